@@ -1,0 +1,24 @@
+"""ClusterPropagationPolicy (Karmada): the same for cluster-scoped objects, here namespaces."""
+
+from __future__ import annotations
+
+from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.propagationpolicy import PropagationSpec
+
+
+class ClusterPropagationPolicy(ApiObject, frozen=True, kw_only=True):
+    spec: PropagationSpec
+
+
+KIND = KindInfo(
+    group="policy.karmada.io",
+    version="v1alpha1",
+    kind="ClusterPropagationPolicy",
+    plural="clusterpropagationpolicies",
+    model=ClusterPropagationPolicy,
+    partial=True,
+    namespaced=False,
+    has_status=False,
+    short_names=("cpp",),
+    columns=(Column("Age", ".metadata.creationTimestamp", "date"),),
+)

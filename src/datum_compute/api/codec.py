@@ -1,0 +1,78 @@
+"""The one place where objects become bytes and bytes become objects.
+
+Stored and foreign objects are plain dicts (orjson); our own kinds are frozen msgspec structs.
+Snake case lives in Python, camel case on the wire: the struct base below translates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+import orjson
+
+T = TypeVar("T")
+
+JsonObject = dict[str, Any]
+
+
+class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of every typed piece of an API object.
+
+    Defaults are left out when encoding, so that a new field with a default changes no bytes
+    and therefore no template hash.
+    """
+
+
+class DecodeError(ValueError):
+    """The bytes are not the JSON, or not the type, that was asked for."""
+
+
+def encode(value: Any) -> bytes:
+    """JSON for the wire and the store."""
+    if isinstance(value, msgspec.Struct):
+        return msgspec.json.encode(value)
+    return orjson.dumps(value)
+
+
+def decode(body: bytes) -> Any:
+    """Plain JSON value of a body."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise DecodeError(str(error)) from error
+
+
+def decode_as(body: bytes, model: type[T]) -> T:
+    """Typed object of a body; fields the model does not know are dropped."""
+    try:
+        return msgspec.json.decode(body, type=model)
+    except msgspec.DecodeError as error:
+        raise DecodeError(str(error)) from error
+
+
+def typed(value: Mapping[str, Any], model: type[T]) -> T:
+    """Typed object of a plain JSON object."""
+    try:
+        return msgspec.convert(value, type=model)
+    except msgspec.ValidationError as error:
+        raise DecodeError(str(error)) from error
+
+
+def plain(value: Any) -> Any:
+    """Plain JSON value of a typed object, camel case, defaults left out."""
+    return msgspec.to_builtins(value)
+
+
+def canonical_hash(value: Any) -> str:
+    """sha256 over sorted JSON: equal content has equal hash in every process and version."""
+    body = orjson.dumps(plain(value), option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(body).hexdigest()
+
+
+def copied(value: JsonObject) -> JsonObject:
+    """Deep copy of a plain JSON object (an orjson round trip is the quickest)."""
+    result: JsonObject = orjson.loads(orjson.dumps(value))
+    return result

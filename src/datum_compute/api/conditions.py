@@ -1,0 +1,62 @@
+"""Conditions: one writer each, transition time only when the status changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from datum_compute.api.codec import ApiStruct
+
+TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+# lastTransitionTime of a condition that nobody has decided yet.
+EPOCH = "1970-01-01T00:00:00Z"
+
+
+class Condition(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
+    type: str
+    status: ConditionStatus
+    reason: str
+    message: str = ""
+    last_transition_time: str = EPOCH
+    observed_generation: int = 0
+
+
+Conditions = Annotated[
+    list[Condition],
+    Meta(
+        extra_json_schema={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+        }
+    ),
+]
+
+
+def find_condition(conditions: Iterable[Condition], type_: str) -> Condition | None:
+    return next((c for c in conditions if c.type == type_), None)
+
+
+def is_true(conditions: Iterable[Condition], type_: str) -> bool:
+    found = find_condition(conditions, type_)
+    return found is not None and found.status == TRUE
+
+
+def with_condition(conditions: Sequence[Condition], new: Condition) -> list[Condition]:
+    """The list with ``new`` in place of its type, keeping the old transition time if unchanged."""
+    old = find_condition(conditions, new.type)
+    if old is not None and old.status == new.status:
+        new = Condition(
+            type=new.type,
+            status=new.status,
+            reason=new.reason,
+            message=new.message,
+            last_transition_time=old.last_transition_time,
+            observed_generation=new.observed_generation,
+        )
+    if old is None:
+        return [*conditions, new]
+    return [new if c.type == new.type else c for c in conditions]

@@ -1,0 +1,191 @@
+"""What can go wrong between a client and the API, as one table both sides read.
+
+ApiError                    code  reason
+|- BadRequest                400  BadRequest
+|- Unauthorized              401  Unauthorized
+|- Forbidden                 403  Forbidden
+|- NotFound                  404  NotFound
+|- MethodNotAllowed          405  MethodNotAllowed
+|- NotAcceptable             406  NotAcceptable
+|- AlreadyExists             409  AlreadyExists
+|- Conflict                  409  Conflict
+|- Expired                   410  Expired
+|- RequestEntityTooLarge     413  RequestEntityTooLarge
+|- UnsupportedMediaType      415  UnsupportedMediaType
+|- Invalid                   422  Invalid
+|- TooManyRequests           429  TooManyRequests
+|- InternalError             500  InternalError
+|- ServiceUnavailable        503  ServiceUnavailable
+`- Timeout                   504  Timeout
+
+Unreachable (no answer at all) is what a transport raises; the write may or may not have happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One field that is wrong: the path, what kind of wrong, and the sentence for people."""
+
+    field: str
+    reason: str
+    message: str
+
+
+class ApiError(Exception):
+    """An answer of the API that is not success."""
+
+    code: ClassVar[int] = 500
+    reason: ClassVar[str] = "InternalError"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        name: str = "",
+        group: str = "",
+        kind: str = "",
+        causes: Sequence[Cause] = (),
+        retry_after_s: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.name = name
+        self.group = group
+        self.kind = kind
+        self.causes = tuple(causes)
+        self.retry_after_s = retry_after_s
+
+
+class BadRequest(ApiError):
+    code, reason = 400, "BadRequest"
+
+
+class Unauthorized(ApiError):
+    code, reason = 401, "Unauthorized"
+
+
+class Forbidden(ApiError):
+    code, reason = 403, "Forbidden"
+
+
+class NotFound(ApiError):
+    code, reason = 404, "NotFound"
+
+
+class MethodNotAllowed(ApiError):
+    code, reason = 405, "MethodNotAllowed"
+
+
+class NotAcceptable(ApiError):
+    code, reason = 406, "NotAcceptable"
+
+
+class AlreadyExists(ApiError):
+    code, reason = 409, "AlreadyExists"
+
+
+class Conflict(ApiError):
+    code, reason = 409, "Conflict"
+
+
+class Expired(ApiError):
+    code, reason = 410, "Expired"
+
+
+class RequestEntityTooLarge(ApiError):
+    code, reason = 413, "RequestEntityTooLarge"
+
+
+class UnsupportedMediaType(ApiError):
+    code, reason = 415, "UnsupportedMediaType"
+
+
+class Invalid(ApiError):
+    code, reason = 422, "Invalid"
+
+
+class TooManyRequests(ApiError):
+    code, reason = 429, "TooManyRequests"
+
+
+class InternalError(ApiError):
+    code, reason = 500, "InternalError"
+
+
+class ServiceUnavailable(ApiError):
+    code, reason = 503, "ServiceUnavailable"
+
+
+class Timeout(ApiError):
+    code, reason = 504, "Timeout"
+
+
+class Unreachable(Exception):
+    """The plane did not answer; whether a write happened is unknown."""
+
+
+ERRORS: tuple[type[ApiError], ...] = (
+    BadRequest,
+    Unauthorized,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    NotAcceptable,
+    AlreadyExists,
+    Conflict,
+    Expired,
+    RequestEntityTooLarge,
+    UnsupportedMediaType,
+    Invalid,
+    TooManyRequests,
+    InternalError,
+    ServiceUnavailable,
+    Timeout,
+)
+_BY_REASON = {error.reason: error for error in ERRORS}
+_BY_CODE = {error.code: error for error in reversed(ERRORS) if error is not AlreadyExists}
+
+
+def to_status(error: ApiError) -> dict[str, Any]:
+    """The Kubernetes Status object of an error."""
+    about = {"name": error.name, "group": error.group, "kind": error.kind}
+    details: dict[str, Any] = {key: value for key, value in about.items() if value}
+    if error.causes:
+        details["causes"] = [
+            {"reason": c.reason, "message": c.message, "field": c.field} for c in error.causes
+        ]
+    if error.retry_after_s:
+        details["retryAfterSeconds"] = error.retry_after_s
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": error.message,
+        "reason": error.reason,
+        "details": details,
+        "code": error.code,
+    }
+
+
+def from_status(code: int, status: Mapping[str, Any]) -> ApiError:
+    """The error that a Status object (or, where it says little, the HTTP code) stands for."""
+    found = _BY_REASON.get(str(status.get("reason"))) or _BY_CODE.get(code, InternalError)
+    details = status.get("details") or {}
+    return found(
+        str(status.get("message") or f"the server answered {code}"),
+        name=str(details.get("name", "")),
+        group=str(details.get("group", "")),
+        kind=str(details.get("kind", "")),
+        causes=[
+            Cause(str(c.get("field", "")), str(c.get("reason", "")), str(c.get("message", "")))
+            for c in details.get("causes") or ()
+        ],
+        retry_after_s=int(details.get("retryAfterSeconds") or 0),
+    )

@@ -1,0 +1,35 @@
+"""One request and one response, free of any HTTP library.
+
+The server's dispatch takes a Request and gives a Response; transports carry them over a socket
+or hand them over in process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Either a whole body, or a stream of chunks (a watch: one JSON line each)."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+    stream: AsyncIterator[bytes] | None = None

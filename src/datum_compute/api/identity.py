@@ -1,0 +1,50 @@
+"""Names that are equal on every plane, and the codec that says which project an object is from."""
+
+from __future__ import annotations
+
+import hashlib
+
+_CLUSTER_PREFIX = "cluster-"
+_WORKLOAD_NAME_MAX = 30
+
+
+def normalized_city(city: str) -> str:
+    """Cities are upper case everywhere but in names of objects."""
+    return city.strip().upper()
+
+
+def deployment_name(workload_name: str, workload_uid: str, placement: str, city: str) -> str:
+    """At most 41 characters, unambiguous whatever dashes the parts contain."""
+    parts = "\0".join((workload_uid, placement, city.lower()))
+    digest = hashlib.sha256(parts.encode()).hexdigest()[:10]
+    return f"{workload_name[:_WORKLOAD_NAME_MAX].rstrip('-')}-{digest}"
+
+
+def instance_name(deployment: str, ordinal: int) -> str:
+    return f"{deployment}-{ordinal}"
+
+
+def federation_namespace(namespace_uid: str) -> str:
+    """The hub and cell namespace of a project namespace."""
+    return f"ns-{namespace_uid}"
+
+
+def execution_namespace(cluster: str) -> str:
+    """Where the hub keeps the Works of a cell."""
+    return f"karmada-es-{cluster}"
+
+
+def city_policy_name(city: str) -> str:
+    return f"city-{city.lower()}"
+
+
+def encoded_cluster(project: str) -> str:
+    """The label value that names a project on the hub."""
+    return _CLUSTER_PREFIX + project.replace("/", "_")
+
+
+def decoded_project(label: str) -> str | None:
+    """The project a label value names: the last path segment, or None if it names none."""
+    if not label.startswith(_CLUSTER_PREFIX):
+        return None
+    return label.removeprefix(_CLUSTER_PREFIX).replace("_", "/").rpartition("/")[2] or None

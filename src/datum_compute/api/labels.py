@@ -1,0 +1,43 @@
+"""Labels, annotations, finalizers and tags: the words planes and controllers agree on."""
+
+from __future__ import annotations
+
+_COMPUTE = "compute.datumapis.com/"
+_META = "meta.datumapis.com/"
+
+# Labels on Instances (and WorkloadDeployments): self-describing on every plane.
+WORKLOAD_UID = _COMPUTE + "workload-uid"
+WORKLOAD_NAME = _COMPUTE + "workload-name"
+DEPLOYMENT_NAME = _COMPUTE + "workload-deployment-name"
+PLACEMENT_NAME = _COMPUTE + "placement-name"
+CITY_CODE = _COMPUTE + "city-code"
+INSTANCE_INDEX = _COMPUTE + "instance-index"
+
+# Routing: on the hub deployment and on the hub Cluster; policies match both.
+TOPOLOGY_CITY = "topology.datum.net/city-code"
+
+# Identity of a hub namespace and of what lies in it.
+UPSTREAM_NAMESPACE = _META + "upstream-namespace"
+UPSTREAM_CLUSTER = _META + "upstream-cluster-name"
+
+# Annotations that carry the project's generation to the cell and back.
+SOURCE_GENERATION = _COMPUTE + "source-generation"
+SOURCE_TEMPLATE_HASH = _COMPUTE + "source-template-hash"
+FEDERATION_NAMESPACE = _COMPUTE + "federation-namespace"
+
+# The tag that maps a Server back to its Instance: namespace/name/uid.
+INSTANCE_TAG = _COMPUTE + "instance"
+
+# Finalizers, each named for the controller that releases it.
+WORKLOAD_FINALIZER = _COMPUTE + "workload-controller"
+FEDERATOR_FINALIZER = _COMPUTE + "federator"
+INSTANCE_FINALIZER = _COMPUTE + "instance-controller"
+PROVISIONER_FINALIZER = _COMPUTE + "provisioner"
+DRIVER_FINALIZER = "region.datumapis.com/driver"
+BINDING_FINALIZER = "karmada.io/binding-controller"
+EXECUTION_FINALIZER = "karmada.io/execution-controller"
+
+# What the propagator stamps on the copies it manages (Karmada's own words).
+MANAGED = "karmada.io/managed"
+WORK_NAMESPACE = "work.karmada.io/namespace"
+WORK_NAME = "work.karmada.io/name"

@@ -1,0 +1,123 @@
+"""Metadata that every object carries, and the names of objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from datum_compute.api.codec import ApiStruct
+
+T = TypeVar("T", bound="ApiObject")
+
+
+class OwnerReference(ApiStruct, frozen=True, kw_only=True):
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    owner_references: list[OwnerReference] = []
+
+
+class ApiObject(ApiStruct, frozen=True, kw_only=True):
+    """What all kinds have in common; each kind adds spec and status."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def version(self) -> int:
+        return int(self.metadata.resource_version or 0)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ref:
+    """Names an object inside one plane; the namespace is empty for cluster-scoped kinds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One printer column: a heading and the path of its value (``.a.b`` or a condition)."""
+
+    name: str
+    path: str
+    type: str = "string"
+    wide: bool = False
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KindInfo(Generic[T]):
+    """All that the rest of the house needs to know about a kind."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    model: type[T]
+    namespaced: bool = True
+    has_status: bool = True
+    built_in: bool = False
+    partial: bool = False  # a neighbour's kind of which we model only what we use
+    short_names: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def singular(self) -> str:
+        return self.kind.lower()
+
+    @property
+    def resource(self) -> str:
+        """The name under which the store keeps the kind: ``plural.group``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+def ref_of(obj: ApiObject) -> Ref:
+    return Ref(obj.metadata.namespace, obj.metadata.name)
+
+
+def owner_reference(owner: ApiObject, kind: KindInfo[T]) -> OwnerReference:
+    """A controller reference that also blocks foreground deletion of the owner."""
+    return OwnerReference(
+        api_version=kind.api_version,
+        kind=kind.kind,
+        name=owner.metadata.name,
+        uid=owner.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+def controller_uid(obj: ApiObject) -> str:
+    """UID of the controlling owner, or the empty string."""
+    return next((o.uid for o in obj.metadata.owner_references if o.controller), "")

@@ -1,0 +1,35 @@
+"""Namespace (core): a terminating one is emptied, then removed."""
+
+from __future__ import annotations
+
+from datum_compute.api.codec import ApiStruct
+from datum_compute.api.meta import ApiObject, Column, KindInfo
+
+
+class NamespaceSpec(ApiStruct, frozen=True, kw_only=True):
+    finalizers: list[str] = []
+
+
+class NamespaceStatus(ApiStruct, frozen=True, kw_only=True):
+    phase: str = "Active"
+
+
+class Namespace(ApiObject, frozen=True, kw_only=True):
+    spec: NamespaceSpec = NamespaceSpec()
+    status: NamespaceStatus = NamespaceStatus()
+
+
+KIND = KindInfo(
+    group="",
+    version="v1",
+    kind="Namespace",
+    plural="namespaces",
+    model=Namespace,
+    namespaced=False,
+    built_in=True,
+    short_names=("ns",),
+    columns=(
+        Column("Status", ".status.phase"),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+    ),
+)

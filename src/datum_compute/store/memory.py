@@ -1,0 +1,50 @@
+"""A journal in memory: for tests, and as the disk of a simulated machine that survives crashes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from datum_compute.store.journal import (
+    Change,
+    Entry,
+    LoadedPlane,
+    ObjectKey,
+    PlaneCreated,
+    PlaneDeleted,
+)
+
+
+class MemoryJournal:
+    """Keeps what was appended, across any number of Stores."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, int] = {}
+        self._objects: dict[str, dict[ObjectKey, tuple[int, bytes]]] = {}
+
+    async def load(self) -> dict[str, LoadedPlane]:
+        return {
+            plane: LoadedPlane(version, dict(self._objects[plane]))
+            for plane, version in self._versions.items()
+        }
+
+    async def append(self, batch: Sequence[Entry]) -> None:
+        for entry in batch:
+            self._apply(entry)
+
+    async def close(self) -> None:
+        return None
+
+    def _apply(self, entry: Entry) -> None:
+        match entry:
+            case PlaneCreated(plane):
+                self._versions.setdefault(plane, 0)
+                self._objects.setdefault(plane, {})
+            case PlaneDeleted(plane):
+                self._versions.pop(plane, None)
+                self._objects.pop(plane, None)
+            case Change(plane, version, key, body):
+                self._versions[plane] = version
+                if body is None:
+                    self._objects[plane].pop(key, None)
+                else:
+                    self._objects[plane][key] = (version, body)
