@@ -22,7 +22,9 @@ from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.client.transport import Transport
 
 T = TypeVar("T", bound=ApiObject)
+M = TypeVar("M")
 
+Patch = JsonObject | list[JsonObject]
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
 
@@ -97,7 +99,7 @@ class Client:
         ref = Ref(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
         return _plain_body(await self._call("PUT", _path(kind, ref), body=encode(obj)))
 
-    async def patch(self, kind: KindInfo[T], ref: Ref, patch: JsonObject | list[JsonObject]) -> T:
+    async def patch(self, kind: KindInfo[T], ref: Ref, patch: Patch) -> T:
         """Merge patch for an object, JSON patch for a list of operations."""
         return _typed(await self._patched(_path(kind, ref), patch), kind)
 
@@ -130,7 +132,7 @@ class Client:
         async for line in _lines(response.stream):
             yield _event(line, kind)
 
-    async def _patched(self, path: str, patch: JsonObject | list[JsonObject]) -> Response:
+    async def _patched(self, path: str, patch: Patch) -> Response:
         content_type = JSON_PATCH if isinstance(patch, list) else MERGE_PATCH
         return await self._call("PATCH", path, body=encode(patch), content_type=content_type)
 
@@ -178,7 +180,7 @@ def _plain_body(response: Response) -> JsonObject:
     return body
 
 
-def _decoded(response: Response, model: type[Any]) -> Any:
+def _decoded(response: Response, model: type[M]) -> M:
     try:
         return decode_as(response.body, model)
     except DecodeError as error:
