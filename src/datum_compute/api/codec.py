@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -66,9 +67,41 @@ def plain(value: Any) -> Any:
     return msgspec.to_builtins(value)
 
 
+def canonical(value: Any) -> Any:
+    """Plain JSON without the fields that equal their default, at any depth.
+
+    msgspec leaves out a default only if it is the same Python object; this compares values, so
+    that a default written out and a default left unsaid are one and the same.
+    """
+    if isinstance(value, msgspec.Struct):
+        return {
+            field.encode_name: canonical(getattr(value, field.name))
+            for field in _fields(type(value))
+            if not _is_default(field, getattr(value, field.name))
+        }
+    if isinstance(value, dict):
+        return {name: canonical(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [canonical(item) for item in value]
+    return value
+
+
+@cache
+def _fields(model: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(model)
+
+
+def _is_default(field: msgspec.structs.FieldInfo, value: Any) -> bool:
+    if field.default is not msgspec.NODEFAULT:
+        return bool(value == field.default)
+    if field.default_factory is not msgspec.NODEFAULT:
+        return bool(value == field.default_factory())
+    return False
+
+
 def canonical_hash(value: Any) -> str:
-    """sha256 over sorted JSON: equal content has equal hash in every process and version."""
-    body = orjson.dumps(plain(value), option=orjson.OPT_SORT_KEYS)
+    """sha256 over sorted canonical JSON: equal content, equal hash, in every process and release."""
+    body = orjson.dumps(canonical(value), option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(body).hexdigest()
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from msgspec import Meta
 
 from datum_compute.api.codec import ApiStruct
 
-TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+TRUE: Final = "True"
+FALSE: Final = "False"
+UNKNOWN: Final = "Unknown"
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 # lastTransitionTime of a condition that nobody has decided yet.
@@ -34,6 +36,26 @@ Conditions = Annotated[
         }
     ),
 ]
+
+
+class Verdict(NamedTuple):
+    """What a decision has to say about one condition."""
+
+    status: ConditionStatus
+    reason: str
+    message: str
+
+
+def decided(type_: str, verdict: Verdict, *, generation: int, now: str) -> Condition:
+    """The condition of a verdict reached now about an object at ``generation``."""
+    return Condition(
+        type=type_,
+        status=verdict.status,
+        reason=verdict.reason,
+        message=verdict.message,
+        last_transition_time=now,
+        observed_generation=generation,
+    )
 
 
 def find_condition(conditions: Iterable[Condition], type_: str) -> Condition | None:

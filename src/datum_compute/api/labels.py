@@ -13,6 +13,9 @@ PLACEMENT_NAME = _COMPUTE + "placement-name"
 CITY_CODE = _COMPUTE + "city-code"
 INSTANCE_INDEX = _COMPUTE + "instance-index"
 
+# On the copies of an Instance: the cell that it runs on and that writes it.
+CELL = _COMPUTE + "cell"
+
 # Routing: on the hub deployment and on the hub Cluster; policies match both.
 TOPOLOGY_CITY = "topology.datum.net/city-code"
 
@@ -41,3 +44,8 @@ EXECUTION_FINALIZER = "karmada.io/execution-controller"
 MANAGED = "karmada.io/managed"
 WORK_NAMESPACE = "work.karmada.io/namespace"
 WORK_NAME = "work.karmada.io/name"
+BINDING_ID = "resourcebinding.karmada.io/permanent-id"
+
+# Marks objects that only our controllers make, so that only those are cleaned up.
+MANAGED_BY = "app.kubernetes.io/managed-by"
+PRODUCT = "datum-compute"

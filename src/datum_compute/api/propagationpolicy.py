@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -10,8 +10,15 @@ from datum_compute.api.codec import ApiStruct
 from datum_compute.api.meta import ApiObject, Column, KindInfo
 
 
+class LabelRequirement(ApiStruct, frozen=True, kw_only=True):
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: list[str] = []
+
+
 class LabelSelector(ApiStruct, frozen=True, kw_only=True):
     match_labels: dict[str, str] = {}
+    match_expressions: list[LabelRequirement] = []
 
 
 class ResourceSelector(ApiStruct, frozen=True, kw_only=True):

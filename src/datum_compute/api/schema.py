@@ -6,6 +6,7 @@ no references, no nulls in unions, and only those defaults that say something.
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import Any
 
@@ -24,13 +25,18 @@ def structural_schema(kind: KindInfo[Any]) -> JsonObject:
     definitions = document["$defs"]
     root = _inlined(document, definitions)
     root["properties"]["metadata"] = {"type": "object"}
-    root["description"] = (kind.model.__doc__ or kind.kind).strip()
     for part in ("spec", "status"):
         if part in root["properties"]:
             root["properties"][part].pop("default", None)
             if kind.partial:
                 root["properties"][part][PRESERVE] = True
-    return root
+    return {"description": kind_description(kind), **root}
+
+
+def kind_description(kind: KindInfo[Any]) -> str:
+    """What the kind is, in the words that open its module."""
+    module = sys.modules[kind.model.__module__]
+    return " ".join((module.__doc__ or kind.kind).split())
 
 
 def _inlined(schema: JsonObject, definitions: JsonObject) -> JsonObject:

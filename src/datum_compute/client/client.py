@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -18,7 +18,9 @@ from datum_compute.api.codec import (
 )
 from datum_compute.api.errors import InternalError, from_status
 from datum_compute.api.exchange import JSON, JSON_PATCH, MERGE_PATCH, Request, Response
-from datum_compute.api.meta import ApiObject, KindInfo, Ref
+from datum_compute.api.kinds import NAMESPACE
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.namespace import Namespace
 from datum_compute.client.transport import Transport
 
 T = TypeVar("T", bound=ApiObject)
@@ -103,9 +105,12 @@ class Client:
         """Merge patch for an object, JSON patch for a list of operations."""
         return _typed(await self._patched(_path(kind, ref), patch), kind)
 
-    async def patch_status(self, kind: KindInfo[T], ref: Ref, status: JsonObject) -> T:
-        """Merge ``status`` into the status; a null removes a field."""
-        return _typed(await self._patched(_path(kind, ref) + "/status", {"status": status}), kind)
+    async def patch_status(
+        self, kind: KindInfo[T], ref: Ref, status: JsonObject, *, version: str
+    ) -> T:
+        """Merge ``status`` into the status of the object as read at ``version``, or Conflict."""
+        patch = {"metadata": {"resourceVersion": version}, "status": status}
+        return _typed(await self._patched(_path(kind, ref) + "/status", patch), kind)
 
     async def delete(
         self, kind: KindInfo[Any], ref: Ref, *, uid: str = "", version: str = ""
@@ -117,9 +122,15 @@ class Client:
             options["preconditions"] = preconditions
         await self._call("DELETE", _path(kind, ref), body=encode(options))
 
+    async def finalize_namespace(self, namespace: Namespace) -> None:
+        """Release a terminating namespace that has been emptied."""
+        body = {**manifest(NAMESPACE, namespace), "spec": {"finalizers": []}}
+        path = _path(NAMESPACE, ref_of(namespace)) + "/finalize"
+        await self._call("PUT", path, body=encode(body))
+
     async def watch(
         self, kind: KindInfo[T], since: str, *, namespace: str = "", timeout_s: int = 300
-    ) -> AsyncIterator[WatchEvent[T]]:
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         """Events after ``since`` until the server ends the stream; an ERROR event is raised."""
         query = {
             "watch": "1",

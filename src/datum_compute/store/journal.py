@@ -35,24 +35,33 @@ class PlaneCreated:
 
 @dataclass(frozen=True, slots=True)
 class PlaneDeleted:
-    """The plane and everything in it."""
+    """The plane and everything in it. Takes a version, so that no watch continues over it."""
 
     plane: str
+    version: int
 
 
 Entry = Change | PlaneCreated | PlaneDeleted
 
 
 class JournalError(Exception):
-    """The batch is not durable (disk full, read-only, I/O error); nothing of it was kept."""
+    """The batch is not durable (disk full, read-only); nothing of it was kept."""
+
+
+class JournalBroken(Exception):
+    """The batch may or may not be durable (a failed sync): only loading anew can tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlane:
-    """What a plane held when the process last stopped or died."""
+    """What a plane held when the process last stopped or died.
+
+    A deleted plane holds nothing but its version, which a plane of the same name continues.
+    """
 
     version: int
     objects: dict[ObjectKey, tuple[int, bytes]]
+    deleted: bool = False
 
 
 class Journal(Protocol):
@@ -61,7 +70,10 @@ class Journal(Protocol):
         ...
 
     async def append(self, batch: Sequence[Entry]) -> None:
-        """Return when the batch is durable; raise JournalError when none of it is."""
+        """Return when the batch is durable; raise JournalError when none of it is.
+
+        Raises JournalBroken when that cannot be known; then the journal is not used again.
+        """
         ...
 
     async def close(self) -> None: ...

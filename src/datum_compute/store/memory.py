@@ -18,12 +18,14 @@ class MemoryJournal:
     """Keeps what was appended, across any number of Stores."""
 
     def __init__(self) -> None:
-        self._versions: dict[str, int] = {}
+        self._versions: dict[str, int] = {}  # outlive their plane
         self._objects: dict[str, dict[ObjectKey, tuple[int, bytes]]] = {}
 
     async def load(self) -> dict[str, LoadedPlane]:
         return {
-            plane: LoadedPlane(version, dict(self._objects[plane]))
+            plane: LoadedPlane(
+                version, dict(self._objects.get(plane, {})), deleted=plane not in self._objects
+            )
             for plane, version in self._versions.items()
         }
 
@@ -39,8 +41,8 @@ class MemoryJournal:
             case PlaneCreated(plane):
                 self._versions.setdefault(plane, 0)
                 self._objects.setdefault(plane, {})
-            case PlaneDeleted(plane):
-                self._versions.pop(plane, None)
+            case PlaneDeleted(plane, version):
+                self._versions[plane] = version
                 self._objects.pop(plane, None)
             case Change(plane, version, key, body):
                 self._versions[plane] = version

@@ -2,6 +2,9 @@
 
 SQLite before 3.51.3 can corrupt a WAL when two connections write or checkpoint at the same
 moment. One connection does all of both here, and a lock file keeps a second process away.
+
+A failed write (disk full) is rolled back and refused. A failed sync is not: the pages may be on
+disk or not, so the journal is broken until a new process reads what is really there.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import TypeVar
 from datum_compute.store.journal import (
     Change,
     Entry,
+    JournalBroken,
     JournalError,
     LoadedPlane,
     ObjectKey,
@@ -26,9 +30,14 @@ from datum_compute.store.journal import (
 )
 
 SCHEMA_VERSION = 1
+_OLDEST_SQLITE = (3, 24, 0)  # ON CONFLICT DO UPDATE
 
 _TABLES = """
-CREATE TABLE planes (name TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE planes (
+    name TEXT PRIMARY KEY,
+    version INTEGER NOT NULL,
+    deleted INTEGER NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE objects (
     plane TEXT NOT NULL,
     resource TEXT NOT NULL,
@@ -39,6 +48,16 @@ CREATE TABLE objects (
     PRIMARY KEY (plane, resource, namespace, name)
 );
 """
+
+# A COMMIT that fails with one of these did not write its last page, so no reader will find it.
+_NOT_COMMITTED = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR_WRITE,
+    }
+)
 
 R = TypeVar("R")
 
@@ -51,19 +70,20 @@ class SqliteJournal:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._connection: sqlite3.Connection | None = None
         self._lock_file: int | None = None
+        self._closed = False
 
     async def load(self) -> dict[str, LoadedPlane]:
         return await self._on_thread(self._open_and_load)
 
     async def append(self, batch: Sequence[Entry]) -> None:
-        try:
-            await self._on_thread(self._append, batch)
-        except sqlite3.Error as error:
-            raise JournalError(f"{self._path}: {error}") from error
+        await self._on_thread(self._append, batch)
 
     async def close(self) -> None:
-        await self._on_thread(self._close)
-        self._thread.shutdown()
+        """Idempotent; ends after a batch that is still being written."""
+        if not self._closed:
+            self._closed = True
+            await self._on_thread(self._close)
+            self._thread.shutdown(wait=False)
 
     async def _on_thread(self, work: Callable[..., R], *args: object) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
@@ -71,27 +91,39 @@ class SqliteJournal:
     def _open_and_load(self) -> dict[str, LoadedPlane]:
         try:
             self._lock_file = _locked(self._path.with_suffix(".lock"))
-            connection = sqlite3.connect(self._path, isolation_level=None)
-            os.chmod(self._path, 0o600)
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-            self._connection = connection
-            _check(connection, self._path)
-            return _read_all(connection)
-        except sqlite3.Error as error:
+            self._connection = _opened(self._path)
+            _check(self._connection, self._path)
+            return _read_all(self._connection, self._path)
+        except (sqlite3.Error, OSError) as error:
+            self._close()
             raise JournalError(f"{self._path} cannot be opened: {error}") from error
+        except JournalError:
+            self._close()
+            raise
 
     def _append(self, batch: Sequence[Entry]) -> None:
         assert self._connection is not None, "append before load"
-        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            for entry in batch:
-                _write(self._connection, entry)
+            self._connection.execute("BEGIN IMMEDIATE")
+            _write_all(self._connection, batch)
+        except sqlite3.Error as error:
+            self._roll_back()
+            raise JournalError(f"{self._path}: {error}") from error
+        try:
             self._connection.execute("COMMIT")
-        except BaseException:
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode not in _NOT_COMMITTED:
+                raise JournalBroken(f"{self._path}: {error}") from error
+            self._roll_back()
+            raise JournalError(f"{self._path}: {error}") from error
+
+    def _roll_back(self) -> None:
+        assert self._connection is not None
+        try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            raise
+        except sqlite3.Error as error:
+            raise JournalBroken(f"{self._path} cannot be rolled back: {error}") from error
 
     def _close(self) -> None:
         if self._connection is not None:
@@ -109,18 +141,31 @@ def _locked(path: Path) -> int:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(handle)
-        raise JournalError(f"{path.parent} is in use by another process") from error
+        raise JournalError(
+            f"{path.parent} is in use by another process; stop that one, or use another directory"
+        ) from error
     return handle
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """A connection to a file that only its owner may read; the WAL inherits the mode."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    os.chmod(path, 0o600)
+    connection = sqlite3.connect(path, isolation_level=None)
+    (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+    connection.execute("PRAGMA synchronous=FULL")
+    if mode != "wal":
+        connection.close()
+        raise JournalError(f"{path}: this file system does not support WAL; use a local disk")
+    return connection
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """Create the tables of an empty file; refuse a damaged or newer one."""
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        raise JournalError(f"SQLite {sqlite3.sqlite_version} is too old; 3.24 or newer is needed")
     found = connection.execute("PRAGMA user_version").fetchone()[0]
-    if found == 0:
-        connection.executescript(
-            f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
-        )
-    elif found > SCHEMA_VERSION:
+    if found > SCHEMA_VERSION:
         raise JournalError(
             f"{path} was written by a newer release (format {found}, this one knows "
             f"{SCHEMA_VERSION}); upgrade datum-compute or use another state directory"
@@ -128,37 +173,58 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise JournalError(f"{path} is damaged: {verdict}; restore it from a backup")
+    if found == 0:
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
+        )
 
 
-def _read_all(connection: sqlite3.Connection) -> dict[str, LoadedPlane]:
+def _read_all(connection: sqlite3.Connection, path: Path) -> dict[str, LoadedPlane]:
     planes = {
-        name: LoadedPlane(version, {})
-        for name, version in connection.execute("SELECT name, version FROM planes")
+        name: LoadedPlane(version, {}, deleted=bool(deleted))
+        for name, version, deleted in connection.execute(
+            "SELECT name, version, deleted FROM planes"
+        )
     }
     rows = connection.execute(
         "SELECT plane, resource, namespace, name, version, body FROM objects ORDER BY version"
     )
     for plane, resource, namespace, name, version, body in rows:
+        if plane not in planes:
+            raise JournalError(f"{path} is damaged: objects of no plane; restore it from a backup")
         planes[plane].objects[ObjectKey(resource, namespace, name)] = (version, body)
     return planes
+
+
+def _write_all(connection: sqlite3.Connection, batch: Sequence[Entry]) -> None:
+    """All entries in order; the version of a plane once, at its newest."""
+    newest: dict[str, int] = {}
+    for entry in batch:
+        _write(connection, entry)
+        if not isinstance(entry, PlaneCreated):
+            newest[entry.plane] = entry.version
+    connection.executemany(
+        "UPDATE planes SET version=? WHERE name=?", [(v, plane) for plane, v in newest.items()]
+    )
 
 
 def _write(connection: sqlite3.Connection, entry: Entry) -> None:
     match entry:
         case PlaneCreated(plane):
-            connection.execute("INSERT OR IGNORE INTO planes VALUES (?, 0)", (plane,))
-        case PlaneDeleted(plane):
-            connection.execute("DELETE FROM objects WHERE plane = ?", (plane,))
-            connection.execute("DELETE FROM planes WHERE name = ?", (plane,))
-        case Change(plane, version, key, None):
+            connection.execute(
+                "INSERT INTO planes VALUES (?, 0, 0) ON CONFLICT (name) DO UPDATE SET deleted=0",
+                (plane,),
+            )
+        case PlaneDeleted(plane, _):
+            connection.execute("DELETE FROM objects WHERE plane=?", (plane,))
+            connection.execute("UPDATE planes SET deleted=1 WHERE name=?", (plane,))
+        case Change(plane, _, key, None):
             connection.execute(
                 "DELETE FROM objects WHERE plane=? AND resource=? AND namespace=? AND name=?",
                 (plane, *key),
             )
-            connection.execute("UPDATE planes SET version=? WHERE name=?", (version, plane))
         case Change(plane, version, key, body):
             connection.execute(
                 "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)",
                 (plane, *key, version, body),
             )
-            connection.execute("UPDATE planes SET version=? WHERE name=?", (version, plane))

@@ -4,8 +4,11 @@ Rules it keeps:
 - A write is seen by reads and watches, and answered, only after its batch is durable.
 - At most one write per object is under way; a second one conflicts at once, which is what it
   would find after the first had landed.
-- Versions are one counter per plane; they rise in commit order and never go back.
+- Versions are one counter per plane; they rise in commit order and never go back, not even when
+  a plane is deleted and made anew.
 - While a batch is on its way to the disk, new writes gather in the next one.
+- A batch that was refused changed nothing. When it is unknown what a batch did, the store stops:
+  everyone who waits is told, and nothing is written any more.
 """
 
 from __future__ import annotations
@@ -14,7 +17,16 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from datum_compute.api.errors import AlreadyExists, Conflict, NotFound, ServiceUnavailable
+from datum_compute.api.codec import DecodeError
+from datum_compute.api.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Expired,
+    NotFound,
+    ServiceUnavailable,
+    Timeout,
+)
 from datum_compute.store.journal import (
     Change,
     Entry,
@@ -46,7 +58,7 @@ class _Plane:
     started: int  # version at load: older history is not known
     version: int  # newest that reads may see
     assigned: int  # newest that a write, perhaps not yet durable, has taken
-    closing: bool = False  # its deletion is on the way to the disk
+    closing: asyncio.Future[None] | None = None  # its deletion, on the way to the disk
     objects: dict[str, dict[tuple[str, str], Record]] = field(default_factory=dict)
     logs: dict[str, WatchLog] = field(default_factory=dict)
     pending: set[ObjectKey] = field(default_factory=set)
@@ -64,36 +76,54 @@ class Store:
         self._journal = journal
         self._window = watch_window
         self._planes: dict[str, _Plane] = {}
+        self._retired: dict[str, int] = {}  # newest version of each plane that is gone
         self._waiting: list[_Pending] = []
         self._news = asyncio.Event()
+        self._stopped = False
 
     async def load(self) -> None:
         """Take over what is durable. Must end before anything else is called."""
         for name, loaded in (await self._journal.load()).items():
-            self._planes[name] = _loaded_plane(loaded)
+            if loaded.deleted:
+                self._retired[name] = loaded.version
+            else:
+                self._planes[name] = _loaded_plane(name, loaded)
 
     async def run(self) -> None:
-        """Carry writes to the journal, batch after batch, until cancelled."""
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
-                await self._commit(batch)
+        """Carry writes to the journal, batch after batch, until cancelled; once for each store."""
+        assert not self._stopped, "a stopped store does not start again; load a new one"
+        try:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                while self._waiting:
+                    batch, self._waiting = self._waiting, []
+                    await self._commit(batch)
+        except (Exception, asyncio.CancelledError):
+            self._stop()
+            raise
 
     def planes(self) -> list[str]:
         return sorted(self._planes)
 
     async def create_plane(self, plane: str) -> None:
-        """Idempotent: an existing plane stays as it is."""
-        if plane not in self._planes:
-            await self._enqueue(PlaneCreated(plane), None)
+        """Idempotent: an existing plane stays as it is; one that is being deleted comes anew."""
+        while (found := self._planes.get(plane)) is not None:
+            if found.closing is None:
+                return
+            self._refuse_if_stopped()
+            await asyncio.wait([found.closing])
+        await asyncio.shield(self._enqueued(PlaneCreated(plane), None))
 
     async def delete_plane(self, plane: str) -> None:
+        """Idempotent: returns when the plane and everything in it is gone."""
         found = self._planes.get(plane)
-        if found is not None and not found.closing:
-            found.closing = True
-            await self._enqueue(PlaneDeleted(plane), None)
+        if found is None:
+            return
+        if found.closing is None:
+            found.assigned += 1
+            found.closing = self._enqueued(PlaneDeleted(plane, found.assigned), None)
+        await asyncio.shield(found.closing)
 
     def get(self, plane: str, key: ObjectKey) -> Record | None:
         of_resource = self._plane(plane).objects.get(key.resource, {})
@@ -102,16 +132,19 @@ class Store:
     def snapshot(self, plane: str, resource: str, namespace: str | None = None) -> Snapshot:
         """Records sorted by namespace and name; all namespaces when none is given."""
         found = self._plane(plane)
-        records = [
-            record
-            for (space, _), record in sorted(found.objects.get(resource, {}).items())
-            if namespace is None or space == namespace
-        ]
-        return Snapshot(found.version, records)
+        of_resource = found.objects.get(resource, {})
+        names = [name for name in of_resource if namespace is None or name[0] == namespace]
+        return Snapshot(found.version, [of_resource[name] for name in sorted(names)])
 
     def watch(self, plane: str, resource: str, since: int) -> Watch:
         """Events strictly after ``since``; raises Expired when those are no longer known."""
         found = self._plane(plane)
+        if since > found.version:
+            # Only another life of this plane (an older backup) can have given it out.
+            raise Expired(
+                f"resource version {since} is ahead of plane {plane!r}, which is at "
+                f"{found.version}; list again"
+            )
         return self._log(found, resource).watch(since)
 
     def version(self, plane: str) -> int:
@@ -122,30 +155,40 @@ class Store:
 
         ``encode`` gets the version the object will have and returns its body.
         """
-        found = self._checked(plane, key, expected)
-        version = self._assign(found)
-        record = indexed(key, version, encode(version))
-        found.pending.add(key)
-        await self._enqueue(Change(plane, version, key, record.body), record)
+        record = self._next_record(plane, key, expected, encode)
+        await self._written(Change(plane, record.version, key, record.body), record)
         return record
 
     async def delete(self, plane: str, key: ObjectKey, expected: int, encode: Encode) -> Record:
         """Remove an object; ``encode`` returns the last state that watchers are told."""
-        found = self._checked(plane, key, expected)
-        version = self._assign(found)
-        record = indexed(key, version, encode(version))
-        found.pending.add(key)
-        await self._enqueue(Change(plane, version, key, None), record)
+        record = self._next_record(plane, key, expected, encode)
+        await self._written(Change(plane, record.version, key, None), record)
         return record
+
+    def _next_record(self, plane: str, key: ObjectKey, expected: int, encode: Encode) -> Record:
+        """The object's next state, at a version of its own that nobody else gets."""
+        found = self._checked(plane, key, expected)
+        found.assigned += 1
+        return indexed(key, found.assigned, encode(found.assigned))
+
+    async def _written(self, change: Change, record: Record) -> None:
+        done = self._enqueued(change, record)
+        self._planes[change.plane].pending.add(change.key)
+        # A caller that gives up must not undo a write that is on its way.
+        await asyncio.shield(done)
 
     def _checked(self, plane: str, key: ObjectKey, expected: int) -> _Plane:
         """The plane, if the object is at the expected version and nobody is writing it."""
+        self._refuse_if_stopped()
         found = self._plane(plane)
-        if found.closing:
+        if found.closing is not None:
             raise NotFound(f"plane {plane!r} is being deleted")
         present = self.get(plane, key)
         if key in found.pending:
-            raise Conflict(f"{key.resource} {key.name!r} is being written; read it and try again")
+            raise Conflict(
+                f'{key.resource} "{key.name}" is being written; read it and try again',
+                name=key.name,
+            )
         if present is None and expected:
             raise NotFound(f'{key.resource} "{key.name}" not found', name=key.name)
         if present is not None and not expected:
@@ -170,33 +213,42 @@ class Store:
             log = found.logs[resource] = WatchLog(found.started, self._window)
         return log
 
-    @staticmethod
-    def _assign(found: _Plane) -> int:
-        found.assigned += 1
-        return found.assigned
-
-    async def _enqueue(self, entry: Entry, record: Record | None) -> None:
+    def _enqueued(self, entry: Entry, record: Record | None) -> asyncio.Future[None]:
+        """Put an entry into the next batch; the future ends when that batch has."""
+        self._refuse_if_stopped()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Pending(entry, record, done))
         self._news.set()
-        # A caller that gives up must not undo a write that is on its way.
-        await asyncio.shield(done)
+        return done
+
+    def _refuse_if_stopped(self) -> None:
+        if self._stopped:
+            raise _refused("it has stopped")
 
     async def _commit(self, batch: list[_Pending]) -> None:
         try:
             await self._journal.append([pending.entry for pending in batch])
         except JournalError as error:
-            refused = ServiceUnavailable(
-                f"the store cannot write ({error}); nothing was changed", retry_after_s=1
-            )
             for pending in batch:
                 self._release(pending.entry)
-                _resolve(pending.done, refused)
+                _resolve(pending.done, _refused(str(error)))
             return
+        except (Exception, asyncio.CancelledError):
+            # Cancelled, or the journal broke: the batch may or may not be durable.
+            for pending in batch:
+                _resolve(pending.done, _unknown())
+            raise
         for pending in batch:
             self._release(pending.entry)
             self._apply(pending)
+        for pending in batch:
             _resolve(pending.done, None)
+
+    def _stop(self) -> None:
+        self._stopped = True
+        waiting, self._waiting = self._waiting, []
+        for pending in waiting:
+            _resolve(pending.done, _refused("it has stopped"))
 
     def _release(self, entry: Entry) -> None:
         """The entry is no longer under way: its object may be written again."""
@@ -205,15 +257,18 @@ class Store:
             case Change() if found is not None:
                 found.pending.discard(entry.key)
             case PlaneDeleted() if found is not None:
-                found.closing = False
+                found.closing = None
 
     def _apply(self, pending: _Pending) -> None:
         match pending.entry:
             case PlaneCreated(plane):
-                self._planes.setdefault(plane, _Plane(0, 0, 0))
-            case PlaneDeleted(plane):
-                gone = self._planes.pop(plane, None)
-                for log in gone.logs.values() if gone else ():
+                if plane not in self._planes:
+                    version = self._retired.pop(plane, 0)
+                    self._planes[plane] = _Plane(version, version, version)
+            case PlaneDeleted(plane, version):
+                gone = self._planes.pop(plane)
+                self._retired[plane] = version
+                for log in gone.logs.values():
                     log.close()
             case Change(plane, version, key, body):
                 assert pending.record is not None
@@ -234,18 +289,35 @@ class Store:
         log.append(StoreEvent(version, body is None, record, previous))
 
 
-def _loaded_plane(loaded: LoadedPlane) -> _Plane:
+def _loaded_plane(name: str, loaded: LoadedPlane) -> _Plane:
     plane = _Plane(loaded.version, loaded.version, loaded.version)
     for key, (version, body) in loaded.objects.items():
         of_resource = plane.objects.setdefault(key.resource, {})
-        of_resource[(key.namespace, key.name)] = indexed(key, version, body)
+        try:
+            of_resource[(key.namespace, key.name)] = indexed(key, version, body)
+        except DecodeError as error:
+            raise JournalError(
+                f"{key.resource} {key.namespace}/{key.name} of plane {name!r} cannot be read: "
+                f"{error}; restore the state from a backup"
+            ) from error
     return plane
 
 
-def _resolve(done: asyncio.Future[None], error: Exception | None) -> None:
+def _refused(why: str) -> ApiError:
+    return ServiceUnavailable(
+        f"the store cannot write ({why}); nothing was changed", retry_after_s=1
+    )
+
+
+def _unknown() -> ApiError:
+    return Timeout("the store stopped while writing; read again to learn whether it was written")
+
+
+def _resolve(done: asyncio.Future[None], error: ApiError | None) -> None:
     if done.done():
         return
     if error is None:
         done.set_result(None)
     else:
         done.set_exception(error)
+        done.exception()  # a caller that has gone leaves nobody to retrieve it

@@ -34,7 +34,8 @@ class WatchLog:
         self._dropped = 0
         self._window = window
         self._floor = floor
-        self._wakers: set[Callable[[], None]] = set()
+        # A dict, because the order in which readers wake must not depend on addresses.
+        self._wakers: dict[Callable[[], None], None] = {}
         self._closed = False
 
     def append(self, event: StoreEvent) -> None:
@@ -68,8 +69,8 @@ class WatchLog:
         return self._closed
 
     def subscribe(self, waker: Callable[[], None]) -> Callable[[], None]:
-        self._wakers.add(waker)
-        return lambda: self._wakers.discard(waker)
+        self._wakers[waker] = None
+        return lambda: self._wakers.pop(waker, None)
 
     def _wake(self) -> None:
         for waker in list(self._wakers):

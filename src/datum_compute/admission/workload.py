@@ -1,0 +1,86 @@
+"""Rules for Workloads: cities are upper-case codes, and names inside a template are unique."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import Cause
+from datum_compute.api.identity import normalized_city
+
+_NAME_MAX = 63
+_CITY = re.compile(r"[A-Z0-9]([-A-Z0-9]*[A-Z0-9])?")
+
+
+def with_upper_case_cities(new: JsonObject, old: JsonObject | None) -> JsonObject:
+    """Cities lie outside the template, so writing them in another case rolls nothing."""
+    placements = [
+        {**placement, "cityCodes": [normalized_city(city) for city in placement["cityCodes"]]}
+        for placement in new["spec"]["placements"]
+    ]
+    return {**new, "spec": {**new["spec"], "placements": placements}}
+
+
+def name_fits_a_label(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Deployments and instances carry the name of their workload as a label value."""
+    name = new["metadata"].get("name", "")
+    if old is None and len(name) > _NAME_MAX:
+        why = f"must be no more than {_NAME_MAX} characters, because it becomes a label value"
+        yield Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {why}')
+
+
+def cities_are_codes(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """A city becomes part of names and a label value on other planes."""
+    for path, city in _cities(new):
+        if not _CITY.fullmatch(city):
+            why = "must be a city code of letters, digits and inner dashes, such as DFW"
+            yield Cause(path, "FieldValueInvalid", f'Invalid value: "{city}": {why}')
+
+
+def cities_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Within one placement; the schema could not see that dfw and DFW are the same city."""
+    for index, placement in enumerate(new["spec"]["placements"]):
+        yield from _duplicates(
+            (f"spec.placements[{index}].cityCodes[{position}]", city)
+            for position, city in enumerate(placement["cityCodes"])
+        )
+
+
+def port_names_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Over all containers: they share one address, and a port is found by its name."""
+    yield from _duplicates(
+        (f"{path}.ports[{position}].name", port["name"])
+        for path, container in _containers(new)
+        for position, port in enumerate(container.get("ports", ()))
+    )
+
+
+def env_names_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    for path, container in _containers(new):
+        yield from _duplicates(
+            (f"{path}.env[{position}].name", variable["name"])
+            for position, variable in enumerate(container.get("env", ()))
+        )
+
+
+def _cities(workload: JsonObject) -> Iterator[tuple[str, str]]:
+    for index, placement in enumerate(workload["spec"]["placements"]):
+        for position, city in enumerate(placement["cityCodes"]):
+            yield f"spec.placements[{index}].cityCodes[{position}]", city
+
+
+def _containers(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
+    containers = workload["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
+    for index, container in enumerate(containers):
+        yield f"spec.template.spec.runtime.sandbox.containers[{index}]", container
+
+
+def _duplicates(named: Iterable[tuple[str, str]]) -> Iterator[Cause]:
+    first: dict[str, str] = {}
+    for path, name in named:
+        if name in first:
+            message = f'Duplicate value: "{name}" is already at {first[name]}'
+            yield Cause(path, "FieldValueDuplicate", message)
+        first.setdefault(name, path)

@@ -1,0 +1,50 @@
+"""One bearer token for each plane, and one for the controllers. Made once, kept in one file."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from datum_compute.api.codec import decode, encode
+from datum_compute.api.plane import PlaneName
+from datum_compute.app.files import write_private
+from datum_compute.server.authentication import EVERY_PLANE, Authenticator, User, authenticator_of
+
+_MANAGER = "manager"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Credentials:
+    """Tokens by plane. A plane's token reaches that plane only; never printed."""
+
+    manager: str
+    planes: dict[PlaneName, str]
+
+    def authenticator(self) -> Authenticator:
+        users = {
+            token: User(f"admin:{plane}", ("system:masters",), frozenset({plane}))
+            for plane, token in self.planes.items()
+        }
+        controllers = User("system:compute-manager", (), frozenset({EVERY_PLANE}))
+        return authenticator_of({**users, self.manager: controllers})
+
+
+def new_credentials(planes: Iterable[PlaneName]) -> Credentials:
+    return Credentials(_new_token(), {plane: _new_token() for plane in planes})
+
+
+def ensure_credentials(path: Path, planes: Iterable[PlaneName]) -> Credentials:
+    """The tokens in the file, with new ones for planes that have none yet."""
+    known: dict[str, str] = decode(path.read_bytes()) if path.exists() else {}
+    wanted = {_MANAGER: "", **dict.fromkeys(planes, "")}
+    tokens = {name: known.get(name) or _new_token() for name in wanted}
+    if tokens != known:
+        write_private(path, encode(tokens))
+    manager = tokens.pop(_MANAGER)
+    return Credentials(manager, {PlaneName(name): token for name, token in tokens.items()})
+
+
+def _new_token() -> str:
+    return secrets.token_urlsafe(32)

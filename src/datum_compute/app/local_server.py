@@ -1,0 +1,143 @@
+"""The all-in-one process behind ``datumctl compute local up``.
+
+Its state directory holds everything: the database, the certificates, the tokens, the kubeconfig.
+Started again on the same directory it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from datum_compute.api.codec import decode, encode
+from datum_compute.api.plane import cell_plane, project_plane
+from datum_compute.app.credentials import Credentials, ensure_credentials
+from datum_compute.app.files import private_directory, write_private
+from datum_compute.app.front import HOST, build_front, listening_socket
+from datum_compute.app.kubeconfig import write_kubeconfig
+from datum_compute.app.loop import run_until_stopped
+from datum_compute.app.machines import simulated_driver
+from datum_compute.app.ports import real_ports
+from datum_compute.app.settings import LocalSettings, local_settings
+from datum_compute.app.tls import ServerCertificate, ensure_certificate
+from datum_compute.app.wiring import EVERYTHING, Layout, Platform
+from datum_compute.controllers import registry
+from datum_compute.server.asgi import AsgiApp
+from datum_compute.store.journal import JournalError
+from datum_compute.store.sqlite import SqliteJournal
+
+PROJECT = project_plane("default")
+CELLS = (cell_plane("dfw"),)
+
+_log = logging.getLogger("datum_compute.local")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    settings = local_settings(sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    os.umask(0o077)
+    try:
+        return run_until_stopped(lambda stop: serve(settings, stop))
+    except (JournalError, OSError) as error:
+        print(f"Error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+
+
+async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
+    state = private_directory(settings.state_dir)
+    ports = real_ports()
+    drivers = {
+        cell: simulated_driver(state / f"machines-{cell.replace('/', '-')}.json", ports.unix_s)
+        for cell in CELLS
+    }
+    layout = Layout((PROJECT,), drivers)
+    credentials = ensure_credentials(state / "tokens.json", layout.planes)
+    certificate = ensure_certificate(state, datetime.now(UTC))
+    journal = SqliteJournal(state / "store.db")
+    controllers = EVERYTHING if settings.controllers else registry.NEIGHBOURS
+    platform = Platform(layout, ports, journal, credentials, controllers=controllers)
+    try:
+        await _run(settings, platform, certificate, credentials, stop)
+    finally:
+        await journal.close()
+
+
+async def _run(
+    settings: LocalSettings,
+    platform: Platform,
+    certificate: ServerCertificate,
+    credentials: Credentials,
+    stop: asyncio.Event,
+) -> None:
+    """Serve until told to stop; the files that announce the server exist while it listens."""
+    announcement = settings.state_dir / "server.json"
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(platform.run())
+        await _first(running, platform.ready)
+        bound = _bound_socket(settings)
+        port = bound.getsockname()[1]
+        front = build_front(AsgiApp(platform.server), certificate)
+        serving = group.create_task(front.serve(sockets=[bound]))
+        write_kubeconfig(
+            settings.state_dir / "kubeconfig",
+            server=f"https://{HOST}:{port}",
+            authority=certificate.authority.read_bytes(),
+            credentials=credentials,
+            current=PROJECT,
+        )
+        _remember(settings.state_dir, port)
+        write_private(announcement, encode({"pid": os.getpid(), "port": port}))
+        _log.info("ready on https://%s:%d, state in %s", HOST, port, settings.state_dir)
+        try:
+            await stop.wait()
+        finally:
+            announcement.unlink(missing_ok=True)
+            platform.server.close_streams()
+            front.should_exit = True
+        await serving
+        running.cancel()
+
+
+async def _first(running: asyncio.Task[None], ready: asyncio.Event) -> None:
+    """Wait until the platform is ready, or has failed trying."""
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if running.done():
+        running.result()
+
+
+def _bound_socket(settings: LocalSettings) -> socket.socket:
+    """The port that was asked for; without a wish that of the last run if it is free."""
+    if settings.port:
+        return listening_socket(settings.port)
+    last = _remembered(settings.state_dir)
+    if last:
+        try:
+            return listening_socket(last)
+        except OSError:
+            _log.warning("port %d of the last run is taken; choosing another", last)
+    return listening_socket(0)
+
+
+def _remember(state: Path, port: int) -> None:
+    if _remembered(state) != port:
+        write_private(state / "port.json", encode({"port": port}))
+
+
+def _remembered(state: Path) -> int:
+    path = state / "port.json"
+    return int(decode(path.read_bytes())["port"]) if path.exists() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

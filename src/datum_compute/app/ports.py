@@ -1,0 +1,32 @@
+"""The real world, as arguments: clock, ids and randomness of a production process."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# The alphabet of Kubernetes' generated names: no vowels, so no words.
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the platform may not make up itself; a simulation brings its own."""
+
+    unix_s: Callable[[], float]
+    new_uid: Callable[[], str]
+    new_suffix: Callable[[], str]
+    random: random.Random
+
+
+def real_ports() -> Ports:
+    return Ports(
+        unix_s=time.time,
+        new_uid=lambda: str(uuid.uuid4()),
+        new_suffix=lambda: "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(5)),
+        random=random.Random(secrets.randbits(64)),  # noqa: S311 - jitter, not secrets
+    )

@@ -1,0 +1,129 @@
+"""A certificate authority for this installation, and the server certificate it signs."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from datum_compute.app.files import write_private
+
+_AUTHORITY_DAYS = 3650
+_SERVER_DAYS = 365
+_RENEW_BEFORE = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCertificate:
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+def ensure_certificate(directory: Path, now: datetime) -> ServerCertificate:
+    """The certificate in ``directory``; made on first use, signed again before it expires."""
+    files = ServerCertificate(
+        directory / "ca.crt", directory / "server.crt", directory / "server.key"
+    )
+    authority_key_file = directory / "ca.key"
+    if not (files.authority.exists() and authority_key_file.exists()):
+        key = ec.generate_private_key(ec.SECP256R1())
+        write_private(authority_key_file, _pem(key))
+        write_private(files.authority, _authority(key, now).public_bytes(_PEM))
+        files.certificate.unlink(missing_ok=True)
+    if not _is_good(files, now):
+        authority_key = serialization.load_pem_private_key(
+            authority_key_file.read_bytes(), password=None
+        )
+        assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
+        authority = x509.load_pem_x509_certificate(files.authority.read_bytes())
+        key = ec.generate_private_key(ec.SECP256R1())
+        write_private(files.key, _pem(key))
+        signed = _server(key, authority, authority_key, now)
+        write_private(files.certificate, signed.public_bytes(_PEM))
+    return files
+
+
+_PEM = serialization.Encoding.PEM
+
+
+def _is_good(files: ServerCertificate, now: datetime) -> bool:
+    if not (files.certificate.exists() and files.key.exists()):
+        return False
+    certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
+    matches = certificate.public_key() == key.public_key()
+    return matches and certificate.not_valid_after_utc - _RENEW_BEFORE > now
+
+
+def _authority(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+    name = _name("datum-compute local authority")
+    return (
+        _builder(name, name, key, now, _AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _server(
+    key: ec.EllipticCurvePrivateKey,
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+) -> x509.Certificate:
+    addresses = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
+    names = [x509.DNSName("localhost"), *(x509.IPAddress(a) for a in addresses)]
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    return (
+        _builder(_name("datum-compute"), authority.subject, key, now, _SERVER_DAYS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(signer, critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -1,0 +1,118 @@
+"""The platform, constructed top to bottom: store, server, clients, controllers, planes.
+
+A production process and the simulator build the same thing; they differ only in the ports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from datum_compute import __version__
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix
+from datum_compute.app.credentials import Credentials
+from datum_compute.app.ports import Ports
+from datum_compute.client.client import Client
+from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.controllers import registry
+from datum_compute.controllers.context import Context
+from datum_compute.drivers.driver import Driver
+from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
+from datum_compute.planes.planes import Planes
+from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.manager import Manager
+from datum_compute.server.apiserver import ApiServer
+from datum_compute.store.journal import Journal
+from datum_compute.store.store import Store
+
+EVERYTHING = (
+    *registry.MANAGEMENT,
+    *registry.HUB,
+    *registry.CELL,
+    *registry.NEIGHBOURS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which planes there are, and what realises the servers of each cell."""
+
+    projects: tuple[PlaneName, ...]
+    drivers: Mapping[PlaneName, Driver]
+
+    @property
+    def cells(self) -> tuple[PlaneName, ...]:
+        return tuple(self.drivers)
+
+    @property
+    def planes(self) -> tuple[PlaneName, ...]:
+        return (PLATFORM, *self.projects, HUB, *self.cells)
+
+
+def build_manager(
+    controllers: Sequence[Controller[Context]],
+    drivers: Mapping[PlaneName, Driver],
+    ports: Ports,
+) -> Manager[Context]:
+    def context(manager: Manager[Context]) -> Context:
+        return Context(Planes(manager.view), drivers, ports.unix_s)
+
+    return Manager(controllers, context, ports.random)
+
+
+class Platform:
+    """All planes in one process."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        ports: Ports,
+        journal: Journal,
+        credentials: Credentials,
+        *,
+        controllers: Sequence[Controller[Context]] = EVERYTHING,
+    ) -> None:
+        self.ready = asyncio.Event()
+        self._layout = layout
+        self._credentials = credentials
+        self.store = Store(journal)
+        self.server = ApiServer(
+            self.store,
+            clock=ports.unix_s,
+            new_uid=ports.new_uid,
+            new_suffix=ports.new_suffix,
+            authenticator=credentials.authenticator(),
+            is_ready=self.ready.is_set,
+        )
+        self._manager = build_manager(controllers, layout.drivers, ports)
+
+    async def dispatch(self, request: Request) -> Response:
+        return await self.server.dispatch(request)
+
+    def client(self, plane: PlaneName, token: str) -> Client:
+        return Client(
+            InProcessTransport(self.dispatch),
+            prefix=path_prefix(plane),
+            token=token,
+            agent=f"compute-manager/{__version__}",
+        )
+
+    async def run(self) -> None:
+        """Load, bring up every plane, then run controllers until cancelled."""
+        await self.store.load()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.store.run())
+            for plane in self._layout.planes:
+                await self.store.create_plane(plane)
+                await ensure_plane(self._own_client(plane), plane)
+            await ensure_cells(self._own_client(HUB), self._layout.cells)
+            for plane in self._layout.planes:
+                self._manager.engage(plane, self._own_client(plane))
+            group.create_task(self._manager.run())
+            await self._manager.synced()
+            self.ready.set()
+
+    def _own_client(self, plane: PlaneName) -> Client:
+        return self.client(plane, self._credentials.manager)

@@ -1,0 +1,84 @@
+"""Server -> a machine of the cell's driver, and the machine's state back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import SERVER
+from datum_compute.api.meta import Ref
+from datum_compute.api.server import Server, ServerStatus
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.drivers.driver import MachineState
+from datum_compute.planning.actions import Plan, drop_finalizer
+from datum_compute.planning.objects import plan_status
+from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.view import View
+
+# The driver's own news come at once; this repairs what was missed.
+RECHECK_S = 1.0
+STEADY_S = 30.0
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view = context.planes.need(key.plane)
+    server = view.read(SERVER).get(key.ref)
+    if server is None:
+        return Done()
+    driver = context.drivers[key.plane]
+    machine_id = machine_id_of(server)
+    if server.is_terminating:
+        await driver.remove(machine_id)
+        if await driver.observe(machine_id) is not None:
+            return await carry_out(context.planes, Plan(requeue_after_s=RECHECK_S))
+        release = drop_finalizer(key.plane, SERVER, server, labels.DRIVER_FINALIZER)
+        return await carry_out(context.planes, Plan(tuple(release)))
+    await driver.start(machine_id, server.spec)
+    status = _status(server, await driver.observe(machine_id))
+    settled = status.phase in ("Running", "Sleeping")
+    plan = Plan(
+        tuple(plan_status(key.plane, SERVER, server, status)),
+        requeue_after_s=STEADY_S if settled else RECHECK_S,
+    )
+    return await carry_out(context.planes, plan)
+
+
+def machine_id_of(server: Server) -> str:
+    """Never used again: it contains the uid."""
+    metadata = server.metadata
+    return f"{metadata.namespace}/{metadata.name}/{metadata.uid}"
+
+
+def _status(server: Server, state: MachineState | None) -> ServerStatus:
+    generation = server.metadata.generation
+    if state is None:
+        message = "the machine has gone and is started again"
+        return ServerStatus(phase="Pending", message=message, observed_generation=generation)
+    return ServerStatus(
+        phase=state.phase,
+        reason=state.reason,
+        message=state.message,
+        restarts=state.restarts,
+        exit_code=state.exit_code,
+        started_at=state.started_at,
+        addresses=list(state.addresses),
+        observed_generation=generation,
+    )
+
+
+async def machine_news(context: Context, view: View) -> AsyncIterator[Key]:
+    async for machine_id in context.drivers[view.plane].changes():
+        namespace, name, _ = machine_id.split("/")
+        yield Key(view.plane, Ref(namespace, name))
+
+
+CONTROLLER = Controller(
+    name="machine",
+    role="cell",
+    kind=SERVER,
+    reconcile=reconcile,
+    outside=machine_news,
+)

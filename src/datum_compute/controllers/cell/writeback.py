@@ -1,0 +1,51 @@
+"""Cell Instance -> its copy on the hub, under the hub's deployment of the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.plane import cell_plane
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.projection import plan_writeback
+from datum_compute.runtime.controller import Controller, reads, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.view import View
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    instance = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
+    if instance is None:
+        return Done()
+    hub = context.planes.hub
+    owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
+    plan = plan_writeback(
+        key.plane,
+        instance,
+        hub.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner)),
+        hub.read(INSTANCE).get(key.ref),
+    )
+    return await carry_out(context.planes, plan)
+
+
+def from_hub_copy(_view: View, change: Change[Any]) -> Iterable[Key]:
+    """The cell that wrote the copy puts it right if somebody else changed it."""
+    copy = change.new or change.old
+    cell = copy.metadata.labels.get(labels.CELL, "") if copy is not None else ""
+    if copy is not None and cell:
+        yield Key(cell_plane(cell), ref_of(copy))
+
+
+CONTROLLER = Controller(
+    name="writeback",
+    role="cell",
+    kind=INSTANCE,
+    reconcile=reconcile,
+    watches=(reads("hub", DEPLOYMENT), watches("hub", INSTANCE, from_hub_copy)),
+)

@@ -1,0 +1,40 @@
+"""Carries out plans. The only file of the room that writes to planes."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from datum_compute.planes.planes import Planes
+from datum_compute.planning.actions import (
+    Action,
+    Create,
+    Delete,
+    Patch,
+    PatchStatus,
+    Plan,
+    Wait,
+)
+from datum_compute.runtime.outcome import Done, Later, Outcome
+
+
+async def carry_out(planes: Planes, plan: Plan) -> Outcome:
+    """All actions in order; the first failure ends it, and the next pass plans anew."""
+    for action in plan.actions:
+        await _carry_out(planes, action)
+    return Done() if plan.requeue_after_s is None else Later(plan.requeue_after_s)
+
+
+async def _carry_out(planes: Planes, action: Action) -> None:
+    match action:
+        case Wait() | Create(skipped=True) | Delete(skipped=True):
+            return
+        case Create(plane, kind, obj):
+            await planes.need(plane).create(kind, obj)
+        case Delete(plane, kind, ref, uid, _, version):
+            await planes.need(plane).delete(kind, ref, uid=uid, version=version)
+        case Patch(plane, kind, ref, patch):
+            await planes.need(plane).patch(kind, ref, patch)
+        case PatchStatus(plane, kind, ref, version, status):
+            await planes.need(plane).patch_status(kind, ref, status, version=version)
+        case _:
+            assert_never(action)

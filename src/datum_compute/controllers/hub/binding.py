@@ -1,0 +1,100 @@
+"""Hub object + policies + clusters -> binding: to which cells it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from datum_compute.api.kinds import (
+    CLUSTER,
+    CLUSTER_POLICY,
+    DEPLOYMENT,
+    NAMESPACE,
+    POLICY,
+)
+from datum_compute.api.meta import KindInfo, Ref, ref_of
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.propagation import Policy, binding_kind, binding_name, plan_binding
+from datum_compute.runtime.controller import Controller, owns, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.view import View
+
+# The kinds that travel from the hub to cells.
+PROPAGATED: tuple[KindInfo[Any], ...] = (NAMESPACE, DEPLOYMENT)
+
+
+def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
+    async def reconcile(context: Context, key: Key) -> Outcome:
+        hub = context.planes.need(key.plane)
+        template = hub.read(kind).get(key.ref)
+        if template is None:
+            return Done()
+        binding = hub.read(binding_kind(kind)).get(
+            Ref(key.ref.namespace, binding_name(kind, key.ref.name))
+        )
+        policies = _in_order_of_precedence(hub, key.ref.namespace)
+        clusters = hub.read(CLUSTER).all()
+        plan = plan_binding(kind, template, policies, clusters, binding, context.now())
+        return await carry_out(context.planes, plan)
+
+    return reconcile
+
+
+def _in_order_of_precedence(hub: View, namespace: str) -> list[Policy]:
+    """Policies of the namespace first, then those of the whole hub, each by name."""
+    near = sorted(hub.read(POLICY).in_namespace(namespace), key=ref_of) if namespace else []
+    far = sorted(hub.read(CLUSTER_POLICY).all(), key=ref_of)
+    return [*near, *far]
+
+
+def _all_of(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+    """A cluster or a policy of the whole hub may concern every object."""
+
+    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+        if not _only_status_changed(change):
+            for obj in view.cached(kind).all():
+                yield Key(view.plane, ref_of(obj))
+
+    return to_keys
+
+
+def _same_namespace(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+        policy = change.new or change.old
+        if policy is not None:
+            for obj in view.cached(kind).in_namespace(policy.metadata.namespace):
+                yield Key(view.plane, ref_of(obj))
+
+    return to_keys
+
+
+def _only_status_changed(change: Change[Any]) -> bool:
+    """Heartbeats change a Cluster's status; only labels and existence matter for placement."""
+    if change.old is None or change.new is None:
+        return False
+    old, new = change.old.metadata, change.new.metadata
+    return bool(
+        (old.generation, old.labels, old.deletion_timestamp)
+        == (new.generation, new.labels, new.deletion_timestamp)
+    )
+
+
+def _controller(kind: KindInfo[Any]) -> Controller[Context]:
+    return Controller(
+        name=f"binding-{kind.plural}",
+        role="hub",
+        kind=kind,
+        reconcile=_reconcile(kind),
+        watches=(
+            owns("hub", binding_kind(kind), kind),
+            watches("hub", CLUSTER, _all_of(kind)),
+            watches("hub", CLUSTER_POLICY, _all_of(kind)),
+            watches("hub", POLICY, _same_namespace(kind)),
+        ),
+    )
+
+
+CONTROLLERS = tuple(_controller(kind) for kind in PROPAGATED)

@@ -1,0 +1,75 @@
+"""Work -> its copy on the cell, and the copy's status back. Removal is released only with proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.errors import NotFound
+from datum_compute.api.identity import execution_namespace
+from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, WORK, kind_of
+from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.api.plane import HUB, cell_plane
+from datum_compute.api.work import Work
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.actions import Plan, drop_finalizer
+from datum_compute.planning.execution import plan_execution, plan_unreachable
+from datum_compute.runtime.controller import Controller, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Later, Outcome, Terminal
+from datum_compute.runtime.view import View
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    work = context.planes.need(key.plane).read(WORK).get(key.ref)
+    if work is None:
+        return Done()
+    manifest = work.spec.workload.manifests[0]
+    kind = kind_of(manifest["apiVersion"], manifest["kind"])
+    if kind is None:
+        return Terminal(f"{manifest['apiVersion']} {manifest['kind']} is not a kind cells serve")
+    cell = cell_plane(key.ref.namespace.removeprefix(execution_namespace("")))
+    view = context.planes.find(cell)
+    if view is None:
+        return await carry_out(context.planes, plan_unreachable(work, cell, context.now()))
+    ref = Ref(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
+    copy = view.read(kind).get(ref)
+    if work.is_terminating and copy is None:
+        return await _release(context, work, view, kind, ref)
+    plan = plan_execution(cell, work, kind, copy, context.now())
+    return await carry_out(context.planes, plan)
+
+
+async def _release(
+    context: Context, work: Work, view: View, kind: KindInfo[Any], ref: Ref
+) -> Outcome:
+    """Let the tombstone go once the cell itself says that the copy is gone."""
+    try:
+        await view.client.get(kind, ref)
+    except NotFound:
+        release = drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
+        return await carry_out(context.planes, Plan(tuple(release)))
+    return Later(1)
+
+
+def from_copy(_view: View, change: Change[Any]) -> Iterable[Key]:
+    copy = change.new or change.old
+    annotations = copy.metadata.annotations if copy is not None else {}
+    if labels.WORK_NAME in annotations and labels.WORK_NAMESPACE in annotations:
+        ref = Ref(annotations[labels.WORK_NAMESPACE], annotations[labels.WORK_NAME])
+        yield Key(HUB, ref)
+
+
+CONTROLLER = Controller(
+    name="execution",
+    role="hub",
+    kind=WORK,
+    reconcile=reconcile,
+    watches=(
+        watches("cell", NAMESPACE, from_copy),
+        watches("cell", DEPLOYMENT, from_copy),
+    ),
+)

@@ -1,0 +1,71 @@
+"""Binding -> one Work for each target cell, and what the cells report back to the object."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, WORK
+from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.propagation import binding_kind, binding_name, plan_works
+from datum_compute.runtime.controller import Controller, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.view import View
+
+
+def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
+    async def reconcile(context: Context, key: Key) -> Outcome:
+        hub = context.planes.need(key.plane)
+        binding = hub.read(binding_kind(kind)).get(key.ref)
+        if binding is None or binding.spec.resource.kind != kind.kind:
+            return Done()
+        resource = binding.spec.resource
+        template = hub.read(kind).get(Ref(resource.namespace, resource.name))
+        works = hub.read(WORK).labelled(labels.BINDING_ID, binding.metadata.uid)
+        plan = plan_works(kind, binding, template, works, context.now())
+        return await carry_out(context.planes, plan)
+
+    return reconcile
+
+
+def _from_template(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+        template = change.new or change.old
+        if template is not None:
+            name = binding_name(kind, template.metadata.name)
+            yield Key(view.plane, Ref(template.metadata.namespace, name))
+
+    return to_keys
+
+
+def _from_work(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+        work = change.new or change.old
+        manifest = work.spec.workload.manifests[0] if work is not None else {}
+        if manifest.get("kind") == kind.kind:
+            metadata = manifest["metadata"]
+            name = binding_name(kind, metadata["name"])
+            yield Key(view.plane, Ref(metadata.get("namespace", ""), name))
+
+    return to_keys
+
+
+def _controller(kind: KindInfo[Any]) -> Controller[Context]:
+    return Controller(
+        name=f"work-{kind.plural}",
+        role="hub",
+        kind=binding_kind(kind),
+        reconcile=_reconcile(kind),
+        watches=(
+            watches("hub", kind, _from_template(kind)),
+            watches("hub", WORK, _from_work(kind)),
+        ),
+    )
+
+
+CONTROLLERS = tuple(_controller(kind) for kind in (NAMESPACE, DEPLOYMENT))

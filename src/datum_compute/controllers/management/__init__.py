@@ -1,0 +1,1 @@
+"""Beside the projects: what users write becomes deployments, travels to the hub and comes back."""

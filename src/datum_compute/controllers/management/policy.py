@@ -1,0 +1,59 @@
+"""Hub namespace of a project -> the policies that route what lies in it to its cities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT, NAMESPACE, POLICY
+from datum_compute.api.meta import Ref
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.policies import plan_policies
+from datum_compute.runtime.controller import Controller, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.view import View
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    hub = context.planes.need(key.plane)
+    namespace = hub.read(NAMESPACE).get(key.ref)
+    if namespace is None or labels.UPSTREAM_CLUSTER not in namespace.metadata.labels:
+        return Done()
+    name = namespace.metadata.name
+    plan = plan_policies(
+        namespace,
+        hub.read(DEPLOYMENT).in_namespace(name),
+        hub.read(POLICY).in_namespace(name),
+        hub.read(CLUSTER_POLICY).get(Ref("", name)),
+    )
+    return await carry_out(context.planes, plan)
+
+
+def to_namespace(view: View, change: Change[Any]) -> Iterable[Key]:
+    """The hub namespace that a deployment or policy lies in."""
+    obj = change.new or change.old
+    if obj is not None:
+        yield Key(view.plane, Ref("", obj.metadata.namespace))
+
+
+def to_namespace_of_same_name(view: View, change: Change[Any]) -> Iterable[Key]:
+    policy = change.new or change.old
+    if policy is not None:
+        yield Key(view.plane, Ref("", policy.metadata.name))
+
+
+CONTROLLER = Controller(
+    name="policy",
+    role="hub",
+    kind=NAMESPACE,
+    reconcile=reconcile,
+    watches=(
+        watches("hub", DEPLOYMENT, to_namespace),
+        watches("hub", POLICY, to_namespace),
+        watches("hub", CLUSTER_POLICY, to_namespace_of_same_name),
+    ),
+)

@@ -1,0 +1,81 @@
+"""Hub Instance -> read-only projection in its project; gone from the hub, gone from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.identity import decoded_project, federation_namespace
+from datum_compute.api.instance import Instance
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import project_plane
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.projection import plan_projection
+from datum_compute.runtime.controller import Controller, reads, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.view import View
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view, hub = context.planes.need(key.plane), context.planes.hub
+    namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
+    if namespace is None:
+        return Done()
+    home = federation_namespace(namespace.metadata.uid)
+    hub_instance = hub.read(INSTANCE).get(Ref(home, key.ref.name))
+    projection = view.read(INSTANCE).get(key.ref)
+    owner = _owner_name(hub_instance, key.ref.name)
+    plan = plan_projection(
+        key.plane,
+        key.ref.namespace,
+        hub_instance,
+        view.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner)),
+        projection,
+    )
+    return await carry_out(context.planes, plan)
+
+
+def _owner_name(instance: Instance | None, name: str) -> str:
+    """The deployment by label, else by the instance's name without its ordinal."""
+    named = instance.metadata.labels if instance is not None else {}
+    return named.get(labels.DEPLOYMENT_NAME) or name.rpartition("-")[0]
+
+
+def from_hub_instance(_view: View, change: Change[Any]) -> Iterable[Key]:
+    instance = change.new or change.old
+    if instance is None:
+        return
+    named = instance.metadata.labels
+    project = decoded_project(named.get(labels.UPSTREAM_CLUSTER, ""))
+    namespace = named.get(labels.UPSTREAM_NAMESPACE)
+    if project and namespace:
+        yield Key(project_plane(project), Ref(namespace, instance.metadata.name))
+
+
+def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
+    """Projections wait for their deployment and leave with it."""
+    deployment = change.new or change.old
+    if deployment is None or (change.old is not None and change.new is not None):
+        return
+    for instance in view.cached(INSTANCE).labelled(
+        labels.DEPLOYMENT_NAME, deployment.metadata.name
+    ):
+        yield Key(view.plane, Ref(instance.metadata.namespace, instance.metadata.name))
+
+
+CONTROLLER = Controller(
+    name="projector",
+    role="project",
+    kind=INSTANCE,
+    reconcile=reconcile,
+    watches=(
+        reads("project", NAMESPACE),
+        watches("project", DEPLOYMENT, from_deployment),
+        watches("hub", INSTANCE, from_hub_instance),
+    ),
+)

@@ -1,0 +1,31 @@
+"""Workload -> one WorkloadDeployment per placement and city, and the status of them all."""
+
+from __future__ import annotations
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.placement import plan_workload
+from datum_compute.runtime.controller import Controller, owns
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Outcome
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view = context.planes.need(key.plane)
+    workload = view.read(WORKLOAD).get(key.ref)
+    if workload is None:
+        return Done()
+    deployments = view.read(DEPLOYMENT).labelled(labels.WORKLOAD_UID, workload.metadata.uid)
+    plan = plan_workload(key.plane, workload, deployments, context.now())
+    return await carry_out(context.planes, plan)
+
+
+CONTROLLER = Controller(
+    name="workload",
+    role="project",
+    kind=WORKLOAD,
+    reconcile=reconcile,
+    watches=(owns("project", DEPLOYMENT, WORKLOAD),),
+)

@@ -1,0 +1,1 @@
+"""What a real Kubernetes has beside its API server: garbage collection and namespace removal."""

@@ -1,0 +1,37 @@
+"""Every controller, by hand; the house test fails on a forgotten line."""
+
+from __future__ import annotations
+
+from datum_compute.controllers.cell import deployment, instance, machine, provisioner, writeback
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.hub import binding, cluster, execution, work
+from datum_compute.controllers.management import federator, policy, projector, workload
+from datum_compute.controllers.neighbours import garbage, namespace
+from datum_compute.runtime.controller import Controller
+
+MANAGEMENT: tuple[Controller[Context], ...] = (
+    workload.CONTROLLER,
+    federator.CONTROLLER,
+    policy.CONTROLLER,
+    projector.CONTROLLER,
+)
+
+HUB: tuple[Controller[Context], ...] = (
+    *binding.CONTROLLERS,
+    *work.CONTROLLERS,
+    execution.CONTROLLER,
+    cluster.CONTROLLER,
+)
+
+CELL: tuple[Controller[Context], ...] = (
+    deployment.CONTROLLER,
+    instance.CONTROLLER,
+    provisioner.CONTROLLER,
+    machine.CONTROLLER,
+    writeback.CONTROLLER,
+)
+
+NEIGHBOURS: tuple[Controller[Context], ...] = (
+    *garbage.CONTROLLERS,
+    *namespace.CONTROLLERS,
+)

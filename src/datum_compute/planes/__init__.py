@@ -1,0 +1,4 @@
+"""Who the planes are: how controllers find the hub, a project or a cell, and what each starts with.
+
+May not enter: reconciling.
+"""

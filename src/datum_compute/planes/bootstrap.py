@@ -1,0 +1,50 @@
+"""What a plane holds from its first moment. Idempotent: run at every start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from datum_compute.api import labels
+from datum_compute.api.cluster import Cluster, ClusterSpec
+from datum_compute.api.errors import AlreadyExists
+from datum_compute.api.identity import execution_namespace, normalized_city
+from datum_compute.api.kinds import CLUSTER, NAMESPACE
+from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import PlaneName, member_name, path_prefix, plane_role
+from datum_compute.client.client import Client
+
+T = TypeVar("T", bound=ApiObject)
+
+_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_OF_ROLE = {"project": ("milo-system",), "hub": ("karmada-system", "karmada-cluster")}
+
+
+async def ensure_plane(client: Client, plane: PlaneName) -> None:
+    """The namespaces that clients and controllers expect to find."""
+    for name in (*_NAMESPACES, *_OF_ROLE.get(plane_role(plane), ())):
+        await _ensure(client, NAMESPACE, Namespace(metadata=ObjectMeta(name=name)))
+
+
+async def ensure_cells(hub: Client, cells: Iterable[PlaneName]) -> None:
+    """Register the cells of this process with the hub, each for the city of its name."""
+    for cell in cells:
+        name = member_name(cell)
+        namespace = Namespace(metadata=ObjectMeta(name=execution_namespace(name)))
+        await _ensure(hub, NAMESPACE, namespace)
+        await _ensure(hub, CLUSTER, _cluster(name, path_prefix(cell)))
+
+
+def _cluster(name: str, endpoint: str) -> Cluster:
+    return Cluster(
+        metadata=ObjectMeta(name=name, labels={labels.TOPOLOGY_CITY: normalized_city(name)}),
+        spec=ClusterSpec(api_endpoint=endpoint),
+    )
+
+
+async def _ensure(client: Client, kind: KindInfo[T], obj: T) -> None:
+    try:
+        await client.create(kind, obj)
+    except AlreadyExists:
+        return

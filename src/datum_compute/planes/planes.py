@@ -1,0 +1,36 @@
+"""The planes that are engaged now, by role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
+from datum_compute.runtime.outcome import NotSynced
+from datum_compute.runtime.view import View
+
+
+class Planes:
+    """Lookups never fall back to another plane than the one that was named."""
+
+    def __init__(self, engaged_view: Callable[[PlaneName], View | None]) -> None:
+        self._engaged_view = engaged_view
+
+    def find(self, plane: PlaneName) -> View | None:
+        return self._engaged_view(plane)
+
+    def need(self, plane: PlaneName) -> View:
+        """The plane; one that is not engaged is no reason to act, only to look again."""
+        view = self._engaged_view(plane)
+        if view is None:
+            raise NotSynced(f"{plane} is not engaged")
+        return view
+
+    @property
+    def hub(self) -> View:
+        return self.need(HUB)
+
+    def project(self, name: str) -> View | None:
+        return self.find(project_plane(name))
+
+    def cell(self, name: str) -> View | None:
+        return self.find(cell_plane(name))

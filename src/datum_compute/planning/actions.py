@@ -1,0 +1,124 @@
+"""What a plan may ask for. Plain data, printable and comparable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.plane import PlaneName
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    plane: PlaneName
+    kind: KindInfo[Any]
+    object: ApiObject
+    reason: str
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Only the object with this uid; with a version only in that very state."""
+
+    plane: PlaneName
+    kind: KindInfo[Any]
+    ref: Ref
+    uid: str
+    reason: str
+    version: str = ""
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A merge patch; what must not race carries the version in its metadata."""
+
+    plane: PlaneName
+    kind: KindInfo[Any]
+    ref: Ref
+    patch: JsonObject
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PatchStatus:
+    """Fields of the status to merge, computed from the object at ``version``."""
+
+    plane: PlaneName
+    kind: KindInfo[Any]
+    ref: Ref
+    version: str
+    status: JsonObject
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do but to be woken; the reason says for what."""
+
+    reason: str
+    skipped: bool = False
+
+
+Action = Create | Delete | Patch | PatchStatus | Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Actions in order. ``requeue_after_s`` bounds a wait whose wake-up edge might be missed."""
+
+    actions: tuple[Action, ...] = ()
+    requeue_after_s: float | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        return not self.actions
+
+
+def described(action: Action) -> str:
+    """One line for people."""
+    mark = "skip " if not isinstance(action, Patch | PatchStatus) and action.skipped else ""
+    match action:
+        case Wait(reason):
+            return f"{mark}wait: {reason}"
+        case Create(plane, kind, obj, reason):
+            return f"{mark}create {kind.kind} {ref_of(obj)} on {plane}: {reason}"
+        case Delete(plane, kind, ref, _, reason):
+            return f"{mark}delete {kind.kind} {ref} on {plane}: {reason}"
+        case Patch(plane, kind, ref, _, reason):
+            return f"patch {kind.kind} {ref} on {plane}: {reason}"
+        case PatchStatus(plane, kind, ref, _, _, reason):
+            return f"status of {kind.kind} {ref} on {plane}: {reason}"
+
+
+def add_finalizer(
+    plane: PlaneName, kind: KindInfo[Any], obj: ApiObject, finalizer: str
+) -> list[Action]:
+    """The patch that adds a finalizer, if the object lacks it and may still get one."""
+    if finalizer in obj.metadata.finalizers or obj.is_terminating:
+        return []
+    return [_finalizers(plane, kind, obj, [*obj.metadata.finalizers, finalizer], "add finalizer")]
+
+
+def drop_finalizer(
+    plane: PlaneName, kind: KindInfo[Any], obj: ApiObject, finalizer: str
+) -> list[Action]:
+    """The patch that releases an object; only for work that is done."""
+    if finalizer not in obj.metadata.finalizers:
+        return []
+    kept = [f for f in obj.metadata.finalizers if f != finalizer]
+    return [_finalizers(plane, kind, obj, kept, "release finalizer")]
+
+
+def _finalizers(
+    plane: PlaneName, kind: KindInfo[Any], obj: ApiObject, finalizers: Sequence[str], reason: str
+) -> Patch:
+    metadata = {
+        "resourceVersion": obj.metadata.resource_version,
+        "finalizers": list(finalizers),
+    }
+    return Patch(plane, kind, ref_of(obj), {"metadata": metadata}, reason)

@@ -1,0 +1,184 @@
+"""How a project's deployment gets to the hub, and how the hub's answer gets back.
+
+Where it goes is recorded on the project's deployment before anything is written to the hub, so
+that its removal needs to know nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import (
+    FALSE,
+    Verdict,
+    decided,
+    find_condition,
+    with_condition,
+)
+from datum_compute.api.identity import encoded_cluster, federation_namespace
+from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
+from datum_compute.api.meta import ObjectMeta, ref_of
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB, PlaneName, member_name
+from datum_compute.api.resourcebinding import ResourceBinding
+from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
+from datum_compute.planning.actions import (
+    Action,
+    Delete,
+    Patch,
+    Plan,
+    Wait,
+    add_finalizer,
+    drop_finalizer,
+)
+from datum_compute.planning.objects import plan_object, plan_status
+from datum_compute.planning.template import template_hash
+
+# A missed event costs at most this long.
+RECHECK_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class HubState:
+    """What the hub holds for one project deployment."""
+
+    namespace: Namespace | None
+    deployment: WorkloadDeployment | None
+    binding: ResourceBinding | None
+
+
+def hub_namespace_of(deployment: WorkloadDeployment, namespace: Namespace | None) -> str:
+    """The recorded hub namespace, else the one it will be; empty if neither is known."""
+    recorded = deployment.metadata.annotations.get(labels.FEDERATION_NAMESPACE)
+    if recorded:
+        return recorded
+    return federation_namespace(namespace.metadata.uid) if namespace is not None else ""
+
+
+def plan_federation(
+    project: PlaneName,
+    deployment: WorkloadDeployment,
+    namespace: Namespace | None,
+    hub: HubState,
+    now: str,
+) -> Plan:
+    if deployment.is_terminating:
+        return _plan_removal(project, deployment, hub)
+    if namespace is None:
+        return Plan((Wait(f"namespace {deployment.metadata.namespace} is not known yet"),), 5)
+    first = add_finalizer(project, DEPLOYMENT, deployment, labels.FEDERATOR_FINALIZER)
+    first += _record_target(project, deployment, namespace)
+    if first:
+        return Plan((first[0],))
+    actions = _plan_hub(project, deployment, namespace, hub)
+    status = mirrored_status(deployment, hub, now)
+    actions += plan_status(project, DEPLOYMENT, deployment, status)
+    settled = status.observed_generation == deployment.metadata.generation
+    return Plan(tuple(actions), requeue_after_s=None if settled else RECHECK_S)
+
+
+def mirrored_status(
+    deployment: WorkloadDeployment, hub: HubState, now: str
+) -> WorkloadDeploymentStatus:
+    """The hub's status as news of the generation it echoes; until it echoes any, the blocker."""
+    if hub.deployment is not None and hub.deployment.status.observed_source.generation:
+        status = hub.deployment.status
+        return msgspec.structs.replace(
+            status, observed_generation=status.observed_source.generation
+        )
+    blocker = decided(
+        "Available",
+        _blocker(deployment, hub),
+        generation=deployment.metadata.generation,
+        now=now,
+    )
+    return msgspec.structs.replace(
+        deployment.status, conditions=with_condition(deployment.status.conditions, blocker)
+    )
+
+
+def _blocker(deployment: WorkloadDeployment, hub: HubState) -> Verdict:
+    city = deployment.spec.city_code
+    scheduled = hub.binding and find_condition(hub.binding.status.conditions, "Scheduled")
+    if scheduled and scheduled.status == FALSE:
+        return Verdict(FALSE, "NoMatchingLocation", f"No cell serves city {city}")
+    return Verdict(FALSE, "AwaitingPropagation", f"Waiting for the cell of {city} to report")
+
+
+def _record_target(
+    project: PlaneName, deployment: WorkloadDeployment, namespace: Namespace
+) -> list[Action]:
+    if deployment.metadata.annotations.get(labels.FEDERATION_NAMESPACE):
+        return []
+    target = federation_namespace(namespace.metadata.uid)
+    metadata = {
+        "resourceVersion": deployment.metadata.resource_version,
+        "annotations": {labels.FEDERATION_NAMESPACE: target},
+    }
+    return [
+        Patch(project, DEPLOYMENT, ref_of(deployment), {"metadata": metadata}, f"goes to {target}")
+    ]
+
+
+def _plan_hub(
+    project: PlaneName, deployment: WorkloadDeployment, namespace: Namespace, hub: HubState
+) -> list[Action]:
+    target = hub_namespace_of(deployment, namespace)
+    if hub.namespace is not None and hub.namespace.is_terminating:
+        return [Wait(f"hub namespace {target} is being removed")]
+    if hub.deployment is not None and hub.deployment.is_terminating:
+        return [Wait(f"an earlier {deployment.metadata.name} is leaving the hub")]
+    identity = {
+        labels.UPSTREAM_NAMESPACE: namespace.metadata.name,
+        labels.UPSTREAM_CLUSTER: encoded_cluster(member_name(project)),
+    }
+    hub_namespace = Namespace(metadata=ObjectMeta(name=target, labels=identity))
+    return [
+        *plan_object(HUB, NAMESPACE, hub_namespace, hub.namespace, "home of the project namespace"),
+        *plan_object(
+            HUB,
+            DEPLOYMENT,
+            _hub_deployment(deployment, target, identity),
+            hub.deployment,
+            f"generation {deployment.metadata.generation} of the project",
+        ),
+    ]
+
+
+def _hub_deployment(
+    deployment: WorkloadDeployment, target: str, identity: dict[str, str]
+) -> WorkloadDeployment:
+    """No finalizer: the hub acts on a removal only when the object is really gone."""
+    metadata = deployment.metadata
+    return WorkloadDeployment(
+        metadata=ObjectMeta(
+            name=metadata.name,
+            namespace=target,
+            labels={
+                **metadata.labels,
+                **identity,
+                labels.TOPOLOGY_CITY: deployment.spec.city_code,
+            },
+            annotations={
+                labels.SOURCE_GENERATION: str(metadata.generation),
+                labels.SOURCE_TEMPLATE_HASH: template_hash(deployment.spec.template),
+            },
+        ),
+        spec=deployment.spec,
+    )
+
+
+def _plan_removal(project: PlaneName, deployment: WorkloadDeployment, hub: HubState) -> Plan:
+    """Released when the hub holds neither the deployment nor its binding."""
+    if hub.deployment is not None:
+        reason = "the project removed it"
+        uid = hub.deployment.metadata.uid
+        delete = Delete(HUB, DEPLOYMENT, ref_of(hub.deployment), uid, reason)
+        return Plan((delete, Wait("the hub is removing it")), requeue_after_s=RECHECK_S)
+    if hub.binding is not None:
+        return Plan((Wait("the hub is releasing its binding"),), requeue_after_s=RECHECK_S)
+    release = drop_finalizer(project, DEPLOYMENT, deployment, labels.FEDERATOR_FINALIZER)
+    return Plan(tuple(release))

@@ -1,0 +1,87 @@
+"""How one object comes to look as desired without touching what other writers own.
+
+Labels and annotations are merged key by key, a foreign owner stays, the spec is ours as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from datum_compute.api.codec import ApiStruct, JsonObject, canonical, plain
+from datum_compute.api.meta import ApiObject, KindInfo, ref_of
+from datum_compute.api.plane import PlaneName
+from datum_compute.planning.actions import Action, Create, Patch, PatchStatus
+
+
+def plan_object(
+    plane: PlaneName,
+    kind: KindInfo[Any],
+    desired: ApiObject,
+    observed: ApiObject | None,
+    reason: str,
+) -> list[Action]:
+    """Create the object, or patch the difference; nothing if there is none."""
+    if observed is None:
+        return [Create(plane, kind, desired, reason)]
+    patch = _object_patch(desired, observed)
+    if not patch:
+        return []
+    patch.setdefault("metadata", {})["resourceVersion"] = observed.metadata.resource_version
+    return [Patch(plane, kind, ref_of(observed), patch, reason)]
+
+
+def plan_status(
+    plane: PlaneName,
+    kind: KindInfo[Any],
+    observed: ApiObject,
+    desired: ApiStruct,
+    reason: str = "report",
+) -> list[Action]:
+    """Write the status if it differs."""
+    patch = merge_patch(canonical(getattr(observed, "status")), canonical(desired))  # noqa: B009
+    if not patch:
+        return []
+    version = observed.metadata.resource_version
+    return [PatchStatus(plane, kind, ref_of(observed), version, patch, reason)]
+
+
+def merge_patch(observed: JsonObject, desired: JsonObject) -> JsonObject:
+    """The merge patch that turns one object into the other; empty if they are equal."""
+    patch: JsonObject = {name: None for name in observed if name not in desired}
+    for name, value in desired.items():
+        old = observed.get(name)
+        if isinstance(value, dict) and isinstance(old, dict):
+            inner = merge_patch(old, value)
+            if inner:
+                patch[name] = inner
+        elif old != value:
+            patch[name] = value
+    return patch
+
+
+def _object_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:
+    patch: JsonObject = {}
+    spec = getattr(desired, "spec", None)
+    if spec is not None:
+        inner = merge_patch(canonical(getattr(observed, "spec", {})), canonical(spec))
+        if inner:
+            patch["spec"] = inner
+    metadata = _metadata_patch(desired, observed)
+    if metadata:
+        patch["metadata"] = metadata
+    return patch
+
+
+def _metadata_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:
+    patch: JsonObject = {}
+    for name in ("labels", "annotations"):
+        old = getattr(observed.metadata, name)
+        changed = {k: v for k, v in getattr(desired.metadata, name).items() if old.get(k) != v}
+        if changed:
+            patch[name] = changed
+    present = {owner.uid for owner in observed.metadata.owner_references}
+    missing = [o for o in desired.metadata.owner_references if o.uid not in present]
+    if missing:
+        kept = [o for o in observed.metadata.owner_references if not o.controller]
+        patch["ownerReferences"] = plain([*kept, *missing])
+    return patch

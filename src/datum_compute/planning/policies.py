@@ -1,0 +1,106 @@
+"""Which policies the hub needs: one for every city that a project namespace uses, and one that
+takes the namespace itself to the cells of those cities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from datum_compute.api import labels
+from datum_compute.api.clusterpropagationpolicy import ClusterPropagationPolicy
+from datum_compute.api.identity import city_policy_name
+from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT, NAMESPACE, POLICY
+from datum_compute.api.meta import ObjectMeta, ref_of
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB
+from datum_compute.api.propagationpolicy import (
+    ClusterAffinity,
+    LabelRequirement,
+    LabelSelector,
+    PropagationPlacement,
+    PropagationPolicy,
+    PropagationSpec,
+    ResourceSelector,
+)
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.actions import Action, Delete, Plan
+from datum_compute.planning.objects import plan_object
+
+_OURS = {labels.MANAGED_BY: labels.PRODUCT}
+
+
+def plan_policies(
+    namespace: Namespace,
+    deployments: Iterable[WorkloadDeployment],
+    policies: Sequence[PropagationPolicy],
+    namespace_policy: ClusterPropagationPolicy | None,
+) -> Plan:
+    """``namespace`` is a hub namespace; the rest is what the hub holds for it."""
+    if namespace.is_terminating:
+        return Plan()
+    cities = sorted({d.spec.city_code for d in deployments})
+    observed = {p.metadata.name: p for p in policies}
+    actions: list[Action] = []
+    for city in cities:
+        desired = _city_policy(namespace.metadata.name, city)
+        present = observed.pop(desired.metadata.name, None)
+        actions += plan_object(HUB, POLICY, desired, present, f"{city} is in use")
+    actions += _removals(observed.values())
+    if cities:
+        # A namespace that no city uses any more stays where it was: taking it away would take
+        # along what is still being removed there.
+        desired_policy = _namespace_policy(namespace.metadata.name, cities)
+        actions += plan_object(
+            HUB, CLUSTER_POLICY, desired_policy, namespace_policy, f"used in {', '.join(cities)}"
+        )
+    return Plan(tuple(actions))
+
+
+def _removals(unused: Iterable[PropagationPolicy]) -> list[Action]:
+    return [
+        Delete(
+            HUB,
+            POLICY,
+            ref_of(policy),
+            policy.metadata.uid,
+            "no deployment uses its city",
+            version=policy.metadata.resource_version,
+        )
+        for policy in unused
+        if policy.metadata.labels.get(labels.MANAGED_BY) == labels.PRODUCT
+    ]
+
+
+def _city_policy(namespace: str, city: str) -> PropagationPolicy:
+    in_city = LabelSelector(match_labels={labels.TOPOLOGY_CITY: city})
+    return PropagationPolicy(
+        metadata=ObjectMeta(name=city_policy_name(city), namespace=namespace, labels=_OURS),
+        spec=PropagationSpec(
+            resource_selectors=[
+                ResourceSelector(
+                    api_version=DEPLOYMENT.api_version, kind=DEPLOYMENT.kind, label_selector=in_city
+                )
+            ],
+            placement=PropagationPlacement(
+                cluster_affinity=ClusterAffinity(label_selector=in_city)
+            ),
+        ),
+    )
+
+
+def _namespace_policy(namespace: str, cities: list[str]) -> ClusterPropagationPolicy:
+    in_cities = LabelSelector(
+        match_expressions=[LabelRequirement(key=labels.TOPOLOGY_CITY, operator="In", values=cities)]
+    )
+    return ClusterPropagationPolicy(
+        metadata=ObjectMeta(name=namespace, labels=_OURS),
+        spec=PropagationSpec(
+            resource_selectors=[
+                ResourceSelector(
+                    api_version=NAMESPACE.api_version, kind=NAMESPACE.kind, name=namespace
+                )
+            ],
+            placement=PropagationPlacement(
+                cluster_affinity=ClusterAffinity(label_selector=in_cities)
+            ),
+        ),
+    )

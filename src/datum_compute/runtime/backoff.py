@@ -1,0 +1,17 @@
+"""Exponential delays with jitter, so that what failed together does not return together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    first_s: float = 0.05
+    most_s: float = 30.0
+
+    def delay_s(self, failures: int, random: Random) -> float:
+        """Between half and the whole of first, 2 x first, 4 x first ... up to most."""
+        grown = min(self.most_s, self.first_s * float(2 ** min(failures - 1, 30)))
+        return grown * (0.5 + random.random() / 2)

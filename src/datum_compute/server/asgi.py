@@ -1,0 +1,179 @@
+"""The server as a bare ASGI application, for uvicorn.
+
+Bodies are read up to a limit. A watch is sent as it comes; it ends when the client goes, when the
+client takes nothing for a while, or when ``ApiServer.close_streams`` is called. Uvicorn waits for
+open responses before it ends, so whoever stops it calls ``close_streams`` first and sets
+``timeout_graceful_shutdown`` for clients that do not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from datum_compute.api.errors import ApiError, BadRequest, RequestEntityTooLarge
+from datum_compute.api.exchange import Request, Response
+from datum_compute.server.answer import error_answer
+from datum_compute.server.apiserver import ApiServer
+from datum_compute.server.watchstream import WatchStream
+
+BODY_BYTES_MAX = 3 * 1024 * 1024
+QUERY_FIELDS_MAX = 100
+BODY_TIMEOUT_S = 60.0
+SEND_TIMEOUT_S = 60.0
+_CHUNK_BYTES = 64 * 1024
+_DIGITS = re.compile(r"[0-9]{1,18}")
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+logger = logging.getLogger(__name__)
+
+
+class _Disconnected(Exception):
+    """The client went away before its request was complete."""
+
+
+class AsgiApp:
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match scope["type"]:
+            case "http":
+                await self._http(scope, receive, send)
+            case "lifespan":
+                await self._lifespan(receive, send)
+            case _:
+                await send({"type": "websocket.close", "code": 1000})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        self._server.close_streams()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            request = await _read_request(scope, receive)
+        except _Disconnected:
+            return
+        except ApiError as error:
+            await _send_whole(error_answer(error), send, closing=True)
+            return
+        response = await self._server.dispatch(request)
+        if isinstance(response.stream, WatchStream):
+            await self._send_stream(response, response.stream, receive, send)
+        else:
+            await _send_whole(response, send)
+
+    async def _send_stream(
+        self, response: Response, stream: WatchStream, receive: Receive, send: Send
+    ) -> None:
+        """Both parts end together: the stream when the client goes, the other when the last
+        chunk is out."""
+        await asyncio.gather(
+            self._forward(response, stream, send), _stop_at_disconnect(receive, stream)
+        )
+
+    async def _forward(self, response: Response, stream: WatchStream, send: Send) -> None:
+        try:
+            await self._send_part(send, _head(response))
+            # The headers tell the client that the watch stands, long before the first event.
+            await self._send_part(send, _chunk(b""))
+            async for line in stream:
+                await self._send_part(send, _chunk(line + stream.take_ready(_CHUNK_BYTES)))
+                await asyncio.sleep(0)  # a long initial state must not keep others waiting
+            await self._send_part(send, _chunk(b"", more=False))
+        except TimeoutError:
+            logger.info("a watch was ended because its client took no data")
+        finally:
+            stream.stop()
+
+    async def _send_part(self, send: Send, message: Message) -> None:
+        async with self._server.streams.interruptible(SEND_TIMEOUT_S):
+            await send(message)
+
+
+async def _stop_at_disconnect(receive: Receive, stream: WatchStream) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.stop()
+
+
+async def _read_request(scope: Scope, receive: Receive) -> Request:
+    headers = {
+        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
+    }
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            body = await _read_body(headers.get("content-length", ""), receive)
+    except TimeoutError as error:
+        raise BadRequest(f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s") from error
+    return Request(scope["method"], scope["path"], _query(scope["query_string"]), headers, body)
+
+
+async def _read_body(declared: str, receive: Receive) -> bytes:
+    if _DIGITS.fullmatch(declared) and int(declared) > BODY_BYTES_MAX:
+        raise _too_large()
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _Disconnected
+        part = message.get("body", b"")
+        size += len(part)
+        if size > BODY_BYTES_MAX:
+            raise _too_large()
+        parts.append(part)
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _query(raw: bytes) -> dict[str, str]:
+    """The first value of every parameter; one without a value is there all the same."""
+    try:
+        pairs = parse_qsl(
+            raw.decode("latin-1"),
+            keep_blank_values=True,
+            errors="replace",
+            max_num_fields=QUERY_FIELDS_MAX,
+        )
+    except ValueError as error:
+        raise BadRequest(f"the query has more than {QUERY_FIELDS_MAX} fields") from error
+    query: dict[str, str] = {}
+    for name, value in pairs:
+        query.setdefault(name, value)
+    return query
+
+
+def _too_large() -> RequestEntityTooLarge:
+    return RequestEntityTooLarge(f"Request entity too large: limit is {BODY_BYTES_MAX}")
+
+
+async def _send_whole(response: Response, send: Send, *, closing: bool = False) -> None:
+    extra = [(b"content-length", str(len(response.body)).encode())]
+    if closing:
+        # The rest of the body was not read, so nothing can follow on this connection.
+        extra.append((b"connection", b"close"))
+    head = _head(response)
+    head["headers"] += extra
+    await send(head)
+    await send(_chunk(response.body, more=False))
+
+
+def _head(response: Response) -> Message:
+    headers = [(b"content-type", response.content_type.encode("latin-1"))]
+    headers += [(n.encode("latin-1"), v.encode("latin-1")) for n, v in response.headers.items()]
+    return {"type": "http.response.start", "status": response.status, "headers": headers}
+
+
+def _chunk(body: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": more}

@@ -1,0 +1,42 @@
+"""One authorised request for a resource: who asks what of which object on which plane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from datum_compute.api.exchange import Request
+from datum_compute.api.meta import KindInfo
+from datum_compute.api.plane import PlaneName
+from datum_compute.server.authentication import User
+from datum_compute.server.catalogue import Served
+from datum_compute.server.route import Route
+from datum_compute.store.journal import ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    user: User
+    plane: PlaneName
+    route: Route
+    request: Request
+
+    @property
+    def served(self) -> Served:
+        return self.route.served
+
+    @property
+    def kind(self) -> KindInfo[Any]:
+        return self.route.served.kind
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.request.query
+
+    @property
+    def key(self) -> ObjectKey:
+        return self.key_of(self.route.name)
+
+    def key_of(self, name: str) -> ObjectKey:
+        return ObjectKey(self.kind.resource, self.route.namespace, name)

@@ -1,0 +1,85 @@
+"""The way of a checked object into the store, and what happens when two writes meet.
+
+The store refuses a write of an object that is being written. Nobody gains from hearing that, so
+the whole attempt (read, change, check, write) waits for the other write and runs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
+from datum_compute.server import problems
+from datum_compute.server.call import Call
+from datum_compute.server.document import stamped
+from datum_compute.server.ports import Ports
+from datum_compute.store.journal import ObjectKey
+from datum_compute.store.record import Record
+
+ATTEMPTS = 32
+_WAIT_S = 0.25  # until the next commit of the kind is seen, at most
+
+R = TypeVar("R")
+
+
+class Raced(Exception):
+    """Another write of the same object is under way or has just landed."""
+
+
+async def until_settled(
+    ports: Ports, call: Call, name: str, attempt: Callable[[], Awaitable[R]]
+) -> R:
+    for _ in range(ATTEMPTS):
+        try:
+            return await attempt()
+        except Raced:
+            news = ports.store.watch(
+                call.plane, call.kind.resource, ports.store.version(call.plane)
+            )
+            await news.next_events(_WAIT_S)
+    raise problems.conflict(call.kind, name)
+
+
+async def put(
+    ports: Ports,
+    call: Call,
+    key: ObjectKey,
+    obj: JsonObject,
+    *,
+    old: Record | None,
+    dry_run: bool,
+) -> bytes:
+    """The body as it is stored; a dry run stops just before the store."""
+    if dry_run:
+        _check_absent(ports, call, key, old)
+        return encode(obj)
+    expected = old.version if old else 0
+    try:
+        record = await ports.store.put(call.plane, key, expected, lambda v: stamped(obj, v))
+    except Conflict as error:
+        raise Raced from error
+    except AlreadyExists as error:
+        raise problems.already_exists(call.kind, key.name) from error
+    return record.body
+
+
+async def remove(ports: Ports, call: Call, obj: JsonObject, *, old: Record, dry_run: bool) -> bytes:
+    """The last state of the object, which is what watchers are told."""
+    if dry_run:
+        return encode(obj)
+    try:
+        record = await ports.store.delete(
+            call.plane, old.key, old.version, lambda v: stamped(obj, v)
+        )
+    except Conflict as error:
+        raise Raced from error
+    except NotFound as error:
+        raise problems.not_found(call.kind, old.key.name) from error
+    return record.body
+
+
+def _check_absent(ports: Ports, call: Call, key: ObjectKey, old: Record | None) -> None:
+    if old is None and ports.store.get(call.plane, key) is not None:
+        raise problems.already_exists(call.kind, key.name)

@@ -1,0 +1,104 @@
+"""POST to a collection: a new object, under its own name or a generated one."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import AlreadyExists, BadRequest, Cause
+from datum_compute.api.exchange import Response
+from datum_compute.server import commit, namespaces, problems
+from datum_compute.server.answer import json_answer
+from datum_compute.server.call import Call
+from datum_compute.server.document import decoded_body
+from datum_compute.server.fieldvalidation import FieldValidation, field_validation
+from datum_compute.server.metadata import Incoming, read_metadata
+from datum_compute.server.options import dry_run
+from datum_compute.server.pipeline import Identity, created_object, identified
+from datum_compute.server.ports import Ports
+from datum_compute.server.representation import representation_of
+
+GENERATED_BASE_MAX = 58
+GENERATED_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Creation:
+    """A create that has been read and not yet been tried."""
+
+    obj: JsonObject
+    incoming: Incoming
+    validation: FieldValidation
+    dry_run: bool
+
+
+async def create(ports: Ports, call: Call) -> Response:
+    shown = representation_of(call, ports.clock)
+    body = decoded_body(call.request)
+    obj = identified(call.kind, body)
+    creation = _Creation(
+        obj=obj,
+        incoming=read_metadata(obj),
+        validation=field_validation(call.query, call.request.body),
+        dry_run=dry_run(call.query),
+    )
+    _check_sent_metadata(call, creation.incoming)
+    stored, headers = await _created(ports, call, creation)
+    return json_answer(shown.single(stored), status=201, headers=headers)
+
+
+def _check_sent_metadata(call: Call, incoming: Incoming) -> None:
+    if incoming.version:
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+    if incoming.namespace and incoming.namespace != call.route.namespace:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the "
+            f"request ({call.route.namespace or 'none'})"
+        )
+    if not incoming.name and not incoming.fields.get("generateName"):
+        required = "Required value: name or generateName is required"
+        cause = Cause("metadata.name", "FieldValueRequired", required)
+        raise problems.invalid(call.kind, "", [cause])
+
+
+async def _created(ports: Ports, call: Call, creation: _Creation) -> tuple[bytes, dict[str, str]]:
+    """The stored body and the warnings; a generated name that is taken is drawn again."""
+    for left in reversed(range(GENERATED_ATTEMPTS)):
+        name = creation.incoming.name or _generated(ports, creation.incoming)
+        identity = Identity(name, call.route.namespace, ports.new_uid(), ports.clock())
+        try:
+            attempt = partial(_attempt, ports, call, creation, identity)
+            return await commit.until_settled(ports, call, name, attempt)
+        except AlreadyExists:
+            if creation.incoming.name or not left:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _attempt(
+    ports: Ports, call: Call, creation: _Creation, identity: Identity
+) -> tuple[bytes, dict[str, str]]:
+    # From the namespace check to the moment the store has taken the write nothing is awaited.
+    namespace = identity.namespace
+    if call.kind.namespaced:
+        namespaces.check_accepts(ports, call.plane, namespace, call.kind, identity.name)
+    proposal = created_object(call.served, creation.obj, creation.incoming, identity)
+    headers = creation.validation.enforce(call.kind, proposal.unknown)
+    counted = ports.creations.counted(call.plane, namespace) if namespace else nullcontext()
+    with counted:
+        stored = await commit.put(
+            ports,
+            call,
+            call.key_of(identity.name),
+            proposal.obj,
+            old=None,
+            dry_run=creation.dry_run,
+        )
+    return stored, headers
+
+
+def _generated(ports: Ports, incoming: Incoming) -> str:
+    base: str = incoming.fields["generateName"]
+    return base[:GENERATED_BASE_MAX] + ports.new_suffix()

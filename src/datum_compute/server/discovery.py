@@ -1,0 +1,140 @@
+"""Discovery: which groups, versions and kinds a plane serves, in the older form and the newer.
+
+The older form is one document per group version; the newer one has everything in a document.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.exchange import JSON, Request, Response
+from datum_compute.server.answer import json_answer
+from datum_compute.server.catalogue import Catalogue, Served
+from datum_compute.server.negotiation import MediaType, preferred
+
+_AGGREGATED = MediaType(JSON, "APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
+_AGGREGATED_TYPE = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+def discovery_answer(catalogue: Catalogue, request: Request, path: str) -> Response | None:
+    """The answer to a discovery path, or None if it is none."""
+    accept = request.headers.get("accept", "")
+    match path.rstrip("/").split("/"):
+        case ["", "api"]:
+            return _root(catalogue, accept, core=True)
+        case ["", "apis"]:
+            return _root(catalogue, accept, core=False)
+        case ["", "apis", group] if group in catalogue.groups():
+            return json_answer({"kind": "APIGroup", "apiVersion": "v1", **_group(catalogue, group)})
+        case ["", "api", version] if version in catalogue.versions(""):
+            return json_answer(_resources(catalogue, "", version))
+        case ["", "apis", group, version] if group and version in catalogue.versions(group):
+            return json_answer(_resources(catalogue, group, version))
+        case _:
+            return None
+
+
+def _root(catalogue: Catalogue, accept: str, *, core: bool) -> Response:
+    if preferred(accept, (_AGGREGATED,)) == _AGGREGATED:
+        body = encode(_aggregated(catalogue, core=core))
+        headers = {"etag": f'"{hashlib.sha256(body).hexdigest()}"', "vary": "Accept"}
+        return Response(200, body, _AGGREGATED_TYPE, headers)
+    return json_answer(_core_versions(catalogue) if core else _groups(catalogue))
+
+
+def _core_versions(catalogue: Catalogue) -> JsonObject:
+    return {
+        "kind": "APIVersions",
+        "versions": catalogue.versions(""),
+        "serverAddressByClientCIDRs": [],
+    }
+
+
+def _groups(catalogue: Catalogue) -> JsonObject:
+    groups = [_group(catalogue, group) for group in catalogue.groups()]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def _group(catalogue: Catalogue, group: str) -> JsonObject:
+    versions = [
+        {"groupVersion": f"{group}/{version}", "version": version}
+        for version in catalogue.versions(group)
+    ]
+    return {"name": group, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _resources(catalogue: Catalogue, group: str, version: str) -> JsonObject:
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{group}/{version}" if group else version,
+        "resources": [
+            resource
+            for served in catalogue.of_version(group, version)
+            for resource in _resource_and_subresources(served)
+        ],
+    }
+
+
+def _resource_and_subresources(served: Served) -> list[JsonObject]:
+    kind = served.kind
+    resource = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": served.verbs,
+        "shortNames": kind.short_names,
+    }
+    subresources: list[JsonObject] = [
+        {
+            "name": f"{kind.plural}/{name}",
+            "singularName": "",
+            "namespaced": kind.namespaced,
+            "kind": kind.kind,
+            "verbs": verbs,
+        }
+        for name, verbs in served.subresources.items()
+    ]
+    return [resource, *subresources]
+
+
+def _aggregated(catalogue: Catalogue, *, core: bool) -> JsonObject:
+    groups = [""] if core else catalogue.groups()
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": [_aggregated_group(catalogue, group) for group in groups],
+    }
+
+
+def _aggregated_group(catalogue: Catalogue, group: str) -> JsonObject:
+    versions = [
+        {
+            "version": version,
+            "freshness": "Current",
+            "resources": [_aggregated_kind(s) for s in catalogue.of_version(group, version)],
+        }
+        for version in catalogue.versions(group)
+    ]
+    metadata = {"name": group} if group else {}
+    return {"metadata": {**metadata, "creationTimestamp": None}, "versions": versions}
+
+
+def _aggregated_kind(served: Served) -> JsonObject:
+    kind = served.kind
+    shown_as = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    return {
+        "resource": kind.plural,
+        "responseKind": shown_as,
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.singular,
+        "verbs": served.verbs,
+        "shortNames": kind.short_names,
+        "subresources": [
+            {"subresource": name, "responseKind": shown_as, "verbs": verbs}
+            for name, verbs in served.subresources.items()
+        ],
+    }

@@ -1,0 +1,83 @@
+"""The fieldValidation parameter: what happens to fields the schema does not know.
+
+They are always dropped; Strict refuses the request instead, Warn (the default) says so in a
+header. Duplicate keys need a second, slower reading of the body, so only callers that name
+Strict or Warn are told of those.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datum_compute.api.errors import BadRequest
+from datum_compute.api.meta import KindInfo
+from datum_compute.server.options import choice
+from datum_compute.server.problems import shortened
+
+STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
+_WARNINGS_BYTES_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class FieldValidation:
+    mode: str
+    duplicates: tuple[str, ...]
+
+    def enforce(self, kind: KindInfo[Any], unknown: Sequence[str]) -> dict[str, str]:
+        """The headers that warn of what was dropped; raises when the caller wants strictness."""
+        if self.mode == IGNORE:
+            return {}
+        found = [f'unknown field "{shortened(field)}"' for field in unknown]
+        found += [f'duplicate field "{shortened(field)}"' for field in self.duplicates]
+        if found and self.mode == STRICT:
+            raise BadRequest(
+                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                f"strict decoding error: {', '.join(found)}"
+            )
+        return {"warning": _warnings(found)} if found else {}
+
+
+def field_validation(query: Mapping[str, str], body: bytes) -> FieldValidation:
+    asked = choice(query, "fieldValidation", (STRICT, WARN, IGNORE))
+    duplicates = tuple(duplicate_fields(body)) if asked in (STRICT, WARN) else ()
+    return FieldValidation(asked or WARN, duplicates)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with every pair it was written with."""
+
+
+def duplicate_fields(body: bytes) -> Iterator[str]:
+    """Paths of keys that stand twice in their object; the body is known to be valid JSON."""
+    yield from _duplicates(json.loads(body, object_pairs_hook=_Pairs), "")
+
+
+def _duplicates(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, _Pairs):
+        seen: set[str] = set()
+        for name, inner in value:
+            inner_path = f"{path}.{name}" if path else name
+            if name in seen:
+                yield inner_path
+            seen.add(name)
+            yield from _duplicates(inner, inner_path)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _duplicates(inner, f"{path}[{index}]")
+
+
+def _warnings(texts: Sequence[str]) -> str:
+    """One Warning header for all texts; names of fields come from the caller, so only printable
+    ASCII goes in."""
+    result = ""
+    for text in texts:
+        clean = "".join(c if " " <= c <= "~" else "?" for c in text)
+        escaped = clean.replace("\\", "\\\\").replace('"', '\\"')
+        more = f'{", " if result else ""}299 - "{escaped}"'
+        if len(result) + len(more) > _WARNINGS_BYTES_MAX:
+            break
+        result += more
+    return result

@@ -1,0 +1,85 @@
+"""Accept and Content-Type headers. Bodies are JSON; a missing Content-Type means JSON too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from datum_compute.api.errors import NotAcceptable, UnsupportedMediaType
+from datum_compute.api.exchange import JSON
+
+_ANY = ("*/*", "application/*", JSON)
+
+
+@dataclass(frozen=True, slots=True)
+class MediaType:
+    """A type and the parameters that say in which form an object is wanted."""
+
+    name: str
+    form: str = ""  # as=
+    group: str = ""  # g=
+    version: str = ""  # v=
+
+    @property
+    def is_plain_json(self) -> bool:
+        return self.name in _ANY and not self.form
+
+
+def accepted(header: str) -> list[MediaType]:
+    """The types of an Accept header, the most wanted first; no header means any."""
+    weighted = [_parsed(part) for part in header.split(",") if part.strip()]
+    weighted.sort(key=lambda found: -found[0])  # stable: equal weights keep their order
+    return [media for weight, media in weighted if weight > 0] or [MediaType("*/*")]
+
+
+def preferred(header: str, forms: Sequence[MediaType]) -> MediaType:
+    """The first wanted type that is plain JSON or one of ``forms``; 406 when there is none."""
+    for media in accepted(header):
+        if media.is_plain_json:
+            return MediaType(JSON)
+        if media in forms:
+            return media
+    raise NotAcceptable(
+        f"only the following media types are accepted: {', '.join(_shown(f) for f in forms)}"
+        if forms
+        else f"only the following media types are accepted: {JSON}"
+    )
+
+
+def content_type(headers: Mapping[str, str]) -> str:
+    """The type of the body in lower case, without parameters."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower() or JSON
+
+
+def unsupported(found: str, supported: Sequence[str]) -> UnsupportedMediaType:
+    listed = ", ".join(supported)
+    return UnsupportedMediaType(
+        f"the body of the request was in an unknown format ({found}) - accepted media types "
+        f"include: {listed}"
+    )
+
+
+def _parsed(part: str) -> tuple[float, MediaType]:
+    name, *parameters = part.split(";")
+    pairs = dict(_pair(p) for p in parameters)
+    media = MediaType(
+        name.strip().lower(), pairs.get("as", ""), pairs.get("g", ""), pairs.get("v", "")
+    )
+    return _weight(pairs.get("q", "1")), media
+
+
+def _pair(parameter: str) -> tuple[str, str]:
+    name, _, value = parameter.partition("=")
+    return name.strip().lower(), value.strip().strip('"')
+
+
+def _weight(text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        return 1.0
+    return weight if 0 <= weight <= 1 else 1.0  # also catches nan
+
+
+def _shown(media: MediaType) -> str:
+    return f"{media.name};as={media.form};v={media.version};g={media.group}, {JSON}"

@@ -1,0 +1,47 @@
+"""Query parameters: flags, numbers and the choices they carry. What is odd is refused, with 400
+for what cannot be read and 422 for what Kubernetes calls invalid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from datum_compute.api.errors import BadRequest, Invalid
+from datum_compute.server.problems import shortened
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    """Present means true, even without a value; only 0 and false are false."""
+    return name in query and query[name].lower() not in ("0", "false")
+
+
+def number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    if not _NUMBER.fullmatch(text):
+        raise BadRequest(f'{name}: Invalid value: "{shortened(text)}": must be a whole number')
+    return int(text)
+
+
+def dry_run(query: Mapping[str, str]) -> bool:
+    return is_dry_run(query.get("dryRun", ""))
+
+
+def is_dry_run(value: str) -> bool:
+    if value not in ("", "All"):
+        raise Invalid(f'dryRun: Unsupported value: "{shortened(value)}": supported values: "All"')
+    return value == "All"
+
+
+def choice(query: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    """One of ``allowed``, or the empty string when the parameter is not given."""
+    value = query.get(name, "")
+    if value and value not in allowed:
+        listed = ", ".join(f'"{a}"' for a in allowed)
+        raise Invalid(
+            f'{name}: Unsupported value: "{shortened(value)}": supported values: {listed}'
+        )
+    return value

@@ -1,0 +1,41 @@
+"""Objects reduced to their metadata, for clients that only track names, labels and owners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from datum_compute.api.codec import JsonObject, decode, encode
+
+META_VERSION = "meta.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class PartialForm:
+    def single(self, body: bytes) -> bytes:
+        return encode(partial_object(decode(body)))
+
+    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes:
+        return encode(
+            {
+                "kind": "PartialObjectMetadataList",
+                "apiVersion": META_VERSION,
+                "metadata": metadata,
+                "items": [partial_object(decode(body)) for body in bodies],
+            }
+        )
+
+    def event(self, body: bytes, *, first: bool) -> bytes:
+        return self.single(body)
+
+    def bookmark(self, metadata: JsonObject) -> bytes:
+        return encode(partial_object({"metadata": metadata}))
+
+
+def partial_object(obj: Any) -> JsonObject:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": META_VERSION,
+        "metadata": obj["metadata"],
+    }

@@ -1,0 +1,210 @@
+"""From what a caller sent to what will be stored: pure functions, no store, no clock.
+
+Rules kept here: server-owned fields cannot be set by callers, the main endpoint leaves status
+alone and the status endpoint everything else, generation counts changes of the rest, terminating
+objects take no new finalizers, and every error of one write is reported together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from datum_compute.admission.chain import admit
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import BadRequest, Cause
+from datum_compute.api.meta import KindInfo
+from datum_compute.api.structural import Report
+from datum_compute.server import namespaces, problems
+from datum_compute.server.catalogue import Served, is_namespace
+from datum_compute.server.document import same
+from datum_compute.server.metadata import (
+    Incoming,
+    created_metadata,
+    read_metadata,
+    updated_metadata,
+    with_next_generation,
+)
+from datum_compute.server.names import metadata_problems
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An object that may be stored, and the fields that were dropped on the way."""
+
+    obj: JsonObject
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the server gives a new object."""
+
+    name: str
+    namespace: str
+    uid: str
+    now: float
+
+
+def identified(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
+    """The object with its apiVersion and kind; refuses another kind than the path names."""
+    wanted = {"apiVersion": kind.api_version, "kind": kind.kind}
+    for field, expected in wanted.items():
+        found = obj.get(field)
+        if found is None and kind.built_in:
+            continue
+        if not found:
+            raise BadRequest(f"Object '{field}' is missing: it must be {expected!r}")
+        if found != expected:
+            shown = problems.shortened(str(found))
+            raise BadRequest(
+                f"the {field} in the data ({shown}) does not match the expected {field} "
+                f"({expected})"
+            )
+    return {**wanted, **{name: value for name, value in obj.items() if name not in wanted}}
+
+
+def created_object(
+    served: Served, obj: JsonObject, incoming: Incoming, identity: Identity
+) -> Proposal:
+    kind = served.kind
+    metadata = created_metadata(
+        kind,
+        incoming,
+        name=identity.name,
+        namespace=identity.namespace,
+        uid=identity.uid,
+        now=identity.now,
+    )
+    new = {**_main_part(kind, obj), "metadata": metadata}
+    if is_namespace(kind):
+        new = namespaces.prepared_for_create(new)
+    causes = list(metadata_problems(kind, metadata))
+    proposal = _checked(served, new, None, causes)
+    unknown = (*incoming.unknown, *proposal.unknown)
+    if is_namespace(kind):
+        return Proposal(namespaces.activated(proposal.obj), unknown)
+    return Proposal(proposal.obj, unknown)
+
+
+def updated_object(
+    served: Served, proposed: JsonObject, old: JsonObject, *, needs_version: bool
+) -> Proposal:
+    """A write through the main endpoint."""
+    kind = served.kind
+    incoming = _matching_metadata(kind, proposed, old, needs_version=needs_version)
+    metadata = updated_metadata(incoming, old["metadata"])
+    causes = _new_finalizers(metadata, old["metadata"])
+    if not same(metadata, old["metadata"]):
+        causes += metadata_problems(kind, metadata)
+    main, main_before = _main_part(kind, proposed), _main_part(kind, old)
+    if is_namespace(kind):
+        main["spec"] = main_before.get("spec", {})
+    new = {**main, "metadata": metadata}
+    if _same_but_metadata(new, main_before):
+        # Nothing to check: what is stored stays valid, whatever the rules have become.
+        _refuse(kind, metadata, causes)
+        return Proposal(_with_status_of(old, kind, new), incoming.unknown)
+    checked = _checked(served, new, old, causes)
+    new = checked.obj
+    if not _same_but_metadata(new, main_before):
+        new = {**new, "metadata": with_next_generation(kind, metadata)}
+    return Proposal(_with_status_of(old, kind, new), (*incoming.unknown, *checked.unknown))
+
+
+def updated_status(
+    served: Served, proposed: JsonObject, old: JsonObject, *, needs_version: bool
+) -> Proposal:
+    """A write through the status endpoint: nothing but the status changes."""
+    _matching_metadata(served.kind, proposed, old, needs_version=needs_version)
+    status = proposed.get("status")
+    rest = {name: value for name, value in old.items() if name != "status"}
+    if status is None:
+        return Proposal(rest)
+    report = Report()
+    checked = served.check_status(status, "status", report)
+    _refuse(served.kind, old["metadata"], report.errors)
+    return Proposal({**rest, "status": checked}, tuple(report.unknown))
+
+
+def finalized_namespace(
+    served: Served, proposed: JsonObject, old: JsonObject, *, needs_version: bool
+) -> Proposal:
+    """A write through the finalize endpoint: nothing but spec.finalizers changes."""
+    _matching_metadata(served.kind, proposed, old, needs_version=needs_version)
+    spec = proposed.get("spec")
+    finalizers = (spec if isinstance(spec, dict) else {}).get("finalizers") or []
+    kind, spec = served.kind, {**old.get("spec", {}), "finalizers": finalizers}
+    new = {**_main_part(kind, old), "spec": spec}
+    checked = _checked(served, new, old, namespaces.finalizer_problems(new, old))
+    return Proposal(_with_status_of(old, kind, checked.obj), checked.unknown)
+
+
+def _main_part(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
+    """The object without its status, where that has an endpoint of its own."""
+    return {name: v for name, v in obj.items() if not (name == "status" and kind.has_status)}
+
+
+def _with_status_of(old: JsonObject, kind: KindInfo[Any], new: JsonObject) -> JsonObject:
+    return {**new, "status": old["status"]} if kind.has_status and "status" in old else new
+
+
+def _same_but_metadata(left: JsonObject, right: JsonObject) -> bool:
+    return same({**left, "metadata": None}, {**right, "metadata": None})
+
+
+def _matching_metadata(
+    kind: KindInfo[Any], proposed: JsonObject, old: JsonObject, *, needs_version: bool
+) -> Incoming:
+    """The metadata sent, if it speaks of this very object at this very version."""
+    incoming, present = read_metadata(proposed), old["metadata"]
+    name, namespace = present["name"], present.get("namespace", "")
+    if incoming.name != name:
+        raise BadRequest(
+            f"the name of the object ({problems.shortened(incoming.name)}) does not match the "
+            f"name on the URL ({name})"
+        )
+    if incoming.namespace and incoming.namespace != namespace:
+        raise BadRequest(
+            f"the namespace of the object ({problems.shortened(incoming.namespace)}) does not "
+            f"match the namespace on the request ({namespace})"
+        )
+    if incoming.uid and incoming.uid != present["uid"]:
+        why = (
+            f"Precondition failed: UID in precondition: {problems.shortened(incoming.uid)}, "
+            f"UID in object meta: {present['uid']}"
+        )
+        raise problems.conflict(kind, name, why)
+    if not incoming.version and needs_version and not kind.built_in:
+        why = "must be specified for an update"
+        field = "metadata.resourceVersion"
+        raise problems.invalid(kind, name, [problems.field_error(field, "", why)])
+    if incoming.version and incoming.version != present["resourceVersion"]:
+        raise problems.conflict(kind, name)
+    return incoming
+
+
+def _new_finalizers(metadata: JsonObject, old: JsonObject) -> list[Cause]:
+    if "deletionTimestamp" not in old:
+        return []
+    added = sorted(set(metadata.get("finalizers", ())) - set(old.get("finalizers", ())))
+    if not added:
+        return []
+    why = "no new finalizers can be added if the object is being deleted, found new finalizers "
+    return [problems.field_forbidden("metadata.finalizers", why + ", ".join(added))]
+
+
+def _checked(
+    served: Served, new: JsonObject, old: JsonObject | None, causes: list[Cause]
+) -> Proposal:
+    """The object pruned, defaulted and admitted, or one error with all causes."""
+    report = Report()
+    checked = served.check_main(new, "", report)
+    admitted, more = (checked, []) if report.errors else admit(served.kind, checked, old)
+    _refuse(served.kind, new["metadata"], [*causes, *report.errors, *more])
+    return Proposal(admitted, tuple(report.unknown))
+
+
+def _refuse(kind: KindInfo[Any], metadata: JsonObject, causes: list[Cause]) -> None:
+    if causes:
+        raise problems.invalid(kind, metadata.get("name", ""), causes)

@@ -1,0 +1,67 @@
+"""Errors about an object, in the words Kubernetes clients know.
+
+Details name the plural for 403, 404 and 409, and the kind for 422.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from datum_compute.api.errors import (
+    AlreadyExists,
+    Cause,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+)
+from datum_compute.api.meta import KindInfo
+
+MODIFIED = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
+
+
+def not_found(kind: KindInfo[Any], name: str) -> NotFound:
+    message = f'{kind.resource} "{name}" not found'
+    return NotFound(message, name=name, group=kind.group, kind=kind.plural)
+
+
+def already_exists(kind: KindInfo[Any], name: str) -> AlreadyExists:
+    message = f'{kind.resource} "{name}" already exists'
+    return AlreadyExists(message, name=name, group=kind.group, kind=kind.plural)
+
+
+def conflict(kind: KindInfo[Any], name: str, why: str = MODIFIED) -> Conflict:
+    message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
+    return Conflict(message, name=name, group=kind.group, kind=kind.plural)
+
+
+def forbidden(kind: KindInfo[Any], name: str, why: str, causes: Sequence[Cause] = ()) -> Forbidden:
+    message = f'{kind.resource} "{name}" is forbidden: {why}'
+    return Forbidden(message, name=name, group=kind.group, kind=kind.plural, causes=causes)
+
+
+def invalid(kind: KindInfo[Any], name: str, causes: Sequence[Cause]) -> Invalid:
+    """One error that lists everything that is wrong."""
+    qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+    listed = [
+        f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes
+    ]
+    shown = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
+    message = f'{qualified} "{name}" is invalid: {shown}'
+    return Invalid(message, name=name, group=kind.group, kind=kind.kind, causes=causes)
+
+
+def field_error(field: str, value: str, why: str) -> Cause:
+    return Cause(field, "FieldValueInvalid", f'Invalid value: "{shortened(value)}": {why}')
+
+
+def field_forbidden(field: str, why: str) -> Cause:
+    return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def shortened(text: str, length_max: int = 120) -> str:
+    """Text of a caller as it may be repeated in an error."""
+    return text if len(text) <= length_max else text[: length_max - 3] + "..."

@@ -1,0 +1,97 @@
+"""GET of one object and of a list.
+
+A list names the version it shows. Without a version it is the newest; a number means not older
+than that; ``resourceVersionMatch=Exact`` and continue tokens mean exactly that one, from the
+watch log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import BadRequest, Cause, Invalid
+from datum_compute.api.exchange import Response
+from datum_compute.server import problems
+from datum_compute.server.answer import json_answer
+from datum_compute.server.call import Call
+from datum_compute.server.continuation import Continuation, continue_token, read_continue_token
+from datum_compute.server.history import check_reached, snapshot_at
+from datum_compute.server.options import choice, number
+from datum_compute.server.ports import Ports
+from datum_compute.server.representation import representation_of
+from datum_compute.server.selectors import has_selector, selected
+from datum_compute.store.record import Record
+from datum_compute.store.store import Snapshot
+
+EXACT, NOT_OLDER = "Exact", "NotOlderThan"
+
+
+async def get(ports: Ports, call: Call) -> Response:
+    shown = representation_of(call, ports.clock)
+    check_reached(ports.store, call.plane, number(call.query, "resourceVersion") or 0)
+    record = ports.store.get(call.plane, call.key)
+    if record is None:
+        raise problems.not_found(call.kind, call.route.name)
+    return json_answer(shown.single(record.body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    records: list[Record]
+    metadata: JsonObject
+
+
+async def list_objects(ports: Ports, call: Call) -> Response:
+    shown = representation_of(call, ports.clock)
+    if "sendInitialEvents" in call.query:
+        why = "sendInitialEvents is forbidden for list"
+        raise Invalid(why, causes=[problems.field_forbidden("sendInitialEvents", why)])
+    matches = selected(call.kind, call.query, namespace=call.route.namespace, name="")
+    limit = number(call.query, "limit") or 0
+    token = call.query.get("continue", "")
+    after = read_continue_token(token) if token else None
+    snapshot = await _wanted_snapshot(ports, call, after)
+    start = (after.namespace, after.name) if after else ("", "")
+    found = [r for r in snapshot.records if _place(r) > start and matches(r)]
+    page = _page(found, limit, snapshot.version, counts=not has_selector(call.query))
+    return json_answer(shown.listed(page.metadata, (record.body for record in page.records)))
+
+
+async def _wanted_snapshot(ports: Ports, call: Call, after: Continuation | None) -> Snapshot:
+    store, resource = ports.store, call.kind.resource
+    version = number(call.query, "resourceVersion")
+    match = choice(call.query, "resourceVersionMatch", (EXACT, NOT_OLDER))
+    if after is not None:
+        if version or match:
+            raise BadRequest("specifying resource version is not allowed when using continue")
+        if after.version > store.version(call.plane):
+            raise BadRequest("continue key is not from this server: start the list again")
+        return await snapshot_at(store, call.plane, resource, after.version)
+    if match and version is None:
+        raise _invalid_match("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    if match == EXACT:
+        if not version:
+            raise _invalid_match('resourceVersionMatch "Exact" is forbidden for resourceVersion 0')
+        return await snapshot_at(store, call.plane, resource, version)
+    check_reached(store, call.plane, version or 0)
+    return store.snapshot(call.plane, resource, call.route.namespace or None)
+
+
+def _page(found: list[Record], limit: int, version: int, *, counts: bool) -> _Page:
+    metadata: JsonObject = {"resourceVersion": str(version)}
+    if not limit or len(found) <= limit:
+        return _Page(found, metadata)
+    last = found[limit - 1].key
+    metadata["continue"] = continue_token(Continuation(version, last.namespace, last.name))
+    if counts:
+        metadata["remainingItemCount"] = len(found) - limit
+    return _Page(found[:limit], metadata)
+
+
+def _place(record: Record) -> tuple[str, str]:
+    return (record.key.namespace, record.key.name)
+
+
+def _invalid_match(why: str) -> Invalid:
+    return Invalid(why, causes=[Cause("resourceVersionMatch", "FieldValueForbidden", why)])

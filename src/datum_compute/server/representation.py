@@ -1,0 +1,75 @@
+"""The forms in which objects are shown: as they are, as metadata only, or as rows of a table.
+
+The Accept header chooses. Errors and deletion results stay Status objects in every form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.exchange import JSON
+from datum_compute.api.meta import KindInfo
+from datum_compute.server.call import Call
+from datum_compute.server.negotiation import MediaType, preferred
+from datum_compute.server.options import choice
+from datum_compute.server.partial import PartialForm
+from datum_compute.server.table import INCLUDE, TableForm
+
+_META = "meta.k8s.io"
+_TABLE = MediaType(JSON, "Table", _META, "v1")
+_PARTIAL = MediaType(JSON, "PartialObjectMetadata", _META, "v1")
+_PARTIAL_LIST = MediaType(JSON, "PartialObjectMetadataList", _META, "v1")
+
+
+class Representation(Protocol):
+    """Bytes of stored objects in, bytes for the wire out."""
+
+    def single(self, body: bytes) -> bytes: ...
+
+    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes: ...
+
+    def event(self, body: bytes, *, first: bool) -> bytes:
+        """The object of a watch event; ``first`` for the first event of a stream."""
+        ...
+
+    def bookmark(self, metadata: JsonObject) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainForm:
+    """Stored bytes are wire bytes: nothing is decoded."""
+
+    kind: KindInfo[Any]
+
+    def single(self, body: bytes) -> bytes:
+        return body
+
+    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes:
+        head = {
+            "apiVersion": self.kind.api_version,
+            "kind": f"{self.kind.kind}List",
+            "metadata": metadata,
+        }
+        return encode(head)[:-1] + b',"items":[' + b",".join(bodies) + b"]}"
+
+    def event(self, body: bytes, *, first: bool) -> bytes:
+        return body
+
+    def bookmark(self, metadata: JsonObject) -> bytes:
+        kind = self.kind
+        return encode({"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata})
+
+
+def representation_of(call: Call, clock: Callable[[], float]) -> Representation:
+    """The form the caller asked for; raises NotAcceptable before anything has been done."""
+    header = call.request.headers.get("accept", "")
+    media = preferred(header, (_TABLE, _PARTIAL, _PARTIAL_LIST))
+    if media == _TABLE:
+        include = choice(call.query, "includeObject", INCLUDE) or "Metadata"
+        return TableForm(call.kind, include, clock)
+    if media in (_PARTIAL, _PARTIAL_LIST):
+        return PartialForm()
+    return PlainForm(call.kind)

@@ -1,0 +1,73 @@
+"""What a path inside a plane addresses: a kind, perhaps a namespace, an object, a subresource."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from datum_compute.server.catalogue import Catalogue, Served, is_namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``namespace`` is empty for cluster-scoped kinds and for all namespaces together."""
+
+    served: Served
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def verbs_by_method(self) -> dict[str, str]:
+        """The methods this route answers; GET of a collection may also be a watch."""
+        if self.subresource:
+            verbs = self.served.subresources[self.subresource]
+            return {m: v for m, v in _OF_OBJECT.items() if v in verbs}
+        if self.name:
+            return _OF_OBJECT
+        if self.served.kind.namespaced and not self.namespace:
+            return {"GET": "list"}
+        return {m: v for m, v in _OF_COLLECTION.items() if v in self.served.verbs}
+
+
+_OF_OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_OF_COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+
+
+def find_route(catalogue: Catalogue, path: str) -> Route | None:
+    """The resource a path names, or None when it names none (discovery, health, unknown)."""
+    match path.split("/"):
+        case ["", "api", version, *rest]:
+            group = ""
+        case ["", "apis", group, version, *rest] if group:
+            pass
+        case _:
+            return None
+    if not all(rest) or not rest:
+        return None
+    match rest:
+        case ["namespaces", namespace, plural, *more] if not _is_own_subresource(group, plural):
+            return _resolved(catalogue.find(group, version, plural), namespace, more)
+        case [plural, *more]:
+            return _resolved(catalogue.find(group, version, plural), "", more)
+    return None
+
+
+def _is_own_subresource(group: str, segment: str) -> bool:
+    """``/namespaces/x/status`` is part of the namespace, not a kind inside it."""
+    return not group and segment in ("status", "finalize")
+
+
+def _resolved(served: Served | None, namespace: str, more: list[str]) -> Route | None:
+    if served is None or (namespace and not served.kind.namespaced) or len(more) > 2:
+        return None
+    name, subresource = [*more, "", ""][:2]
+    if name and served.kind.namespaced and not namespace:
+        return None
+    if subresource and subresource not in served.subresources:
+        return None
+    return Route(served, namespace, name, subresource)
+
+
+def namespace_of_request(route: Route) -> str:
+    """The namespace a request is about, for the words of an authorisation error."""
+    return route.name if is_namespace(route.served.kind) else route.namespace

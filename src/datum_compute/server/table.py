@@ -1,0 +1,93 @@
+"""Objects as rows of a table: what ``kubectl get`` prints.
+
+Columns come from the kind. Dates are shown as ages, missing values are null, and a kind without
+an age column gets one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.api.meta import Column, KindInfo
+from datum_compute.server.columns import age, value_at
+from datum_compute.server.partial import META_VERSION, partial_object
+
+INCLUDE = ("Metadata", "Object", "None")
+_AGE = Column("Age", ".metadata.creationTimestamp", "date", description="How long it exists")
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    kind: KindInfo[Any]
+    include: str
+    clock: Callable[[], float]
+
+    def single(self, body: bytes) -> bytes:
+        obj = decode(body)
+        return self._table({"resourceVersion": _version(obj)}, [self._row(obj)], first=True)
+
+    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes:
+        return self._table(metadata, [self._row(decode(body)) for body in bodies], first=True)
+
+    def event(self, body: bytes, *, first: bool) -> bytes:
+        obj = decode(body)
+        return self._table({"resourceVersion": _version(obj)}, [self._row(obj)], first=first)
+
+    def bookmark(self, metadata: JsonObject) -> bytes:
+        return self._table(metadata, [], first=False)
+
+    def _table(self, metadata: JsonObject, rows: list[JsonObject], *, first: bool) -> bytes:
+        """Later events of a watch do not repeat the definitions."""
+        definitions = [_name_definition(), *map(_definition, _columns(self.kind))] if first else []
+        return encode(
+            {
+                "kind": "Table",
+                "apiVersion": META_VERSION,
+                "metadata": metadata,
+                "columnDefinitions": definitions,
+                "rows": rows,
+            }
+        )
+
+    def _row(self, obj: JsonObject) -> JsonObject:
+        cells = [obj["metadata"]["name"], *(self._cell(obj, c) for c in _columns(self.kind))]
+        match self.include:
+            case "None":
+                return {"cells": cells}
+            case "Object":
+                return {"cells": cells, "object": obj}
+            case _:
+                return {"cells": cells, "object": partial_object(obj)}
+
+    def _cell(self, obj: JsonObject, column: Column) -> Any:
+        value = value_at(obj, column.path)
+        return age(value, self.clock()) if column.type == "date" else value
+
+
+def _columns(kind: KindInfo[Any]) -> tuple[Column, ...]:
+    has_age = any(column.type == "date" for column in kind.columns)
+    return kind.columns if has_age else (*kind.columns, _AGE)
+
+
+def _definition(column: Column) -> JsonObject:
+    return {
+        "name": column.name,
+        # A date is sent as the age it will be printed as, so for readers it is text.
+        "type": "string" if column.type == "date" else column.type,
+        "format": "",
+        "description": column.description,
+        "priority": 1 if column.wide else 0,
+    }
+
+
+def _name_definition() -> JsonObject:
+    text = "Name of the object, unique for its kind in its namespace"
+    return {"name": "Name", "type": "string", "format": "name", "description": text, "priority": 0}
+
+
+def _version(obj: JsonObject) -> str:
+    version: str = obj["metadata"].get("resourceVersion", "")
+    return version

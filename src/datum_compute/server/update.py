@@ -1,0 +1,98 @@
+"""PUT, and the second half of every PATCH: one object, or one subresource of it, changes.
+
+Each subresource is one function in ``_REWRITES`` that says which part of the object it may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from datum_compute.api.codec import JsonObject, decode
+from datum_compute.api.exchange import Response
+from datum_compute.server import commit, namespaces, problems
+from datum_compute.server.answer import json_answer
+from datum_compute.server.call import Call
+from datum_compute.server.catalogue import Catalogue, Served, is_namespace
+from datum_compute.server.document import decoded_body, same
+from datum_compute.server.fieldvalidation import FieldValidation, field_validation
+from datum_compute.server.options import dry_run
+from datum_compute.server.pipeline import (
+    Proposal,
+    finalized_namespace,
+    identified,
+    updated_object,
+    updated_status,
+)
+from datum_compute.server.ports import Ports
+from datum_compute.server.representation import representation_of
+from datum_compute.store.record import Record
+
+
+class _Rewrite(Protocol):
+    def __call__(
+        self, served: Served, proposed: JsonObject, old: JsonObject, *, needs_version: bool
+    ) -> Proposal: ...
+
+
+_REWRITES: dict[str, _Rewrite] = {
+    "": updated_object,
+    "status": updated_status,
+    "finalize": finalized_namespace,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a caller wants of an object: its next state, from its present one."""
+
+    propose: Callable[[JsonObject], JsonObject]
+    validation: FieldValidation
+    needs_version: bool
+
+
+async def update(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
+    body = decoded_body(call.request)
+    validation = field_validation(call.query, call.request.body)
+    change = Change(lambda _: body, validation, needs_version=True)
+    return await change_object(ports, catalogue, call, change)
+
+
+async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: Change) -> Response:
+    shown = representation_of(call, ports.clock)
+    dry = dry_run(call.query)
+
+    async def attempt() -> tuple[bytes, dict[str, str]]:
+        record = ports.store.get(call.plane, call.key)
+        if record is None:
+            raise problems.not_found(call.kind, call.route.name)
+        old = decode(record.body)
+        proposed = identified(call.kind, change.propose(old))
+        rewrite = _REWRITES[call.route.subresource]
+        proposal = rewrite(call.served, proposed, old, needs_version=change.needs_version)
+        headers = change.validation.enforce(call.kind, proposal.unknown)
+        if same(proposal.obj, old):
+            return record.body, headers
+        return await _written(ports, catalogue, call, proposal.obj, record, dry=dry), headers
+
+    stored, headers = await commit.until_settled(ports, call, call.route.name, attempt)
+    return json_answer(shown.single(stored), headers=headers)
+
+
+async def _written(
+    ports: Ports, catalogue: Catalogue, call: Call, new: JsonObject, record: Record, *, dry: bool
+) -> bytes:
+    """Stored; or gone, if this write took the last finalizer of a terminating object."""
+    if "deletionTimestamp" in new["metadata"] and not holds_on(call, new):
+        if is_namespace(call.kind):
+            namespaces.check_empty(ports, catalogue, call.plane, record.key.name)
+        return await commit.remove(ports, call, new, old=record, dry_run=dry)
+    return await commit.put(ports, call, record.key, new, old=record, dry_run=dry)
+
+
+def holds_on(call: Call, obj: JsonObject) -> bool:
+    """Whether finalizers keep an object from going at once."""
+    if obj["metadata"].get("finalizers"):
+        return True
+    return is_namespace(call.kind) and bool(obj.get("spec", {}).get("finalizers"))

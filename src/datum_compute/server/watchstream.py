@@ -1,0 +1,113 @@
+"""The stream of one watch: an asynchronous iterator of lines.
+
+It is a plain object, not an async generator: a reader that loses interest just drops it, and
+nothing is left for the garbage collector to finish at a time of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from datum_compute.api.errors import Expired
+from datum_compute.server.eventlines import EventLines, error_line
+from datum_compute.server.streams import OpenStreams, end_now
+from datum_compute.store.watchlog import StoreEvent, Watch
+
+BOOKMARK_EVERY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the events of a stream come from, and for how long."""
+
+    watch: Watch
+    version: Callable[[], int]  # newest version of the plane
+    timeout_s: float
+    bookmarks: bool
+
+
+class WatchStream:
+    """Begins with ``initial`` lines; without a source it ends after them."""
+
+    def __init__(
+        self,
+        initial: Iterator[bytes],
+        source: Source | None,
+        lines: EventLines,
+        streams: OpenStreams,
+    ) -> None:
+        now = asyncio.get_running_loop().time()
+        self._ready = initial
+        self._source = source
+        self._lines = lines
+        self._streams = streams
+        self._deadline = now + (source.timeout_s if source else 0.0)
+        self._next_bookmark = now + BOOKMARK_EVERY_S
+        self._wait: asyncio.Timeout | None = None
+        self._ended = source is None
+
+    def __aiter__(self) -> WatchStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while (line := next(self._ready, None)) is None:
+            if self._ended or self._streams.closed:
+                raise StopAsyncIteration
+            self._ready = await self._next_lines()
+        return line
+
+    def take_ready(self, size_bytes: int) -> bytes:
+        """More lines that need no waiting, about as many bytes as asked for."""
+        taken: list[bytes] = []
+        while size_bytes > 0 and (line := next(self._ready, None)) is not None:
+            taken.append(line)
+            size_bytes -= len(line)
+        return b"".join(taken)
+
+    def stop(self) -> None:
+        """End the stream, also while somebody waits for its next line."""
+        self._ended = True
+        self._ready = iter(())
+        if self._wait is not None:
+            end_now(self._wait)
+
+    async def _next_lines(self) -> Iterator[bytes]:
+        assert self._source is not None
+        if self._source.watch.closed:
+            self._ended = True
+            return iter(())
+        now = asyncio.get_running_loop().time()
+        wait_s = max(0.0, self._due() - now)
+        # The log is read before anything is awaited: with no events to show for it, the reader
+        # has seen everything up to this version.
+        version = self._source.version()
+        try:
+            events = await self._events(wait_s)
+        except Expired as error:
+            self._ended = True
+            return iter((error_line(error),))
+        if now >= self._deadline:
+            self._ended = True
+        if events or wait_s or (self._ended and not self._source.bookmarks):
+            return filter(None, map(self._lines.of, events))
+        self._next_bookmark = now + BOOKMARK_EVERY_S
+        return iter((self._lines.bookmark(version),))
+
+    def _due(self) -> float:
+        assert self._source is not None
+        return (
+            min(self._deadline, self._next_bookmark) if self._source.bookmarks else self._deadline
+        )
+
+    async def _events(self, wait_s: float) -> list[StoreEvent]:
+        assert self._source is not None
+        try:
+            async with self._streams.interruptible(None) as self._wait:
+                return await self._source.watch.next_events(wait_s)
+        except TimeoutError:
+            self._ended = True
+            return []
+        finally:
+            self._wait = None

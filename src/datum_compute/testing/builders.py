@@ -1,0 +1,130 @@
+"""Objects for tests, as short as their difference from the usual."""
+
+from __future__ import annotations
+
+import msgspec
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import TRUE, Verdict, decided
+from datum_compute.api.identity import instance_name
+from datum_compute.api.instance import (
+    AVAILABLE,
+    PROGRAMMED,
+    READY,
+    Container,
+    Instance,
+    InstanceControl,
+    InstanceControlStatus,
+    InstanceSpec,
+    InstanceStatus,
+    InstanceTemplate,
+    Runtime,
+    Sandbox,
+    TemplateSpec,
+)
+from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.meta import ObjectMeta, owner_reference
+from datum_compute.api.workload import Placement, ScaleSettings, Workload, WorkloadSpec
+from datum_compute.api.workloaddeployment import (
+    WorkloadDeployment,
+    WorkloadDeploymentSpec,
+    WorkloadRef,
+)
+from datum_compute.planning.template import template_hash
+
+NOW = "2026-01-01T00:00:00Z"
+
+
+def a_template(image: str = "web:1") -> InstanceTemplate:
+    sandbox = Sandbox(containers=[Container(name="app", image=image)])
+    return InstanceTemplate(spec=TemplateSpec(runtime=Runtime(sandbox=sandbox)))
+
+
+def a_workload(
+    image: str = "web:1",
+    *,
+    cities: tuple[str, ...] = ("DFW",),
+    replicas: int = 1,
+    uid: str = "workload-uid",
+    terminating: bool = False,
+) -> Workload:
+    scale = ScaleSettings(min_replicas=replicas)
+    return Workload(
+        metadata=_meta("web", uid, [labels.WORKLOAD_FINALIZER], terminating),
+        spec=WorkloadSpec(
+            template=a_template(image),
+            placements=[Placement(name="default", city_codes=list(cities), scale_settings=scale)],
+        ),
+    )
+
+
+def a_deployment(
+    image: str = "web:1",
+    *,
+    replicas: int = 1,
+    city: str = "DFW",
+    name: str = "web-dfw",
+    finalizers: tuple[str, ...] = (labels.WORKLOAD_FINALIZER,),
+    terminating: bool = False,
+) -> WorkloadDeployment:
+    return WorkloadDeployment(
+        metadata=_meta(name, f"uid-of-{name}", list(finalizers), terminating),
+        spec=WorkloadDeploymentSpec(
+            workload_ref=WorkloadRef(name="web", uid="workload-uid"),
+            placement_name="default",
+            city_code=city,
+            template=a_template(image),
+            scale_settings=ScaleSettings(min_replicas=replicas),
+        ),
+    )
+
+
+def an_instance(
+    number: int,
+    image: str = "web:1",
+    *,
+    deployment: WorkloadDeployment | None = None,
+    ready: bool = True,
+    terminating: bool = False,
+    finalizers: tuple[str, ...] = (labels.INSTANCE_FINALIZER, labels.PROVISIONER_FINALIZER),
+) -> Instance:
+    owner = deployment or a_deployment()
+    current = template_hash(a_template(image))
+    name = instance_name(owner.metadata.name, number)
+    metadata = msgspec.structs.replace(
+        _meta(name, f"uid-of-{name}", list(finalizers), terminating),
+        labels={
+            labels.INSTANCE_INDEX: str(number),
+            labels.DEPLOYMENT_NAME: owner.metadata.name,
+            labels.WORKLOAD_NAME: "web",
+            labels.CITY_CODE: "DFW",
+        },
+        owner_references=[owner_reference(owner, DEPLOYMENT)],
+    )
+    verdict = Verdict(TRUE, "Available", "")
+    conditions = [
+        decided(type_, verdict, generation=1, now=NOW) for type_ in (PROGRAMMED, AVAILABLE, READY)
+    ]
+    return Instance(
+        metadata=metadata,
+        spec=InstanceSpec(
+            runtime=a_template(image).spec.runtime,
+            controller=InstanceControl(template_hash=current),
+        ),
+        status=InstanceStatus(
+            conditions=conditions if ready else [],
+            controller=InstanceControlStatus(observed_template_hash=current if ready else ""),
+        ),
+    )
+
+
+def _meta(name: str, uid: str, finalizers: list[str], terminating: bool) -> ObjectMeta:
+    return ObjectMeta(
+        name=name,
+        namespace="default",
+        uid=uid,
+        generation=1,
+        resource_version="7",
+        finalizers=finalizers,
+        deletion_timestamp=NOW if terminating else None,
+    )

@@ -1,0 +1,221 @@
+"""An event loop in virtual time whose interleavings come from a seed.
+
+- Time stands still while anything can run, then jumps to the next timer.
+- Of the callbacks that are ready a seeded choice picks the next, so each seed is a schedule.
+- Tasks hash by the order of their creation: sets of tasks iterate alike in every process.
+- Nothing ready and no timer is a deadlock and reported as such.
+- A callback that belongs to a dead host never runs again: that is what a crash is.
+
+There are no threads, sockets or signals here; what needs them fails at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+
+_TIDY_ROUNDS = 5
+
+HOST: contextvars.ContextVar[str] = contextvars.ContextVar("HOST", default="")
+
+
+class Deadlock(Exception):
+    """Everybody waits and no timer will wake anybody."""
+
+
+class Step:
+    """One callback to run, perhaps at a given time; what asyncio calls a handle."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_order", "_when", "context")
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+        when_s: float,
+        order: int,
+    ) -> None:
+        self.context = contextvars.copy_context() if context is None else context
+        self._callback = callback
+        self._args = args
+        self._when = when_s
+        self._order = order
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def when(self) -> float:
+        return self._when
+
+    def run(self) -> None:
+        self.context.run(self._callback, *self._args)
+
+    def __lt__(self, other: Step) -> bool:
+        return (self._when, self._order) < (other._when, other._order)
+
+
+class SequencedTask(asyncio.Task[R]):
+    """A task whose hash does not depend on where it lies in memory."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, R], number: int, **options: Any) -> None:
+        self._number = number
+        super().__init__(coroutine, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._now_s = 0.0
+        self._ready: list[Step] = []
+        self._timers: list[Step] = []
+        self._steps = 0
+        self._dead_hosts: set[str] = set()
+        self._tasks: list[SequencedTask[Any]] = []
+        self._failure: BaseException | None = None
+
+    def kill(self, host: str) -> None:
+        """Nothing that belongs to the host runs again; nothing of it is tidied up either."""
+        self._dead_hosts.add(host)
+
+    def run_until_complete(self, future: Any) -> Any:
+        asyncio.events._set_running_loop(self)
+        try:
+            main = self.create_task(future)
+            while not main.done() and self._failure is None:
+                self._run_once()
+            failure = self._failure
+        finally:
+            self._tidy_up()
+            asyncio.events._set_running_loop(None)
+        if failure is not None:
+            raise failure
+        return main.result()
+
+    def _tidy_up(self) -> None:
+        """The story is over: let every task, also of dead hosts, end in an orderly way."""
+        self._dead_hosts.clear()
+        self._timers.clear()
+        for _ in range(_TIDY_ROUNDS):
+            left = [task for task in self._tasks if not task.done()]
+            for task in left:
+                task.cancel()
+            while self._ready:
+                self._run_once()
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.exception()
+
+    def time(self) -> float:
+        return self._now_s
+
+    def call_soon(  # type: ignore[override]
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Step:
+        step = self._step(callback, args, context, self._now_s)
+        self._ready.append(step)
+        return step
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Step:
+        step = self._step(callback, args, context, when)
+        heapq.heappush(self._timers, step)
+        return step
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Step:
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, R], **options: Any
+    ) -> SequencedTask[R]:
+        task = SequencedTask(coro, len(self._tasks), loop=self, **options)
+        # Kept, so that collecting a dead host's tasks cannot run its cleanup code.
+        self._tasks.append(task)
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What asyncio would only log is a bug in the product or in the test."""
+        error = context.get("exception")
+        self._failure = self._failure or error or RuntimeError(context["message"])
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def _run_once(self) -> None:
+        while self._timers and self._timers[0].when() <= self._now_s:
+            self._ready.append(heapq.heappop(self._timers))
+        if not self._ready:
+            self._jump_to_next_timer()
+            return
+        step = self._ready.pop(self._random.randrange(len(self._ready)))
+        if not step.cancelled() and self._is_alive(step):
+            step.run()
+
+    def _jump_to_next_timer(self) -> None:
+        while self._timers and (self._timers[0].cancelled() or not self._is_alive(self._timers[0])):
+            heapq.heappop(self._timers)
+        if not self._timers:
+            raise Deadlock(f"everybody waits at {self._now_s:.3f} s and no timer is set")
+        self._now_s = max(self._now_s, self._timers[0].when())
+
+    def _is_alive(self, step: Step) -> bool:
+        return step.context.get(HOST, "") not in self._dead_hosts
+
+    def _step(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+        when_s: float,
+    ) -> Step:
+        self._steps += 1
+        return Step(callback, args, context, when_s, self._steps)
+
+    def _timer_handle_cancelled(self, handle: object) -> None:
+        """A cancelled timer is skipped when its time comes."""
+
+
+def run_virtual(random: Random, main: Callable[[VirtualLoop], Coroutine[Any, Any, R]]) -> R:
+    """Run ``main`` to its end in a new virtual loop."""
+    loop = VirtualLoop(random)  # type: ignore[abstract]  # the rest is not to be had here
+    result: R = loop.run_until_complete(main(loop))
+    return result

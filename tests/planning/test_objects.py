@@ -1,0 +1,73 @@
+"""Differences as merge patches: right for any two objects, empty for equal ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.plane import HUB
+from datum_compute.planning.actions import Create, Patch
+from datum_compute.planning.objects import merge_patch, plan_object
+from datum_compute.testing.builders import a_deployment
+
+values = st.recursive(
+    st.integers() | st.text(max_size=3) | st.booleans() | st.lists(st.integers(), max_size=3),
+    lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=3),
+    max_leaves=8,
+)
+objects = st.dictionaries(st.text(max_size=2), values, max_size=4)
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7396, as the standard words it."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), value)
+    return result
+
+
+@given(observed=objects, desired=objects)
+def test_the_patch_turns_one_into_the_other(
+    observed: dict[str, Any], desired: dict[str, Any]
+) -> None:
+    assert desired == merged(observed, merge_patch(observed, desired))
+
+
+@given(same=objects)
+def test_equal_objects_need_no_patch(same: dict[str, Any]) -> None:
+    assert merge_patch(same, same) == {}
+
+
+def test_an_absent_object_is_created() -> None:
+    desired = a_deployment()
+    assert [Create(HUB, DEPLOYMENT, desired, "new")] == plan_object(
+        HUB, DEPLOYMENT, desired, None, "new"
+    )
+
+
+def test_labels_of_other_writers_are_left_alone() -> None:
+    desired = a_deployment()
+    theirs = msgspec.structs.replace(desired.metadata, labels={"theirs": "kept"})
+    observed = msgspec.structs.replace(desired, metadata=theirs)
+    assert plan_object(HUB, DEPLOYMENT, desired, observed, "same") == []
+    ours = msgspec.structs.replace(desired.metadata, labels={"ours": "set"})
+    (patch,) = plan_object(
+        HUB, DEPLOYMENT, msgspec.structs.replace(desired, metadata=ours), observed, "label"
+    )
+    assert isinstance(patch, Patch)
+    assert patch.patch["metadata"]["labels"] == {"ours": "set"}
+
+
+def test_a_patch_holds_only_for_the_version_it_was_made_from() -> None:
+    (patch,) = plan_object(HUB, DEPLOYMENT, a_deployment("web:2"), a_deployment("web:1"), "new")
+    assert isinstance(patch, Patch)
+    assert patch.patch["metadata"]["resourceVersion"] == "7"

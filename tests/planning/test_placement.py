@@ -1,0 +1,138 @@
+"""Which deployments a workload gets, and what its status says about them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import FALSE, TRUE, Verdict, decided, find_condition
+from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.plane import project_plane
+from datum_compute.api.workload import Workload
+from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
+from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
+from datum_compute.planning.placement import desired_deployments, plan_workload
+from datum_compute.planning.rollup import workload_status
+from datum_compute.testing.builders import NOW, a_workload
+
+PROJECT = project_plane("default")
+
+
+def stored(workload: Workload, **status: object) -> list[WorkloadDeployment]:
+    """The deployments of a workload as the plane holds them."""
+    return [
+        msgspec.structs.replace(
+            d,
+            metadata=msgspec.structs.replace(
+                d.metadata, uid=f"uid-{d.metadata.name}", resource_version="3", generation=1
+            ),
+            status=WorkloadDeploymentStatus(**status),  # type: ignore[arg-type]
+        )
+        for d in desired_deployments(workload)
+    ]
+
+
+def test_one_deployment_for_every_city() -> None:
+    plan = plan_workload(PROJECT, a_workload(cities=("DFW", "ord")), [], NOW)
+    created = [a.object for a in plan.actions if isinstance(a, Create)]
+    assert sorted(d.spec.city_code for d in created) == ["DFW", "ORD"]  # type: ignore[attr-defined]
+
+
+def test_a_deployment_is_guarded_from_its_first_moment() -> None:
+    (deployment,) = desired_deployments(a_workload())
+    assert deployment.metadata.finalizers == [labels.FEDERATOR_FINALIZER]
+
+
+def test_the_finalizer_comes_before_any_deployment() -> None:
+    bare = a_workload()
+    bare = msgspec.structs.replace(
+        bare, metadata=msgspec.structs.replace(bare.metadata, finalizers=[])
+    )
+    (only,) = plan_workload(PROJECT, bare, [], NOW).actions
+    assert isinstance(only, Patch)
+    assert only.patch["metadata"]["finalizers"] == [labels.WORKLOAD_FINALIZER]
+
+
+def test_a_city_that_is_no_longer_asked_for_loses_its_deployment() -> None:
+    observed = stored(a_workload(cities=("DFW", "ORD")))
+    plan = plan_workload(PROJECT, a_workload(cities=("DFW",)), observed, NOW)
+    (delete,) = [a for a in plan.actions if isinstance(a, Delete)]
+    gone = next(d for d in observed if d.spec.city_code == "ORD")
+    assert (gone.metadata.name, gone.metadata.uid) == (delete.ref.name, delete.uid)
+
+
+def test_a_new_image_is_a_patch_of_that_field_only() -> None:
+    plan = plan_workload(PROJECT, a_workload("web:2"), stored(a_workload("web:1")), NOW)
+    (patch,) = [a for a in plan.actions if isinstance(a, Patch)]
+    containers = [{"name": "app", "image": "web:2"}]
+    template = {"spec": {"runtime": {"sandbox": {"containers": containers}}}}
+    assert {"template": template} == patch.patch["spec"]
+    assert patch.patch["metadata"]["resourceVersion"] == "3"
+
+
+def test_a_settled_workload_is_left_alone() -> None:
+    workload = a_workload()
+    observed = stored(workload)
+    settled = msgspec.structs.replace(workload, status=workload_status(workload, observed, NOW))
+    assert plan_workload(PROJECT, settled, observed, "2026-02-02T00:00:00Z").is_settled
+
+
+def test_removal_waits_for_the_last_deployment() -> None:
+    workload = a_workload(terminating=True)
+    plan = plan_workload(PROJECT, workload, stored(workload), NOW)
+    delete, wait = plan.actions
+    assert isinstance(delete, Delete)
+    assert delete.kind is DEPLOYMENT
+    assert isinstance(wait, Wait)
+    (release,) = plan_workload(PROJECT, workload, [], NOW).actions
+    assert isinstance(release, Patch)
+    assert release.patch["metadata"]["finalizers"] == []
+
+
+def test_counts_add_up_over_cities() -> None:
+    workload = a_workload(cities=("DFW", "ORD"), replicas=2)
+    status = workload_status(
+        workload, stored(workload, replicas=2, ready_replicas=1, desired_replicas=2), NOW
+    )
+    assert (status.replicas, status.ready_replicas, status.desired_replicas) == (4, 2, 4)
+    assert status.deployments == 2
+    assert workload.metadata.generation == status.observed_generation
+
+
+def test_when_nothing_is_available_the_worst_city_speaks() -> None:
+    workload = a_workload(cities=("DFW", "ORD"))
+    reasons = (("InstancesProvisioning", "soon"), ("ImageUnavailable", "no such image web:1"))
+    deployments = [
+        msgspec.structs.replace(
+            d,
+            status=WorkloadDeploymentStatus(
+                conditions=[decided("Available", Verdict(FALSE, *words), generation=1, now=NOW)]
+            ),
+        )
+        for d, words in zip(stored(workload), reasons, strict=True)
+    ]
+    available = find_condition(workload_status(workload, deployments, NOW).conditions, "Available")
+    assert available is not None
+    assert (
+        available.status,
+        available.reason,
+        available.message,
+    ) == (FALSE, "ImageUnavailable", "no such image web:1")
+
+
+def test_one_available_city_makes_the_workload_available() -> None:
+    workload = a_workload(cities=("DFW", "ORD"))
+    first, second = stored(workload)
+    good = decided("Available", Verdict(TRUE, "StableInstanceFound", ""), generation=1, now=NOW)
+    first = msgspec.structs.replace(first, status=WorkloadDeploymentStatus(conditions=[good]))
+    status = workload_status(workload, [first, second], NOW)
+    available = find_condition(status.conditions, "Available")
+    assert available is not None
+    assert available.status == TRUE
+
+
+def test_a_status_write_names_the_version_it_was_computed_from() -> None:
+    workload = a_workload()
+    (write,) = plan_workload(PROJECT, workload, stored(workload), NOW).actions
+    assert isinstance(write, PatchStatus)
+    assert workload.metadata.resource_version == write.version
