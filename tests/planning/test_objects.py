@@ -8,7 +8,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.namespace import Namespace, NamespaceSpec
 from datum_compute.api.plane import HUB
 from datum_compute.planning.actions import Create, Patch
 from datum_compute.planning.objects import merge_patch, plan_object
@@ -45,6 +47,14 @@ def test_the_patch_turns_one_into_the_other(
 @given(same=objects)
 def test_equal_objects_need_no_patch(same: dict[str, Any]) -> None:
     assert merge_patch(same, same) == {}
+
+
+def test_the_spec_of_a_namespace_is_left_to_its_plane() -> None:
+    observed = Namespace(
+        metadata=ObjectMeta(name="a"), spec=NamespaceSpec(finalizers=["kubernetes"])
+    )
+    desired = Namespace(metadata=ObjectMeta(name="a"))
+    assert plan_object(HUB, NAMESPACE, desired, observed, "same") == []
 
 
 def test_an_absent_object_is_created() -> None:

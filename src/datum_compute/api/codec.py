@@ -71,13 +71,14 @@ def canonical(value: Any) -> Any:
     """Plain JSON without the fields that equal their default, at any depth.
 
     msgspec leaves out a default only if it is the same Python object; this compares values, so
-    that a default written out and a default left unsaid are one and the same.
+    that a default written out and a default left unsaid are one and the same. Structs that want
+    all their fields said (omit_defaults=False: counts, conditions) keep them.
     """
     if isinstance(value, msgspec.Struct):
         return {
             field.encode_name: canonical(getattr(value, field.name))
             for field in _fields(type(value))
-            if not _is_default(field, getattr(value, field.name))
+            if not (value.__struct_config__.omit_defaults and _is_default(field, value))
         }
     if isinstance(value, dict):
         return {name: canonical(item) for name, item in value.items()}
@@ -91,7 +92,8 @@ def _fields(model: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...
     return msgspec.structs.fields(model)
 
 
-def _is_default(field: msgspec.structs.FieldInfo, value: Any) -> bool:
+def _is_default(field: msgspec.structs.FieldInfo, owner: msgspec.Struct) -> bool:
+    value = getattr(owner, field.name)
     if field.default is not msgspec.NODEFAULT:
         return bool(value == field.default)
     if field.default_factory is not msgspec.NODEFAULT:

@@ -31,8 +31,11 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
     placements: Annotated[list[Placement], MAP_BY_NAME, Meta(min_length=1)]
 
 
-class ReplicaCounts(ApiStruct, frozen=True, kw_only=True):
-    """replicas exist; updated carry the current template; current are updated and programmed."""
+class ReplicaCounts(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
+    """Said in full, because none is not the same as not known.
+
+    replicas exist; updated carry the current template; current are updated and programmed.
+    """
 
     replicas: int = 0
     current_replicas: int = 0

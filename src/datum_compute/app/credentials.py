@@ -38,8 +38,8 @@ def new_credentials(planes: Iterable[PlaneName]) -> Credentials:
 def ensure_credentials(path: Path, planes: Iterable[PlaneName]) -> Credentials:
     """The tokens in the file, with new ones for planes that have none yet."""
     known: dict[str, str] = decode(path.read_bytes()) if path.exists() else {}
-    wanted = {_MANAGER: "", **dict.fromkeys(planes, "")}
-    tokens = {name: known.get(name) or _new_token() for name in wanted}
+    names: list[str] = [_MANAGER, *planes]
+    tokens = {name: known.get(name) or _new_token() for name in names}
     if tokens != known:
         write_private(path, encode(tokens))
     manager = tokens.pop(_MANAGER)

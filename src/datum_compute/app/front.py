@@ -29,9 +29,12 @@ def listening_socket(port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((HOST, port))
-    except OSError:
+    except OSError as error:
         bound.close()
-        raise
+        raise OSError(
+            f"port {port} of {HOST} cannot be used ({error.strerror}); "
+            "choose another, or 0 for any free one"
+        ) from error
     bound.set_inheritable(False)
     return bound
 

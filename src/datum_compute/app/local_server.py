@@ -24,7 +24,7 @@ from datum_compute.app.kubeconfig import write_kubeconfig
 from datum_compute.app.loop import run_until_stopped
 from datum_compute.app.machines import simulated_driver
 from datum_compute.app.ports import real_ports
-from datum_compute.app.settings import LocalSettings, local_settings
+from datum_compute.app.settings import LocalSettings, configure_logging, local_settings
 from datum_compute.app.tls import ServerCertificate, ensure_certificate
 from datum_compute.app.wiring import EVERYTHING, Layout, Platform
 from datum_compute.controllers import registry
@@ -40,10 +40,7 @@ _log = logging.getLogger("datum_compute.local")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     settings = local_settings(sys.argv[1:] if arguments is None else arguments)
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    configure_logging(settings.log_level)
     os.umask(0o077)
     try:
         return run_until_stopped(lambda stop: serve(settings, stop))
@@ -65,38 +62,40 @@ async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
     journal = SqliteJournal(state / "store.db")
     controllers = EVERYTHING if settings.controllers else registry.NEIGHBOURS
     platform = Platform(layout, ports, journal, credentials, controllers=controllers)
-    try:
-        await _run(settings, platform, certificate, credentials, stop)
-    finally:
-        await journal.close()
+    with _bound_socket(settings) as bound:
+        try:
+            await platform.load()
+            await _run(settings.state_dir, platform, bound, certificate, credentials, stop)
+        finally:
+            await journal.close()
 
 
 async def _run(
-    settings: LocalSettings,
+    state: Path,
     platform: Platform,
+    bound: socket.socket,
     certificate: ServerCertificate,
     credentials: Credentials,
     stop: asyncio.Event,
 ) -> None:
     """Serve until told to stop; the files that announce the server exist while it listens."""
-    announcement = settings.state_dir / "server.json"
+    announcement = state / "server.json"
+    port = bound.getsockname()[1]
     async with asyncio.TaskGroup() as group:
         running = group.create_task(platform.run())
         await _first(running, platform.ready)
-        bound = _bound_socket(settings)
-        port = bound.getsockname()[1]
         front = build_front(AsgiApp(platform.server), certificate)
         serving = group.create_task(front.serve(sockets=[bound]))
         write_kubeconfig(
-            settings.state_dir / "kubeconfig",
+            state / "kubeconfig",
             server=f"https://{HOST}:{port}",
             authority=certificate.authority.read_bytes(),
             credentials=credentials,
             current=PROJECT,
         )
-        _remember(settings.state_dir, port)
+        _remember(state, port)
         write_private(announcement, encode({"pid": os.getpid(), "port": port}))
-        _log.info("ready on https://%s:%d, state in %s", HOST, port, settings.state_dir)
+        _log.info("ready on https://%s:%d, state in %s", HOST, port, state)
         try:
             await stop.wait()
         finally:

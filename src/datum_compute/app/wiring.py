@@ -99,9 +99,12 @@ class Platform:
             agent=f"compute-manager/{__version__}",
         )
 
-    async def run(self) -> None:
-        """Load, bring up every plane, then run controllers until cancelled."""
+    async def load(self) -> None:
+        """Take over what the journal holds; before run()."""
         await self.store.load()
+
+    async def run(self) -> None:
+        """Bring up every plane, then run controllers until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.store.run())
             for plane in self._layout.planes:

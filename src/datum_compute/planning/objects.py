@@ -23,7 +23,7 @@ def plan_object(
     """Create the object, or patch the difference; nothing if there is none."""
     if observed is None:
         return [Create(plane, kind, desired, reason)]
-    patch = _object_patch(desired, observed)
+    patch = _object_patch(kind, desired, observed)
     if not patch:
         return []
     patch.setdefault("metadata", {})["resourceVersion"] = observed.metadata.resource_version
@@ -38,7 +38,8 @@ def plan_status(
     reason: str = "report",
 ) -> list[Action]:
     """Write the status if it differs."""
-    patch = merge_patch(canonical(getattr(observed, "status")), canonical(desired))  # noqa: B009
+    reported = getattr(observed, "status")  # noqa: B009 - every kind that has one
+    patch = {} if reported == desired else merge_patch(canonical(reported), canonical(desired))
     if not patch:
         return []
     version = observed.metadata.resource_version
@@ -59,11 +60,12 @@ def merge_patch(observed: JsonObject, desired: JsonObject) -> JsonObject:
     return patch
 
 
-def _object_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:
+def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) -> JsonObject:
     patch: JsonObject = {}
-    spec = getattr(desired, "spec", None)
-    if spec is not None:
-        inner = merge_patch(canonical(getattr(observed, "spec", {})), canonical(spec))
+    spec, present = getattr(desired, "spec", None), getattr(observed, "spec", None)
+    # The spec of a Namespace belongs to its plane.
+    if spec != present and not kind.built_in:
+        inner = merge_patch(canonical(present), canonical(spec))
         if inner:
             patch["spec"] = inner
     metadata = _metadata_patch(desired, observed)

@@ -137,6 +137,7 @@ class SimulatedHost:
             Layout(self._projects, drivers), self._ports(), HostJournal(self), self._credentials
         )
         self._platform = platform
+        await platform.load()
         await platform.run()
 
     def _ports(self) -> Ports:

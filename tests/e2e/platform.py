@@ -1,0 +1,84 @@
+"""A real local platform for a test: started and stopped through the command line, as users do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BIN = Path(sys.executable).parent
+COMMAND_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlatform:
+    state: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.state / "kubeconfig"
+
+    @property
+    def pid(self) -> int:
+        return int(json.loads((self.state / "server.json").read_text())["pid"])
+
+    def up(self, *flags: str) -> subprocess.CompletedProcess[str]:
+        return self.run("local", "up", "--state-dir", str(self.state), "--detach", *flags)
+
+    def down(self) -> subprocess.CompletedProcess[str]:
+        return self.run("local", "down", "--state-dir", str(self.state))
+
+    def kill(self) -> None:
+        """As a power cut would: no farewell."""
+        pid = self.pid
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not Path(f"/proc/{pid}/cmdline").exists(), "the server is dead")
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """``datumctl compute ...``; its output must end even if it leaves a server behind."""
+        environment = {**os.environ, "DATUM_STATE_DIR": str(self.state), "NO_COLOR": "1"}
+        environment.pop("KUBECONFIG", None)
+        return subprocess.run(
+            [str(BIN / "datumctl"), "compute", *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+        )
+
+    def kubectl(self, context: str, *arguments: str, stdin: str = "") -> str:
+        done = subprocess.run(
+            [kubectl(), "--kubeconfig", str(self.kubeconfig), "--context", context, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def objects(self, context: str, kinds: str) -> list[dict[str, Any]]:
+        listed = self.kubectl(context, "get", kinds, "--all-namespaces", "-o", "json")
+        items: list[dict[str, Any]] = json.loads(listed)["items"]
+        return items
+
+
+def kubectl() -> str:
+    return os.environ.get("KUBECTL") or shutil.which("kubectl") or ""
+
+
+def eventually(holds: Callable[[], bool], what: str, within_s: float = 30) -> None:
+    """Poll a condition of a real process; bounded, because a test must end."""
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
+        time.sleep(0.05)

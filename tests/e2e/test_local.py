@@ -1,0 +1,81 @@
+"""``local up`` and ``local down``: the contract that everything later keeps."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.e2e.platform import LocalPlatform
+
+pytestmark = pytest.mark.e2e
+
+
+def test_up_writes_a_private_kubeconfig_with_a_context_for_each_plane(
+    platform: LocalPlatform,
+) -> None:
+    assert stat.S_IMODE(platform.state.stat().st_mode) == 0o700
+    assert stat.S_IMODE(platform.kubeconfig.stat().st_mode) == 0o600
+    config = yaml.safe_load(platform.kubeconfig.read_text())
+    assert [c["name"] for c in config["contexts"]] == [
+        "platform",
+        "project/default",
+        "hub",
+        "cell/dfw",
+    ]
+    assert config["current-context"] == "project/default"
+    assert all(user["user"]["token"] for user in config["users"])
+
+
+def test_the_server_names_its_state_directory_and_holds_no_pipe_of_the_caller(
+    platform: LocalPlatform,
+) -> None:
+    process = Path("/proc") / str(platform.pid)
+    assert str(platform.state) in (process / "cmdline").read_text()
+    for standard in ("0", "1", "2"):
+        assert "pipe:" not in str((process / "fd" / standard).readlink())
+
+
+def test_up_again_while_it_runs_changes_nothing(platform: LocalPlatform) -> None:
+    pid = platform.pid
+    again = platform.up()
+    assert again.returncode == 0
+    assert platform.pid == pid
+
+
+def test_down_and_up_continue_on_the_same_port(platform: LocalPlatform) -> None:
+    before = platform.kubeconfig.read_text()
+    assert platform.down().returncode == 0
+    assert not (platform.state / "server.json").exists()
+    assert platform.down().returncode == 0, "down is idempotent"
+    assert platform.up().returncode == 0
+    assert platform.kubeconfig.read_text() == before
+
+
+def test_two_servers_never_share_a_state_directory(platform: LocalPlatform) -> None:
+    # The announcement is lost, so the command line believes that nothing runs.
+    announcement = (platform.state / "server.json").read_text()
+    (platform.state / "server.json").unlink()
+    second = platform.up()
+    (platform.state / "server.json").write_text(announcement)
+    assert second.returncode != 0
+    assert "in use" in second.stderr
+
+
+def test_a_port_that_is_taken_is_a_clear_error(platform: LocalPlatform, tmp_path: Path) -> None:
+    port = json.loads((platform.state / "server.json").read_text())["port"]
+    other = LocalPlatform(tmp_path / "other")
+    refused = other.up("--port", str(port))
+    assert refused.returncode == 1
+    assert str(port) in refused.stderr
+
+
+def test_no_token_is_written_to_the_log(platform: LocalPlatform) -> None:
+    platform.run("status", "nothing")
+    log = (platform.state / "server.log").read_text()
+    tokens = json.loads((platform.state / "tokens.json").read_text())
+    assert log
+    assert not [token for token in tokens.values() if token in log]
