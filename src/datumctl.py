@@ -1,0 +1,71 @@
+"""datumctl: finds the plugin ``datumctl-<name>`` and becomes it.
+
+A plugin is an executable on PATH, or beside this program (so that the bin directory of a virtual
+environment need not be on PATH). Imports nothing but os and sys: this stands before every command.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_PREFIX = "datumctl-"
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    plugins = _plugins()
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        sys.stdout.write(_help(plugins))
+        return 0
+    name = arguments[0]
+    if name not in plugins:
+        known = ", ".join(sorted(plugins)) or "none"
+        sys.stderr.write(
+            f"Error: there is no plugin {name!r}: looked for {_PREFIX}{name} on PATH and beside "
+            f"{os.path.basename(sys.argv[0])}.\nPlugins found: {known}\n"
+        )
+        return 2
+    path = plugins[name]
+    try:
+        os.execv(path, [path, *arguments[1:]])  # noqa: S606 - a plugin is a program, by design
+    except OSError as error:
+        sys.stderr.write(f"Error: {path} cannot be run: {error.strerror}\n")
+        return 1
+
+
+def _plugins() -> dict[str, str]:
+    """Path of every plugin by name; the first directory that has it wins."""
+    found: dict[str, str] = {}
+    for directory in _directories():
+        try:
+            names = sorted(os.listdir(directory))
+        except OSError:
+            continue
+        for file in names:
+            path = os.path.join(directory, file)
+            name = file.removeprefix(_PREFIX)
+            if file != name and name not in found and _is_program(path):
+                found[name] = path
+    return found
+
+
+def _directories() -> list[str]:
+    # A relative entry of PATH would run what lies in the directory one happens to be in.
+    on_path = [d for d in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(d)]
+    itself = os.path.abspath(sys.argv[0])
+    beside = [os.path.dirname(f) for f in (itself, os.path.realpath(itself), sys.executable)]
+    return [*on_path, *beside]
+
+
+def _is_program(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def _help(plugins: dict[str, str]) -> str:
+    listed = "".join(f"  {name}\n" for name in sorted(plugins)) or "  none\n"
+    return f"Usage: datumctl PLUGIN [ARGS]...\n\nPlugins found:\n{listed}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""``completion SHELL``: the script that lets a shell complete our commands."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from datum_compute.cli.context import Surroundings
+from datum_compute.cli.entry import complete_variable, executable_name
+
+
+@click.command(short_help="Print the completion script of a shell.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    Put this into ~/.bashrc: eval "$(datumctl-compute completion bash)"
+    """
+    surroundings: Surroundings = ctx.obj
+    found = get_completion_class(shell)
+    assert found is not None, "the choices are the shells click knows"
+    program = surroundings.program
+    root = ctx.find_root().command
+    script = found(root, {}, executable_name(program), complete_variable(program)).source()
+    surroundings.stdout.write(script + "\n")  # a program, not text: as it is
+
+
+COMMAND = completion

@@ -1,0 +1,87 @@
+"""What a command knows of the world around it. The only place that reads the environment.
+
+Everything a command needs from outside (variables, streams, the wall clock, the way to a server)
+is a field of Surroundings, so that tests hand in their own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from datum_compute.client.kubeconfig import Connection
+    from datum_compute.client.transport import Transport
+
+    OpenTransport = Callable[[Connection], AbstractAsyncContextManager[Transport]]
+
+STATE_DIR = "DATUM_STATE_DIR"
+PROJECT = "DATUM_PROJECT"
+API_HOST = "DATUM_API_HOST"
+CREDENTIALS_HELPER = "DATUM_CREDENTIALS_HELPER"
+SESSION = "DATUM_SESSION"
+KUBECONFIG = "KUBECONFIG"
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """``program`` is how the user calls us, and how hints spell the next command."""
+
+    program: str
+    environ: Mapping[str, str]
+    home: Path
+    stdin: TextIO
+    stdout: TextIO
+    stderr: TextIO
+    now: Callable[[], float]
+    open_transport: OpenTransport
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether somebody is there to answer a prompt."""
+        return self.stdin.isatty() and self.stderr.isatty()
+
+    def may_color(self, stream: TextIO) -> bool:
+        return stream.isatty() and not self.environ.get("NO_COLOR")
+
+    def command(self, *words: str) -> str:
+        """A command line of ours, for a hint."""
+        return " ".join((self.program, *words))
+
+
+def process_surroundings() -> tuple[Surroundings, list[str]]:
+    """The surroundings of this process, and its arguments."""
+    called = Path(sys.argv[0]).name
+    return Surroundings(
+        program="kubectl compute" if called.startswith("kubectl-compute") else "datumctl compute",
+        environ=os.environ,
+        home=Path.home(),
+        stdin=sys.stdin,
+        stdout=sys.stdout,
+        stderr=sys.stderr,
+        now=time.time,
+        open_transport=open_http_transport,
+    ), sys.argv[1:]
+
+
+def open_http_transport(connection: Connection) -> AbstractAsyncContextManager[Transport]:
+    from datum_compute.client.http import HttpTransport
+
+    return HttpTransport(connection.server, ca_pem=connection.ca_pem, insecure=connection.insecure)
+
+
+def default_state_dir(surroundings: Surroundings) -> Path:
+    """Where the local platform lives, unless a command is told otherwise."""
+    named = surroundings.environ.get(STATE_DIR)
+    if named:
+        return Path(named).expanduser().absolute()
+    state_home = surroundings.environ.get("XDG_STATE_HOME", "")
+    # A relative XDG_STATE_HOME is to be ignored, says its specification.
+    base = Path(state_home) if state_home.startswith("/") else surroundings.home / ".local/state"
+    return base / "datum-compute"

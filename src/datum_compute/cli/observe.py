@@ -1,0 +1,64 @@
+"""What the plane says about one workload: itself, its deployments, its instances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from datum_compute.api.errors import NotFound
+from datum_compute.api.instance import Instance
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.labels import WORKLOAD_UID
+from datum_compute.api.meta import ApiObject, Ref
+from datum_compute.api.workload import Workload
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.cli.errors import MissingError
+from datum_compute.cli.session import Session
+from datum_compute.client.client import Listed
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """``workload`` is None when it is gone, or when the name now means another object."""
+
+    workload: Workload | None
+    deployments: Listed[WorkloadDeployment]
+    instances: Listed[Instance]
+
+
+async def find_workload(session: Session, name: str) -> Workload:
+    """The workload, or an error that guesses which one was meant."""
+    try:
+        return await session.client.get(WORKLOAD, Ref(session.namespace, name))
+    except NotFound:
+        listed = await session.client.list(WORKLOAD, session.namespace)
+    names = sorted(workload.metadata.name for workload in listed.items)
+    close = get_close_matches(name, names, n=1)
+    if close:
+        hint = f"Did you mean {close[0]!r}?"
+    elif names:
+        hint = f"There are: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}"
+    else:
+        deploy = session.command("deploy", name, "--image=IMAGE", "--city=DFW")
+        hint = f"There are none yet. Make one: {deploy}"
+    raise MissingError(f"There is no workload {name!r} in {session.place}.", hint)
+
+
+async def observe(session: Session, name: str, uid: str) -> Observed:
+    """Read in this order, workload first: see ``assess_rollout``."""
+    workload: Workload | None
+    try:
+        workload = await session.client.get(WORKLOAD, Ref(session.namespace, name))
+    except NotFound:
+        workload = None
+    if workload is not None and workload.metadata.uid != uid:
+        workload = None
+    labels = {WORKLOAD_UID: uid}
+    deployments = await session.client.list(DEPLOYMENT, session.namespace, labels=labels)
+    instances = await session.client.list(INSTANCE, session.namespace, labels=labels)
+    return Observed(workload, deployments, instances)
+
+
+def belongs_to(obj: ApiObject, uid: str) -> bool:
+    """Whether the object is the workload of that uid, or part of it."""
+    return obj.metadata.uid == uid or obj.metadata.labels.get(WORKLOAD_UID) == uid

@@ -1,0 +1,93 @@
+"""Options that several verbs share.
+
+Connection options may stand before or after the verb; the later one wins. They travel in the
+click context (``Choice``), not through every function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_META_KEY = "datum_compute.cli."
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which plane the user asked for; empty means not said."""
+
+    kubeconfig: str = ""
+    context: str = ""
+    project: str = ""
+
+
+def connection_options(command: F) -> F:
+    for name, metavar, text in (
+        ("--project", "NAME", "Project to work in."),
+        ("--context", "NAME", "Context of the kubeconfig."),
+        ("--kubeconfig", "FILE", "Kubeconfig to use."),
+    ):
+        command = click.option(
+            name, metavar=metavar, help=text, expose_value=False, callback=_remember
+        )(command)
+    return command
+
+
+def chosen(ctx: click.Context) -> Choice:
+    names = ("kubeconfig", "context", "project")
+    return Choice(**{name: ctx.meta.get(_META_KEY + name, "") for name in names})
+
+
+def output_option(*formats: str) -> Callable[[F], F]:
+    return click.option(
+        "-o",
+        "--output",
+        "output_format",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="Format of what goes to stdout.",
+    )
+
+
+def yes_option(command: F) -> F:
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
+
+
+def wait_options(default: str) -> Callable[[F], F]:
+    def decorate(command: F) -> F:
+        command = click.option(
+            "--timeout",
+            "timeout_s",
+            default=default,
+            show_default=True,
+            metavar="DURATION",
+            callback=lambda _ctx, _param, value: parse_duration(value),
+            help="How long to wait, such as 90s, 10m or 1h30m.",
+        )(command)
+        return click.option(
+            "--wait/--no-wait", default=True, help="Wait for the result.", show_default=True
+        )(command)
+
+    return decorate
+
+
+def parse_duration(text: str) -> int:
+    """Seconds of ``90``, ``90s``, ``10m`` or ``1h30m``."""
+    found = _DURATION.fullmatch(text.strip())
+    if not found or not any(found.groups()):
+        raise click.BadParameter(f"{text!r} is not a duration; write for example 90s, 10m or 1h.")
+    hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.meta[f"{_META_KEY}{param.name}"] = value

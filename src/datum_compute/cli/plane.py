@@ -1,0 +1,130 @@
+"""Finds the plane a command talks to.
+
+In this order: the flags; the DATUM_* variables a host program sets for its plugins; KUBECONFIG;
+the local platform. The first that says anything decides: a half-set one is an error that names
+what is missing, never a reason to try the next.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from datum_compute.api.plane import path_prefix, project_plane
+from datum_compute.cli.context import (
+    API_HOST,
+    CREDENTIALS_HELPER,
+    KUBECONFIG,
+    PROJECT,
+    SESSION,
+    Surroundings,
+    default_state_dir,
+)
+from datum_compute.cli.errors import ForbiddenError, OtherError, UsageError
+from datum_compute.cli.options import Choice
+from datum_compute.client.kubeconfig import (
+    Connection,
+    KubeconfigError,
+    checked_token,
+    connection_of,
+    load_kubeconfig,
+)
+
+_HELPER_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    connection: Connection
+    is_local_platform: bool = False
+
+
+def locate(surroundings: Surroundings, choice: Choice) -> Located:
+    environ = surroundings.environ
+    by_flag = choice.kubeconfig or choice.context
+    if not by_flag and (environ.get(API_HOST) or environ.get(CREDENTIALS_HELPER)):
+        return Located(_hosted(surroundings, choice))
+    local_file = default_state_dir(surroundings) / "kubeconfig"
+    files = _kubeconfig_files(surroundings, choice, local_file)
+    try:
+        connection = connection_of(load_kubeconfig(files), _context(surroundings, choice))
+    except KubeconfigError as error:
+        raise OtherError(
+            f"{error}.", "Choose another with --kubeconfig, --context or --project."
+        ) from error
+    return Located(connection, is_local_platform=files == [local_file])
+
+
+def _kubeconfig_files(surroundings: Surroundings, choice: Choice, local_file: Path) -> list[Path]:
+    if choice.kubeconfig:
+        return [Path(choice.kubeconfig).expanduser()]
+    named = surroundings.environ.get(KUBECONFIG, "")
+    if named:
+        return [Path(part) for part in named.split(os.pathsep) if part]
+    if not local_file.is_file():
+        raise OtherError(
+            f"There is no platform to talk to: no --kubeconfig, no {API_HOST}, no {KUBECONFIG}, "
+            "and no platform was started on this machine.",
+            f"Start one: {surroundings.command('local', 'up')}",
+        )
+    return [local_file]
+
+
+def _context(surroundings: Surroundings, choice: Choice) -> str:
+    """The context to use; empty for the current one."""
+    if choice.context and choice.project:
+        raise UsageError("--context and --project both choose a plane; give one of them.")
+    project = choice.project or surroundings.environ.get(PROJECT, "")
+    return choice.context or (f"project/{project}" if project else "")
+
+
+def _hosted(surroundings: Surroundings, choice: Choice) -> Connection:
+    """The connection a host program describes in the environment."""
+    environ = surroundings.environ
+    project = choice.project or environ.get(PROJECT, "")
+    needed = {API_HOST: environ.get(API_HOST), CREDENTIALS_HELPER: environ.get(CREDENTIALS_HELPER)}
+    missing = [name for name, value in needed.items() if not value]
+    if not project:
+        missing.append(f"{PROJECT} (or --project)")
+    if missing:
+        raise OtherError(f"Not set: {', '.join(missing)}.", "Set it, or use --kubeconfig.")
+    try:
+        plane = project_plane(project)
+    except ValueError:
+        raise UsageError(f"{project!r} cannot be the name of a project.") from None
+    return Connection(
+        server=_https(environ[API_HOST]),
+        path_prefix=path_prefix(plane),
+        token=_helper_token(environ[CREDENTIALS_HELPER], environ.get(SESSION, "")),
+        context=plane,
+    )
+
+
+def _https(host: str) -> str:
+    if host.startswith("http://"):
+        raise OtherError(f"{API_HOST} must be reached by https: the token travels with requests.")
+    return f"https://{host.removeprefix('https://').rstrip('/')}"
+
+
+def _helper_token(helper: str, session: str) -> str:
+    """What ``<helper> auth get-token`` prints; its stderr goes to the user, its stdout nowhere."""
+    arguments = [helper, "auth", "get-token", *(["--session", session] if session else [])]
+    hint = "Sign in again with the program that started this command."
+    try:
+        done = subprocess.run(
+            arguments, stdout=subprocess.PIPE, timeout=_HELPER_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise OtherError(f"{helper} gave no token in {_HELPER_TIMEOUT_S} s.", hint) from None
+    except OSError as error:
+        raise OtherError(
+            f"{CREDENTIALS_HELPER} {helper} cannot be run: {error.strerror}.", hint
+        ) from error
+    if done.returncode != 0:
+        raise ForbiddenError(f"{helper} auth get-token failed (exit {done.returncode}).", hint)
+    try:
+        return checked_token(done.stdout.decode("latin-1"), f"the answer of {helper}")
+    except KubeconfigError as error:
+        raise ForbiddenError(f"{error}.", hint) from None

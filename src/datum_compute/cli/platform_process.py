@@ -1,0 +1,198 @@
+"""The process of the local platform: is it running, start it apart from us, stop it.
+
+The server writes ``server.json`` (pid and port) into its state directory once it listens. A pid
+from a file may by now belong to somebody else, so it counts only while the command line of that
+process names the state directory; nothing else is ever signalled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from datum_compute.api.errors import Unreachable
+from datum_compute.api.exchange import Request
+from datum_compute.cli.errors import OtherError, TimedOutError
+from datum_compute.client.http import HttpTransport, Timeouts
+
+_LOOK_EVERY_S = 0.05
+_LOG = "server.log"
+_LOG_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    pid: int
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+
+def server_command(state_dir: Path, *, port: int, driver: str) -> list[str]:
+    # -P keeps the directory the user happens to be in off the module path.
+    start = [sys.executable, "-P", "-m", "datum_compute.app.local_server"]
+    return [*start, "--state-dir", str(state_dir), "--port", str(port), "--driver", driver]
+
+
+def prepare_state_dir(state_dir: Path) -> None:
+    """Make the directory, for its owner only: it holds keys and tokens."""
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state_dir.chmod(0o700)
+    except OSError as error:
+        raise OtherError(
+            f"The state directory {state_dir} cannot be used: {error.strerror}.",
+            "Choose another with --state-dir.",
+        ) from error
+
+
+def find_running(state_dir: Path) -> Running | None:
+    """The platform of this state directory, if its process is alive."""
+    try:
+        told = json.loads((state_dir / "server.json").read_bytes())
+        running = Running(int(told["pid"]), int(told["port"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return running if _is_server(running.pid, state_dir) else None
+
+
+def _is_server(pid: int, state_dir: Path) -> bool:
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return os.fsencode(state_dir) in arguments
+
+
+async def is_ready(state_dir: Path, running: Running) -> bool:
+    try:
+        authority = (state_dir / "ca.crt").read_bytes()
+        timeouts = Timeouts(connect_s=2, read_s=2)
+        async with HttpTransport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
+            answer = await transport.send(Request("GET", "/readyz"))
+    except (OSError, ValueError, Unreachable):
+        return False
+    return answer.status == 200
+
+
+async def wait_ready(state_dir: Path, running: Running, *, timeout_s: float) -> None:
+    """Wait for a process that is alive; TimedOutError if it does not answer."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await _poll(lambda: is_ready(state_dir, running))
+    except TimeoutError:
+        raise TimedOutError(
+            f"The platform in {state_dir} (pid {running.pid}) runs but does not answer."
+        ) from None
+
+
+async def start_detached(
+    command: Sequence[str], state_dir: Path, *, timeout_s: float = 60
+) -> Running:
+    """Start the server in a session of its own and wait until it is ready."""
+    child = _launch(command, state_dir)
+    try:
+        async with asyncio.timeout(timeout_s):
+            running = await _ready_child(child, state_dir)
+    except TimeoutError:
+        _end(child)
+        raise TimedOutError(
+            f"The platform was not ready after {timeout_s:.0f} s and was stopped.",
+            _log_tail(state_dir),
+        ) from None
+    except BaseException:
+        _end(child)
+        raise
+    child.returncode = 0  # it outlives us on purpose; without this, Popen warns about it
+    return running
+
+
+def _launch(command: Sequence[str], state_dir: Path) -> subprocess.Popen[bytes]:
+    """Nothing of ours goes along: no terminal, no pipe, no open file but the log."""
+    log = state_dir / _LOG
+    if log.exists():
+        log.replace(state_dir / f"{_LOG}.1")
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as sink:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+            close_fds=True,
+            cwd=state_dir,
+        )
+
+
+async def _ready_child(child: subprocess.Popen[bytes], state_dir: Path) -> Running:
+    while True:
+        running = find_running(state_dir)
+        if running and running.pid == child.pid and await is_ready(state_dir, running):
+            return running
+        if child.poll() is not None:
+            raise OtherError(
+                f"The platform ended while it was starting (exit {child.returncode}).",
+                _log_tail(state_dir),
+            )
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a child of ours that never became useful."""
+    if child.poll() is None:
+        child.terminate()
+        try:
+            child.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _log_tail(state_dir: Path) -> str:
+    log = state_dir / _LOG
+    lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    return "\n".join((f"Last lines of {log}:", *(f"  {line}" for line in lines)))
+
+
+async def stop(state_dir: Path, *, grace_s: float = 15) -> Running | None:
+    """Stop the platform and answer what was stopped; None if none was running."""
+    running = find_running(state_dir)
+    if running is None:
+        return None
+    for sent, patience_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
+        try:
+            os.kill(running.pid, sent)
+        except ProcessLookupError:
+            return running
+        if await _gone(running.pid, state_dir, patience_s):
+            return running
+    raise OtherError(f"The platform in {state_dir} (pid {running.pid}) cannot be stopped.")
+
+
+async def _gone(pid: int, state_dir: Path, patience_s: float) -> bool:
+    async def gone() -> bool:
+        return not _is_server(pid, state_dir)
+
+    try:
+        async with asyncio.timeout(patience_s):
+            await _poll(gone)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _poll(arrived: Callable[[], Awaitable[bool]]) -> None:
+    """Neither a file nor a foreign process tells us when it changes, so look now and then."""
+    while True:
+        if await arrived():
+            return
+        await asyncio.sleep(_LOOK_EVERY_S)

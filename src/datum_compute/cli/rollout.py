@@ -1,0 +1,207 @@
+"""Whether a rollout is done, decided from what the project plane says. Pure.
+
+Done means: the Workload's status speaks about the wanted generation, and for every placement and
+city *of the spec* (not: of what happens to exist) there is a deployment whose status speaks about
+its own generation and says updated = ready = replicas = desired. Anything less is not done:
+
+- an old status is no news about a new spec, however healthy it looks;
+- a deployment that does not exist yet is waited for;
+- replicas beyond the desired ones, or of the old template, are still to go.
+
+Deployments of cities that the spec no longer names are shown as being removed, but do not hold up
+the rollout: an unreachable cell must not keep a deploy from finishing elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from datum_compute.api.conditions import TRUE, Condition, find_condition
+from datum_compute.api.identity import normalized_city
+from datum_compute.api.instance import AVAILABLE, READY, Instance
+from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME
+from datum_compute.api.workload import Workload
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+
+# Reasons that only point at another object, which knows the cause.
+POINTERS = frozenset(
+    (
+        "NoAvailablePlacements",
+        "NoAvailableDeployments",
+        "InstancesProvisioning",
+        "QuotaNotGranted",
+        "ReferencedDataNotReady",
+        "PendingQuota",
+        "SchedulingGatesPresent",
+    )
+)
+
+
+class Phase(StrEnum):
+    WAITING = "Waiting"
+    UPDATING = "Updating"
+    DONE = "Done"
+    REMOVING = "Removing"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """One share of a workload: a placement in a city."""
+
+    placement: str
+    city: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Reason and message of a condition, word for word; both empty when nothing is said."""
+
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceProgress:
+    place: Place
+    phase: Phase
+    ready: int = 0
+    updated: int = 0
+    replicas: int = 0
+    desired: int = 0
+    cause: Cause = Cause()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """``observed``: the workload controller has seen the wanted generation."""
+
+    observed: bool
+    places: tuple[PlaceProgress, ...]
+    removing: tuple[PlaceProgress, ...]
+    workload_cause: Cause
+
+    @property
+    def done(self) -> bool:
+        return self.observed and all(p.phase is Phase.DONE for p in self.places)
+
+    @property
+    def blocker(self) -> tuple[Place | None, Cause]:
+        """Where it is stuck and why: a real cause before a pointer, the workload's own last."""
+        stuck = [p for p in self.places if p.phase is not Phase.DONE]
+        told = [p for p in stuck if p.cause.reason] or stuck
+        if told:
+            first = min(told, key=lambda p: (p.cause.reason in POINTERS, p.place))
+            if first.cause.reason:
+                return first.place, first.cause
+        if self.workload_cause.reason:
+            return None, self.workload_cause
+        return (told[0].place, told[0].cause) if told else (None, Cause())
+
+
+def assess_rollout(
+    workload: Workload,
+    deployments: Sequence[WorkloadDeployment],
+    instances: Sequence[Instance],
+    *,
+    generation: int = 0,
+) -> Progress:
+    """Progress towards ``generation`` (or a later one that the workload has by now).
+
+    The workload must have been read before the deployments, and those before the instances:
+    then a deployment can be newer than the status that speaks of it, but never older.
+    """
+    wanted = max(generation, workload.metadata.generation)
+    by_place = _by_place(deployments)
+    expected = sorted(
+        {
+            Place(placement.name, normalized_city(city))
+            for placement in workload.spec.placements
+            for city in placement.city_codes
+        }
+    )
+    return Progress(
+        observed=workload.status.observed_generation >= wanted,
+        places=tuple(_progress(p, by_place.get(p), instances, workload) for p in expected),
+        removing=tuple(
+            _counts(place, Phase.REMOVING, found, _cause(place, found, instances))
+            for place, found in sorted(by_place.items())
+            if place not in expected
+        ),
+        workload_cause=_not_true(workload.status.conditions, AVAILABLE),
+    )
+
+
+def _by_place(deployments: Iterable[WorkloadDeployment]) -> dict[Place, WorkloadDeployment]:
+    """The deployment of each place; one that is going away only where there is no other."""
+    found: dict[Place, WorkloadDeployment] = {}
+    for deployment in sorted(deployments, key=lambda d: (d.is_terminating, d.metadata.name)):
+        spec = deployment.spec
+        found.setdefault(Place(spec.placement_name, normalized_city(spec.city_code)), deployment)
+    return found
+
+
+def _progress(
+    place: Place,
+    deployment: WorkloadDeployment | None,
+    instances: Sequence[Instance],
+    workload: Workload,
+) -> PlaceProgress:
+    if deployment is None:
+        desired = next(
+            p.scale_settings.min_replicas
+            for p in workload.spec.placements
+            if p.name == place.placement
+        )
+        return PlaceProgress(place, Phase.WAITING, desired=desired)
+    if deployment.is_terminating:
+        return _counts(place, Phase.WAITING, deployment, _cause(place, deployment, instances))
+    done = _counts(place, Phase.DONE, deployment, Cause())
+    told = deployment.status.observed_generation >= deployment.metadata.generation
+    if told and done.updated == done.ready == done.replicas == done.desired:
+        return done
+    return _counts(place, Phase.UPDATING, deployment, _cause(place, deployment, instances))
+
+
+def _counts(
+    place: Place, phase: Phase, deployment: WorkloadDeployment, cause: Cause
+) -> PlaceProgress:
+    status = deployment.status
+    return PlaceProgress(
+        place=place,
+        phase=phase,
+        ready=status.ready_replicas,
+        updated=status.updated_replicas,
+        replicas=status.replicas,
+        # A status that was never written says zero, which nobody can want (the minimum is one).
+        desired=status.desired_replicas or deployment.spec.scale_settings.min_replicas,
+        cause=cause,
+    )
+
+
+def _cause(place: Place, deployment: WorkloadDeployment, instances: Sequence[Instance]) -> Cause:
+    """Why the place is not ready: a cause before a pointer, an instance before its deployment."""
+    here = sorted(
+        (i for i in instances if place_of(i) == place), key=lambda instance: instance.metadata.name
+    )
+    candidates = [_not_true(i.status.conditions, READY) for i in here]
+    candidates.append(_not_true(deployment.status.conditions, AVAILABLE))
+    told = [cause for cause in candidates if cause.reason]
+    return min(told, key=lambda cause: cause.reason in POINTERS, default=Cause())
+
+
+def place_of(instance: Instance) -> Place:
+    labels = instance.metadata.labels
+    return Place(labels.get(PLACEMENT_NAME, ""), normalized_city(labels.get(CITY_CODE, "")))
+
+
+def _not_true(conditions: Iterable[Condition], type_: str) -> Cause:
+    """What a condition says against being ready.
+
+    Its observedGeneration is not asked: it comes from a cell, which counts its own generations.
+    """
+    found = find_condition(conditions, type_)
+    if found is None or found.status == TRUE:
+        return Cause()
+    return Cause(found.reason, found.message)

@@ -1,0 +1,102 @@
+"""Builders of the objects the commands look at, with just what a test wants to say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from datum_compute.api.codec import JsonObject, typed
+from datum_compute.api.instance import Instance
+from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_UID
+from datum_compute.api.workload import Workload
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+
+UID = "uid-web"
+
+
+def template(image: str = "web:1") -> JsonObject:
+    return {"spec": {"runtime": {"sandbox": {"containers": [{"name": "app", "image": image}]}}}}
+
+
+def condition(type_: str, status: str, reason: str, message: str = "") -> JsonObject:
+    return {"type": type_, "status": status, "reason": reason, "message": message}
+
+
+def workload_spec(*cities: str, minimum: int = 1, placement: str = "default") -> JsonObject:
+    settings = {"minReplicas": minimum}
+    return {
+        "template": template(),
+        "placements": [{"name": placement, "cityCodes": list(cities), "scaleSettings": settings}],
+    }
+
+
+def workload(
+    *cities: str, generation: int = 1, observed: int = 1, minimum: int = 1, **status: Any
+) -> Workload:
+    return typed(
+        {
+            "metadata": {"name": "web", "uid": UID, "generation": generation},
+            "spec": workload_spec(*cities, minimum=minimum),
+            "status": {"observedGeneration": observed, **status},
+        },
+        Workload,
+    )
+
+
+def deployment(
+    city: str,
+    counts: tuple[int, int, int, int] = (1, 1, 1, 1),
+    *,
+    placement: str = "default",
+    generation: int = 1,
+    observed: int = 1,
+    available: JsonObject | None = None,
+    terminating: bool = False,
+    name: str = "",
+) -> WorkloadDeployment:
+    """``counts`` are updated, ready, replicas and desired."""
+    updated, ready, replicas, desired = counts
+    metadata: JsonObject = {
+        "name": name or f"web-{placement}-{city.lower()}",
+        "uid": f"uid-{placement}-{city}",
+        "generation": generation,
+        "labels": {WORKLOAD_UID: UID, PLACEMENT_NAME: placement, CITY_CODE: city},
+    }
+    if terminating:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return typed(
+        {
+            "metadata": metadata,
+            "spec": {
+                "workloadRef": {"name": "web", "uid": UID},
+                "placementName": placement,
+                "cityCode": city,
+                "template": template(),
+                "scaleSettings": {"minReplicas": 1},
+            },
+            "status": {
+                "observedGeneration": observed,
+                "updatedReplicas": updated,
+                "readyReplicas": ready,
+                "replicas": replicas,
+                "desiredReplicas": desired,
+                "conditions": [available] if available else [],
+            },
+        },
+        WorkloadDeployment,
+    )
+
+
+def instance(
+    name: str, city: str, ready: JsonObject | None = None, *, placement: str = "default"
+) -> Instance:
+    return typed(
+        {
+            "metadata": {
+                "name": name,
+                "labels": {WORKLOAD_UID: UID, PLACEMENT_NAME: placement, CITY_CODE: city},
+            },
+            "spec": template()["spec"],
+            "status": {"conditions": [ready] if ready else []},
+        },
+        Instance,
+    )

@@ -1,0 +1,306 @@
+"""deploy against the real server: what is sent, what is printed, how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from datum_compute.api.exchange import Request
+from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.meta import Ref
+from datum_compute.client.client import Client
+from tests.cli.objects import workload_spec
+from tests.cli.surroundings import Desk
+from tests.cli.world import (
+    NAMESPACE,
+    World,
+    healthy,
+    image_missing,
+    nobody,
+    sent,
+    workloads,
+    write_kubeconfig,
+)
+
+WEB = Ref(NAMESPACE, "web")
+FIRST = ("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--min=2", "-y")
+
+
+@pytest.fixture
+def world() -> World:
+    return World(player=healthy)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, world: World) -> Desk:
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
+    return Desk(home=tmp_path, open_transport=world.open)
+
+
+def stored(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = world.do(lambda client: client.get_plain(WORKLOAD, WEB))
+    return found
+
+
+def manifest(path: Path, **spec: Any) -> str:
+    document = {
+        "apiVersion": "compute.datumapis.com/v1alpha",
+        "kind": "Workload",
+        "metadata": {"name": "web"},
+        "spec": {**workload_spec("DFW"), **spec},
+    }
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+def test_a_first_deploy_creates_waits_and_says_so(desk: Desk, world: World) -> None:
+    assert desk.run(*FIRST, "--port=80", "--env=MODE=fast") == 0
+    assert desk.out == "workload/web created\n"
+    plan, _, progress = desk.err.partition("DFW: ")
+    assert plan.startswith(
+        "New workload web in project/default:\n"
+        "  container app: web:1\n"
+        "    ports: 80\n"
+        "    env: MODE\n"
+        "  placement default: at least 2 in each of DFW, ORD\n"
+    )
+    assert "DFW: Done, 2/2 ready, 2/2 up to date" in "DFW: " + progress
+    assert "web is ready: 4 instances in 2 cities, after 0s." in progress
+    assert stored(world)["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"] == [
+        {
+            "name": "app",
+            "image": "web:1",
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+            "env": [{"name": "MODE", "value": "fast"}],
+        }
+    ]
+
+
+def test_the_same_deploy_again_writes_nothing(desk: Desk, world: World) -> None:
+    desk.run(*FIRST)
+    world.writes.clear()
+    assert desk.run(*FIRST) == 0
+    assert desk.out == "workload/web unchanged\n"
+    assert desk.err.startswith("No changes to workload web in project/default.\n")
+    assert world.writes == []
+
+
+def test_an_update_sends_only_what_was_named_with_the_version_it_read(
+    desk: Desk, world: World
+) -> None:
+    desk.run(*FIRST)
+    version = stored(world)["metadata"]["resourceVersion"]
+    world.writes.clear()
+    assert desk.run("deploy", "web", "--min=3", "-y") == 0
+    assert desk.out == "workload/web updated\n"
+    assert "  placements[default].scaleSettings.minReplicas: 2 -> 3\n" in desk.err
+    assert "replaced" not in desk.err
+    (patch,) = world.writes
+    assert patch.headers["content-type"] == "application/merge-patch+json"
+    assert sent(patch)["metadata"] == {"resourceVersion": version}
+    assert list(sent(patch)["spec"]) == ["placements"]
+
+
+def test_a_new_image_says_that_instances_are_replaced(desk: Desk, world: World) -> None:
+    desk.run(*FIRST)
+    assert desk.run("deploy", "web", "--image=web:2", "-y") == 0
+    assert "  containers[app].image: web:1 -> web:2\nInstances will be replaced" in desk.err
+    assert stored(world)["metadata"]["generation"] == 2
+
+
+def test_without_a_terminal_and_without_yes_nothing_is_written(desk: Desk, world: World) -> None:
+    assert desk.run(*FIRST[:-1]) == 2
+    assert "Pass -y" in desk.err
+    assert world.writes == []
+
+
+@pytest.mark.parametrize(("answer", "code", "writes"), [("no\n", 9, 0), ("", 9, 0), ("y\n", 0, 1)])
+def test_on_a_terminal_it_asks(
+    desk: Desk, world: World, answer: str, code: int, writes: int
+) -> None:
+    desk.is_terminal, desk.typed = True, answer
+    assert desk.run(*FIRST[:-1]) == code
+    assert "Apply to project/default? [y/N]" in desk.err
+    assert len(world.writes) == writes
+
+
+def test_a_change_elsewhere_in_the_object_is_no_obstacle(desk: Desk, world: World) -> None:
+    desk.run(*FIRST)
+    world.before = competing({"metadata": {"labels": {"theirs": "1"}}})
+    assert desk.run("deploy", "web", "--min=3", "-y") == 0
+    found = stored(world)
+    assert found["metadata"]["labels"] == {"theirs": "1"}
+    assert found["spec"]["placements"][0]["scaleSettings"]["minReplicas"] == 3
+
+
+def test_a_change_that_makes_the_plan_another_is_a_conflict(desk: Desk, world: World) -> None:
+    desk.run(*FIRST)
+    placement = {**stored(world)["spec"]["placements"][0], "scaleSettings": {"minReplicas": 7}}
+    world.before = competing({"spec": {"placements": [placement]}})
+    assert desk.run("deploy", "web", "--min=3", "-y") == 4
+    assert "changed by somebody else after the plan was shown" in desk.err
+    assert stored(world)["spec"]["placements"][0]["scaleSettings"]["minReplicas"] == 7
+
+
+def competing(patch: dict[str, Any]) -> Any:
+    """Writes ``patch`` just before the first patch of the command arrives."""
+    left = [patch]
+
+    async def before(request: Request, client: Client) -> None:
+        if request.method == "PATCH" and left:
+            await client.patch(WORKLOAD, WEB, left.pop())
+
+    return before
+
+
+def test_a_rollout_that_does_not_finish_ends_in_21_with_the_cause(desk: Desk, world: World) -> None:
+    world.player = image_missing
+    assert desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s") == 21
+    assert "DFW: Updating, 0/1 ready, 1/1 up to date; ImageUnavailable: no such tag" in desk.err
+    error, hint = desk.err.splitlines()[-2:]
+    assert error == (
+        "Error: The rollout of 'web' is not done after 1s; "
+        "DFW: ImageUnavailable: no such tag: web:9."
+    )
+    assert hint == "It goes on without this command. See: datumctl compute status web"
+
+
+def test_a_line_is_printed_only_when_it_changes(desk: Desk, world: World) -> None:
+    world.player = image_missing
+    desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s")
+    lines = desk.err.splitlines()
+    assert len(lines) == len(set(lines))
+
+
+def test_a_stale_status_is_not_taken_for_the_result(desk: Desk, world: World) -> None:
+    desk.run(*FIRST)
+    world.player = nobody
+    assert desk.run("deploy", "web", "--image=web:2", "-y", "--timeout=0s") == 21
+    assert "Waiting for the platform to take up generation 2" in desk.err
+    assert "Done" not in desk.err
+
+
+def test_a_workload_deleted_meanwhile_is_a_failure(desk: Desk, world: World) -> None:
+    async def delete(client: Client) -> None:
+        async for workload in workloads(client):
+            await client.delete(WORKLOAD, Ref(NAMESPACE, workload.metadata.name))
+
+    world.player = delete
+    assert desk.run(*FIRST) == 20
+    assert "was deleted while it rolled out" in desk.err
+
+
+def test_ctrl_c_ends_in_130_and_says_how_to_resume(desk: Desk, world: World) -> None:
+    async def interrupt(request: Request, _client: Client) -> None:
+        if "watch" in request.query:
+            signal.raise_signal(signal.SIGINT)
+
+    world.player, world.before = nobody, interrupt
+    assert desk.run(*FIRST) == 130
+    assert desk.err.splitlines()[-2:] == [
+        "Error: Stopped waiting; the rollout of 'web' goes on.",
+        "Wait for it again: datumctl compute deploy web",
+    ]
+    world.player, world.before = healthy, None
+    assert desk.run("deploy", "web") == 0
+    assert desk.out == "workload/web unchanged\n"
+
+
+def test_no_wait_returns_at_once_and_says_where_to_look(desk: Desk, world: World) -> None:
+    world.player = nobody
+    assert desk.run(*FIRST, "--no-wait") == 0
+    assert desk.err.endswith("Not waiting. See: datumctl compute status web\n")
+
+
+def test_json_is_the_only_thing_on_stdout(desk: Desk) -> None:
+    assert desk.run(*FIRST, "-o", "json") == 0
+    result = json.loads(desk.out)
+    assert (result["workload"], result["action"], result["generation"]) == ("web", "created", 1)
+    assert result["ready"] is True
+    assert [(c["city"], c["ready"], c["desired"]) for c in result["cities"]] == [
+        ("DFW", 2, 2),
+        ("ORD", 2, 2),
+    ]
+
+
+def test_a_timeout_is_json_where_json_was_asked_for(desk: Desk, world: World) -> None:
+    world.player = nobody
+    assert desk.run(*FIRST, "--timeout=0s", "-o", "json") == 21
+    error = json.loads(desk.err[desk.err.index("{\n") :])["error"]
+    assert (error["code"], error["reason"]) == (21, "Timeout")
+
+
+def test_a_file_creates_and_then_changes_nothing(desk: Desk, world: World, tmp_path: Path) -> None:
+    file = manifest(tmp_path / "web.yaml")
+    assert desk.run("deploy", "-f", file, "-y") == 0
+    assert desk.out == "workload/web created\n"
+    world.writes.clear()
+    assert desk.run("deploy", "-f", file) == 0
+    assert desk.out == "workload/web unchanged\n"
+    assert world.writes == []
+
+
+def test_a_file_can_come_from_stdin_but_then_nobody_can_be_asked(
+    desk: Desk, world: World, tmp_path: Path
+) -> None:
+    desk.typed = Path(manifest(tmp_path / "web.yaml")).read_text()
+    assert desk.run("deploy", "-f", "-") == 2
+    assert desk.run("deploy", "-f", "-", "-y") == 0
+    assert stored(world)["metadata"]["name"] == "web"
+
+
+def test_a_file_takes_away_what_it_does_not_name(desk: Desk, world: World, tmp_path: Path) -> None:
+    desk.run(*FIRST, "--env=MODE=fast")
+    assert desk.run("deploy", "-f", manifest(tmp_path / "web.yaml"), "-y") == 0
+    assert "placements[default].cityCodes: DFW,ORD -> DFW" in desk.err
+    assert "containers[app].env[MODE]: removed" in desk.err
+    assert "ORD: Removing" in desk.err
+    assert "Still being removed: ORD." in desk.err
+    container = stored(world)["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]
+    assert "env" not in container
+
+
+def test_a_file_about_another_workload_or_namespace_is_refused(
+    desk: Desk, world: World, tmp_path: Path
+) -> None:
+    file = manifest(tmp_path / "web.yaml")
+    assert desk.run("deploy", "api", "-f", file, "-y") == 2
+    document = yaml.safe_load(Path(file).read_text())
+    document["metadata"]["namespace"] = "elsewhere"
+    Path(file).write_text(yaml.safe_dump(document))
+    assert desk.run("deploy", "-f", file, "-y") == 2
+    assert "'elsewhere'" in desk.err
+    assert world.writes == []
+
+
+def test_what_the_server_refuses_is_told_in_its_own_words(desk: Desk) -> None:
+    assert desk.run("deploy", "web", f"--image={'x' * 1025}", "--city=DFW", "-y") == 2
+    assert "image" in desk.err
+    assert "1024" in desk.err
+
+
+@pytest.mark.parametrize("token", ["stranger", "unknown"])
+def test_without_the_right_it_ends_in_5(desk: Desk, tmp_path: Path, token: str) -> None:
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", token)
+    assert desk.run(*FIRST) == 5
+    assert desk.err.startswith("Error: ")
+    assert "token" not in desk.err.replace("check the token", "")
+
+
+def test_a_new_workload_without_image_says_what_is_missing(desk: Desk, world: World) -> None:
+    assert desk.run("deploy", "web", "-y") == 2
+    assert "needs --image and --city" in desk.err
+    assert world.writes == []
+
+
+def test_a_workload_that_is_going_away_is_not_changed(desk: Desk, world: World) -> None:
+    desk.run(*FIRST)
+    world.do(lambda client: client.patch(WORKLOAD, WEB, {"metadata": {"finalizers": ["a.b/c"]}}))
+    world.do(lambda client: client.delete(WORKLOAD, WEB))
+    assert desk.run("deploy", "web", "--min=9", "-y") == 4
+    assert "is being deleted" in desk.err

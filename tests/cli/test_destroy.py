@@ -1,0 +1,178 @@
+"""destroy: asks, deletes that very workload, and waits until nothing of it is left."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from datum_compute.api.errors import Unreachable
+from datum_compute.api.exchange import Request
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.meta import Ref
+from datum_compute.client.client import Client
+from tests.cli.surroundings import Desk
+from tests.cli.world import (
+    NAMESPACE,
+    World,
+    healthy,
+    nobody,
+    remove_parts,
+    sent,
+    write_kubeconfig,
+)
+
+WEB = Ref(NAMESPACE, "web")
+
+
+async def cleaner(client: Client) -> None:
+    """Removes the parts of every workload that is deleted."""
+    async for event in client.watch(WORKLOAD, "", namespace=NAMESPACE, timeout_s=600):
+        if event.type == "DELETED" and event.object is not None:
+            await remove_parts(client, event.object.metadata.uid)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(player=healthy)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, world: World) -> Desk:
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
+    desk = Desk(home=tmp_path, open_transport=world.open)
+    assert desk.run("deploy", "web", "--image=web:1", "--city=DFW,ORD", "-y") == 0
+    world.player = cleaner
+    world.writes.clear()
+    return desk
+
+
+def left(world: World) -> list[int]:
+    async def count(client: Client) -> list[int]:
+        return [
+            len((await client.list(WORKLOAD, NAMESPACE)).items),
+            len((await client.list(DEPLOYMENT, NAMESPACE)).items),
+            len((await client.list(INSTANCE, NAMESPACE)).items),
+        ]
+
+    counted: list[int] = world.do(count)
+    return counted
+
+
+def test_it_returns_when_everything_is_gone(desk: Desk, world: World) -> None:
+    assert desk.run("destroy", "web", "-y") == 0
+    assert desk.out == "workload/web deleted\n"
+    assert desk.err.startswith("Workload web in project/default: 2 instances in DFW, ORD.\n")
+    assert left(world) == [0, 0, 0]
+
+
+def test_the_delete_is_about_the_very_object_that_was_shown(desk: Desk, world: World) -> None:
+    uid = world.do(lambda client: client.get(WORKLOAD, WEB)).metadata.uid
+    desk.run("destroy", "web", "-y")
+    (request,) = world.writes
+    assert sent(request)["preconditions"] == {"uid": uid}
+
+
+def test_what_is_left_holds_it_up_and_is_named(desk: Desk, world: World) -> None:
+    world.player = nobody
+    assert desk.run("destroy", "web", "-y", "--timeout=0s") == 21
+    error, hint = desk.err.splitlines()[-2:]
+    assert error == (
+        "Error: Workload 'web' is not gone after 0s; left: 2 deployments, 2 instances."
+    )
+    assert hint.endswith("Wait for it again: datumctl compute destroy web -y")
+
+
+def test_a_workload_with_a_finalizer_is_waited_for_also_the_second_time(
+    desk: Desk, world: World
+) -> None:
+    world.do(lambda client: client.patch(WORKLOAD, WEB, {"metadata": {"finalizers": ["a.b/c"]}}))
+    assert desk.run("destroy", "web", "-y", "--timeout=0s") == 21
+    assert "left: 1 workload, 2 deployments, 2 instances" in desk.err
+    world.writes.clear()
+    assert desk.run("destroy", "web", "-y", "--timeout=0s") == 21
+    assert "It is being deleted already." in desk.err
+    assert world.writes == []
+
+
+def test_a_new_workload_of_the_same_name_is_none_of_its_business(desk: Desk, world: World) -> None:
+    old = world.do(lambda client: client.get_plain(WORKLOAD, WEB))
+
+    async def replace(client: Client) -> None:
+        async for event in client.watch(WORKLOAD, "", namespace=NAMESPACE, timeout_s=600):
+            if event.type == "DELETED" and event.object is not None:
+                metadata = {"name": "web", "namespace": NAMESPACE}
+                await client.create_plain(WORKLOAD, {**old, "metadata": metadata, "status": {}})
+                await remove_parts(client, event.object.metadata.uid)
+
+    world.player = replace
+    assert desk.run("destroy", "web", "-y") == 0
+    assert left(world) == [1, 0, 0]
+
+
+def test_no_wait_returns_at_once(desk: Desk, world: World) -> None:
+    world.player = nobody
+    assert desk.run("destroy", "web", "-y", "--no-wait") == 0
+    assert desk.out == "workload/web is being deleted\n"
+    assert left(world) == [0, 2, 2]
+
+
+def test_without_a_terminal_and_without_yes_nothing_is_deleted(desk: Desk, world: World) -> None:
+    assert desk.run("destroy", "web") == 2
+    assert left(world) == [1, 2, 2]
+
+
+@pytest.mark.parametrize(("answer", "code", "workloads"), [("n\n", 9, 1), ("yes\n", 0, 0)])
+def test_on_a_terminal_it_asks(
+    desk: Desk, world: World, answer: str, code: int, workloads: int
+) -> None:
+    desk.is_terminal, desk.typed, desk.environ = True, answer, {"NO_COLOR": "1"}
+    assert desk.run("destroy", "web") == code
+    assert "Delete workload web from project/default? [y/N]" in desk.err
+    assert left(world)[0] == workloads
+
+
+def test_an_unknown_name_ends_in_3_with_a_guess(desk: Desk) -> None:
+    assert desk.run("destroy", "webb", "-y") == 3
+    assert "Did you mean 'web'?" in desk.err
+
+
+def test_ctrl_c_ends_in_130_and_says_how_to_wait_again(desk: Desk, world: World) -> None:
+    async def interrupt(request: Request, _client: Client) -> None:
+        if "watch" in request.query:
+            signal.raise_signal(signal.SIGINT)
+
+    world.player, world.before = nobody, interrupt
+    assert desk.run("destroy", "web", "-y") == 130
+    assert desk.err.endswith("Wait for it again: datumctl compute destroy web -y\n")
+
+
+def test_a_short_silence_of_the_server_is_survived(desk: Desk, world: World) -> None:
+    silences = [True]
+
+    async def silent_once(request: Request, _client: Client) -> None:
+        if "watch" in request.query and silences:
+            silences.pop()
+            raise Unreachable("the test is silent")
+
+    world.before = silent_once
+    assert desk.run("destroy", "web", "-y") == 0
+    assert desk.err.count("No answer, trying again: the test is silent") == 1
+
+
+def test_a_local_platform_that_does_not_answer_names_the_next_command(
+    desk: Desk, world: World
+) -> None:
+    async def silent(_request: Request, _client: Client) -> None:
+        raise Unreachable("nobody there")
+
+    world.before = silent
+    assert desk.run("destroy", "web", "-y") == 1
+    assert desk.err.splitlines() == [
+        "Error: The local platform at https://127.0.0.1:1 does not answer.",
+        "Start it: datumctl compute local up",
+    ]
+    desk.environ = {"KUBECONFIG": str(write_kubeconfig(desk.home / "other"))}
+    assert desk.run("destroy", "web", "-y") == 1
+    assert desk.err.startswith("Error: nobody there\n")

@@ -1,0 +1,157 @@
+"""The command line as a whole: help, mistakes, the plugin manifest, start-up."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+
+from datum_compute import __version__
+from datum_compute.cli.commands import VERBS
+from datum_compute.cli.options import parse_duration
+from tests.cli.surroundings import Desk
+
+
+def test_every_verb_is_a_command_with_the_same_summary() -> None:
+    for verb in VERBS:
+        command = importlib.import_module(verb.module).COMMAND
+        assert isinstance(command, click.Command)
+        assert (command.name, command.short_help) == (verb.name, verb.summary)
+
+
+def test_help_lists_every_verb_without_importing_any() -> None:
+    script = (
+        "import sys; from datum_compute.cli import main; sys.argv = ['datumctl-compute']; main();"
+        "heavy = {'aiohttp', 'asyncio', 'rich', 'yaml', 'msgspec', 'datum_compute.cli.deploy'};"
+        "sys.exit(', '.join(sorted(heavy & sys.modules.keys())) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: datumctl compute ")
+    for verb in VERBS:
+        assert f"  {verb.name} " in done.stdout
+        assert verb.summary in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("called", "shown"),
+    [
+        ("/bin/datumctl-compute", "Usage: datumctl compute "),
+        ("/bin/kubectl-compute", "Usage: kubectl compute "),
+        ("__main__.py", "Usage: datumctl compute "),
+    ],
+)
+def test_help_shows_the_program_as_it_was_called(called: str, shown: str) -> None:
+    script = f"import sys; from datum_compute.cli import main; sys.argv = [{called!r}]; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.startswith(shown)
+
+
+@pytest.mark.parametrize("arguments", [["--plugin-manifest"], ["nonsense", "--plugin-manifest"]])
+def test_the_plugin_manifest_is_one_json_object(desk: Desk, arguments: list[str]) -> None:
+    assert desk.run(*arguments) == 0
+    assert json.loads(desk.out) == {
+        "name": "compute",
+        "version": __version__,
+        "description": "Run containers in many cities",
+        "api_version": 1,
+        "min_api_version": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["deplyo"], "There is no command 'deplyo'. Did you mean 'deploy'?", "compute --help"),
+        (["xyz"], "There is no command 'xyz'.", "compute --help"),
+        (["deploy", "web", "--min=none"], "--min", "compute deploy --help"),
+        (["status"], "Missing argument 'NAME'", "compute status --help"),
+        (["status", "web", "-o", "csv"], "'csv' is not one of", "compute status --help"),
+        (["deploy", "web", "--timeout", "soon"], "'soon' is not a duration", "deploy --help"),
+        (["deploy"], "Say which workload", "For example: datumctl compute deploy web"),
+        (["deploy", "Web_1"], "'Web_1' cannot be the name", "lower case"),
+        (["deploy", "web", "--city=DFW,"], "empty city", "--city=DFW,ORD"),
+        (["deploy", "web", "--env=1A=2"], "--env '1A' is not NAME=VALUE", "--env MODE=fast"),
+        (["deploy", "web", "--env=A=1", "--env=A=2"], "--env sets 'A' twice", ""),
+        (["deploy", "-f", "x", "--image=i"], "--image cannot go with -f", "containers[].image"),
+        (["deploy", "-f", "x", "--city=DFW"], "--city cannot go with -f", "cityCodes"),
+        (["deploy", "-f", "/nowhere/x"], "/nowhere/x cannot be read", ""),
+    ],
+)
+def test_a_wrong_command_line_ends_in_2_with_message_and_hint(
+    desk: Desk, arguments: list[str], message: str, hint: str
+) -> None:
+    assert desk.run(*arguments) == 2
+    first, _, rest = desk.err.partition("\n")
+    assert first.startswith("Error: ")
+    assert message in first
+    assert hint in rest
+    assert desk.out == ""
+
+
+def test_a_secret_value_is_not_repeated_in_an_error(desk: Desk) -> None:
+    assert desk.run("deploy", "web", "--env=MY-KEY=s3cret") == 2
+    assert "s3cret" not in desk.err
+
+
+def test_errors_are_json_where_json_was_asked_for(desk: Desk) -> None:
+    assert desk.run("status", "web", "-o", "json") == 1
+    error = json.loads(desk.err)["error"]
+    assert (error["code"], error["reason"]) == (1, "Error")
+    assert "local up" in error["hint"]
+    assert desk.out == ""
+
+
+def test_connection_options_may_stand_before_or_after_the_verb(desk: Desk) -> None:
+    for arguments in (("--kubeconfig=/gone", "status", "w"), ("status", "w", "--kubeconfig=/gone")):
+        assert desk.run(*arguments) == 1
+        assert "/gone" in desk.err
+
+
+def test_version(desk: Desk) -> None:
+    assert desk.run("version") == 0
+    assert desk.out == f"datum-compute {__version__}\n"
+    assert desk.run("version", "-o", "json") == 0
+    assert json.loads(desk.out) == {"version": __version__}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_the_executable(desk: Desk, shell: str) -> None:
+    assert desk.run("completion", shell) == 0
+    assert "datumctl-compute" in desk.out
+    assert "_DATUMCTL_COMPUTE_COMPLETE" in desk.out
+
+
+def test_the_script_finds_the_completions_it_asks_for() -> None:
+    script = (
+        "import os, sys; from datum_compute.cli import main;"
+        "os.environ.update(_DATUMCTL_COMPUTE_COMPLETE='bash_complete',"
+        " COMP_WORDS='datumctl-compute de', COMP_CWORD='1');"
+        "sys.argv = ['datumctl-compute']; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == ["plain,deploy", "plain,destroy"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1h30m", 5400), ("2h5s", 7205)]
+)
+def test_durations(text: str, seconds: int) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "10x", "-5", "1.5h", "5m1h"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        parse_duration(text)
+
+
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    script = "import sys; from datum_compute.cli import main; sys.argv += ['version']; main()"
+    command = f'"{sys.executable}" -c "{script}" | true'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert done.stderr == ""

@@ -1,0 +1,193 @@
+"""Workloads from files: strict, with guesses; and from flags: only what they name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from datum_compute.cli.edits import Flags, flags_edit, manifest_edit
+from datum_compute.cli.errors import UsageError
+from datum_compute.cli.manifest import parse_manifest
+from tests.cli.objects import workload_spec
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "compute.datumapis.com/v1alpha",
+        "kind": "Workload",
+        "metadata": {"name": "web", "labels": {"tier": "front"}},
+        "spec": workload_spec("DFW"),
+        **changes,
+    }
+
+
+def parse(value: Any) -> dict[str, Any]:
+    text = value if isinstance(value, str) else yaml.safe_dump(value)
+    return parse_manifest(text, "web.yaml")
+
+
+def test_yaml_and_json_say_the_same() -> None:
+    assert parse(yaml.safe_dump(document())) == parse(json.dumps(document()))
+
+
+def test_what_was_read_from_the_server_can_be_given_back() -> None:
+    metadata = {**document()["metadata"], "uid": "u", "resourceVersion": "7", "generation": 3}
+    live = document(metadata=metadata, status={"replicas": 4})
+    assert parse(live) == parse(document())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (document(kind="Deployment"), "kind is 'Deployment'"),
+        (document(apiVersion="v1"), "apiVersion is 'v1'"),
+        (document(metadata={}), "metadata.name is missing"),
+        (document(metadata={"name": "web", "labels": {"version": 1}}), "metadata.labels must map"),
+        (document(spec={}), "spec.template: Required value"),
+        ("a: [", "neither YAML nor JSON"),
+        ("just text", "does not hold an object"),
+        ("", "holds 0 documents"),
+        ("a: 1\n---\nb: 1\n", "holds 2 documents"),
+    ],
+)
+def test_what_is_no_workload_is_refused_with_the_place(text: Any, expected: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(text)
+    assert expected in caught.value.message
+    assert "web.yaml" in caught.value.message
+
+
+def test_an_unknown_field_is_an_error_with_a_guess() -> None:
+    spec = workload_spec("DFW")
+    spec["placements"][0]["cityCode"] = ["DFW"]
+    with pytest.raises(UsageError) as caught:
+        parse(document(spec=spec))
+    assert "spec.placements[0].cityCode: unknown field, did you mean cityCodes?" in str(
+        caught.value
+    )
+
+
+def test_all_problems_are_told_at_once() -> None:
+    spec = workload_spec("DFW", minimum=0)
+    spec["extra"] = 1
+    with pytest.raises(UsageError) as caught:
+        parse(document(spec=spec))
+    assert "minReplicas" in caught.value.message
+    assert "spec.extra" in caught.value.message
+
+
+# --- edits
+
+LIVE: dict[str, Any] = {
+    "metadata": {"name": "web", "resourceVersion": "7", "labels": {"theirs": "1"}},
+    "spec": {
+        "template": {
+            "metadata": {"annotations": {"restarted": "once"}},
+            "spec": {
+                "runtime": {
+                    "sandbox": {
+                        "containers": [
+                            {
+                                "name": "app",
+                                "image": "web:1",
+                                "command": ["serve"],
+                                "env": [{"name": "A", "value": "1"}],
+                                "newer": "field",
+                            },
+                            {"name": "side", "image": "s"},
+                        ]
+                    },
+                    "resources": {"instanceType": "big"},
+                }
+            },
+        },
+        "placements": [
+            {"name": "default", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": 2}},
+            {"name": "east", "cityCodes": ["IAD"], "scaleSettings": {"minReplicas": 1}},
+        ],
+    },
+}
+
+
+def edited(live: dict[str, Any] | None, **flags: Any) -> dict[str, Any]:
+    return flags_edit(Flags(name="web", **flags), "default", "deploy web ...")(live)
+
+
+def test_an_image_changes_the_image_and_nothing_else() -> None:
+    changed = edited(LIVE, image="web:2")
+    containers = changed["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
+    assert containers[0].pop("image") == "web:2"
+    containers[0]["image"] = "web:1"
+    assert changed == LIVE
+
+
+def test_cities_and_minimum_change_the_default_placement_only() -> None:
+    changed = edited(LIVE, cities=("DFW", "ORD"), minimum=5)["spec"]["placements"]
+    assert changed[0] == {
+        "name": "default",
+        "cityCodes": ["DFW", "ORD"],
+        "scaleSettings": {"minReplicas": 5},
+    }
+    assert changed[1] == LIVE["spec"]["placements"][1]
+
+
+def test_variables_are_added_and_changed_by_name() -> None:
+    changed = edited(LIVE, env=(("A", "2"), ("B", "3")))
+    container = changed["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]
+    assert container["env"] == [{"name": "A", "value": "2"}, {"name": "B", "value": "3"}]
+    assert container["newer"] == "field"
+
+
+def test_saying_what_is_changes_nothing() -> None:
+    assert edited(LIVE, image="web:1", cities=("DFW",), minimum=2, env=(("A", "1"),)) == LIVE
+    assert edited(LIVE) == LIVE
+
+
+def test_an_edit_leaves_the_object_it_was_given_alone() -> None:
+    before = json.dumps(LIVE)
+    edited(LIVE, image="web:2", minimum=9)
+    assert json.dumps(LIVE) == before
+
+
+def test_a_new_workload_needs_image_and_city() -> None:
+    with pytest.raises(UsageError, match="needs --image and --city"):
+        edited(None)
+    with pytest.raises(UsageError, match="needs --city"):
+        edited(None, image="web:1")
+
+
+def test_a_new_workload_is_valid() -> None:
+    made = edited(None, image="web:1", cities=("DFW",), port=80, env=(("A", "1"),))
+    assert parse(made)["spec"]["placements"][0]["scaleSettings"] == {
+        "minReplicas": 1,
+        "instanceManagementPolicy": "OrderedReady",
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "what"), [({"image": "x"}, "container named 'app'"), ({"minimum": 2}, "placement")]
+)
+def test_flags_refuse_a_workload_that_has_not_what_they_speak_about(
+    flags: dict[str, Any], what: str
+) -> None:
+    foreign = json.loads(json.dumps(LIVE).replace('"app"', '"main"').replace('"default"', '"x"'))
+    with pytest.raises(UsageError, match=what):
+        edited(foreign, **flags)
+
+
+def test_a_file_that_differs_only_by_defaults_changes_nothing() -> None:
+    manifest = parse(document(metadata={"name": "web"}))
+    live = manifest_edit(manifest, "default")(None)
+    live["metadata"]["resourceVersion"] = "7"
+    lower = parse(document(metadata={"name": "web"}, spec=workload_spec("dfw")))
+    assert manifest_edit(lower, "default")(live) == live
+
+
+def test_a_file_replaces_the_spec_and_adds_its_labels() -> None:
+    changed = manifest_edit(parse(document()), "default")(LIVE)
+    assert [p["name"] for p in changed["spec"]["placements"]] == ["default"]
+    assert changed["metadata"]["labels"] == {"theirs": "1", "tier": "front"}
+    assert changed["metadata"]["resourceVersion"] == "7"

@@ -1,0 +1,179 @@
+"""Which plane a command talks to: flags, then variables, then KUBECONFIG, then this machine."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+import yaml
+
+from datum_compute.cli.context import default_state_dir
+from datum_compute.cli.errors import UsageError
+from datum_compute.cli.options import Choice
+from datum_compute.cli.plane import Located, locate
+from tests.cli.surroundings import Desk
+
+
+def kubeconfig(path: Path, *contexts: str, port: int = 7443) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {
+        "current-context": contexts[0],
+        "clusters": [{"name": "c", "cluster": {"server": f"https://127.0.0.1:{port}"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": n, "context": {"cluster": "c", "user": "u"}} for n in contexts],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def helper(path: Path, script: str) -> str:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+def find(desk: Desk, **choice: str) -> Located:
+    streams = [io.StringIO() for _ in range(3)]
+    return locate(desk.surroundings(*streams), Choice(**choice))
+
+
+def failure(desk: Desk, **choice: str) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        find(desk, **choice)
+    return caught.value
+
+
+@pytest.fixture
+def hosted(tmp_path: Path) -> dict[str, str]:
+    """The variables a host program sets."""
+    return {
+        "DATUM_PROJECT": "shop",
+        "DATUM_API_HOST": "api.example.test",
+        "DATUM_CREDENTIALS_HELPER": helper(tmp_path / "helper", 'echo "$*" | tr " " _'),
+    }
+
+
+@pytest.fixture
+def local_file(tmp_path: Path) -> Path:
+    return kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "project/default", port=1)
+
+
+def test_nothing_at_all_names_the_next_command(desk: Desk) -> None:
+    error = failure(desk)
+    assert error.exit_code == 1
+    assert error.hint == "Start one: datumctl compute local up"
+
+
+def test_the_local_platform_is_the_last_resort(desk: Desk, local_file: Path) -> None:
+    found = find(desk)
+    assert found.connection.server == "https://127.0.0.1:1"
+    assert found.is_local_platform
+
+
+def test_kubeconfig_comes_before_the_local_platform(
+    desk: Desk, local_file: Path, tmp_path: Path
+) -> None:
+    one, two = kubeconfig(tmp_path / "1", "project/a"), kubeconfig(tmp_path / "2", "project/b")
+    desk.environ = {"KUBECONFIG": f"{one}:{two}"}
+    found = find(desk)
+    assert (found.connection.context, found.is_local_platform) == ("project/a", False)
+    assert find(desk, context="project/b").connection.context == "project/b"
+
+
+def test_the_host_program_comes_before_kubeconfig(
+    desk: Desk, hosted: dict[str, str], local_file: Path
+) -> None:
+    desk.environ = {**hosted, "KUBECONFIG": str(local_file)}
+    found = find(desk).connection
+    assert found.server == "https://api.example.test"
+    assert found.path_prefix == (
+        "/apis/resourcemanager.miloapis.com/v1alpha1/projects/shop/control-plane"
+    )
+    assert (found.token, found.context) == ("auth_get-token", "project/shop")
+    assert found.ca_pem is None
+    assert not found.insecure
+
+
+def test_the_session_is_handed_to_the_helper(desk: Desk, hosted: dict[str, str]) -> None:
+    desk.environ = {**hosted, "DATUM_SESSION": "s1"}
+    assert find(desk).connection.token == "auth_get-token_--session_s1"
+
+
+def test_flags_come_before_everything(
+    desk: Desk, hosted: dict[str, str], local_file: Path, tmp_path: Path
+) -> None:
+    desk.environ = {**hosted, "KUBECONFIG": str(local_file)}
+    named = kubeconfig(tmp_path / "named", "hub", "project/shop")
+    assert find(desk, kubeconfig=str(named), context="hub").connection.context == "hub"
+    assert find(desk, context="project/default").connection.context == "project/default"
+    assert "projects/mine/" in find(desk, project="mine").connection.path_prefix
+
+
+def test_a_project_chooses_its_context(desk: Desk, tmp_path: Path) -> None:
+    desk.environ = {"KUBECONFIG": str(kubeconfig(tmp_path / "k", "hub", "project/shop"))}
+    assert find(desk, project="shop").connection.context == "project/shop"
+    desk.environ = {**desk.environ, "DATUM_PROJECT": "shop"}
+    assert find(desk).connection.context == "project/shop"
+    assert "project/shop" in failure(desk, project="other").message
+
+
+def test_context_and_project_exclude_each_other(desk: Desk, local_file: Path) -> None:
+    assert failure(desk, context="hub", project="shop").exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["DATUM_PROJECT", "DATUM_API_HOST", "DATUM_CREDENTIALS_HELPER"])
+def test_a_host_program_that_says_half_is_told_what_is_missing(
+    desk: Desk, hosted: dict[str, str], local_file: Path, name: str
+) -> None:
+    desk.environ = {key: value for key, value in hosted.items() if key != name}
+    assert name in failure(desk).message
+
+
+def test_a_file_that_was_named_must_exist(desk: Desk, local_file: Path, tmp_path: Path) -> None:
+    assert str(tmp_path / "gone") in failure(desk, kubeconfig=str(tmp_path / "gone")).message
+
+
+@pytest.mark.parametrize(
+    ("script", "expected", "code"),
+    [
+        ("echo s3cret; exit 4", "failed (exit 4)", 5),
+        ("true", "is empty", 5),
+        ("echo s3cret two", "characters that no token has", 5),
+    ],
+)
+def test_a_helper_that_fails_is_reported_without_its_output(
+    desk: Desk, hosted: dict[str, str], tmp_path: Path, script: str, expected: str, code: int
+) -> None:
+    desk.environ = {**hosted, "DATUM_CREDENTIALS_HELPER": helper(tmp_path / "bad", script)}
+    error = failure(desk)
+    assert expected in error.message
+    assert error.exit_code == code
+    assert "s3cret" not in error.message + error.hint
+
+
+def test_a_helper_that_is_not_there_is_named(desk: Desk, hosted: dict[str, str]) -> None:
+    desk.environ = {**hosted, "DATUM_CREDENTIALS_HELPER": "/nowhere/helper"}
+    assert "/nowhere/helper cannot be run" in failure(desk).message
+
+
+def test_a_token_never_travels_in_clear_text(desk: Desk, hosted: dict[str, str]) -> None:
+    desk.environ = {**hosted, "DATUM_API_HOST": "http://api.example.test"}
+    assert "https" in failure(desk).message
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"DATUM_STATE_DIR": "/a/b"}, "/a/b"),
+        ({"XDG_STATE_HOME": "/x"}, "/x/datum-compute"),
+        ({"DATUM_STATE_DIR": "/a", "XDG_STATE_HOME": "/x"}, "/a"),
+        ({"XDG_STATE_HOME": "relative"}, "HOME/.local/state/datum-compute"),
+        ({}, "HOME/.local/state/datum-compute"),
+    ],
+)
+def test_where_the_local_platform_lives(desk: Desk, environ: dict[str, str], expected: str) -> None:
+    desk.environ = environ
+    streams = [io.StringIO() for _ in range(3)]
+    found = default_state_dir(desk.surroundings(*streams))
+    assert str(found) == expected.replace("HOME", str(desk.home))

@@ -1,0 +1,166 @@
+"""When a rollout is done, and what holds it up: the decision as a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.cli.rollout import Cause, Phase, Place, assess_rollout
+from tests.cli.objects import condition, deployment, instance, workload
+
+DFW, ORD = Place("default", "DFW"), Place("default", "ORD")
+
+
+@pytest.mark.parametrize(
+    ("deployments", "phase"),
+    [
+        pytest.param([deployment("DFW")], Phase.DONE, id="all counts equal"),
+        pytest.param([deployment("DFW", (3, 3, 3, 3))], Phase.DONE, id="scaled beyond the minimum"),
+        pytest.param([deployment("dfw")], Phase.DONE, id="city in lower case"),
+        pytest.param([], Phase.WAITING, id="no deployment yet"),
+        pytest.param([deployment("ORD")], Phase.WAITING, id="deployment of another city only"),
+        pytest.param(
+            [deployment("DFW", placement="other")], Phase.WAITING, id="of another placement only"
+        ),
+        pytest.param(
+            [deployment("DFW", generation=2, observed=1)], Phase.UPDATING, id="stale status"
+        ),
+        pytest.param([deployment("DFW", observed=0)], Phase.UPDATING, id="status never written"),
+        pytest.param(
+            [deployment("DFW", (0, 0, 0, 0))], Phase.UPDATING, id="zero desired is not told yet"
+        ),
+        pytest.param(
+            [deployment("DFW", (1, 1, 2, 1))], Phase.UPDATING, id="one old replica left over"
+        ),
+        pytest.param([deployment("DFW", (1, 2, 2, 2))], Phase.UPDATING, id="one not updated"),
+        pytest.param([deployment("DFW", (2, 1, 2, 2))], Phase.UPDATING, id="one not ready"),
+        pytest.param([deployment("DFW", (1, 1, 1, 2))], Phase.UPDATING, id="one missing"),
+        pytest.param(
+            [deployment("DFW", (2, 2, 2, 1))], Phase.UPDATING, id="scale down not finished"
+        ),
+        pytest.param(
+            [deployment("DFW", terminating=True)], Phase.WAITING, id="old deployment still going"
+        ),
+        pytest.param(
+            [deployment("DFW", terminating=True, name="a"), deployment("DFW", name="b")],
+            Phase.DONE,
+            id="its successor is there already",
+        ),
+    ],
+)
+def test_a_city_is_done_only_when_its_own_status_says_so(
+    deployments: list[WorkloadDeployment], phase: Phase
+) -> None:
+    progress = assess_rollout(workload("DFW"), deployments, [])
+    assert [p.phase for p in progress.places] == [phase]
+    assert progress.done == (phase is Phase.DONE)
+
+
+def test_a_workload_status_of_an_older_generation_is_not_done() -> None:
+    stale = workload("DFW", generation=2, observed=1)
+    progress = assess_rollout(stale, [deployment("DFW")], [])
+    assert (progress.observed, progress.done) == (False, False)
+
+
+def test_a_read_that_is_older_than_what_was_written_is_not_done() -> None:
+    old = workload("DFW", generation=1, observed=1)
+    assert not assess_rollout(old, [deployment("DFW")], [], generation=2).done
+
+
+def test_a_later_generation_counts_as_well() -> None:
+    newer = workload("DFW", generation=5, observed=5)
+    assert assess_rollout(newer, [deployment("DFW")], [], generation=3).done
+
+
+def test_every_city_of_the_spec_is_expected_whatever_exists() -> None:
+    progress = assess_rollout(workload("ORD", "DFW"), [deployment("DFW")], [])
+    assert [(p.place, p.phase) for p in progress.places] == [
+        (DFW, Phase.DONE),
+        (ORD, Phase.WAITING),
+    ]
+    assert not progress.done
+
+
+def test_a_city_that_is_leaving_is_shown_and_holds_nothing_up() -> None:
+    progress = assess_rollout(workload("DFW"), [deployment("DFW"), deployment("ORD")], [])
+    assert [(p.place, p.phase) for p in progress.removing] == [(ORD, Phase.REMOVING)]
+    assert progress.done
+
+
+def test_a_missing_deployment_shows_what_the_spec_asks_for() -> None:
+    (place,) = assess_rollout(workload("DFW", minimum=4), [], []).places
+    assert (place.ready, place.desired) == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("available", "ready", "cause"),
+    [
+        pytest.param(None, None, Cause(), id="nobody says anything"),
+        pytest.param(
+            condition("Available", "False", "NoMatchingLocation", "no cell"),
+            None,
+            Cause("NoMatchingLocation", "no cell"),
+            id="the deployment knows",
+        ),
+        pytest.param(
+            condition("Available", "False", "InstancesProvisioning"),
+            condition("Ready", "False", "ImageUnavailable", "no such tag"),
+            Cause("ImageUnavailable", "no such tag"),
+            id="the instance knows better than a pointer",
+        ),
+        pytest.param(
+            condition("Available", "False", "NetworkNotFound", "no network"),
+            condition("Ready", "False", "SchedulingGatesPresent"),
+            Cause("NetworkNotFound", "no network"),
+            id="a cause above beats a pointer below",
+        ),
+        pytest.param(
+            condition("Available", "False", "NetworkNotFound"),
+            condition("Ready", "Unknown", "CellUnreachable", "silent"),
+            Cause("CellUnreachable", "silent"),
+            id="of two causes the deeper one",
+        ),
+        pytest.param(
+            condition("Available", "False", "InstancesProvisioning", "0/1"),
+            condition("Ready", "True", "Available"),
+            Cause("InstancesProvisioning", "0/1"),
+            id="a ready instance explains nothing",
+        ),
+    ],
+)
+def test_the_reason_is_the_deepest_real_cause_word_for_word(
+    available: dict[str, str] | None, ready: dict[str, str] | None, cause: Cause
+) -> None:
+    found = deployment("DFW", (1, 0, 1, 1), available=available)
+    instances = [instance("web-dfw-0", "DFW", ready)]
+    assert assess_rollout(workload("DFW"), [found], instances).places[0].cause == cause
+
+
+def test_instances_of_another_city_or_placement_explain_nothing() -> None:
+    broken = condition("Ready", "False", "ImageUnavailable")
+    elsewhere = [
+        instance("web-ord-0", "ORD", broken),
+        instance("other-dfw-0", "DFW", broken, placement="other"),
+    ]
+    progress = assess_rollout(workload("DFW"), [deployment("DFW", (1, 0, 1, 1))], elsewhere)
+    assert progress.places[0].cause == Cause()
+
+
+def test_the_blocker_is_a_place_with_a_cause_before_one_with_a_pointer() -> None:
+    deployments = [
+        deployment("DFW", (0, 0, 0, 1), available=condition("Available", "False", "PendingQuota")),
+        deployment("ORD", (0, 0, 0, 1), available=condition("Available", "False", "QuotaExceeded")),
+    ]
+    progress = assess_rollout(workload("DFW", "ORD"), deployments, [])
+    assert progress.blocker == (ORD, Cause("QuotaExceeded"))
+
+
+def test_the_workload_speaks_when_no_city_does() -> None:
+    refused = condition("Available", "False", "NoMatchingLocations", "nobody serves DFW")
+    progress = assess_rollout(workload("DFW", conditions=[refused]), [], [])
+    assert progress.blocker == (None, Cause("NoMatchingLocations", "nobody serves DFW"))
+
+
+def test_without_any_reason_the_blocker_is_the_first_city_that_is_not_done() -> None:
+    progress = assess_rollout(workload("DFW", "ORD"), [deployment("DFW")], [])
+    assert progress.blocker == (ORD, Cause())

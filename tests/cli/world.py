@@ -1,0 +1,271 @@
+"""A project plane on the real server, in process, with players in the part of the controllers.
+
+Every command runs an event loop of its own, so each gets a server of its own over one journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from datum_compute.api.codec import JsonObject, decode, typed
+from datum_compute.api.errors import AlreadyExists
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.identity import deployment_name
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_UID
+from datum_compute.api.meta import ApiObject, KindInfo, Ref
+from datum_compute.api.plane import path_prefix, project_plane
+from datum_compute.api.workload import Workload
+from datum_compute.cli.session import run_loop
+from datum_compute.client.client import Client
+from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.kubeconfig import Connection
+from datum_compute.planes.bootstrap import ensure_plane
+from datum_compute.server.apiserver import ApiServer
+from datum_compute.server.authentication import EVERY_PLANE, User, authenticator_of
+from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.store import Store
+from tests.cli.objects import condition
+from tests.cli.surroundings import NOW
+
+PLANE = project_plane("default")
+NAMESPACE = "default"
+TOKENS = {
+    "user": User("ada", ("system:masters",), frozenset({PLANE})),
+    "stranger": User("eve", (), frozenset()),
+    "controller": User("system:compute-manager", (), frozenset({EVERY_PLANE})),
+}
+
+Player = Callable[[Client], Coroutine[Any, Any, None]]
+
+
+async def nobody(_client: Client) -> None:
+    """No controller is running."""
+
+
+@dataclass
+class World:
+    """``player`` runs beside every command; ``before`` sees each request of the command first."""
+
+    journal: MemoryJournal = field(default_factory=MemoryJournal)
+    player: Player = nobody
+    before: Callable[[Request, Client], Awaitable[None]] | None = None
+    writes: list[Request] = field(default_factory=list)
+    uids: int = 0
+
+    @asynccontextmanager
+    async def open(self, _connection: Connection) -> AsyncIterator[World.Transport]:
+        """The seam of the commands: a transport to a server that lives as long as it is open."""
+        async with self._serving() as server:
+            client = _client(server)
+            async with beside(self.player(client)):
+                yield World.Transport(self, server, client)
+
+    def do(self, work: Callable[[Client], Awaitable[Any]]) -> Any:
+        """Something outside of any command."""
+
+        async def serve_and_work() -> Any:
+            async with self._serving() as server:
+                return await work(_client(server))
+
+        return run_loop(serve_and_work())
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[ApiServer]:
+        store = Store(self.journal)
+        await store.load()
+        server = ApiServer(
+            store,
+            clock=lambda: NOW - 300,
+            new_uid=self._new_uid,
+            new_suffix=lambda: "x",
+            authenticator=authenticator_of(TOKENS),
+        )
+        async with beside(store.run()):
+            await store.create_plane(PLANE)
+            await ensure_plane(_client(server), PLANE)
+            yield server
+
+    def _new_uid(self) -> str:
+        self.uids += 1
+        return f"uid-{self.uids}"
+
+    @dataclass
+    class Transport:
+        world: World
+        server: ApiServer
+        client: Client
+
+        async def send(self, request: Request) -> Response:
+            if self.world.before is not None:
+                await self.world.before(request, self.client)
+            if request.method != "GET":
+                self.world.writes.append(request)
+            return await self.server.dispatch(request)
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Runs ``work`` beside the body; the exceptions of both come out as they are."""
+    task = asyncio.ensure_future(work)
+    await asyncio.sleep(0)  # to where it first waits: a player must watch before things happen
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _client(server: ApiServer) -> Client:
+    transport = InProcessTransport(server.dispatch)
+    return Client(transport, prefix=path_prefix(PLANE), token="controller", agent="player/1")
+
+
+def write_kubeconfig(path: Path, token: str = "user") -> Path:
+    """A kubeconfig that leads to the world, through the seam."""
+    document = {
+        "current-context": "project/default",
+        "clusters": [
+            {"name": "c", "cluster": {"server": f"https://127.0.0.1:1{path_prefix(PLANE)}"}}
+        ],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "project/default", "context": {"cluster": "c", "user": "u"}}],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def sent(request: Request) -> JsonObject:
+    body: JsonObject = decode(request.body)
+    return body
+
+
+# --- players
+
+
+async def workloads(client: Client) -> AsyncIterator[Workload]:
+    """Each workload, whenever it has a generation that nobody reported on yet."""
+    async for event in client.watch(WORKLOAD, "", namespace=NAMESPACE, timeout_s=600):
+        found = event.object
+        if found is None or event.type not in ("ADDED", "MODIFIED"):
+            continue
+        if found.status.observed_generation < found.metadata.generation:
+            yield found
+
+
+async def healthy(client: Client) -> None:
+    """Everything that is asked for comes about."""
+    async for workload in workloads(client):
+        await report(client, workload)
+
+
+async def image_missing(client: Client) -> None:
+    """Nothing starts, because there is no such image."""
+    async for workload in workloads(client):
+        await report(client, workload, failure=("ImageUnavailable", "no such tag: web:9"))
+
+
+async def report(
+    client: Client, workload: Workload, *, failure: tuple[str, str] | None = None
+) -> None:
+    """Deployments, instances and statuses as the controllers would leave them in the end."""
+    ready = total = 0
+    for placement in workload.spec.placements:
+        minimum = placement.scale_settings.min_replicas
+        total += minimum * len(placement.city_codes)
+        for city in placement.city_codes:
+            ready += 0 if failure else minimum
+            await _report_city(client, workload, (placement.name, city), minimum, failure)
+    status, reason, message = ("False", *failure) if failure else ("True", "Available", "")
+    fields = {
+        "observedGeneration": workload.metadata.generation,
+        "conditions": [condition("Available", status, reason, message)],
+        **counts(ready, total),
+    }
+    await set_status(client, WORKLOAD, workload.metadata.name, fields)
+
+
+async def _report_city(
+    client: Client,
+    workload: Workload,
+    place: tuple[str, str],
+    minimum: int,
+    failure: tuple[str, str] | None,
+) -> None:
+    placement, city = place
+    uid = workload.metadata.uid
+    name = deployment_name(workload.metadata.name, uid, placement, city)
+    labels = {WORKLOAD_UID: uid, PLACEMENT_NAME: placement, CITY_CODE: city}
+    spec = {
+        "workloadRef": {"name": workload.metadata.name, "uid": uid},
+        "placementName": placement,
+        "cityCode": city,
+        "template": {"spec": template_of(workload)},
+        "scaleSettings": {"minReplicas": minimum},
+    }
+    made = await ensure(client, DEPLOYMENT, name, labels, spec)
+    status, reason, message = ("False", *failure) if failure else ("True", "Available", "")
+    for ordinal in range(minimum):
+        await ensure(client, INSTANCE, f"{name}-{ordinal}", labels, template_of(workload))
+        ready = condition("Ready", status, reason, message)
+        address = {"assignments": {"networkIP": f"10.0.0.{ordinal}"}}
+        addresses = {"conditions": [ready], "networkInterfaces": [address]}
+        await set_status(client, INSTANCE, f"{name}-{ordinal}", addresses)
+    fields = {
+        "observedGeneration": made.metadata.generation,
+        "conditions": [condition("Available", status, reason, message)],
+        **counts(0 if failure else minimum, minimum),
+    }
+    await set_status(client, DEPLOYMENT, name, fields)
+
+
+def template_of(workload: Workload) -> JsonObject:
+    containers = workload.spec.template.spec.runtime.sandbox.containers
+    listed = [{"name": c.name, "image": c.image} for c in containers]
+    return {"runtime": {"sandbox": {"containers": listed}}}
+
+
+def counts(ready: int, total: int) -> JsonObject:
+    return {
+        "replicas": total,
+        "updatedReplicas": total,
+        "readyReplicas": ready,
+        "desiredReplicas": total,
+    }
+
+
+async def ensure(
+    client: Client, kind: KindInfo[Any], name: str, labels: JsonObject, spec: JsonObject
+) -> ApiObject:
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
+    try:
+        made: ApiObject = await client.create(
+            kind, typed({"metadata": metadata, "spec": spec}, kind.model)
+        )
+    except AlreadyExists:
+        made = await client.patch(kind, Ref(NAMESPACE, name), {"spec": spec})
+    return made
+
+
+async def set_status(client: Client, kind: KindInfo[Any], name: str, status: JsonObject) -> None:
+    found = await client.get(kind, Ref(NAMESPACE, name))
+    version = found.metadata.resource_version
+    await client.patch_status(kind, Ref(NAMESPACE, name), status, version=version)
+
+
+async def remove_parts(client: Client, uid: str) -> None:
+    """What the controllers do once a workload is deleted."""
+    kinds: tuple[KindInfo[Any], ...] = (INSTANCE, DEPLOYMENT)
+    for kind in kinds:
+        listed = await client.list(kind, NAMESPACE, labels={WORKLOAD_UID: uid})
+        for found in listed.items:
+            await client.delete(kind, Ref(NAMESPACE, found.metadata.name))

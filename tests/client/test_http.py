@@ -1,0 +1,260 @@
+"""HttpTransport against a real TLS server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from datum_compute.api.errors import Unreachable
+from datum_compute.api.exchange import Request
+from datum_compute.api.kinds import NAMESPACE
+from datum_compute.client.client import Client
+from datum_compute.client.http import HttpTransport, Timeouts
+from tests.client.authority import Authority, new_authority
+
+TOKEN = "very-secret-token"
+HEADERS = {"authorization": f"Bearer {TOKEN}"}
+WATCH = Request("GET", "/watch", {"watch": "1", "timeoutSeconds": "60"}, HEADERS)
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return new_authority()
+
+
+@pytest.fixture
+def tls(authority: Authority, tmp_path: Path) -> ssl.SSLContext:
+    file = tmp_path / "server.pem"
+    file.write_bytes(authority.server_pem)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    return context
+
+
+@asynccontextmanager
+async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """The address of a server that answers with ``handler``."""
+    server = web.Server(handler, handler_cancellation=True)
+    runner = web.ServerRunner(server, shutdown_timeout=0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    try:
+        yield f"{'https' if tls else 'http'}://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+async def told(request: web.BaseRequest) -> web.Response:
+    return web.json_response(
+        {
+            "method": request.method,
+            "path": request.path,
+            "query": dict(request.query),
+            "token": request.headers.get("authorization"),
+            "body": (await request.read()).decode(),
+        },
+        status=422,
+    )
+
+
+async def test_a_request_arrives_whole_and_its_answer_comes_back_whatever_its_status(
+    authority: Authority, tls: ssl.SSLContext
+) -> None:
+    async with (
+        serving(told, tls) as server,
+        HttpTransport(server, ca_pem=authority.ca_pem) as transport,
+    ):
+        query = {"labelSelector": "a/b=c,d=e f"}
+        answer = await transport.send(Request("POST", "/a/b", query, HEADERS, b"{}"))
+    assert answer.status == 422
+    assert answer.stream is None
+    assert answer.body == (
+        b'{"method": "POST", "path": "/a/b", "query": {"labelSelector": "a/b=c,d=e f"}, '
+        b'"token": "Bearer very-secret-token", "body": "{}"}'
+    )
+
+
+async def test_requests_share_one_connection(authority: Authority, tls: ssl.SSLContext) -> None:
+    peers = set()
+
+    async def note_peer(request: web.BaseRequest) -> web.Response:
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        return web.Response()
+
+    async with (
+        serving(note_peer, tls) as server,
+        HttpTransport(server, ca_pem=authority.ca_pem) as transport,
+    ):
+        for _ in range(3):
+            await transport.send(Request("GET", "/"))
+    assert len(peers) == 1
+
+
+async def test_a_watch_is_handed_on_as_it_arrives(
+    authority: Authority, tls: ssl.SSLContext
+) -> None:
+    first_was_read = asyncio.Event()
+
+    async def stream(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"first\n")
+        await first_was_read.wait()
+        await response.write(b"second\n")
+        return response
+
+    async with (
+        serving(stream, tls) as server,
+        HttpTransport(server, ca_pem=authority.ca_pem) as transport,
+    ):
+        answer = await transport.send(WATCH)
+        assert answer.stream is not None
+        assert await anext(answer.stream) == b"first\n"
+        first_was_read.set()
+        assert b"".join([chunk async for chunk in answer.stream]) == b"second\n"
+
+
+async def test_a_watch_line_may_be_longer_than_any_buffer() -> None:
+    name = "n" * 3_000_000
+    line = b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"7","name":"%s"}}}\n'
+
+    async def stream(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(line % name.encode())
+        return response
+
+    async with serving(stream) as server, HttpTransport(server) as transport:
+        client = Client(transport, prefix="", token=TOKEN, agent="test")
+        events = [event async for event in client.watch(NAMESPACE, "1")]
+    assert [event.object.metadata.name for event in events if event.object] == [name]
+
+
+async def test_a_refused_watch_is_an_answer_not_a_stream() -> None:
+    async with serving(told) as server, HttpTransport(server) as transport:
+        answer = await transport.send(WATCH)
+    assert (answer.status, answer.stream) == (422, None)
+
+
+async def test_closing_a_watch_hangs_up() -> None:
+    hung_up = asyncio.Event()
+
+    async def stream(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"first\n")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            hung_up.set()
+        return response
+
+    async with serving(stream) as server, HttpTransport(server) as transport:
+        answer = await transport.send(WATCH)
+        assert answer.stream is not None
+        async for _ in answer.stream:
+            break
+        await answer.stream.aclose()  # type: ignore[attr-defined]
+        async with asyncio.timeout(10):
+            await hung_up.wait()
+    assert hung_up.is_set()
+
+
+async def test_a_watch_that_breaks_off_is_unreachable() -> None:
+    async def broken(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"first\n")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    async with serving(broken) as server, HttpTransport(server) as transport:
+        answer = await transport.send(WATCH)
+        assert answer.stream is not None
+        with pytest.raises(Unreachable, match="the connection was lost"):
+            async for _ in answer.stream:
+                pass
+
+
+async def test_a_foreign_certificate_is_refused(tls: ssl.SSLContext) -> None:
+    stranger = new_authority().ca_pem
+    async with serving(told, tls) as server, HttpTransport(server, ca_pem=stranger) as transport:
+        with pytest.raises(Unreachable, match="certificate is not trusted") as caught:
+            await transport.send(Request("GET", "/", headers=HEADERS))
+    assert server in str(caught.value)
+    assert "certificate authority" in str(caught.value)
+
+
+async def test_without_a_ca_the_machine_decides_and_knows_no_test_server(
+    tls: ssl.SSLContext,
+) -> None:
+    async with serving(told, tls) as server, HttpTransport(server) as transport:
+        with pytest.raises(Unreachable, match="certificate is not trusted"):
+            await transport.send(Request("GET", "/"))
+
+
+async def test_verification_is_off_only_when_asked_for(tls: ssl.SSLContext) -> None:
+    async with serving(told, tls) as server, HttpTransport(server, insecure=True) as transport:
+        assert (await transport.send(Request("GET", "/"))).status == 422
+
+
+def test_a_certificate_authority_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="not a PEM certificate"):
+        HttpTransport("https://127.0.0.1:1", ca_pem=b"nonsense")
+
+
+async def test_nobody_listening_is_unreachable_with_host_and_advice() -> None:
+    async with serving(told) as server:
+        pass
+    async with HttpTransport(server) as transport:
+        with pytest.raises(Unreachable) as caught:
+            await transport.send(Request("GET", "/", headers=HEADERS))
+    assert str(caught.value).startswith(f"{server} does not answer: ")
+    assert "Check that it is running" in str(caught.value)
+
+
+async def test_silence_ends_in_unreachable() -> None:
+    async def silent(_request: web.BaseRequest) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    timeouts = Timeouts(connect_s=5, read_s=0.05)
+    async with serving(silent) as server, HttpTransport(server, timeouts=timeouts) as transport:
+        with pytest.raises(Unreachable, match="no answer in time"):
+            await transport.send(Request("GET", "/"))
+
+
+async def test_a_redirect_is_not_followed_so_the_token_goes_nowhere_else() -> None:
+    visited = []
+
+    async def redirect(request: web.BaseRequest) -> web.Response:
+        visited.append(request.path)
+        return web.Response(status=302, headers={"location": "/elsewhere"})
+
+    async with serving(redirect) as server, HttpTransport(server) as transport:
+        with pytest.raises(Unreachable, match="redirect"):
+            await transport.send(Request("GET", "/", headers=HEADERS))
+    assert visited == ["/"]
+
+
+async def test_no_token_shows_in_an_error_or_in_what_it_came_from() -> None:
+    async with serving(told) as server:
+        pass
+    async with HttpTransport(server) as transport:
+        with pytest.raises(Unreachable) as caught:
+            await transport.send(Request("GET", "/", headers=HEADERS))
+        shown = repr(transport) + repr(caught.value) + repr(caught.value.__cause__)
+    assert TOKEN not in shown
+    assert caught.value.__suppress_context__

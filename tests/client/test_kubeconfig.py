@@ -1,0 +1,178 @@
+"""Reading kubeconfig files: merging, paths, and errors that say where and what."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.kinds import NAMESPACE
+from datum_compute.api.meta import Ref
+from datum_compute.client.kubeconfig import (
+    Connection,
+    KubeconfigError,
+    build_client,
+    connection_of,
+    load_kubeconfig,
+)
+
+SERVER = "https://127.0.0.1:7443/planes/hub"
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    """One context ``hub``; ``cluster``, ``user`` and ``context`` add to its parts."""
+    return {
+        "current-context": changes.get("current", "hub"),
+        "clusters": [{"name": "c", "cluster": {"server": SERVER, **changes.get("cluster", {})}}],
+        "users": [{"name": "u", "user": changes.get("user", {"token": "s3cret"})}],
+        "contexts": [
+            {
+                "name": changes.get("name", "hub"),
+                "context": {"cluster": "c", "user": "u", **changes.get("context", {})},
+            }
+        ],
+    }
+
+
+def written(path: Path, document: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
+    return path
+
+
+def connect(tmp_path: Path, document: Any, context: str = "") -> Connection:
+    return connection_of(load_kubeconfig([written(tmp_path / "config", document)]), context)
+
+
+def test_the_current_context_gives_server_prefix_token_and_namespace(tmp_path: Path) -> None:
+    found = connect(tmp_path, config())
+    assert found == Connection(
+        server="https://127.0.0.1:7443",
+        path_prefix="/planes/hub",
+        token="s3cret",
+        ca_pem=None,
+        namespace="default",
+        context="hub",
+        insecure=False,
+    )
+
+
+def test_a_token_never_shows_in_a_connection(tmp_path: Path) -> None:
+    assert "s3cret" not in repr(connect(tmp_path, config()))
+
+
+def test_the_namespace_of_the_context_is_used(tmp_path: Path) -> None:
+    assert connect(tmp_path, config(context={"namespace": "ours"})).namespace == "ours"
+
+
+def test_verification_is_off_only_when_the_file_says_so(tmp_path: Path) -> None:
+    assert not connect(tmp_path, config()).insecure
+    assert connect(tmp_path, config(cluster={"insecure-skip-tls-verify": True})).insecure
+
+
+def test_inline_authority_wins_over_the_file(tmp_path: Path) -> None:
+    data = base64.b64encode(b"inline").decode()
+    cluster = {"certificate-authority-data": data, "certificate-authority": "absent"}
+    assert connect(tmp_path, config(cluster=cluster)).ca_pem == b"inline"
+
+
+def test_paths_are_relative_to_the_file_that_says_them(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "ca.crt").write_bytes(b"authority")
+    (tmp_path / "deep" / "token").write_text("from-file\n")
+    cluster = {"certificate-authority": "ca.crt"}
+    document = config(cluster=cluster, user={"tokenFile": "token", "token": "old"})
+    found = connect(tmp_path / "deep", document)
+    assert (found.ca_pem, found.token) == (b"authority", "from-file")
+
+
+def test_files_merge_first_come_first_served_and_absent_ones_are_passed_over(
+    tmp_path: Path,
+) -> None:
+    first = written(tmp_path / "a", {**config(user={"token": "first"}), "current-context": ""})
+    second = written(tmp_path / "b", {**config(user={"token": "second"}), "contexts": []})
+    third = written(tmp_path / "c", config(name="other", current="other"))
+    merged = load_kubeconfig([tmp_path / "absent", first, second, third])
+    assert merged.current_context == "hub"
+    assert connection_of(merged).token == "first"
+    assert connection_of(merged, "other").token == "first"
+
+
+def test_a_merged_entry_keeps_the_directory_of_its_own_file(tmp_path: Path) -> None:
+    (tmp_path / "users").mkdir()
+    (tmp_path / "users" / "token").write_text("theirs")
+    users = {"users": [{"name": "u", "user": {"tokenFile": "token"}}]}
+    files = [
+        written(tmp_path / "users" / "config", users),
+        written(tmp_path / "config", config()),
+    ]
+    assert connection_of(load_kubeconfig(files)).token == "theirs"
+
+
+@pytest.mark.parametrize(
+    ("document", "context", "expected"),
+    [
+        ("a: [", "", "is not YAML"),
+        ("just text", "", "is not a kubeconfig"),
+        ({"contexts": [{"name": "x"}]}, "", "an entry of contexts lacks its name or its context"),
+        (config(current=""), "", "has no current-context; name one of: hub"),
+        (config(), "cell/dfw", "has no context 'cell/dfw'; it has: hub"),
+        (config(context={"cluster": "gone"}), "", "names cluster 'gone', which is not defined"),
+        (config(context={"user": ""}), "", "context 'hub' names no user"),
+        (config(cluster={"server": ""}), "", "has no server address"),
+        (config(cluster={"server": "https://a:b@host"}), "", "may hold only scheme"),
+        (config(cluster={"server": "http://example.test"}), "", "clear text"),
+        (config(cluster={"certificate-authority-data": "?"}), "", "is not base64"),
+        (config(cluster={"certificate-authority": "gone"}), "", "cannot be read: No such file"),
+        (config(cluster={"proxy-url": "http://p"}), "", "uses proxy-url, which is not supported"),
+        (config(user={}), "", "the user of context 'hub' has no token"),
+        (config(user={"tokenFile": "gone"}), "", "tokenFile of context 'hub'"),
+        (config(user={"client-certificate-data": "x"}), "", "uses client-certificate-data"),
+        (config(user={"exec": {"command": "x"}, "token": "t"}), "", "uses exec"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_file_and_cause(
+    tmp_path: Path, document: Any, context: str, expected: str
+) -> None:
+    with pytest.raises(KubeconfigError) as caught:
+        connect(tmp_path, document, context)
+    assert expected in str(caught.value)
+    assert str(tmp_path / "config") in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["s3cret\nx-evil: 1", "s3cret \u00e9"])
+def test_a_token_that_is_no_token_is_refused_without_showing_it(tmp_path: Path, token: str) -> None:
+    with pytest.raises(KubeconfigError, match="characters that no token has") as caught:
+        connect(tmp_path, config(user={"token": token}))
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_file_that_is_not_yaml_is_refused_without_quoting_it(tmp_path: Path) -> None:
+    with pytest.raises(KubeconfigError, match=r"is not YAML \(line \d\)") as caught:
+        connect(tmp_path, "users: [{token: s3cret]")
+    assert "s3cret" not in str(caught.value)
+
+
+def test_no_file_at_all_names_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(KubeconfigError, match="looked for") as caught:
+        load_kubeconfig([tmp_path / "a", tmp_path / "b"])
+    assert str(tmp_path / "a") in str(caught.value)
+
+
+async def test_the_client_asks_under_the_prefix_with_the_token(tmp_path: Path) -> None:
+    asked: list[Request] = []
+
+    class Recorder:
+        async def send(self, request: Request) -> Response:
+            asked.append(request)
+            return Response(200, b'{"metadata": {"name": "default"}}')
+
+    client = build_client(connect(tmp_path, config()), Recorder())
+    assert (await client.get(NAMESPACE, Ref("", "default"))).metadata.name == "default"
+    (request,) = asked
+    assert request.path == "/planes/hub/api/v1/namespaces/default"
+    assert request.headers["authorization"] == "Bearer s3cret"
