@@ -165,7 +165,7 @@ async def test_closing_a_watch_hangs_up() -> None:
         assert answer.stream is not None
         async for _ in answer.stream:
             break
-        await answer.stream.aclose()  # type: ignore[attr-defined]
+        await answer.stream.aclose()
         async with asyncio.timeout(10):
             await hung_up.wait()
     assert hung_up.is_set()

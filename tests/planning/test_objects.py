@@ -2,51 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
 
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.namespace import Namespace, NamespaceSpec
 from datum_compute.api.plane import HUB
 from datum_compute.planning.actions import Create, Patch
-from datum_compute.planning.objects import merge_patch, plan_object
+from datum_compute.planning.objects import plan_object
 from datum_compute.testing.builders import a_deployment
-
-values = st.recursive(
-    st.integers() | st.text(max_size=3) | st.booleans() | st.lists(st.integers(), max_size=3),
-    lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=3),
-    max_leaves=8,
-)
-objects = st.dictionaries(st.text(max_size=2), values, max_size=4)
-
-
-def merged(target: Any, patch: Any) -> Any:
-    """RFC 7396, as the standard words it."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = merged(result.get(name), value)
-    return result
-
-
-@given(observed=objects, desired=objects)
-def test_the_patch_turns_one_into_the_other(
-    observed: dict[str, Any], desired: dict[str, Any]
-) -> None:
-    assert desired == merged(observed, merge_patch(observed, desired))
-
-
-@given(same=objects)
-def test_equal_objects_need_no_patch(same: dict[str, Any]) -> None:
-    assert merge_patch(same, same) == {}
 
 
 def test_the_spec_of_a_namespace_is_left_to_its_plane() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from random import Random
 
 from datum_compute.api.errors import Unreachable
@@ -79,7 +79,7 @@ def test_a_watch_that_goes_quiet_is_replaced() -> None:
         informer = Informer(client, NAMESPACE, Random(1))
         stalled = True
 
-        async def silence() -> AsyncIterator[bytes]:
+        async def silence() -> AsyncGenerator[bytes, None]:
             await asyncio.Event().wait()
             yield b""
 

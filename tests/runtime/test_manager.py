@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -117,7 +118,7 @@ def test_an_exception_is_retried_with_growing_delays_until_it_succeeds() -> None
         return Done()
 
     times = outcomes(fail_thrice, for_s=100)
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(times)]
     assert len(times) == 4
     assert gaps == sorted(gaps)
 

@@ -102,7 +102,7 @@ def _is_default(field: msgspec.structs.FieldInfo, owner: msgspec.Struct) -> bool
 
 
 def canonical_hash(value: Any) -> str:
-    """sha256 over sorted canonical JSON: equal content, equal hash, in every process and release."""
+    """sha256 over sorted canonical JSON: equal content has equal hash, in every release."""
     body = orjson.dumps(canonical(value), option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(body).hexdigest()
 

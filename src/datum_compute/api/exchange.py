@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+
+
+class ByteStream(AsyncIterator[bytes], Protocol):
+    """Chunks as they come; whoever stops reading early closes it."""
+
+    async def aclose(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,4 +39,4 @@ class Response:
     body: bytes = b""
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
-    stream: AsyncIterator[bytes] | None = None
+    stream: ByteStream | None = None

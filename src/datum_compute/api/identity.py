@@ -17,7 +17,7 @@ def deployment_name(workload_name: str, workload_uid: str, placement: str, city:
     """At most 41 characters, unambiguous whatever dashes the parts contain."""
     parts = "\0".join((workload_uid, placement, city.lower()))
     digest = hashlib.sha256(parts.encode()).hexdigest()[:10]
-    return f"{workload_name[:_WORKLOAD_NAME_MAX].rstrip('-')}-{digest}"
+    return f"{workload_name[:_WORKLOAD_NAME_MAX].rstrip('-.')}-{digest}"
 
 
 def instance_name(deployment: str, ordinal: int) -> str:

@@ -18,6 +18,7 @@ _PROJECTS = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/"
 _CONTROL_PLANE = "/control-plane"
 _CELLS = "/planes/cells/"
 _HUB_PREFIX = "/planes/hub"
+_MEMBER_ROLES = ("project", "cell")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -31,15 +32,19 @@ def cell_plane(name: str) -> PlaneName:
 
 def member_name(plane: PlaneName) -> str:
     """The project or cell of ``project/<name>`` or ``cell/<name>``."""
-    role, _, name = plane.partition("/")
-    if role not in ("project", "cell") or not name:
+    if plane_role(plane) not in _MEMBER_ROLES:
         raise ValueError(f"plane {plane!r} is neither a project nor a cell")
-    return name
+    return plane.partition("/")[2]
 
 
 def plane_role(plane: PlaneName) -> str:
-    """``platform``, ``hub``, ``project`` or ``cell``."""
-    return plane.partition("/")[0]
+    """``platform``, ``hub``, ``project`` or ``cell``; any other text names no plane."""
+    if plane in (PLATFORM, HUB):
+        return plane
+    role, _, name = plane.partition("/")
+    if role not in _MEMBER_ROLES or not _DNS_LABEL.fullmatch(name):
+        raise ValueError(f"{plane!r} names no plane")
+    return role
 
 
 def path_prefix(plane: PlaneName) -> str:
@@ -51,10 +56,8 @@ def path_prefix(plane: PlaneName) -> str:
             return _HUB_PREFIX
         case "project":
             return f"{_PROJECTS}{member_name(plane)}{_CONTROL_PLANE}"
-        case "cell":
-            return f"{_CELLS}{member_name(plane)}"
         case _:
-            raise ValueError(f"{plane!r} names no plane")
+            return f"{_CELLS}{member_name(plane)}"
 
 
 def split_path(path: str) -> tuple[PlaneName, str]:

@@ -29,7 +29,7 @@ def structural_schema(kind: KindInfo[Any]) -> JsonObject:
         if part in root["properties"]:
             root["properties"][part].pop("default", None)
             if kind.partial:
-                root["properties"][part][PRESERVE] = True
+                _open(root["properties"][part])
     return {"description": kind_description(kind), **root}
 
 
@@ -68,8 +68,20 @@ def _inlined(schema: JsonObject, definitions: JsonObject) -> JsonObject:
     return schema
 
 
+def _open(schema: JsonObject) -> None:
+    """Keep unknown fields at every depth: we model a neighbour's kind only in part."""
+    if "properties" in schema:
+        schema[PRESERVE] = True
+    for inner in schema.get("properties", {}).values():
+        _open(inner)
+    if "items" in schema:
+        _open(schema["items"])
+
+
 def _is_free_form(schema: JsonObject) -> bool:
-    return schema.get("type") == "object" and schema.get("additionalProperties") == {}
+    """An object of which nothing is said; a real API server would empty it."""
+    says = schema.get("additionalProperties") or schema.get("properties")
+    return schema.get("type") == "object" and not says
 
 
 def _is_map(keyword: str) -> bool:

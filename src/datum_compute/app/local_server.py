@@ -62,12 +62,17 @@ async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
     journal = SqliteJournal(state / "store.db")
     controllers = EVERYTHING if settings.controllers else registry.NEIGHBOURS
     platform = Platform(layout, ports, journal, credentials, controllers=controllers)
+    announcement = state / "server.json"
     with _bound_socket(settings) as bound:
         try:
             await platform.load()
-            await _run(settings.state_dir, platform, bound, certificate, credentials, stop)
+            # From here on the directory is ours: whoever looks for its server finds this one.
+            port = bound.getsockname()[1]
+            write_private(announcement, encode({"pid": os.getpid(), "port": port}))
+            await _run(state, platform, bound, certificate, credentials, stop)
         finally:
             await journal.close()
+            announcement.unlink(missing_ok=True)
 
 
 async def _run(
@@ -78,8 +83,7 @@ async def _run(
     credentials: Credentials,
     stop: asyncio.Event,
 ) -> None:
-    """Serve until told to stop; the files that announce the server exist while it listens."""
-    announcement = state / "server.json"
+    """Serve until told to stop."""
     port = bound.getsockname()[1]
     async with asyncio.TaskGroup() as group:
         running = group.create_task(platform.run())
@@ -94,12 +98,10 @@ async def _run(
             current=PROJECT,
         )
         _remember(state, port)
-        write_private(announcement, encode({"pid": os.getpid(), "port": port}))
         _log.info("ready on https://%s:%d, state in %s", HOST, port, state)
         try:
             await stop.wait()
         finally:
-            announcement.unlink(missing_ok=True)
             platform.server.close_streams()
             front.should_exit = True
         await serving

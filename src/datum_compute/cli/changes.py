@@ -1,8 +1,7 @@
-"""The difference between two objects: as a merge patch for the server, as lines for people.
+"""The difference between two objects, as lines for people.
 
-Lists are replaced whole by a merge patch, so a patch from here always goes with the
-resourceVersion that was read. Lines compare lists of named items item by item. Values of
-environment variables are never shown: they are where secrets end up.
+Lists of named items are compared item by item. Values of environment variables are never shown:
+they are where secrets end up.
 """
 
 from __future__ import annotations
@@ -18,20 +17,6 @@ _LONG_PATHS = (
     "spec.",
 )
 _ABSENT = object()
-
-
-def merge_patch(observed: JsonObject, desired: JsonObject) -> JsonObject:
-    """What to send so that ``observed`` becomes ``desired``; empty when they are equal."""
-    patch: JsonObject = dict.fromkeys(observed.keys() - desired.keys())
-    for name, value in desired.items():
-        old = observed.get(name)
-        if isinstance(value, dict) and isinstance(old, dict):
-            inner = merge_patch(old, value)
-            if inner:
-                patch[name] = inner
-        elif old != value:
-            patch[name] = value
-    return patch
 
 
 def render_changes(observed: JsonObject, desired: JsonObject) -> list[str]:

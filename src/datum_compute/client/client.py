@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -140,8 +141,9 @@ class Client:
         }
         response = await self._call("GET", _path(kind, Ref(namespace, "")), query=query)
         assert response.stream is not None, "a watch is answered by a stream"
-        async for line in _lines(response.stream):
-            yield _event(line, kind)
+        async with aclosing(response.stream) as stream:
+            async for line in _lines(stream):
+                yield _event(line, kind)
 
     async def _patched(self, path: str, patch: Patch) -> Response:
         content_type = JSON_PATCH if isinstance(patch, list) else MERGE_PATCH
@@ -210,12 +212,15 @@ def _status_body(response: Response) -> JsonObject:
 
 async def _lines(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Whole lines of a chunked stream, however it was cut."""
-    rest = b""
+    parts: list[bytes] = []  # of a line that has not ended yet
     async for chunk in stream:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
+        first, *others = chunk.split(b"\n")
+        parts.append(first)
+        for other in others:
+            line = b"".join(parts)
             if line:
                 yield line
+            parts = [other]
 
 
 def _event(line: bytes, kind: KindInfo[T]) -> WatchEvent[T]:

@@ -9,7 +9,7 @@ request. A watch is handed on chunk by chunk, as it arrives: the client cuts the
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -17,7 +17,7 @@ import aiohttp
 from yarl import URL
 
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import JSON, Request, Response
+from datum_compute.api.exchange import JSON, ByteStream, Request, Response
 
 # What aiohttp lets out when there is no answer; OSError and TimeoutError slip through at times.
 _NETWORK_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
@@ -108,7 +108,7 @@ class HttpTransport:
             total=None, sock_connect=self._timeouts.connect_s, sock_read=read_s
         )
 
-    async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         try:
             async for chunk in answer.content.iter_any():
                 yield chunk
@@ -139,7 +139,7 @@ def _is_watch(request: Request) -> bool:
 
 
 def _response(
-    answer: aiohttp.ClientResponse, body: bytes = b"", stream: AsyncIterator[bytes] | None = None
+    answer: aiohttp.ClientResponse, body: bytes = b"", stream: ByteStream | None = None
 ) -> Response:
     headers = {name.lower(): value for name, value in answer.headers.items()}
     content_type = headers.get("content-type", JSON)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from datum_compute.api.codec import ApiStruct, JsonObject, canonical, plain
+from datum_compute.api.mergepatch import merge_patch
 from datum_compute.api.meta import ApiObject, KindInfo, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.planning.actions import Action, Create, Patch, PatchStatus
@@ -44,20 +45,6 @@ def plan_status(
         return []
     version = observed.metadata.resource_version
     return [PatchStatus(plane, kind, ref_of(observed), version, patch, reason)]
-
-
-def merge_patch(observed: JsonObject, desired: JsonObject) -> JsonObject:
-    """The merge patch that turns one object into the other; empty if they are equal."""
-    patch: JsonObject = {name: None for name in observed if name not in desired}
-    for name, value in desired.items():
-        old = observed.get(name)
-        if isinstance(value, dict) and isinstance(old, dict):
-            inner = merge_patch(old, value)
-            if inner:
-                patch[name] = inner
-        elif old != value:
-            patch[name] = value
-    return patch
 
 
 def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) -> JsonObject:

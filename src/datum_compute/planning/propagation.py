@@ -26,6 +26,7 @@ from datum_compute.api.conditions import (
 )
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import BINDING, CLUSTER_BINDING, DEPLOYMENT, WORK
+from datum_compute.api.mergepatch import merge_patch
 from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, owner_reference, ref_of
 from datum_compute.api.plane import HUB
 from datum_compute.api.propagationpolicy import PropagationPolicy
@@ -39,7 +40,7 @@ from datum_compute.api.resourcebinding import (
 )
 from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
 from datum_compute.planning.actions import Action, Delete, PatchStatus, Plan, drop_finalizer
-from datum_compute.planning.objects import merge_patch, plan_object, plan_status
+from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.selectors import cluster_selected, object_selected
 
 Policy = PropagationPolicy | ClusterPropagationPolicy

@@ -1,6 +1,7 @@
 """The Kubernetes API over the store: routes, admission chain, watch streams, discovery, OpenAPI.
 
-May not enter: state of its own, controllers, wall clock, randomness, threads.
+May not enter: state that outlives a request (but for counts of what is under way), controllers,
+wall clock, randomness, threads.
 Reading order: ``apiserver.py`` (one request from start to end), then the file of a verb
 (``create``, ``update``, ``patch``, ``delete``, ``read``, ``watch``). ``asgi.py`` puts it on a
 socket.

@@ -157,13 +157,11 @@ def _verb(request: Request, route: Route | None) -> str:
 
 def _check_text(request: Request) -> None:
     """Half a surrogate pair has no bytes; it must not get into an error or an object."""
+    query, headers = request.query, request.headers
     try:
-        request.path.encode()
-        for name, value in request.query.items():
-            name.encode()
-            value.encode()
+        "".join((request.path, *query, *query.values(), *headers.values())).encode()
     except UnicodeEncodeError as error:
-        raise BadRequest("the path or the query is not valid text") from error
+        raise BadRequest("the path, the query or a header is not valid text") from error
 
 
 def _allowed(methods: Iterable[str]) -> Response:

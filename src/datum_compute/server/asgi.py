@@ -19,6 +19,7 @@ from datum_compute.api.errors import ApiError, BadRequest, RequestEntityTooLarge
 from datum_compute.api.exchange import Request, Response
 from datum_compute.server.answer import error_answer
 from datum_compute.server.apiserver import ApiServer
+from datum_compute.server.streams import OpenStreams, end_now
 from datum_compute.server.watchstream import WatchStream
 
 BODY_BYTES_MAX = 3 * 1024 * 1024
@@ -70,42 +71,56 @@ class AsgiApp:
             return
         response = await self._server.dispatch(request)
         if isinstance(response.stream, WatchStream):
-            await self._send_stream(response, response.stream, receive, send)
+            await _WatchResponse(self._server.streams, response.stream, receive, send).run(response)
         else:
             await _send_whole(response, send)
 
-    async def _send_stream(
-        self, response: Response, stream: WatchStream, receive: Receive, send: Send
-    ) -> None:
-        """Both parts end together: the stream when the client goes, the other when the last
-        chunk is out."""
-        await asyncio.gather(
-            self._forward(response, stream, send), _stop_at_disconnect(receive, stream)
-        )
 
-    async def _forward(self, response: Response, stream: WatchStream, send: Send) -> None:
+class _WatchResponse:
+    """Sends lines and listens for the client's leaving; whichever ends first ends the other."""
+
+    def __init__(
+        self, streams: OpenStreams, stream: WatchStream, receive: Receive, send: Send
+    ) -> None:
+        self._streams = streams
+        self._stream = stream
+        self._receive = receive
+        self._send = send
+        self._listening: asyncio.Timeout | None = None
+        self._over = False
+
+    async def run(self, response: Response) -> None:
+        await asyncio.gather(self._forward(response), self._listen())
+
+    async def _forward(self, response: Response) -> None:
         try:
-            await self._send_part(send, _head(response))
-            # The headers tell the client that the watch stands, long before the first event.
-            await self._send_part(send, _chunk(b""))
-            async for line in stream:
-                await self._send_part(send, _chunk(line + stream.take_ready(_CHUNK_BYTES)))
+            await self._send_part(_head(response))
+            async for line in self._stream:
+                more = self._stream.take_ready(_CHUNK_BYTES)
+                await self._send_part(_chunk(line + more))
                 await asyncio.sleep(0)  # a long initial state must not keep others waiting
-            await self._send_part(send, _chunk(b"", more=False))
+            await self._send_part(_chunk(b"", more=False))
         except TimeoutError:
             logger.info("a watch was ended because its client took no data")
         finally:
-            stream.stop()
+            self._over = True
+            if self._listening is not None:
+                end_now(self._listening)
 
-    async def _send_part(self, send: Send, message: Message) -> None:
-        async with self._server.streams.interruptible(SEND_TIMEOUT_S):
-            await send(message)
+    async def _listen(self) -> None:
+        try:
+            async with asyncio.timeout(None) as self._listening:
+                while not self._over and (await self._receive())["type"] != "http.disconnect":
+                    pass
+        except TimeoutError:
+            return
+        finally:
+            self._listening = None
+        self._stream.stop()
 
-
-async def _stop_at_disconnect(receive: Receive, stream: WatchStream) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    stream.stop()
+    async def _send_part(self, message: Message) -> None:
+        async with self._streams.interruptible(SEND_TIMEOUT_S):
+            await self._send(message)
 
 
 async def _read_request(scope: Scope, receive: Receive) -> Request:

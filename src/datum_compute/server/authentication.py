@@ -43,7 +43,7 @@ class Authenticator:
 
 
 def token_digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+    return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
 def authenticator_of(users_by_token: Mapping[str, User]) -> Authenticator:

@@ -85,7 +85,7 @@ async def _attempt(
     if call.kind.namespaced:
         namespaces.check_accepts(ports, call.plane, namespace, call.kind, identity.name)
     proposal = created_object(call.served, creation.obj, creation.incoming, identity)
-    headers = creation.validation.enforce(call.kind, proposal.unknown)
+    headers = proposal.accepted(call.kind, creation.validation)
     counted = ports.creations.counted(call.plane, namespace) if namespace else nullcontext()
     with counted:
         stored = await commit.put(

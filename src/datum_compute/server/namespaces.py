@@ -16,6 +16,7 @@ from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName
 from datum_compute.server import problems
 from datum_compute.server.catalogue import Catalogue
+from datum_compute.server.metadata import ordered
 from datum_compute.server.ports import Ports
 from datum_compute.store.journal import ObjectKey
 
@@ -25,9 +26,13 @@ _SHOWN_MAX = 5
 
 
 def prepared_for_create(new: JsonObject) -> JsonObject:
-    metadata = new["metadata"]
+    return {**new, "metadata": labelled(new["metadata"]), "spec": {"finalizers": [FINALIZER]}}
+
+
+def labelled(metadata: JsonObject) -> JsonObject:
+    """A namespace always carries its name as a label, so that selectors can find it."""
     labels = {**metadata.get("labels", {}), NAME_LABEL: metadata["name"]}
-    return {**new, "metadata": {**metadata, "labels": labels}, "spec": {"finalizers": [FINALIZER]}}
+    return ordered({**metadata, "labels": labels})
 
 
 def activated(new: JsonObject) -> JsonObject:

@@ -12,12 +12,12 @@ from typing import Any
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import BadRequest
 from datum_compute.api.exchange import JSON_PATCH, MERGE_PATCH, Response
+from datum_compute.api.mergepatch import merged
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue
 from datum_compute.server.document import as_object, check_depth, decoded_json
 from datum_compute.server.fieldvalidation import field_validation
 from datum_compute.server.jsonpatch import patched
-from datum_compute.server.mergepatch import merged
 from datum_compute.server.negotiation import content_type, unsupported
 from datum_compute.server.ports import Ports
 from datum_compute.server.update import Change, change_object

@@ -7,7 +7,8 @@ objects take no new finalizers, and every error of one write is reported togethe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from datum_compute.admission.chain import admit
@@ -18,6 +19,7 @@ from datum_compute.api.structural import Report
 from datum_compute.server import namespaces, problems
 from datum_compute.server.catalogue import Served, is_namespace
 from datum_compute.server.document import same
+from datum_compute.server.fieldvalidation import FieldValidation
 from datum_compute.server.metadata import (
     Incoming,
     created_metadata,
@@ -30,10 +32,20 @@ from datum_compute.server.names import metadata_problems
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An object that may be stored, and the fields that were dropped on the way."""
+    """An object as it would be stored, the fields that were dropped on the way, and what is
+    wrong with it. Nothing may be stored before ``accepted``."""
 
     obj: JsonObject
     unknown: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
+
+    def accepted(self, kind: KindInfo[Any], validation: FieldValidation) -> dict[str, str]:
+        """The headers of the answer; raises when the object may not be stored. An unknown field
+        is said first: it is often the reason why a known one is missing."""
+        headers = validation.enforce(kind, self.unknown)
+        if self.causes:
+            raise problems.invalid(kind, self.obj["metadata"].get("name", ""), self.causes)
+        return headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +91,10 @@ def created_object(
     new = {**_main_part(kind, obj), "metadata": metadata}
     if is_namespace(kind):
         new = namespaces.prepared_for_create(new)
-    causes = list(metadata_problems(kind, metadata))
-    proposal = _checked(served, new, None, causes)
-    unknown = (*incoming.unknown, *proposal.unknown)
+    proposal = _checked(served, new, None, metadata_problems(kind, metadata), incoming.unknown)
     if is_namespace(kind):
-        return Proposal(namespaces.activated(proposal.obj), unknown)
-    return Proposal(proposal.obj, unknown)
+        return replace(proposal, obj=namespaces.activated(proposal.obj))
+    return proposal
 
 
 def updated_object(
@@ -94,22 +104,22 @@ def updated_object(
     kind = served.kind
     incoming = _matching_metadata(kind, proposed, old, needs_version=needs_version)
     metadata = updated_metadata(incoming, old["metadata"])
+    main, main_before = _main_part(kind, proposed), _main_part(kind, old)
+    if is_namespace(kind):
+        metadata = namespaces.labelled(metadata)
+        main["spec"] = main_before.get("spec", {})
     causes = _new_finalizers(metadata, old["metadata"])
     if not same(metadata, old["metadata"]):
         causes += metadata_problems(kind, metadata)
-    main, main_before = _main_part(kind, proposed), _main_part(kind, old)
-    if is_namespace(kind):
-        main["spec"] = main_before.get("spec", {})
     new = {**main, "metadata": metadata}
     if _same_but_metadata(new, main_before):
         # Nothing to check: what is stored stays valid, whatever the rules have become.
-        _refuse(kind, metadata, causes)
-        return Proposal(_with_status_of(old, kind, new), incoming.unknown)
-    checked = _checked(served, new, old, causes)
+        return Proposal(_with_status_of(old, kind, new), incoming.unknown, tuple(causes))
+    checked = _checked(served, new, old, causes, incoming.unknown)
     new = checked.obj
     if not _same_but_metadata(new, main_before):
         new = {**new, "metadata": with_next_generation(kind, metadata)}
-    return Proposal(_with_status_of(old, kind, new), (*incoming.unknown, *checked.unknown))
+    return replace(checked, obj=_with_status_of(old, kind, new))
 
 
 def updated_status(
@@ -123,8 +133,8 @@ def updated_status(
         return Proposal(rest)
     report = Report()
     checked = served.check_status(status, "status", report)
-    _refuse(served.kind, old["metadata"], report.errors)
-    return Proposal({**rest, "status": checked}, tuple(report.unknown))
+    new = {**rest, "status": checked}
+    return Proposal(new, tuple(report.unknown), tuple(report.errors))
 
 
 def finalized_namespace(
@@ -136,8 +146,8 @@ def finalized_namespace(
     finalizers = (spec if isinstance(spec, dict) else {}).get("finalizers") or []
     kind, spec = served.kind, {**old.get("spec", {}), "finalizers": finalizers}
     new = {**_main_part(kind, old), "spec": spec}
-    checked = _checked(served, new, old, namespaces.finalizer_problems(new, old))
-    return Proposal(_with_status_of(old, kind, checked.obj), checked.unknown)
+    checked = _checked(served, new, old, namespaces.finalizer_problems(new, old), ())
+    return replace(checked, obj=_with_status_of(old, kind, checked.obj))
 
 
 def _main_part(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
@@ -195,16 +205,14 @@ def _new_finalizers(metadata: JsonObject, old: JsonObject) -> list[Cause]:
 
 
 def _checked(
-    served: Served, new: JsonObject, old: JsonObject | None, causes: list[Cause]
+    served: Served,
+    new: JsonObject,
+    old: JsonObject | None,
+    causes: Iterable[Cause],
+    unknown: tuple[str, ...],
 ) -> Proposal:
-    """The object pruned, defaulted and admitted, or one error with all causes."""
+    """The object pruned, defaulted and admitted, with all that was found on the way."""
     report = Report()
     checked = served.check_main(new, "", report)
     admitted, more = (checked, []) if report.errors else admit(served.kind, checked, old)
-    _refuse(served.kind, new["metadata"], [*causes, *report.errors, *more])
-    return Proposal(admitted, tuple(report.unknown))
-
-
-def _refuse(kind: KindInfo[Any], metadata: JsonObject, causes: list[Cause]) -> None:
-    if causes:
-        raise problems.invalid(kind, metadata.get("name", ""), causes)
+    return Proposal(admitted, (*unknown, *report.unknown), (*causes, *report.errors, *more))

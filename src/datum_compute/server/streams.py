@@ -20,6 +20,10 @@ class OpenStreams:
     def closed(self) -> bool:
         return self._closed
 
+    @property
+    def waiting(self) -> int:
+        return len(self._waits)
+
     def close(self) -> None:
         self._closed = True
         for wait in list(self._waits):

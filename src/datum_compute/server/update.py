@@ -71,7 +71,7 @@ async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: 
         proposed = identified(call.kind, change.propose(old))
         rewrite = _REWRITES[call.route.subresource]
         proposal = rewrite(call.served, proposed, old, needs_version=change.needs_version)
-        headers = change.validation.enforce(call.kind, proposal.unknown)
+        headers = proposal.accepted(call.kind, change.validation)
         if same(proposal.obj, old):
             return record.body, headers
         return await _written(ports, catalogue, call, proposal.obj, record, dry=dry), headers

@@ -73,6 +73,9 @@ class WatchStream:
         if self._wait is not None:
             end_now(self._wait)
 
+    async def aclose(self) -> None:
+        self.stop()
+
     async def _next_lines(self) -> Iterator[bytes]:
         assert self._source is not None
         if self._source.watch.closed:

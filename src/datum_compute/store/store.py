@@ -113,7 +113,7 @@ class Store:
                 return
             self._refuse_if_stopped()
             await asyncio.wait([found.closing])
-        await asyncio.shield(self._enqueued(PlaneCreated(plane), None))
+        await self._enqueued(PlaneCreated(plane), None)
 
     async def delete_plane(self, plane: str) -> None:
         """Idempotent: returns when the plane and everything in it is gone."""
@@ -123,7 +123,7 @@ class Store:
         if found.closing is None:
             found.assigned += 1
             found.closing = self._enqueued(PlaneDeleted(plane, found.assigned), None)
-        await asyncio.shield(found.closing)
+        await asyncio.shield(found.closing)  # others may be waiting for it
 
     def get(self, plane: str, key: ObjectKey) -> Record | None:
         of_resource = self._plane(plane).objects.get(key.resource, {})
@@ -174,8 +174,7 @@ class Store:
     async def _written(self, change: Change, record: Record) -> None:
         done = self._enqueued(change, record)
         self._planes[change.plane].pending.add(change.key)
-        # A caller that gives up must not undo a write that is on its way.
-        await asyncio.shield(done)
+        await done  # a caller that gives up leaves; the write goes on
 
     def _checked(self, plane: str, key: ObjectKey, expected: int) -> _Plane:
         """The plane, if the object is at the expected version and nobody is writing it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from datum_compute.api.codec import encode
@@ -12,6 +12,10 @@ from datum_compute.store.journal import Journal, ObjectKey
 from datum_compute.store.record import Record
 from datum_compute.store.store import Encode, Store
 from datum_compute.store.watchlog import StoreEvent, Watch
+
+# Opens a journal over the same durable content each time.
+Disk = Callable[[], Journal]
+Check = Callable[[Disk], Awaitable[None]]
 
 PLANE = "hub"
 THINGS = "things.example.com"
@@ -76,3 +80,11 @@ async def read(watch: Watch, count: int) -> list[StoreEvent]:
 
 def contents(store: Store, plane: str = PLANE) -> dict[str, tuple[int, bytes]]:
     return {r.key.name: (r.version, r.body) for r in store.snapshot(plane, THINGS).records}
+
+
+def watch_refusal(store: Store, since: int) -> type[ApiError] | None:
+    try:
+        store.watch(PLANE, THINGS, since)
+    except ApiError as error:
+        return type(error)
+    return None

@@ -1,33 +1,34 @@
 """What every Journal under a Store must guarantee, as checks that any test can run.
 
 A check takes a ``Disk``: a function that opens a journal over the same durable content each time
-it is called. ``CHECKS`` lists them all. Checks raise AssertionError, wait for events and never for
-time.
+it is called. ``CHECKS`` lists them all, those of planes (``plane_conformance.py``) included. Checks
+raise AssertionError, wait for events and never for time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from datum_compute.api.codec import decode
 from datum_compute.api.errors import (
     AlreadyExists,
-    ApiError,
     Conflict,
     Expired,
     NotFound,
     ServiceUnavailable,
     Timeout,
 )
-from datum_compute.store.journal import Journal, JournalBroken
+from datum_compute.store.journal import JournalBroken
 from datum_compute.store.journal import ObjectKey as Key
 from datum_compute.store.store import Store
 from datum_compute.testing.faulty_journal import FaultyJournal
+from datum_compute.testing.plane_conformance import PLANE_CHECKS
 from datum_compute.testing.running_store import (
     ENOUGH_S,
     PLANE,
     THINGS,
+    Check,
+    Disk,
     body,
     contents,
     delete,
@@ -36,11 +37,8 @@ from datum_compute.testing.running_store import (
     refusal,
     running,
     thing,
+    watch_refusal,
 )
-
-Disk = Callable[[], Journal]
-Check = Callable[[Disk], Awaitable[None]]
-
 
 # --- durability and versions
 
@@ -268,19 +266,22 @@ async def check_history_that_is_gone_is_expired(disk: Disk) -> None:
         for _ in range(20):
             version = (await put(store, "thing", version)).version
         assert await refusal(slow.next_events(0)) is Expired
-        assert _watch_refusal(store, 0) is Expired
-        recent = await store.watch(PLANE, THINGS, version - 3).next_events(0)
-        assert [event.version for event in recent] == [version - 2, version - 1, version]
+        assert watch_refusal(store, 0) is Expired
+        assert watch_refusal(store, version - 4) is None, "the window is kept"
+        for since in range(version):
+            if watch_refusal(store, since) is None:
+                recent = await store.watch(PLANE, THINGS, since).next_events(0)
+                assert [event.version for event in recent] == list(range(since + 1, version + 1))
     async with running(disk(), watch_window=4) as store:
-        assert _watch_refusal(store, version - 1) is Expired, "history does not survive a restart"
+        assert watch_refusal(store, version - 1) is Expired, "history does not survive a restart"
         assert await store.watch(PLANE, THINGS, version).next_events(0) == []
 
 
 async def check_a_version_from_the_future_is_expired(disk: Disk) -> None:
     async with running(disk()) as store:
         newest = (await put(store, "thing")).version
-        assert _watch_refusal(store, newest) is None
-        assert _watch_refusal(store, newest + 1) is Expired
+        assert watch_refusal(store, newest) is None
+        assert watch_refusal(store, newest + 1) is Expired
 
 
 async def check_a_waiting_watch_wakes(disk: Disk) -> None:
@@ -293,14 +294,6 @@ async def check_a_waiting_watch_wakes(disk: Disk) -> None:
         woken = await asyncio.gather(*readers[1:])
         assert [[event.record for event in events] for events in woken] == [[record]] * 4
         assert len(await watches[0].next_events(0)) == 1, "a cancelled wait loses nothing"
-
-
-def _watch_refusal(store: Store, since: int) -> type[ApiError] | None:
-    try:
-        store.watch(PLANE, THINGS, since)
-    except ApiError as error:
-        return type(error)
-    return None
 
 
 # --- lists
@@ -317,102 +310,6 @@ async def check_a_snapshot_is_sorted_and_whole(disk: Disk) -> None:
         only = store.snapshot(PLANE, THINGS, "a").records
         assert [record.key for record in only] == [thing("x", "a"), thing("y", "a")]
         assert store.snapshot(PLANE, "others.example.com").records == []
-
-
-# --- planes
-
-
-async def check_planes_are_apart(disk: Disk) -> None:
-    async with running(disk()) as store:
-        await store.create_plane("cell/a")
-        mine = await put(store, "thing", content="mine")
-        await put(store, "second")
-        theirs = await store.put("cell/a", thing("thing"), 0, body("thing", "theirs"))
-        assert store.get(PLANE, thing("thing")) == mine
-        assert store.get("cell/a", thing("thing")) == theirs
-        assert (store.version(PLANE), store.version("cell/a")) == (2, 1)
-        assert len(await read(store.watch("cell/a", THINGS, 0), 1)) == 1
-        assert await refusal(store.put("cell/b", thing("thing"), 0, body("thing"))) is NotFound
-    async with running(disk()) as store:
-        assert store.planes() == ["cell/a", PLANE]
-        assert list(contents(store, "cell/a")) == ["thing"]
-
-
-async def check_making_a_plane_twice_changes_nothing(disk: Disk) -> None:
-    async with running(disk()) as store:
-        await put(store, "thing")
-        await asyncio.gather(*(store.create_plane(PLANE) for _ in range(3)))
-        await asyncio.gather(*(store.create_plane("cell/a") for _ in range(3)))
-        assert list(contents(store)) == ["thing"]
-        assert store.planes() == ["cell/a", PLANE]
-
-
-async def check_a_deleted_plane_leaves_nothing(disk: Disk) -> None:
-    async with running(disk()) as store:
-        await store.create_plane("cell/a")
-        await store.put("cell/a", thing("thing"), 0, body("thing"))
-        await put(store, "kept")
-        watch = store.watch("cell/a", THINGS, 1)
-        reader = asyncio.create_task(watch.next_events(ENOUGH_S))
-        await asyncio.sleep(0)
-        await store.delete_plane("cell/a")
-        assert await reader == []
-        assert watch.closed
-        assert store.planes() == [PLANE]
-        assert await refusal(store.put("cell/a", thing("x"), 0, body("x"))) is NotFound
-        await store.delete_plane("cell/a")
-    async with running(disk()) as store:
-        assert store.planes() == [PLANE]
-        assert list(contents(store)) == ["kept"]
-
-
-async def check_a_plane_made_anew_continues_its_versions(disk: Disk) -> None:
-    async with running(disk()) as store:
-        last = (await put(store, "thing")).version
-        await store.delete_plane(PLANE)
-        await store.create_plane(PLANE)
-        assert contents(store) == {}
-        assert _watch_refusal(store, last) is Expired, "a watch continued over the deletion"
-        again = (await put(store, "thing")).version
-        assert again > last
-        await store.delete_plane(PLANE)
-    async with running(disk()) as store:
-        assert contents(store) == {}
-        assert (await put(store, "thing")).version > again
-
-
-async def check_a_closing_plane_takes_no_writes(disk: Disk) -> None:
-    journal = FaultyJournal(disk())
-    async with running(journal) as store:
-        first = await put(store, "thing")
-        journal.hold()
-        deleting = asyncio.create_task(store.delete_plane(PLANE))
-        await journal.arrived.wait()
-        assert await refusal(put(store, "new")) is NotFound
-        assert store.get(PLANE, thing("thing")) == first, "reads go on until it is gone"
-        again = asyncio.create_task(store.delete_plane(PLANE))
-        anew = asyncio.create_task(store.create_plane(PLANE))
-        await asyncio.sleep(0)
-        assert not again.done(), "a second deletion is not done before the first"
-        journal.release()
-        await asyncio.gather(deleting, again, anew)
-        assert contents(store) == {}
-        assert await refusal(put(store, "new")) is None
-
-
-async def check_a_plane_survives_its_refused_deletion(disk: Disk) -> None:
-    journal = FaultyJournal(disk())
-    async with running(journal) as store:
-        await put(store, "thing")
-        journal.fail_next()
-        outcomes = await asyncio.gather(
-            refusal(store.delete_plane(PLANE)), refusal(store.create_plane(PLANE))
-        )
-        assert list(outcomes) == [ServiceUnavailable, None]
-        assert list(contents(store)) == ["thing"]
-        assert await refusal(put(store, "new")) is None
-        await store.delete_plane(PLANE)
-        assert store.planes() == []
 
 
 # --- the end
@@ -472,12 +369,7 @@ CHECKS: tuple[Check, ...] = (
     check_a_version_from_the_future_is_expired,
     check_a_waiting_watch_wakes,
     check_a_snapshot_is_sorted_and_whole,
-    check_planes_are_apart,
-    check_making_a_plane_twice_changes_nothing,
-    check_a_deleted_plane_leaves_nothing,
-    check_a_plane_made_anew_continues_its_versions,
-    check_a_closing_plane_takes_no_writes,
-    check_a_plane_survives_its_refused_deletion,
+    *PLANE_CHECKS,
     check_a_stopped_store_answers_everyone,
     check_a_broken_journal_stops_the_store,
 )

@@ -1,0 +1,119 @@
+"""The rules for Workloads and WorkloadDeployments, as pure functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.admission.chain import CHAIN, admit
+from datum_compute.api.codec import JsonObject, copied
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, KINDS, WORKLOAD
+
+
+def container(name: str = "app", **more: Any) -> JsonObject:
+    return {"name": name, "image": "web:1", **more}
+
+
+def a_workload(
+    *cities: str, containers: list[JsonObject] | None = None, name: str = "web"
+) -> JsonObject:
+    sandbox = {"containers": containers or [container()]}
+    scale = {"minReplicas": 1}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "template": {"spec": {"runtime": {"sandbox": sandbox}}},
+            "placements": [
+                {"name": "main", "cityCodes": list(cities or ("DFW",)), "scaleSettings": scale}
+            ],
+        },
+    }
+
+
+def problems(workload: JsonObject, old: JsonObject | None = None) -> dict[str, str]:
+    return {cause.field: cause.reason for cause in admit(WORKLOAD, workload, old)[1]}
+
+
+def test_cities_become_upper_case_without_touching_what_was_sent() -> None:
+    sent = a_workload("dfw", " Ord ")
+    before = copied(sent)
+    admitted, causes = admit(WORKLOAD, sent, None)
+    assert admitted["spec"]["placements"][0]["cityCodes"] == ["DFW", "ORD"]
+    assert causes == []
+    assert sent == before
+
+
+def test_upper_case_changes_nothing_but_cities() -> None:
+    admitted, _ = admit(WORKLOAD, a_workload("dfw"), None)
+    assert admitted == a_workload("DFW")
+    assert admit(WORKLOAD, admitted, admitted)[0] == admitted
+
+
+def test_the_same_city_twice_is_refused_and_both_places_are_named() -> None:
+    _, (cause,) = admit(WORKLOAD, a_workload("dfw", "ord", "DFW"), None)
+    assert cause.field == "spec.placements[0].cityCodes[2]"
+    assert cause.reason == "FieldValueDuplicate"
+    assert cause.message == 'Duplicate value: "DFW" is already at spec.placements[0].cityCodes[0]'
+
+
+def test_two_placements_may_share_a_city() -> None:
+    workload = a_workload("DFW")
+    placement = workload["spec"]["placements"][0]
+    workload["spec"]["placements"].append({**placement, "name": "more"})
+    assert problems(workload) == {}
+
+
+@pytest.mark.parametrize("city", ["", "   ", "D F W", "-DFW", "DFW-", "DF_W", "D/FW", "D\u00c9W"])
+def test_a_city_must_be_usable_as_name_and_label(city: str) -> None:
+    assert problems(a_workload(city)) == {"spec.placements[0].cityCodes[0]": "FieldValueInvalid"}
+
+
+@pytest.mark.parametrize("city", ["DFW", "us-east-1", "x"])
+def test_cities_that_are_fine(city: str) -> None:
+    assert problems(a_workload(city)) == {}
+
+
+def test_port_names_are_unique_over_all_containers() -> None:
+    http, other = {"name": "http", "port": 80}, {"name": "http", "port": 81}
+    shared = [container("a", ports=[http]), container("b", ports=[other])]
+    where = "spec.template.spec.runtime.sandbox.containers[1].ports[0].name"
+    assert problems(a_workload(containers=shared)) == {where: "FieldValueDuplicate"}
+
+
+def test_env_names_are_unique_within_a_container_only() -> None:
+    variable = {"name": "A", "value": "1"}
+    twice = a_workload(containers=[container(env=[variable, variable])])
+    where = "spec.template.spec.runtime.sandbox.containers[0].env[1].name"
+    assert problems(twice) == {where: "FieldValueDuplicate"}
+    apart = [container("a", env=[variable]), container("b", env=[variable])]
+    assert problems(a_workload(containers=apart)) == {}
+
+
+def test_a_new_workload_has_a_name_that_fits_a_label_and_an_old_one_keeps_its_name() -> None:
+    workload = a_workload(name="a" * 64)
+    assert problems(workload) == {"metadata.name": "FieldValueInvalid"}
+    assert problems(workload, old=workload) == {}
+    assert problems(a_workload(name="a" * 63)) == {}
+
+
+def test_rules_hold_on_update_too() -> None:
+    assert "spec.placements[0].cityCodes[1]" in problems(a_workload("a", "A"), old=a_workload())
+
+
+def test_a_deployment_stays_in_its_city() -> None:
+    old = {"metadata": {}, "spec": {"cityCode": "DFW"}}
+    moved = {"metadata": {}, "spec": {"cityCode": "ORD"}}
+    _, (cause,) = admit(DEPLOYMENT, moved, old)
+    assert (cause.field, cause.reason) == ("spec.cityCode", "FieldValueInvalid")
+    assert '"DFW"' in cause.message
+    assert admit(DEPLOYMENT, old, old)[1] == []
+    assert admit(DEPLOYMENT, moved, None)[1] == []
+
+
+def test_kinds_without_rules_pass_as_they_are() -> None:
+    assert admit(CLUSTER, {"spec": {"x": 1}}, None) == ({"spec": {"x": 1}}, [])
+
+
+def test_every_rule_belongs_to_a_kind_that_is_served() -> None:
+    assert set(CHAIN) <= {kind.resource for kind in KINDS}

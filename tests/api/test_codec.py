@@ -1,0 +1,119 @@
+"""Objects become bytes and bytes become objects; hashes mean content."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.api.codec import (
+    ApiStruct,
+    DecodeError,
+    canonical_hash,
+    copied,
+    decode,
+    decode_as,
+    encode,
+    plain,
+    typed,
+)
+from datum_compute.api.instance import InstanceTemplate
+from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.schema import structural_schema
+from datum_compute.api.structural import Report, compiled
+from datum_compute.api.workload import Workload
+
+CONTAINER = {"name": "web", "image": "example/web:1"}
+TEMPLATE = {"spec": {"runtime": {"sandbox": {"containers": [CONTAINER]}}}}
+PLACEMENT = {"name": "default", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": 1}}
+MANIFEST = {
+    "metadata": {"name": "web"},
+    "spec": {"template": TEMPLATE, "placements": [PLACEMENT]},
+}
+
+
+class Old(ApiStruct, frozen=True, kw_only=True):
+    name: str
+    size: int = 1
+
+
+class Inner(ApiStruct, frozen=True, kw_only=True):
+    mode: str = "slow"
+
+
+class New(ApiStruct, frozen=True, kw_only=True):
+    """The next release: more fields, all with a default, in another order."""
+
+    extra: list[str] = []
+    inner: Inner = Inner()
+    size: int = 1
+    name: str
+
+
+def test_a_new_field_with_a_default_does_not_change_the_hash() -> None:
+    assert canonical_hash(Old(name="a")) == canonical_hash(New(name="a"))
+    assert canonical_hash(Old(name="a", size=2)) == canonical_hash(New(name="a", size=2))
+
+
+def test_a_default_that_is_written_out_does_not_change_the_hash() -> None:
+    spelled = New(name="a", extra=[], inner=Inner(mode="slow"), size=1)
+    assert canonical_hash(spelled) == canonical_hash(New(name="a"))
+
+
+def test_any_content_changes_the_hash() -> None:
+    variants = [
+        New(name="a"),
+        New(name="b"),
+        New(name="a", size=2),
+        New(name="a", extra=["x"]),
+        New(name="a", extra=["x", "y"]),
+        New(name="a", extra=["y", "x"]),
+        New(name="a", inner=Inner(mode="fast")),
+    ]
+    assert len({canonical_hash(variant) for variant in variants}) == len(variants)
+
+
+def test_the_server_filling_in_defaults_does_not_change_the_template_hash() -> None:
+    defaulted = compiled(structural_schema(WORKLOAD))(MANIFEST, "", Report())
+    assert defaulted != MANIFEST
+    before, after = typed(MANIFEST, Workload), typed(defaulted, Workload)
+    assert canonical_hash(before.spec.template) == canonical_hash(after.spec.template)
+
+
+def test_the_hash_of_a_template_does_not_change_between_releases() -> None:
+    """A changed hash rolls every instance there is."""
+    template = typed(TEMPLATE, InstanceTemplate)
+    assert canonical_hash(template)[:12] == "0ba38d23eef9"
+
+
+def test_a_typed_object_survives_the_wire() -> None:
+    workload = typed(MANIFEST, Workload)
+    assert decode_as(encode(workload), Workload) == workload
+    assert decode(encode(workload)) == plain(workload)
+    assert plain(workload)["spec"] == MANIFEST["spec"]
+
+
+def test_unknown_fields_are_no_error_for_a_reader() -> None:
+    assert decode_as(b'{"name": "a", "later": 1}', Old) == Old(name="a")
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1", b'{"name": 1}', b"null", b'"\xff"', b"NaN"])
+def test_bytes_that_are_not_the_type_are_refused(body: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decode_as(body, Old)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"NaN", b'"\xff"', b"{'a': 1}"])
+def test_bytes_that_are_no_json_are_refused(body: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decode(body)
+
+
+def test_a_value_of_the_wrong_shape_says_where() -> None:
+    with pytest.raises(DecodeError, match="size"):
+        typed({"name": "a", "size": "large"}, Old)
+
+
+def test_a_copy_shares_nothing() -> None:
+    original = {"a": {"b": [1]}}
+    copy = copied(original)
+    copy["a"]["b"].append(2)
+    assert original == {"a": {"b": [1]}}

@@ -1,0 +1,75 @@
+"""The CustomResourceDefinitions in deploy/crds are those of the kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hack.generated import stale_files
+from hack.write_crds import crd_files
+
+from datum_compute.api.crd import crd_manifest
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, KINDS, NAMESPACE, POLICY
+from datum_compute.api.meta import KindInfo
+from datum_compute.api.schema import structural_schema
+
+CRDS = Path(__file__).resolve().parents[2] / "deploy" / "crds"
+CUSTOM = [kind for kind in KINDS if not kind.built_in]
+
+
+def version_of(kind: KindInfo[Any]) -> dict[str, Any]:
+    (version,) = crd_manifest(kind)["spec"]["versions"]
+    assert isinstance(version, dict)
+    return version
+
+
+def test_the_committed_files_are_fresh() -> None:
+    assert stale_files(CRDS, crd_files(), owned="*.yaml") == [], "run: make crds"
+
+
+def test_only_our_own_kinds_are_ours_to_install() -> None:
+    groups = {name.split("_")[0] for name in crd_files()}
+    assert groups == {"compute.datumapis.com", "region.datumapis.com"}
+
+
+def test_files_parse_to_what_was_meant() -> None:
+    written = [yaml.safe_load(text) for text in crd_files().values()]
+    assert written == [crd_manifest(kind) for kind in CUSTOM if not kind.partial]
+
+
+@pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: str(kind.kind))
+def test_names_agree_with_each_other(kind: KindInfo[Any]) -> None:
+    manifest = crd_manifest(kind)
+    spec, names = manifest["spec"], manifest["spec"]["names"]
+    assert manifest["metadata"]["name"] == f"{names['plural']}.{spec['group']}"
+    assert names["listKind"] == names["kind"] + "List"
+    assert names["singular"] == names["kind"].lower()
+    assert names["plural"].islower()
+    assert spec["scope"] == ("Namespaced" if kind.namespaced else "Cluster")
+    assert version_of(kind)["schema"]["openAPIV3Schema"] == structural_schema(kind)
+
+
+@pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: str(kind.kind))
+def test_every_column_has_a_type_kubernetes_knows(kind: KindInfo[Any]) -> None:
+    for column in version_of(kind)["additionalPrinterColumns"]:
+        assert column["type"] in ("string", "integer", "number", "boolean", "date")
+        assert column["jsonPath"].startswith(".")
+
+
+def test_status_is_a_subresource_where_there_is_one() -> None:
+    assert version_of(DEPLOYMENT)["subresources"] == {"status": {}}
+    assert "subresources" not in version_of(POLICY)
+    assert crd_manifest(CLUSTER)["spec"]["scope"] == "Cluster"
+
+
+def test_wide_columns_have_a_lower_priority() -> None:
+    columns = {c["name"]: c for c in version_of(INSTANCE)["additionalPrinterColumns"]}
+    assert columns["Message"]["priority"] == 1
+    assert "priority" not in columns["Ready"]
+
+
+def test_core_kinds_have_none() -> None:
+    with pytest.raises(ValueError, match="core kind"):
+        crd_manifest(NAMESPACE)

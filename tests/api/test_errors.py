@@ -1,0 +1,51 @@
+"""Errors travel as Status objects and come back as what they were."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.api import errors
+from datum_compute.api.errors import ERRORS, ApiError, Cause, from_status, to_status
+
+
+@pytest.mark.parametrize("error_class", ERRORS)
+def test_an_error_survives_the_wire(error_class: type[ApiError]) -> None:
+    error = error_class(
+        "it went wrong",
+        name="web",
+        group="compute.datumapis.com",
+        kind="workloads",
+        causes=[Cause("spec.x", "FieldValueInvalid", "Invalid value")],
+        retry_after_s=3,
+    )
+    status = to_status(error)
+    back = from_status(error.code, status)
+    assert type(back) is error_class
+    assert vars(back) == vars(error)
+    assert (status["kind"], status["status"]) == ("Status", "Failure")
+    assert (status["code"], status["reason"]) == (error_class.code, error_class.reason)
+
+
+@pytest.mark.parametrize("error_class", ERRORS)
+def test_the_http_code_alone_names_the_family(error_class: type[ApiError]) -> None:
+    found = from_status(error_class.code, {})
+    assert found.code == error_class.code
+    assert found.message == f"the server answered {error_class.code}"
+
+
+def test_a_conflict_without_a_reason_is_no_already_exists() -> None:
+    assert type(from_status(409, {})) is errors.Conflict
+
+
+def test_an_unknown_code_is_an_internal_error() -> None:
+    assert type(from_status(599, {"reason": "Strange", "details": None})) is errors.InternalError
+
+
+def test_every_error_class_is_in_the_table() -> None:
+    classes = {value for value in vars(errors).values() if isinstance(value, type)}
+    written = {c for c in classes if issubclass(c, ApiError) and c is not ApiError}
+    assert set(ERRORS) == written
+    assert len({error.reason for error in ERRORS}) == len(ERRORS)
+    for error in ERRORS:
+        assert f"{error.__name__} " in (errors.__doc__ or "")
+        assert error.reason == error.__name__

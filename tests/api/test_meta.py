@@ -1,0 +1,47 @@
+"""Metadata and the names of objects."""
+
+from __future__ import annotations
+
+from datum_compute.api.codec import typed
+from datum_compute.api.kinds import KINDS, NAMESPACE, WORKLOAD, kind_of
+from datum_compute.api.meta import ApiObject, Ref, controller_uid, owner_reference, ref_of
+from datum_compute.api.namespace import Namespace
+
+
+def named(name: str, **metadata: object) -> ApiObject:
+    return typed({"metadata": {"name": name, "uid": f"uid-{name}", **metadata}}, Namespace)
+
+
+def test_refs_read_like_paths() -> None:
+    assert str(Ref("default", "web")) == "default/web"
+    assert str(Ref("", "hub")) == "hub"
+    assert ref_of(named("web", namespace="default")) == Ref("default", "web")
+
+
+def test_the_controlling_owner_is_found_among_others() -> None:
+    owner = named("owner")
+    reference = owner_reference(owner, WORKLOAD)
+    assert (reference.api_version, reference.kind) == ("compute.datumapis.com/v1alpha", "Workload")
+    bystander = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "uid-x"}
+    controlling = {**bystander, "uid": owner.metadata.uid, "controller": True}
+    owned = named("owned", ownerReferences=[bystander, controlling])
+    assert controller_uid(owned) == reference.uid == "uid-owner"
+    assert controller_uid(named("free")) == ""
+
+
+def test_an_object_is_terminating_once_it_has_a_deletion_time() -> None:
+    assert not named("web").is_terminating
+    assert named("web", deletionTimestamp="2026-01-01T00:00:00Z").is_terminating
+
+
+def test_versions_are_numbers_and_absent_is_zero() -> None:
+    assert named("web").version == 0
+    assert named("web", resourceVersion="12").version == 12
+
+
+def test_every_kind_is_found_by_its_api_version() -> None:
+    for kind in KINDS:
+        assert kind_of(kind.api_version, kind.kind) is kind
+    assert kind_of("compute.datumapis.com/v1", "Workload") is None
+    assert NAMESPACE.resource == "namespaces"
+    assert WORKLOAD.resource == "workloads.compute.datumapis.com"

@@ -1,0 +1,110 @@
+"""Schemas derive from the models, and are what Kubernetes calls structural."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.kinds import CLUSTER, KINDS, POLICY, WORK, WORKLOAD
+from datum_compute.api.meta import KindInfo
+from datum_compute.api.schema import PRESERVE, structural_schema
+from datum_compute.api.structural import Report, compiled
+
+GOLDEN = Path(__file__).parent / "golden" / "workload_schema.json"
+EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
+
+
+def test_the_schema_of_workload_is_the_one_agreed_on() -> None:
+    """To change it on purpose: write the new schema over the golden file, and look at the diff."""
+    schema = structural_schema(WORKLOAD)
+    assert schema == orjson.loads(GOLDEN.read_bytes()), orjson.dumps(
+        schema, option=orjson.OPT_INDENT_2
+    ).decode()
+
+
+def nodes(path: str, schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        yield from nodes(f"{path}.{name}", inner)
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            yield from nodes(f"{path}[]", schema[word])
+
+
+KEYWORDS = {
+    *("type", "properties", "required", "items", "additionalProperties", "default", "enum"),
+    *("description", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"),
+    *("pattern", PRESERVE, "x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
+}
+
+
+@EACH_KIND
+def test_schemas_use_only_words_of_the_structural_dialect(kind: KindInfo[Any]) -> None:
+    for path, schema in nodes(kind.kind, structural_schema(kind)):
+        assert set(schema) <= KEYWORDS, path
+        assert "type" in schema or schema.get(PRESERVE), f"{path} has no type"
+        assert not ("properties" in schema and "additionalProperties" in schema), path
+        assert set(schema.get("required", ())) <= set(schema.get("properties", ())), path
+        assert schema.get("required") != [], path
+
+
+@EACH_KIND
+def test_no_object_is_emptied_by_pruning(kind: KindInfo[Any]) -> None:
+    """A real API server empties an object of which the schema says nothing."""
+    for path, schema in nodes(kind.kind, structural_schema(kind)):
+        if schema.get("type") == "object" and not path.endswith(".metadata"):
+            says = {"properties", "additionalProperties", PRESERVE} & set(schema)
+            assert says or path.endswith("template.metadata"), path
+
+
+@EACH_KIND
+def test_keys_of_lists_are_always_there(kind: KindInfo[Any]) -> None:
+    for path, schema in nodes(kind.kind, structural_schema(kind)):
+        for key in schema.get("x-kubernetes-list-map-keys", ()):
+            items = schema["items"]
+            known = key in items["required"] or "default" in items["properties"][key]
+            assert known, f"{path}: {key}"
+
+
+@EACH_KIND
+def test_defaults_obey_their_own_schema(kind: KindInfo[Any]) -> None:
+    for path, schema in nodes(kind.kind, structural_schema(kind)):
+        if "default" in schema:
+            report = Report()
+            compiled(schema)(schema["default"], path, report)
+            assert (report.errors, report.unknown) == ([], [])
+
+
+@EACH_KIND
+def test_defaults_say_something(kind: KindInfo[Any]) -> None:
+    for path, schema in nodes(kind.kind, structural_schema(kind)):
+        assert schema.get("default", "x") not in ("", 0, [], False, None), path
+
+
+def kept(kind: KindInfo[Any], value: JsonObject) -> list[str]:
+    report = Report()
+    compiled(structural_schema(kind))(value, "", report)
+    return report.unknown
+
+
+def test_fields_of_a_neighbour_that_we_do_not_model_are_kept_at_any_depth() -> None:
+    selector = {"apiVersion": "v1", "kind": "ConfigMap", "strange": 1}
+    affinity = {"clusterNames": ["a"], "exclude": ["b"]}
+    placement = {"clusterAffinity": affinity, "clusterTolerations": [{"key": "x"}]}
+    spec = {"resourceSelectors": [selector], "placement": placement, "priority": 3}
+    assert kept(POLICY, {"spec": spec}) == []
+    assert kept(CLUSTER, {"spec": {"secretRef": {"name": "s"}}}) == []
+    assert kept(WORK, {"spec": {"workload": {"manifests": [{"kind": "X", "spec": {}}]}}}) == []
+
+
+def test_fields_of_our_own_kinds_that_we_do_not_know_are_dropped() -> None:
+    assert kept(WORKLOAD, {"spec": {"strange": 1}}) == ["spec.strange"]
+
+
+def test_the_description_is_the_sentence_that_opens_the_module() -> None:
+    assert structural_schema(WORKLOAD)["description"].startswith("Workload: a template and the")

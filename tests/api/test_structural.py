@@ -1,0 +1,178 @@
+"""One walk validates, prunes and defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.schema import PRESERVE, structural_schema
+from datum_compute.api.structural import Report, compiled
+
+
+def walked(schema: JsonObject, value: Any) -> tuple[Any, Report]:
+    report = Report()
+    return compiled(schema)(value, "", report), report
+
+
+def problems(schema: JsonObject, value: Any) -> list[tuple[str, str]]:
+    return [(cause.field, cause.reason) for cause in walked(schema, value)[1].errors]
+
+
+def field(schema: JsonObject) -> JsonObject:
+    return {"type": "object", "properties": {"x": schema}}
+
+
+INVALID, REQUIRED = "FieldValueInvalid", "FieldValueRequired"
+
+# schema of the field x, a value that is right, a value that is wrong
+LIMITS: list[tuple[JsonObject, Any, Any]] = [
+    ({"type": "string"}, "a", 1),
+    ({"type": "string"}, "", ["a"]),
+    ({"type": "integer"}, 1, "1"),
+    ({"type": "integer"}, 1, 1.5),
+    ({"type": "integer"}, 0, False),
+    ({"type": "number"}, 1.5, "1.5"),
+    ({"type": "number"}, 1, True),
+    ({"type": "boolean"}, False, 0),
+    ({"type": "array", "items": {"type": "string"}}, ["a"], "a"),
+    ({"type": "object"}, {}, []),
+    ({"type": "integer", "minimum": 1}, 1, 0),
+    ({"type": "integer", "maximum": 9}, 9, 10),
+    ({"type": "string", "minLength": 1}, "a", ""),
+    ({"type": "string", "maxLength": 2}, "ab", "abc"),
+    ({"type": "string", "pattern": "^[a-z]+$"}, "ab", "aB"),
+    ({"type": "string", "pattern": "^[a-z]+$"}, "ab", "ab\n"),
+    ({"type": "string", "pattern": "[a-z]"}, "1b2", "12"),
+    ({"type": "array", "minItems": 1}, [1], []),
+    ({"type": "array", "maxItems": 1}, [1], [1, 2]),
+]
+
+
+@pytest.mark.parametrize(("schema", "right", "wrong"), LIMITS)
+def test_a_limit_lets_the_right_value_pass_and_names_the_wrong_one(
+    schema: JsonObject, right: Any, wrong: Any
+) -> None:
+    assert problems(field(schema), {"x": right}) == []
+    assert problems(field(schema), {"x": wrong}) == [("x", INVALID)]
+
+
+def test_enumerations_list_what_is_supported() -> None:
+    schema = field({"type": "string", "enum": ["TCP", "UDP"]})
+    (cause,) = walked(schema, {"x": "ICMP"})[1].errors
+    assert cause.reason == "FieldValueNotSupported"
+    assert cause.message == 'Unsupported value: "ICMP": supported values: "TCP", "UDP"'
+
+
+def test_every_error_is_found_with_its_path() -> None:
+    items = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["name"]}
+    schema = field({"type": "array", "items": items})
+    assert problems(schema, {"x": [{"name": 1, "n": "one"}, {"n": 2}]}) == [
+        ("x[0].n", INVALID),
+        ("x[0].name", REQUIRED),
+        ("x[1].name", REQUIRED),
+    ]
+
+
+def test_unknown_fields_are_dropped_and_named() -> None:
+    schema = field({"type": "object", "properties": {"known": {"type": "string"}}})
+    value, report = walked(schema, {"x": {"known": "a", "strange": 1}, "other": {}})
+    assert value == {"x": {"known": "a"}}
+    assert report.unknown == ["x.strange", "other"]
+    assert report.errors == []
+
+
+def test_open_objects_keep_what_they_do_not_know() -> None:
+    schema = {PRESERVE: True, **field({"type": "integer"})}
+    assert walked(schema, {"x": 1, "y": {"z": [2]}})[0] == {"x": 1, "y": {"z": [2]}}
+    assert problems(schema, {"x": "one", "y": 2}) == [("x", INVALID)]
+
+
+def test_maps_check_every_value() -> None:
+    schema = field({"type": "object", "additionalProperties": {"type": "string"}})
+    assert walked(schema, {"x": {"a": "b"}})[0] == {"x": {"a": "b"}}
+    assert problems(schema, {"x": {"a": 1, "b": None}}) == [("x.a", INVALID), ("x.b", INVALID)]
+
+
+def test_defaults_fill_what_is_absent_or_null_at_any_depth() -> None:
+    inner = {"type": "object", "properties": {"y": {"type": "string", "default": "d"}}}
+    schema = field({**inner, "default": {}})
+    assert walked(schema, {})[0] == {"x": {"y": "d"}}
+    assert walked(schema, {"x": None})[0] == {"x": {"y": "d"}}
+    assert walked(schema, {"x": {"y": None}})[0] == {"x": {"y": "d"}}
+    assert walked(schema, {"x": {"y": "e"}})[0] == {"x": {"y": "e"}}
+
+
+def test_null_is_absent_so_a_required_field_is_missed() -> None:
+    schema = {**field({"type": "string"}), "required": ["x"]}
+    assert problems(schema, {"x": None}) == [("x", REQUIRED)]
+
+
+def test_defaults_are_not_shared_between_objects() -> None:
+    schema = field({"type": "array", "items": {"type": "string"}, "default": ["a"]})
+    first = walked(schema, {})[0]
+    first["x"].append("b")
+    assert walked(schema, {})[0] == {"x": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("extra", "items", "duplicate"),
+    [
+        ({"x-kubernetes-list-type": "set"}, ["a", "b", "a"], "x[2]"),
+        (
+            {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+            [{"name": "a", "v": 1}, {"name": "a", "v": 2}],
+            "x[1]",
+        ),
+        (
+            {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name", "v"]},
+            [{"name": "a", "v": 1}, {"name": "a", "v": 2}, {"name": "a", "v": 1}],
+            "x[2]",
+        ),
+    ],
+)
+def test_lists_with_keys_refuse_duplicates(
+    extra: JsonObject, items: list[Any], duplicate: str
+) -> None:
+    assert problems(field({"type": "array", **extra}), {"x": items}) == [
+        (duplicate, "FieldValueDuplicate")
+    ]
+    assert problems(field({"type": "array"}), {"x": items}) == []
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    (cause,) = walked(field({"type": "integer"}), {"x": "y" * 5000})[1].errors
+    assert len(cause.message) < 200
+    assert "must be of type integer" in cause.message
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=10,
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "metadata": st.just({"name": "web"}),
+            "spec": JSON_VALUES
+            | st.fixed_dictionaries({"template": JSON_VALUES, "placements": JSON_VALUES}),
+            "status": JSON_VALUES,
+        },
+    )
+)
+def test_any_json_is_answered_and_a_clean_answer_is_stable(value: JsonObject) -> None:
+    check = compiled(structural_schema(WORKLOAD))
+    first = Report()
+    result = check(value, "", first)
+    if not first.errors:
+        second = Report()
+        assert check(result, "", second) == result
+        assert (second.errors, second.unknown) == ([], [])

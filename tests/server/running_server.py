@@ -1,0 +1,217 @@
+"""A server over a store in memory, and short ways to ask it things."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.api.exchange import JSON_PATCH, MERGE_PATCH, Request, Response
+from datum_compute.server.apiserver import ApiServer
+from datum_compute.server.authentication import User, authenticator_of
+from datum_compute.server.watchstream import WatchStream
+from datum_compute.store.journal import Entry, LoadedPlane
+from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.store import Store
+
+TOKEN = "token-of-root"
+PROJECT = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/demo/control-plane"
+COMPUTE = "/apis/compute.datumapis.com/v1alpha"
+WORKLOADS = f"{COMPUTE}/namespaces/default/workloads"
+START_S = 1_700_000_000.0
+ENOUGH_S = 30.0
+
+
+@dataclass
+class Clock:
+    now_s: float = START_S
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@dataclass
+class Counter:
+    """Ids that a test can foresee; ``names`` come first."""
+
+    prefix: str
+    names: list[str] = field(default_factory=list)
+    count: int = 0
+
+    def __call__(self) -> str:
+        if self.names:
+            return self.names.pop(0)
+        self.count += 1
+        return f"{self.prefix}{self.count:04d}"
+
+
+class SteppedJournal:
+    """A disk in memory that, while held, writes one batch for every permit."""
+
+    def __init__(self) -> None:
+        self._disk = MemoryJournal()
+        self._permits = asyncio.Semaphore(0)
+        self.held = False
+        self.waiting = asyncio.Event()
+
+    def permit(self) -> None:
+        self._permits.release()
+
+    async def load(self) -> dict[str, LoadedPlane]:
+        return await self._disk.load()
+
+    async def append(self, batch: Sequence[Entry]) -> None:
+        if self.held:
+            self.waiting.set()
+            await self._permits.acquire()
+            self.waiting.clear()
+        await self._disk.append(batch)
+
+    async def close(self) -> None:
+        await self._disk.close()
+
+
+@dataclass
+class Server:
+    store: Store
+    api: ApiServer
+    clock: Clock
+    suffixes: Counter
+    journal: SteppedJournal
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str = TOKEN,
+        headers: Mapping[str, str] | None = None,
+        **query: str,
+    ) -> Response:
+        sent = body if isinstance(body, bytes) else b"" if body is None else encode(body)
+        all_headers = {"authorization": f"Bearer {token}"} if token else {}
+        return await self.api.dispatch(
+            Request(method, path, query, {**all_headers, **(headers or {})}, sent)
+        )
+
+    async def json(self, method: str, path: str, body: Any = None, **more: Any) -> JsonObject:
+        """The body of a successful answer."""
+        response = await self.ask(method, path, body, **more)
+        assert response.status < 300, response.body
+        result: JsonObject = decode(response.body)
+        return result
+
+    async def status(self, method: str, path: str, body: Any = None, **more: Any) -> JsonObject:
+        """The Status of a refused request."""
+        response = await self.ask(method, path, body, **more)
+        assert response.status >= 400, response.body
+        result: JsonObject = decode(response.body)
+        assert (result["kind"], result["code"]) == ("Status", response.status)
+        return result
+
+    async def merge(self, path: str, patch: JsonObject, **query: str) -> JsonObject:
+        headers = {"content-type": MERGE_PATCH}
+        return await self.json("PATCH", path, patch, headers=headers, **query)
+
+    async def patch_refused(self, path: str, patch: Any, **query: str) -> JsonObject:
+        content_type = JSON_PATCH if isinstance(patch, list) else MERGE_PATCH
+        headers = {"content-type": content_type}
+        return await self.status("PATCH", path, patch, headers=headers, **query)
+
+    async def operations(self, path: str, *operations: JsonObject) -> JsonObject:
+        headers = {"content-type": JSON_PATCH}
+        return await self.json("PATCH", path, list(operations), headers=headers)
+
+    async def watch(self, path: str, **query: Any) -> Events:
+        response = await self.ask("GET", path, watch="1", **query)
+        assert response.status == 200, response.body
+        assert isinstance(response.stream, WatchStream)
+        return Events(response.stream)
+
+
+@dataclass
+class Events:
+    """The events of a watch, one by one."""
+
+    stream: WatchStream
+
+    async def next(self) -> tuple[str, JsonObject]:
+        return await self.next_in(ENOUGH_S)
+
+    async def next_in(self, timeout_s: float) -> tuple[str, JsonObject]:
+        async with asyncio.timeout(timeout_s):
+            event = decode(await anext(self.stream))
+        return event["type"], event["object"]
+
+    async def take(self, count: int) -> list[tuple[str, JsonObject]]:
+        return [await self.next() for _ in range(count)]
+
+    async def names(self, count: int) -> list[tuple[str, str]]:
+        return [(kind, obj["metadata"]["name"]) for kind, obj in await self.take(count)]
+
+    async def rest(self) -> list[tuple[str, JsonObject]]:
+        """Everything until the stream ends."""
+        return await self.rest_in(ENOUGH_S)
+
+    async def rest_in(self, timeout_s: float) -> list[tuple[str, JsonObject]]:
+        async with asyncio.timeout(timeout_s):
+            events = [decode(line) async for line in self.stream]
+        return [(event["type"], event["object"]) for event in events]
+
+
+@asynccontextmanager
+async def running_server(
+    *, watch_window: int = 5000, users: Mapping[str, User] | None = None, is_ready: bool = True
+) -> AsyncIterator[Server]:
+    """A server with an empty platform plane, a hub, a cell and a project; each with a namespace
+    ``default``, except the cell."""
+    journal = SteppedJournal()
+    store = Store(journal, watch_window=watch_window)
+    await store.load()
+    clock, suffixes = Clock(), Counter("s")
+    everyone = {TOKEN: User("root", ("system:masters",), frozenset({"*"})), **(users or {})}
+    api = ApiServer(
+        store,
+        clock=clock,
+        new_uid=Counter("uid-"),
+        new_suffix=suffixes,
+        authenticator=authenticator_of(everyone),
+        is_ready=lambda: is_ready,
+    )
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(store.run())
+        for plane in ("platform", "hub", "cell/dfw", "project/demo"):
+            await store.create_plane(plane)
+        server = Server(store, api, clock, suffixes, journal)
+        for prefix in ("", "/planes/hub", PROJECT):
+            await server.json("POST", f"{prefix}/api/v1/namespaces", namespace("default"))
+        yield server
+        running.cancel()
+
+
+def namespace(name: str, **metadata: Any) -> JsonObject:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **metadata}}
+
+
+def workload(name: str = "web", *, image: str = "web:1", **metadata: Any) -> JsonObject:
+    container = {"name": "app", "image": image}
+    return {
+        "apiVersion": "compute.datumapis.com/v1alpha",
+        "kind": "Workload",
+        "metadata": {"name": name, **metadata},
+        "spec": {
+            "template": {"spec": {"runtime": {"sandbox": {"containers": [container]}}}},
+            "placements": [
+                {"name": "main", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": 1}}
+            ],
+        },
+    }
+
+
+def causes(status: JsonObject) -> dict[str, str]:
+    """Reasons by field."""
+    return {cause["field"]: cause["reason"] for cause in status["details"]["causes"]}

@@ -1,0 +1,256 @@
+"""POST: what the server adds, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.api.codec import encode
+from tests.server.running_server import (
+    COMPUTE,
+    WORKLOADS,
+    Server,
+    causes,
+    namespace,
+    workload,
+)
+
+CLUSTERS = "/apis/cluster.karmada.io/v1alpha1/clusters"
+
+
+async def test_the_server_gives_uid_time_generation_and_version(server: Server) -> None:
+    response = await server.ask("POST", WORKLOADS, workload())
+    assert response.status == 201
+    created = await server.json("GET", f"{WORKLOADS}/web")
+    assert response.body == encode(created)
+    metadata = created["metadata"]
+    assert metadata["uid"].startswith("uid-")
+    assert metadata["creationTimestamp"] == "2023-11-14T22:13:20Z"
+    assert metadata["generation"] == 1
+    assert metadata["namespace"] == "default"
+    assert metadata["resourceVersion"] == str(server.store.version("platform"))
+
+
+async def test_what_belongs_to_the_server_cannot_be_sent(server: Server) -> None:
+    sent = workload(
+        uid="mine",
+        generation=7,
+        creationTimestamp="2001-01-01T00:00:00Z",
+        deletionTimestamp="2001-01-01T00:00:00Z",
+        managedFields=[{"manager": "x"}],
+        selfLink="/x",
+    )
+    sent["status"] = {"replicas": 5}
+    created = await server.json("POST", WORKLOADS, sent, fieldValidation="Strict")
+    metadata = created["metadata"]
+    assert metadata["uid"] != "mine"
+    assert metadata["generation"] == 1
+    assert metadata["creationTimestamp"] == "2023-11-14T22:13:20Z"
+    assert not {"deletionTimestamp", "managedFields", "selfLink"} & set(metadata)
+    assert "status" not in created
+
+
+async def test_defaults_of_the_schema_are_stored(server: Server) -> None:
+    created = await server.json("POST", WORKLOADS, workload())
+    scale = created["spec"]["placements"][0]["scaleSettings"]
+    assert scale["instanceManagementPolicy"] == "OrderedReady"
+
+
+async def test_a_taken_name_is_409_already_exists(server: Server) -> None:
+    await server.json("POST", WORKLOADS, workload())
+    status = await server.status("POST", WORKLOADS, workload())
+    assert (status["code"], status["reason"]) == (409, "AlreadyExists")
+    assert status["message"] == 'workloads.compute.datumapis.com "web" already exists'
+    assert status["details"] == {
+        "name": "web",
+        "group": "compute.datumapis.com",
+        "kind": "workloads",
+    }
+
+
+async def test_generate_name_adds_a_suffix_and_draws_again_when_taken(server: Server) -> None:
+    server.suffixes.names = ["aaaaa", "aaaaa", "aaaaa", "bbbbb"]
+    sent = workload()
+    sent["metadata"] = {"generateName": "web-"}
+    first = await server.json("POST", WORKLOADS, sent)
+    second = await server.json("POST", WORKLOADS, sent)
+    assert (first["metadata"]["name"], second["metadata"]["name"]) == ("web-aaaaa", "web-bbbbb")
+    assert first["metadata"]["generateName"] == "web-"
+
+
+async def test_generate_name_gives_up_after_eight_draws(server: Server) -> None:
+    server.suffixes.names = ["aaaaa"] * 9
+    sent = workload()
+    sent["metadata"] = {"generateName": "web-"}
+    await server.json("POST", WORKLOADS, sent)
+    assert (await server.status("POST", WORKLOADS, sent))["reason"] == "AlreadyExists"
+    assert server.suffixes.names == []
+
+
+async def test_a_generated_name_is_at_most_63_characters(server: Server) -> None:
+    sent = workload()
+    sent["metadata"] = {"generateName": "a" * 80}
+    created = await server.json("POST", WORKLOADS, sent)
+    assert len(created["metadata"]["name"]) == 63
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field"),
+    [
+        ({}, "metadata.name"),
+        ({"name": ""}, "metadata.name"),
+        ({"name": "Web"}, "metadata.name"),
+        ({"name": "-web"}, "metadata.name"),
+        ({"name": "web."}, "metadata.name"),
+        ({"name": "web\n"}, "metadata.name"),
+        ({"name": "../web"}, "metadata.name"),
+        ({"name": "a" * 254}, "metadata.name"),
+        ({"name": "web", "labels": {"a b": "c"}}, "metadata.labels"),
+        ({"name": "web", "labels": {"a/b/c": "d"}}, "metadata.labels"),
+        ({"name": "web", "labels": {"a": "b c"}}, "metadata.labels"),
+        ({"name": "web", "labels": {"a": "b" * 64}}, "metadata.labels"),
+        ({"name": "web", "annotations": {"a b": "c"}}, "metadata.annotations"),
+        ({"name": "web", "annotations": {"a": "x" * 262_144}}, "metadata.annotations"),
+        ({"name": "web", "finalizers": ["not valid"]}, "metadata.finalizers"),
+    ],
+)
+async def test_metadata_that_is_not_valid_is_422_with_its_field(
+    server: Server, metadata: dict[str, Any], field: str
+) -> None:
+    status = await server.status("POST", CLUSTERS, {
+        "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": metadata,
+    })  # fmt: skip
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert field in causes(status)
+    assert status["details"]["kind"] == "Cluster"
+
+
+async def test_metadata_at_its_limits_is_fine(server: Server) -> None:
+    metadata = {
+        "name": "a" * 253,
+        "labels": {"example.com/A_b.c": "", "x" * 63: "y" * 63},
+        "annotations": {"Example.com/x": "\u00e9 \n", "a": "x" * 250_000},
+        "finalizers": ["kubernetes"],
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True},
+            {"apiVersion": "v1", "kind": "X", "name": "y", "uid": "2"},
+        ],
+    }
+    created = await server.json("POST", CLUSTERS, {
+        "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": metadata,
+    })  # fmt: skip
+    assert metadata.items() <= created["metadata"].items()
+
+
+async def test_owners_are_complete_and_one_of_them_controls_at_most(server: Server) -> None:
+    owner = {"apiVersion": "v1", "kind": "X", "name": "", "uid": "1", "controller": True}
+    status = await server.status("POST", WORKLOADS, workload(ownerReferences=[owner, owner]))
+    assert set(causes(status)) == {
+        "metadata.ownerReferences[0].name",
+        "metadata.ownerReferences[1].name",
+        "metadata.ownerReferences",
+    }
+
+
+async def test_every_error_of_one_object_is_reported_together(server: Server) -> None:
+    sent = workload(labels={"a": "b c"})
+    sent["spec"]["placements"][0]["scaleSettings"]["minReplicas"] = 0
+    del sent["spec"]["template"]
+    status = await server.status("POST", WORKLOADS, sent)
+    assert causes(status) == {
+        "metadata.labels": "FieldValueInvalid",
+        "spec.placements[0].scaleSettings.minReplicas": "FieldValueInvalid",
+        "spec.template": "FieldValueRequired",
+    }
+    assert status["message"].startswith('Workload.compute.datumapis.com "web" is invalid: [')
+
+
+async def test_one_error_is_said_as_kubernetes_says_it(server: Server) -> None:
+    sent = workload()
+    del sent["spec"]
+    status = await server.status("POST", WORKLOADS, sent)
+    assert status["message"] == (
+        'Workload.compute.datumapis.com "web" is invalid: spec: Required value'
+    )
+
+
+async def test_admission_runs_on_create(server: Server) -> None:
+    sent = workload()
+    sent["spec"]["placements"][0]["cityCodes"] = ["dfw", "ord"]
+    created = await server.json("POST", WORKLOADS, sent)
+    assert created["spec"]["placements"][0]["cityCodes"] == ["DFW", "ORD"]
+    sent["spec"]["placements"][0]["cityCodes"] = ["dfw", "DFW"]
+    status = await server.status("POST", WORKLOADS, sent)
+    assert causes(status) == {"spec.placements[0].cityCodes[1]": "FieldValueDuplicate"}
+
+
+async def test_the_namespace_must_exist(server: Server) -> None:
+    path = f"{COMPUTE}/namespaces/none/workloads"
+    status = await server.status("POST", path, workload())
+    assert (status["code"], status["message"]) == (404, 'namespaces "none" not found')
+
+
+async def test_the_namespace_of_the_body_must_match_the_path(server: Server) -> None:
+    status = await server.status("POST", WORKLOADS, workload(namespace="other"))
+    assert status["code"] == 400
+    assert (await server.ask("POST", WORKLOADS, workload(namespace="default"))).status == 201
+    named = {**namespace("x"), "metadata": {"name": "x", "namespace": "default"}}
+    assert (await server.ask("POST", "/api/v1/namespaces", named)).status == 400
+
+
+async def test_another_kind_than_the_path_names_is_400(server: Server) -> None:
+    other_kind = {**workload(), "kind": "Instance"}
+    other_version = {**workload(), "apiVersion": "compute.datumapis.com/v1"}
+    without_kind = {k: v for k, v in workload().items() if k != "kind"}
+    for sent in (other_kind, other_version, without_kind):
+        assert (await server.status("POST", WORKLOADS, sent))["code"] == 400
+
+
+async def test_a_version_on_create_is_400(server: Server) -> None:
+    sent = workload(resourceVersion="5")
+    assert (await server.status("POST", WORKLOADS, sent))["code"] == 400
+
+
+async def test_a_dry_run_answers_as_if_and_stores_nothing(server: Server) -> None:
+    before = server.store.version("platform")
+    created = await server.json("POST", WORKLOADS, workload(), dryRun="All")
+    assert created["metadata"]["uid"]
+    assert (await server.ask("GET", f"{WORKLOADS}/web")).status == 404
+    assert server.store.version("platform") == before
+    await server.json("POST", WORKLOADS, workload())
+    again = await server.status("POST", WORKLOADS, workload(), dryRun="All")
+    assert again["reason"] == "AlreadyExists"
+    assert (await server.status("POST", WORKLOADS, workload(), dryRun="Some"))["code"] == 422
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["application/vnd.kubernetes.protobuf", "application/yaml", "application/octet-stream"],
+)
+async def test_a_body_that_is_not_json_is_415_and_says_what_is_taken(
+    server: Server, content_type: str
+) -> None:
+    headers = {"content-type": content_type}
+    status = await server.status("POST", WORKLOADS, workload(), headers=headers)
+    assert (status["code"], status["reason"]) == (415, "UnsupportedMediaType")
+    assert "application/json" in status["message"]
+
+
+@pytest.mark.parametrize(
+    "content_type", ["", "application/json; charset=utf-8", "Application/JSON"]
+)
+async def test_a_missing_content_type_means_json(server: Server, content_type: str) -> None:
+    headers = {"content-type": content_type}
+    assert (await server.ask("POST", WORKLOADS, workload(), headers=headers)).status == 201
+
+
+async def test_kinds_of_neighbours_keep_the_fields_we_do_not_model(server: Server) -> None:
+    sent = {
+        "apiVersion": "cluster.karmada.io/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": "dfw"},
+        "spec": {"syncMode": "Push", "provider": "x", "taints": [{"key": "a"}]},
+    }
+    created = await server.json("POST", CLUSTERS, sent, fieldValidation="Strict")
+    assert created["spec"]["taints"] == [{"key": "a"}]

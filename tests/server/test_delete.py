@@ -1,0 +1,173 @@
+"""DELETE: at once, held by finalizers, with preconditions, and many together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.api.codec import JsonObject
+from tests.server.running_server import WORKLOADS, Server, causes, namespace, workload
+
+WEB = f"{WORKLOADS}/web"
+HELD = ["example.com/hold"]
+
+
+async def test_an_object_without_finalizers_goes_at_once(server: Server) -> None:
+    created = await server.json("POST", WORKLOADS, workload())
+    status = await server.json("DELETE", WEB)
+    assert (status["kind"], status["status"]) == ("Status", "Success")
+    assert status["details"] == {
+        "name": "web",
+        "group": "compute.datumapis.com",
+        "kind": "workloads",
+        "uid": created["metadata"]["uid"],
+    }
+    assert (await server.status("DELETE", WEB))["reason"] == "NotFound"
+
+
+async def test_finalizers_turn_a_delete_into_a_mark(server: Server) -> None:
+    await server.json("POST", WORKLOADS, workload(finalizers=HELD))
+    marked = await server.json("DELETE", WEB)
+    assert marked["kind"] == "Workload"
+    metadata = marked["metadata"]
+    assert metadata["deletionTimestamp"] == "2023-11-14T22:13:20Z"
+    assert (metadata["deletionGracePeriodSeconds"], metadata["generation"]) == (0, 2)
+    server.clock.now_s += 60
+    assert await server.json("DELETE", WEB) == marked
+
+
+async def test_the_write_that_takes_the_last_finalizer_removes_the_object(server: Server) -> None:
+    created = await server.json("POST", WORKLOADS, workload(finalizers=[*HELD, "example.com/b"]))
+    watch = await server.watch(WORKLOADS, resourceVersion=created["metadata"]["resourceVersion"])
+    await server.json("DELETE", WEB)
+    await server.merge(WEB, {"metadata": {"finalizers": HELD}})
+    last = await server.merge(WEB, {"metadata": {"finalizers": []}})
+    assert "finalizers" not in last["metadata"]
+    assert (await server.ask("GET", WEB)).status == 404
+    events = await watch.take(3)
+    assert [kind for kind, _ in events] == ["MODIFIED", "MODIFIED", "DELETED"]
+    assert events[-1][1] == last
+    assert int(last["metadata"]["resourceVersion"]) == server.store.version("platform")
+
+
+async def test_a_terminating_object_takes_no_new_finalizers(server: Server) -> None:
+    await server.json("POST", WORKLOADS, workload(finalizers=HELD))
+    marked = await server.json("DELETE", WEB)
+    status = await server.patch_refused(WEB, {"metadata": {"finalizers": [*HELD, "a.io/new"]}})
+    assert causes(status) == {"metadata.finalizers": "FieldValueForbidden"}
+    assert "a.io/new" in status["message"]
+    assert await server.json("GET", WEB) == marked
+
+
+async def test_a_terminating_object_can_still_change_but_never_come_back(server: Server) -> None:
+    await server.json("POST", WORKLOADS, workload(finalizers=HELD))
+    marked = await server.json("DELETE", WEB)
+    revived = {**marked, "metadata": {**marked["metadata"], "deletionTimestamp": None}}
+    del revived["metadata"]["deletionGracePeriodSeconds"]
+    assert await server.json("PUT", WEB, revived) == marked
+    patched = await server.merge(f"{WEB}/status", {"status": {"replicas": 1}})
+    assert patched["metadata"]["deletionTimestamp"] == marked["metadata"]["deletionTimestamp"]
+
+
+@pytest.mark.parametrize("precondition", [{"uid": "other"}, {"resourceVersion": "1"}])
+async def test_preconditions_that_do_not_hold_are_409(
+    server: Server, precondition: JsonObject
+) -> None:
+    await server.json("POST", WORKLOADS, workload())
+    status = await server.status("DELETE", WEB, {"preconditions": precondition})
+    assert (status["code"], status["reason"]) == (409, "Conflict")
+    assert "Precondition failed" in status["message"]
+    assert (await server.ask("GET", WEB)).status == 200
+
+
+async def test_preconditions_that_hold_let_the_delete_through(server: Server) -> None:
+    metadata = (await server.json("POST", WORKLOADS, workload()))["metadata"]
+    wanted = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+    options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": wanted}
+    assert (await server.ask("DELETE", WEB, options)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "query"),
+    [
+        ({"propagationPolicy": "Foreground"}, {}),
+        ({"propagationPolicy": "Orphan"}, {}),
+        ({"propagationPolicy": "Sideways"}, {}),
+        ({"orphanDependents": True}, {}),
+        (None, {"propagationPolicy": "Foreground"}),
+        (None, {"orphanDependents": "true"}),
+    ],
+)
+async def test_policies_that_are_not_supported_are_refused_loudly(
+    server: Server, options: Any, query: dict[str, str]
+) -> None:
+    await server.json("POST", WORKLOADS, workload())
+    status = await server.status("DELETE", WEB, options, **query)
+    assert status["code"] == 422
+    assert '"Background"' in status["message"]
+    assert (await server.ask("GET", WEB)).status == 200
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"propagationPolicy": "Background"},
+        {"orphanDependents": False},
+        {"gracePeriodSeconds": 0},
+        {"propagationPolicy": None, "preconditions": None, "somethingNew": 1},
+    ],
+)
+async def test_background_is_the_policy_that_is(server: Server, options: Any) -> None:
+    await server.json("POST", WORKLOADS, workload())
+    assert (await server.ask("DELETE", WEB, options)).status == 200
+    assert (await server.ask("GET", WEB)).status == 404
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"preconditions": 5},
+        {"preconditions": {"uid": 5}},
+        {"gracePeriodSeconds": "x"},
+        {"kind": "Workload"},
+        {"dryRun": "All"},
+        [],
+        b"{",
+    ],
+)
+async def test_options_that_cannot_be_read_delete_nothing(server: Server, options: Any) -> None:
+    await server.json("POST", WORKLOADS, workload())
+    assert (await server.status("DELETE", WEB, options))["code"] == 400
+    assert (await server.ask("GET", WEB)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "query"), [({"dryRun": ["All"]}, {}), (None, {"dryRun": "All"})]
+)
+async def test_a_dry_run_deletes_nothing(
+    server: Server, options: Any, query: dict[str, str]
+) -> None:
+    await server.json("POST", WORKLOADS, workload())
+    await server.json("POST", WORKLOADS, workload("held", finalizers=HELD))
+    before = await server.json("GET", WORKLOADS)
+    assert (await server.json("DELETE", WEB, options, **query))["status"] == "Success"
+    held = await server.json("DELETE", f"{WORKLOADS}/held", options, **query)
+    assert "deletionTimestamp" in held["metadata"]
+    assert await server.json("GET", WORKLOADS) == before
+
+
+async def test_a_collection_goes_as_far_as_the_selector_reaches(server: Server) -> None:
+    await server.json("POST", "/api/v1/namespaces", namespace("other"))
+    elsewhere = WORKLOADS.replace("default", "other")
+    await server.json("POST", elsewhere, workload("far", labels={"a": "1"}))
+    for number in range(150):
+        await server.json("POST", WORKLOADS, workload(f"w{number}", labels={"a": str(number % 2)}))
+    await server.json("POST", WORKLOADS, workload("held", labels={"a": "1"}, finalizers=HELD))
+    deleted = await server.json("DELETE", WORKLOADS, labelSelector="a=1")
+    assert (deleted["kind"], len(deleted["items"])) == ("WorkloadList", 76)
+    left = (await server.json("GET", WORKLOADS))["items"]
+    assert len(left) == 76
+    held = next(item for item in left if item["metadata"]["name"] == "held")
+    assert "deletionTimestamp" in held["metadata"]
+    assert len((await server.json("GET", elsewhere))["items"]) == 1

@@ -1,0 +1,163 @@
+"""What clients learn about the kinds that are served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.api.codec import JsonObject, decode
+from datum_compute.api.kinds import KINDS
+from datum_compute.api.meta import KindInfo
+from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, workload
+
+AGGREGATED = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
+    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+)
+
+
+async def test_groups_name_their_preferred_version_among_their_versions(server: Server) -> None:
+    groups = (await server.json("GET", "/apis"))["groups"]
+    assert [group["name"] for group in groups] == sorted({k.group for k in KINDS if k.group})
+    for group in groups:
+        assert group["preferredVersion"] in group["versions"]
+    work = next(group for group in groups if group["name"] == "work.karmada.io")
+    assert work["preferredVersion"]["version"] == "v1alpha2"
+
+
+async def test_a_group_is_described_on_its_own_and_with_a_slash_at_the_end(server: Server) -> None:
+    group = await server.json("GET", "/apis/compute.datumapis.com")
+    assert (group["kind"], group["name"]) == ("APIGroup", "compute.datumapis.com")
+    assert await server.json("GET", "/apis/") == await server.json("GET", "/apis")
+
+
+async def test_core_versions(server: Server) -> None:
+    assert (await server.json("GET", "/api"))["versions"] == ["v1"]
+
+
+async def test_every_kind_is_listed_with_what_clients_index(server: Server) -> None:
+    for kind in KINDS:
+        path = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
+        resources = {r["name"]: r for r in (await server.json("GET", path))["resources"]}
+        resource = resources[kind.plural]
+        assert resource["kind"] == kind.kind
+        assert resource["singularName"] == kind.kind.lower()
+        assert resource["namespaced"] is kind.namespaced
+        assert {"get", "list", "watch", "create", "update", "patch"} <= set(resource["verbs"])
+        assert (f"{kind.plural}/status" in resources) is kind.has_status
+
+
+async def test_namespaces_are_not_deleted_in_bulk_and_have_finalize(server: Server) -> None:
+    resources = (await server.json("GET", "/api/v1"))["resources"]
+    named = {resource["name"]: resource for resource in resources}
+    assert "deletecollection" not in named["namespaces"]["verbs"]
+    assert named["namespaces/finalize"]["verbs"] == ["update"]
+
+
+async def test_aggregated_discovery_repeats_its_content_type(server: Server) -> None:
+    response = await server.ask("GET", "/apis", headers={"accept": AGGREGATED})
+    assert response.content_type == (
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    )
+    document = decode(response.body)
+    assert document["kind"] == "APIGroupDiscoveryList"
+    found = {
+        (item["metadata"]["name"], version["version"], resource["resource"]): resource
+        for item in document["items"]
+        for version in item["versions"]
+        for resource in version["resources"]
+    }
+    assert set(found) == {(k.group, k.version, k.plural) for k in KINDS if k.group}
+    workloads = found[("compute.datumapis.com", "v1alpha", "workloads")]
+    assert workloads["scope"] == "Namespaced"
+    assert [s["subresource"] for s in workloads["subresources"]] == ["status"]
+
+
+async def test_plain_discovery_for_clients_that_do_not_know_the_aggregated_one(
+    server: Server,
+) -> None:
+    old = {"accept": "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=X,application/json"}
+    assert (await server.json("GET", "/apis", headers=old))["kind"] == "APIGroupList"
+
+
+@pytest.mark.parametrize("prefix", ["", "/planes/hub", PROJECT])
+async def test_openapi_documents_are_found_through_the_index_of_their_plane(
+    server: Server, prefix: str
+) -> None:
+    paths = (await server.json("GET", f"{prefix}/openapi/v3"))["paths"]
+    groups = {f"apis/{k.api_version}" if k.group else f"api/{k.version}" for k in KINDS}
+    assert set(paths) == groups
+    for path in paths.values():
+        url, _, digest = path["serverRelativeURL"].partition("?hash=")
+        assert url.startswith(f"{prefix}/openapi/v3/")
+        assert digest
+        document = await server.json("GET", url, hash=digest)
+        assert document["openapi"] == "3.0.0"
+
+
+async def openapi(server: Server, kind: KindInfo[Any]) -> JsonObject:
+    path = f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}"
+    return await server.json("GET", f"/openapi/v3/{path}")
+
+
+async def test_a_patch_operation_tells_kubectl_that_the_server_validates(server: Server) -> None:
+    for kind in KINDS:
+        document = await openapi(server, kind)
+        known_as = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+        patches = [
+            operations["patch"]
+            for operations in document["paths"].values()
+            if operations.get("patch", {}).get("x-kubernetes-group-version-kind") == known_as
+        ]
+        assert patches
+        for patch in patches:
+            assert "fieldValidation" in {p["name"] for p in patch["parameters"]}
+            assert set(patch["requestBody"]["content"]) == {
+                "application/merge-patch+json",
+                "application/json-patch+json",
+            }
+
+
+async def test_every_reference_of_a_document_resolves(server: Server) -> None:
+    def references(value: Any) -> set[str]:
+        if isinstance(value, dict):
+            own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+            return own.union(*(references(inner) for inner in value.values()))
+        if isinstance(value, list):
+            return set().union(*(references(inner) for inner in value))
+        return set()
+
+    for kind in KINDS:
+        document = await openapi(server, kind)
+        names = {ref.removeprefix("#/components/schemas/") for ref in references(document)}
+        assert names
+        assert names <= set(document["components"]["schemas"])
+
+
+async def test_schemas_name_their_kind(server: Server) -> None:
+    document = await openapi(server, KINDS[1])
+    schema = document["components"]["schemas"]["com.datumapis.compute.v1alpha.Workload"]
+    assert schema["x-kubernetes-group-version-kind"] == [
+        {"group": "compute.datumapis.com", "version": "v1alpha", "kind": "Workload"}
+    ]
+    assert schema["properties"]["spec"]["required"] == ["template", "placements"]
+
+
+@pytest.mark.parametrize(
+    "accept",
+    ["", "*/*", "application/*", "application/json", "application/json; charset=utf-8",
+     "application/vnd.kubernetes.protobuf, application/json", "text/html;q=0.1,*/*;q=0.05"],
+)  # fmt: skip
+async def test_json_is_the_answer_whenever_it_is_acceptable(server: Server, accept: str) -> None:
+    response = await server.ask("GET", WORKLOADS, headers={"accept": accept})
+    assert (response.status, response.content_type) == (200, "application/json")
+
+
+@pytest.mark.parametrize("accept", ["application/vnd.kubernetes.protobuf", "application/yaml"])
+async def test_what_cannot_be_sent_is_406_before_anything_is_done(
+    server: Server, accept: str
+) -> None:
+    status = await server.status("POST", WORKLOADS, workload(), headers={"accept": accept})
+    assert (status["code"], status["reason"]) == (406, "NotAcceptable")
+    assert (await server.json("GET", f"{COMPUTE}/workloads"))["items"] == []

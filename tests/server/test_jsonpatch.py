@@ -1,0 +1,121 @@
+"""JSON patch by its own rules, without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.api.errors import ApiError, BadRequest, Invalid
+from datum_compute.server.jsonpatch import COPIED_BYTES_MAX, patched
+
+
+def op(name: str, path: str, **more: Any) -> dict[str, Any]:
+    return {"op": name, "path": path, **more}
+
+
+def origin(path: str) -> dict[str, str]:
+    return {"from": path}
+
+
+@pytest.mark.parametrize(
+    ("before", "operation", "after"),
+    [
+        ({"a": 1}, op("add", "/b", value=2), {"a": 1, "b": 2}),
+        ({"a": 1}, op("add", "/a", value=None), {"a": None}),
+        ({"a": [1, 3]}, op("add", "/a/1", value=2), {"a": [1, 2, 3]}),
+        ({"a": [1]}, op("add", "/a/-", value=2), {"a": [1, 2]}),
+        ({"a": [1]}, op("add", "/a/1", value=2), {"a": [1, 2]}),
+        ({"a/b": 1, "c~d": 2}, op("remove", "/a~1b"), {"c~d": 2}),
+        ({"a/b": 1, "c~d": 2}, op("remove", "/c~0d"), {"a/b": 1}),
+        ({"~1": 1}, op("remove", "/~01"), {}),
+        ({"": 1}, op("replace", "/", value=2), {"": 2}),
+        ({"a": [1, 2]}, op("remove", "/a/0"), {"a": [2]}),
+        ({"a": [1, 2]}, op("replace", "/a/1", value=9), {"a": [1, 9]}),
+        ({"a": {"b": 1}}, op("move", "/c", **origin("/a/b")), {"a": {}, "c": 1}),
+        ({"a": [1, 2, 3]}, op("move", "/a/2", **origin("/a/0")), {"a": [2, 3, 1]}),
+        ({"a": 1}, op("move", "/a", **origin("/a")), {"a": 1}),
+        ({"a": {"b": 1}}, op("copy", "/c", **origin("/a")), {"a": {"b": 1}, "c": {"b": 1}}),
+        ({"a": {"b": [1]}}, op("test", "/a", value={"b": [1.0]}), {"a": {"b": [1]}}),
+        ({"a": 1}, op("replace", "", value={"b": 2}), {"b": 2}),
+    ],
+)
+def test_an_operation_does_what_it_says(before: Any, operation: Any, after: Any) -> None:
+    original = repr(before)
+    assert patched(before, [operation]) == after
+    assert repr(before) == original
+
+
+@pytest.mark.parametrize(
+    ("before", "operation"),
+    [
+        ({"a": 1}, op("remove", "/b")),
+        ({"a": 1}, op("remove", "")),
+        ({"a": 1}, op("replace", "/b", value=1)),
+        ({"a": 1}, op("add", "/b/c", value=1)),
+        ({"a": 1}, op("add", "/a/c", value=1)),
+        ({"a": [1]}, op("add", "/a/2", value=1)),
+        ({"a": [1]}, op("add", "/a/01", value=1)),
+        ({"a": [1]}, op("add", "/a/-1", value=1)),
+        ({"a": [1]}, op("add", "/a/\u0661", value=1)),
+        ({"a": [1]}, op("remove", "/a/-")),
+        ({"a": [1]}, op("replace", "/a/1", value=1)),
+        ({"a": []}, op("replace", "/a/0", value=1)),
+        ({"a": 1}, op("copy", "/b", **origin("/c"))),
+        ({"a": {"b": 1}}, op("move", "/a/b/c", **origin("/a"))),
+        ({"a": 1}, op("test", "/a", value=True)),
+        ({"a": True}, op("test", "/a", value=1)),
+        ({"a": 0}, op("test", "/a", value=None)),
+        ({"a": [1, 2]}, op("test", "/a", value=[1])),
+        ({"a": {"b": 1}}, op("test", "/a", value={"c": 1})),
+    ],
+)
+def test_an_operation_that_does_not_fit_is_invalid(before: Any, operation: Any) -> None:
+    with pytest.raises(Invalid):
+        patched(before, [operation])
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {},
+        "x",
+        [1],
+        [None],
+        [{}],
+        [{"op": "add"}],
+        [{"op": ["add"], "path": "/a"}],
+        [op("add", "/a")],
+        [op("add", "a", value=1)],
+        [{"op": "add", "path": 1, "value": 1}],
+        [op("move", "/a")],
+        [op("copy", "/a", **origin("a"))],
+        [op("append", "/a", value=1)],
+        [op("test", "/a", value=1)] * 10_001,
+    ],
+)
+def test_a_patch_that_cannot_be_read_is_a_bad_request(patch: Any) -> None:
+    with pytest.raises(BadRequest):
+        patched({"a": 1}, patch)
+
+
+def test_later_operations_do_not_change_the_patch_itself() -> None:
+    patch = [op("add", "/a", value=[]), op("add", "/a/-", value=1)]
+    assert patched({}, patch) == patched({}, patch) == {"a": [1]}
+
+
+def test_copies_cannot_grow_a_document_without_end() -> None:
+    doubling = [op("copy", f"/x{n}", **origin("")) for n in range(64)]
+    with pytest.raises(BadRequest, match=f"at most {COPIED_BYTES_MAX} bytes"):
+        patched({"a": "x" * 1000}, doubling)
+
+
+def test_moves_cannot_nest_a_document_without_end() -> None:
+    deeper = [
+        operation
+        for _ in range(100)
+        for operation in (op("add", "/b", value={}), op("move", "/b/a", **origin("/a")),
+                          op("move", "/a", **origin("/b")))
+    ]  # fmt: skip
+    with pytest.raises(ApiError, match="levels deep"):
+        patched({"a": {}}, deeper)

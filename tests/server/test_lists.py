@@ -1,0 +1,248 @@
+"""GET of lists: versions, pages, selectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.api.codec import JsonObject
+from tests.server.running_server import (
+    COMPUTE,
+    WORKLOADS,
+    Server,
+    namespace,
+    running_server,
+    workload,
+)
+
+EVERYWHERE = f"{COMPUTE}/workloads"
+
+
+async def filled(server: Server, count: int) -> None:
+    for number in range(count):
+        await server.json("POST", WORKLOADS, workload(f"w{number}", labels={"n": str(number)}))
+
+
+def names(listed: JsonObject) -> list[str]:
+    return [item["metadata"]["name"] for item in listed["items"]]
+
+
+async def test_an_empty_list_has_items_and_the_version_of_the_plane(server: Server) -> None:
+    listed = await server.json("GET", WORKLOADS)
+    assert listed == {
+        "apiVersion": "compute.datumapis.com/v1alpha",
+        "kind": "WorkloadList",
+        "metadata": {"resourceVersion": str(server.store.version("platform"))},
+        "items": [],
+    }
+
+
+async def test_items_are_sorted_and_say_their_kind(server: Server) -> None:
+    for name in ("b", "a", "c"):
+        await server.json("POST", WORKLOADS, workload(name))
+    listed = await server.json("GET", WORKLOADS)
+    assert names(listed) == ["a", "b", "c"]
+    assert {item["kind"] for item in listed["items"]} == {"Workload"}
+
+
+async def test_a_namespace_lists_its_own_and_the_cluster_lists_all(server: Server) -> None:
+    await server.json("POST", "/api/v1/namespaces", namespace("other"))
+    other = WORKLOADS.replace("default", "other")
+    await server.json("POST", other, workload("far"))
+    await server.json("POST", WORKLOADS, workload("near"))
+    assert names(await server.json("GET", WORKLOADS)) == ["near"]
+    assert names(await server.json("GET", other)) == ["far"]
+    assert names(await server.json("GET", EVERYWHERE)) == ["near", "far"]
+    assert names(await server.json("GET", WORKLOADS.replace("default", "none"))) == []
+
+
+async def test_pages_show_one_version_of_the_list(server: Server) -> None:
+    await filled(server, 5)
+    first = await server.json("GET", WORKLOADS, limit="2")
+    assert first["metadata"]["remainingItemCount"] == 3
+    await server.json("DELETE", f"{WORKLOADS}/w2")
+    await server.merge(f"{WORKLOADS}/w3", {"metadata": {"labels": {"n": "changed"}}})
+    await server.json("POST", WORKLOADS, workload("w22"))
+    second = await server.json(
+        "GET", WORKLOADS, limit="2", **{"continue": first["metadata"]["continue"]}
+    )
+    third = await server.json(
+        "GET", WORKLOADS, limit="2", **{"continue": second["metadata"]["continue"]}
+    )
+    assert names(first) + names(second) + names(third) == ["w0", "w1", "w2", "w3", "w4"]
+    assert second["items"][1]["metadata"]["labels"] == {"n": "3"}
+    versions = {page["metadata"]["resourceVersion"] for page in (first, second, third)}
+    assert len(versions) == 1
+    assert "continue" not in third["metadata"]
+
+
+async def test_pages_of_a_selection_do_not_count_the_rest(server: Server) -> None:
+    await filled(server, 4)
+    page = await server.json("GET", WORKLOADS, limit="1", labelSelector="n notin (0,2)")
+    assert names(page) == ["w1"]
+    assert "remainingItemCount" not in page["metadata"]
+    more = await server.json(
+        "GET",
+        WORKLOADS,
+        limit="5",
+        labelSelector="n notin (0,2)",
+        **{"continue": page["metadata"]["continue"]},
+    )
+    assert names(more) == ["w3"]
+
+
+async def test_a_page_that_comes_too_late_is_410() -> None:
+    async with running_server(watch_window=2) as server:
+        await filled(server, 3)
+        first = await server.json("GET", WORKLOADS, limit="1")
+        for number in range(8):
+            await server.merge(f"{WORKLOADS}/w0", {"metadata": {"labels": {"n": f"x{number}"}}})
+        status = await server.status(
+            "GET", WORKLOADS, limit="1", **{"continue": first["metadata"]["continue"]}
+        )
+    assert (status["code"], status["reason"]) == (410, "Expired")
+
+
+@pytest.mark.parametrize("token", ["x", "!!!!", "e30", "bnVsbA", "\u00e9", "eyJ2IjotMX0"])
+async def test_a_continue_token_that_is_not_ours_is_400(server: Server, token: str) -> None:
+    status = await server.status("GET", WORKLOADS, limit="1", **{"continue": token})
+    assert status["code"] == 400
+
+
+async def test_a_continue_token_goes_with_no_version(server: Server) -> None:
+    await filled(server, 2)
+    token = (await server.json("GET", WORKLOADS, limit="1"))["metadata"]["continue"]
+    status = await server.status("GET", WORKLOADS, resourceVersion="1", **{"continue": token})
+    assert status["code"] == 400
+
+
+async def test_an_exact_version_shows_the_past(server: Server) -> None:
+    await filled(server, 2)
+    then = await server.json("GET", WORKLOADS)
+    await server.json("DELETE", f"{WORKLOADS}/w0")
+    await server.json("POST", WORKLOADS, workload("w0", image="again:1"))
+    await server.merge(f"{WORKLOADS}/w1", {"metadata": {"labels": None}})
+    version = then["metadata"]["resourceVersion"]
+    exact = await server.json(
+        "GET", WORKLOADS, resourceVersion=version, resourceVersionMatch="Exact"
+    )
+    assert exact == then
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ({"resourceVersion": "x"}, 400),
+        ({"resourceVersion": "-1"}, 400),
+        ({"resourceVersion": "1.5"}, 400),
+        ({"resourceVersion": "1_0"}, 400),
+        ({"resourceVersion": "9" * 30}, 400),
+        ({"limit": "many"}, 400),
+        ({"resourceVersionMatch": "Exact"}, 422),
+        ({"resourceVersionMatch": "Exact", "resourceVersion": "0"}, 422),
+        ({"resourceVersionMatch": "Nearly", "resourceVersion": "1"}, 422),
+        ({"sendInitialEvents": "true"}, 422),
+        ({"resourceVersion": "99999"}, 504),
+        ({"resourceVersion": "99999", "resourceVersionMatch": "Exact"}, 504),
+        ({"labelSelector": "a b"}, 400),
+        ({"fieldSelector": "spec.x=1"}, 400),
+        ({"fieldSelector": "metadata.name"}, 400),
+        ({"includeObject": "None"}, 200),
+    ],
+)
+async def test_options_that_make_no_sense_are_refused(
+    server: Server, query: dict[str, Any], code: int
+) -> None:
+    assert (await server.ask("GET", WORKLOADS, **query)).status == code
+
+
+async def test_a_version_ahead_says_so_and_when_to_come_back(server: Server) -> None:
+    response = await server.ask("GET", WORKLOADS, resourceVersion="99999")
+    assert response.headers["retry-after"] == "1"
+    status = await server.status("GET", f"{WORKLOADS}/x", resourceVersion="99999")
+    assert status["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
+@pytest.mark.parametrize("version", ["", "0", "1"])
+async def test_an_older_version_is_answered_with_the_newest(server: Server, version: str) -> None:
+    await filled(server, 2)
+    listed = await server.json("GET", WORKLOADS, resourceVersion=version)
+    assert len(listed["items"]) == 2
+    assert listed["metadata"]["resourceVersion"] == str(server.store.version("platform"))
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("", "abcd"),
+        ("tier=web", "ab"),
+        ("tier==web", "ab"),
+        ("tier = web", "ab"),
+        ("tier!=web", "cd"),
+        ("tier in (web,db)", "abc"),
+        ("tier in ( web , db )", "abc"),
+        ("tier notin (web)", "cd"),
+        ("tier", "abc"),
+        ("!tier", "d"),
+        ("! tier", "d"),
+        ("tier,env=prod", "a"),
+        ("env=prod,tier=web", "a"),
+        ("example.com/x=", "b"),
+        ("tier in (web,db),env!=prod", "bc"),
+        ("in=notin", "d"),
+        ("in in (notin)", "d"),
+        ("in", "d"),
+    ],
+)
+async def test_label_selectors(server: Server, selector: str, expected: str) -> None:
+    for name, labels in {
+        "a": {"tier": "web", "env": "prod"},
+        "b": {"tier": "web", "example.com/x": ""},
+        "c": {"tier": "db"},
+        "d": {"in": "notin"},
+    }.items():
+        await server.json("POST", WORKLOADS, workload(name, labels=labels))
+    listed = await server.json("GET", WORKLOADS, labelSelector=selector)
+    assert names(listed) == list(expected)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        *("=", "a=b,", ",a", "a in", "a in b", "a in (b", "a=b=c", "a b", "!a=b", "a>1", "()"),
+        *("!", "!!a", "a=b c", "\u00e9=1", "a/b/c=1", "a=" + "x" * 64, "a notin", "a in (b c)"),
+    ],
+)
+async def test_label_selectors_that_cannot_be_read_are_400(server: Server, selector: str) -> None:
+    status = await server.status("GET", WORKLOADS, labelSelector=selector)
+    assert (status["code"], status["reason"]) == (400, "BadRequest")
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("metadata.name=a", ["a"]),
+        ("metadata.name==a,", ["a"]),
+        ("metadata.name!=a", ["b"]),
+        ("metadata.namespace=default", ["a", "b"]),
+        ("metadata.namespace=other", []),
+        ("metadata.name=a,metadata.namespace=default", ["a"]),
+    ],
+)
+async def test_field_selectors(server: Server, selector: str, expected: list[str]) -> None:
+    for name in ("a", "b"):
+        await server.json("POST", WORKLOADS, workload(name))
+    assert names(await server.json("GET", EVERYWHERE, fieldSelector=selector)) == expected
+
+
+async def test_an_unknown_field_label_is_named(server: Server) -> None:
+    status = await server.status("GET", WORKLOADS, fieldSelector="spec.nodeName=x")
+    assert status["message"] == "field label not supported: spec.nodeName"
+    path = "/apis/cluster.karmada.io/v1alpha1/clusters"
+    assert (await server.ask("GET", path, fieldSelector="metadata.namespace=x")).status == 400
+
+
+async def test_a_watch_parameter_on_one_object_is_an_ordinary_get(server: Server) -> None:
+    await server.json("POST", WORKLOADS, workload())
+    assert (await server.json("GET", f"{WORKLOADS}/web", watch="1"))["kind"] == "Workload"

@@ -1,0 +1,147 @@
+"""Namespaces: born active, terminating until empty and finalized."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from datum_compute.api.codec import JsonObject
+from tests.server.running_server import COMPUTE, Server, causes, namespace, workload
+
+NAMESPACES = "/api/v1/namespaces"
+TEAM = f"{NAMESPACES}/team"
+TEAM_WORKLOADS = f"{COMPUTE}/namespaces/team/workloads"
+
+
+@pytest.fixture
+async def team(server: Server) -> JsonObject:
+    return await server.json("POST", NAMESPACES, namespace("team"))
+
+
+def finalized(obj: JsonObject) -> JsonObject:
+    return {**obj, "spec": {"finalizers": []}}
+
+
+async def test_a_namespace_begins_active_with_its_finalizer_and_no_generation(
+    team: JsonObject,
+) -> None:
+    assert team["spec"] == {"finalizers": ["kubernetes"]}
+    assert team["status"] == {"phase": "Active"}
+    assert "generation" not in team["metadata"]
+    assert team["metadata"]["labels"] == {"kubernetes.io/metadata.name": "team"}
+
+
+@pytest.mark.parametrize("name", ["a.b", "a" * 64, "A"])
+async def test_the_name_of_a_namespace_is_a_dns_label(server: Server, name: str) -> None:
+    status = await server.status("POST", NAMESPACES, namespace(name))
+    assert causes(status) == {"metadata.name": "FieldValueInvalid"}
+    assert status["message"].startswith(f'Namespace "{name}" is invalid')
+
+
+async def test_delete_turns_it_terminating_and_nothing_more_can_be_created(
+    server: Server, team: JsonObject
+) -> None:
+    await server.json("POST", TEAM_WORKLOADS, workload())
+    deleted = await server.json("DELETE", TEAM)
+    assert deleted["status"] == {"phase": "Terminating"}
+    assert deleted["metadata"]["deletionTimestamp"]
+    assert "generation" not in deleted["metadata"]
+    status = await server.status("POST", TEAM_WORKLOADS, workload("late"))
+    assert (status["code"], status["reason"]) == (403, "Forbidden")
+    assert causes(status) == {"metadata.namespace": "NamespaceTerminating"}
+    assert "because it is being terminated" in status["message"]
+    changed = await server.merge(f"{TEAM_WORKLOADS}/web", {"metadata": {"labels": {"a": "b"}}})
+    assert changed["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_finalize_removes_an_empty_terminating_namespace(
+    server: Server, team: JsonObject
+) -> None:
+    watch = await server.watch(NAMESPACES, resourceVersion=team["metadata"]["resourceVersion"])
+    deleted = await server.json("DELETE", TEAM)
+    gone = await server.json("PUT", f"{TEAM}/finalize", finalized(deleted))
+    assert gone["spec"]["finalizers"] == []
+    assert (await server.ask("GET", TEAM)).status == 404
+    assert [kind for kind, _ in await watch.take(2)] == ["MODIFIED", "DELETED"]
+    again = await server.json("POST", NAMESPACES, namespace("team"))
+    assert again["metadata"]["uid"] != team["metadata"]["uid"]
+
+
+async def test_a_namespace_that_still_holds_something_is_not_finalized(
+    server: Server, team: JsonObject
+) -> None:
+    await server.json("POST", TEAM_WORKLOADS, workload())
+    deleted = await server.json("DELETE", TEAM)
+    status = await server.status("PUT", f"{TEAM}/finalize", finalized(deleted))
+    assert status["reason"] == "Conflict"
+    assert "workloads.compute.datumapis.com/web" in status["message"]
+    await server.json("DELETE", f"{TEAM_WORKLOADS}/web")
+    await server.json("PUT", f"{TEAM}/finalize", finalized(deleted))
+    assert (await server.ask("GET", TEAM)).status == 404
+
+
+async def test_a_create_on_its_way_keeps_the_namespace(server: Server, team: JsonObject) -> None:
+    """It was checked while the namespace was active, and lands when that is terminating."""
+    server.journal.held = True
+    async with asyncio.TaskGroup() as group:
+        watch = await server.watch(NAMESPACES, resourceVersion=team["metadata"]["resourceVersion"])
+        deleting = group.create_task(server.json("DELETE", TEAM))
+        await server.journal.waiting.wait()
+        creating = group.create_task(server.ask("POST", TEAM_WORKLOADS, workload()))
+        await asyncio.sleep(0)  # now it waits behind the delete
+        server.journal.permit()
+        deleted = await deleting
+        assert (await watch.next())[1]["status"]["phase"] == "Terminating"
+        assert (await server.json("GET", TEAM_WORKLOADS))["items"] == []
+        refused = await server.status("PUT", f"{TEAM}/finalize", finalized(deleted))
+        assert "is being created" in refused["message"]
+        server.journal.permit()
+        assert (await creating).status == 201
+    refused = await server.status("PUT", f"{TEAM}/finalize", finalized(deleted))
+    assert "still holds 1 objects" in refused["message"]
+
+
+async def test_finalizers_of_metadata_hold_a_finalized_namespace(server: Server) -> None:
+    await server.json("POST", NAMESPACES, namespace("team", finalizers=["example.com/hold"]))
+    deleted = await server.json("DELETE", TEAM)
+    held = await server.json("PUT", f"{TEAM}/finalize", finalized(deleted))
+    assert held["spec"]["finalizers"] == []
+    assert (await server.json("GET", TEAM))["status"]["phase"] == "Terminating"
+    await server.merge(TEAM, {"metadata": {"finalizers": None}})
+    assert (await server.ask("GET", TEAM)).status == 404
+
+
+async def test_finalizers_of_the_spec_change_only_through_finalize(
+    server: Server, team: JsonObject
+) -> None:
+    assert await server.json("PUT", TEAM, finalized(team)) == team
+    assert await server.merge(TEAM, {"spec": {"finalizers": ["a"]}, "status": {}}) == team
+    changed = {**finalized(team), "metadata": {**team["metadata"], "labels": {"x": "y"}}}
+    released = await server.json("PUT", f"{TEAM}/finalize", changed)
+    assert released["spec"]["finalizers"] == []
+    assert released["metadata"]["labels"] == team["metadata"]["labels"]
+    assert released["status"] == {"phase": "Active"}
+    assert (await server.json("DELETE", TEAM))["status"] == "Success"
+
+
+async def test_a_terminating_namespace_takes_no_new_spec_finalizers(
+    server: Server, team: JsonObject
+) -> None:
+    deleted = await server.json("DELETE", TEAM)
+    sent = {**deleted, "spec": {"finalizers": ["kubernetes", "example.com/more"]}}
+    status = await server.status("PUT", f"{TEAM}/finalize", sent)
+    assert causes(status) == {"spec.finalizers": "FieldValueForbidden"}
+
+
+@pytest.mark.parametrize("spec", [{"finalizers": "kubernetes"}, {"finalizers": [1]}])
+async def test_finalize_checks_types(server: Server, team: JsonObject, spec: JsonObject) -> None:
+    assert (await server.status("PUT", f"{TEAM}/finalize", {**team, "spec": spec}))["code"] == 422
+
+
+async def test_a_namespace_can_be_put_without_a_version(server: Server, team: JsonObject) -> None:
+    sent = namespace("team", labels={"a": "b"})
+    updated = await server.json("PUT", TEAM, sent)
+    assert updated["metadata"]["labels"] == {"a": "b", "kubernetes.io/metadata.name": "team"}
+    assert updated["metadata"]["uid"] == team["metadata"]["uid"]
+    assert updated["status"] == {"phase": "Active"}

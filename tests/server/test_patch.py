@@ -1,0 +1,136 @@
+"""PATCH: merge patch and JSON patch, and the types that are refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.exchange import APPLY_PATCH, MERGE_PATCH
+from tests.server.running_server import WORKLOADS, Server, workload
+
+WEB = f"{WORKLOADS}/web"
+
+
+@pytest.fixture
+async def web(server: Server) -> JsonObject:
+    return await server.json("POST", WORKLOADS, workload(labels={"a": "1", "b": "2"}))
+
+
+async def test_merge_patch_changes_adds_and_removes(server: Server, web: JsonObject) -> None:
+    patched = await server.merge(WEB, {"metadata": {"labels": {"a": None, "b": "3", "c": "4"}}})
+    assert patched["metadata"]["labels"] == {"b": "3", "c": "4"}
+    assert patched["spec"] == web["spec"]
+
+
+async def test_merge_patch_of_the_status_endpoint(server: Server, web: JsonObject) -> None:
+    patched = await server.merge(f"{WEB}/status", {"status": {"replicas": 2}, "spec": {}})
+    assert patched["status"] == {"replicas": 2}
+    patched = await server.merge(f"{WEB}/status", {"status": {"readyReplicas": 1}})
+    assert patched["status"] == {"replicas": 2, "readyReplicas": 1}
+
+
+async def test_a_version_inside_a_merge_patch_is_a_precondition(
+    server: Server, web: JsonObject
+) -> None:
+    version = web["metadata"]["resourceVersion"]
+    patch = {"metadata": {"resourceVersion": version, "labels": {"a": "9"}}}
+    await server.merge(WEB, patch)
+    status = await server.patch_refused(WEB, patch)
+    assert (status["code"], status["reason"]) == (409, "Conflict")
+
+
+async def test_a_patch_that_changes_nothing_tells_nobody(server: Server, web: JsonObject) -> None:
+    assert await server.merge(WEB, {"metadata": {"labels": {"a": "1"}}}) == web
+    assert await server.merge(WEB, {}) == web
+    assert server.store.version("platform") == int(web["metadata"]["resourceVersion"])
+
+
+async def test_patches_of_many_writers_at_once_all_land(server: Server, web: JsonObject) -> None:
+    await asyncio.gather(
+        *(server.merge(WEB, {"metadata": {"labels": {f"w{n}": "x"}}}) for n in range(20))
+    )
+    labels = (await server.json("GET", WEB))["metadata"]["labels"]
+    assert {f"w{n}" for n in range(20)} <= set(labels)
+
+
+async def test_a_json_patch_that_is_tried_again_is_applied_as_it_was_sent(
+    server: Server, web: JsonObject
+) -> None:
+    arguments = "/spec/template/spec/runtime/sandbox/containers/0/args"
+    operations = (
+        {"op": "add", "path": arguments, "value": []},
+        {"op": "add", "path": f"{arguments}/-", "value": "--once"},
+    )
+    await asyncio.gather(
+        server.merge(WEB, {"metadata": {"labels": {"a": "9"}}}),
+        server.operations(WEB, *operations),
+    )
+    current = await server.json("GET", WEB)
+    assert current["metadata"]["labels"]["a"] == "9"
+    containers = current["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
+    assert containers[0]["args"] == ["--once"]
+
+
+async def test_json_patch_with_a_failed_test_is_422(server: Server, web: JsonObject) -> None:
+    operations = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
+        {"op": "add", "path": "/metadata/labels/c", "value": "3"},
+    ]
+    status = await server.patch_refused(WEB, operations)
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    operations[0]["value"] = web["metadata"]["resourceVersion"]
+    patched = await server.operations(WEB, *operations)
+    assert patched["metadata"]["labels"]["c"] == "3"
+
+
+@pytest.mark.parametrize("patch", [{"metadata": {"name": "other"}}, {"kind": "Instance"}])
+async def test_a_patch_cannot_make_another_object_of_it(
+    server: Server, web: JsonObject, patch: JsonObject
+) -> None:
+    assert (await server.patch_refused(WEB, patch))["code"] == 400
+
+
+async def test_the_patched_object_is_validated(server: Server, web: JsonObject) -> None:
+    status = await server.patch_refused(WEB, {"spec": {"placements": []}})
+    assert status["code"] == 422
+
+
+async def test_patch_of_a_missing_object_is_404(server: Server) -> None:
+    assert (await server.patch_refused(WEB, {}))["code"] == 404
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [APPLY_PATCH, "application/strategic-merge-patch+json", "application/json", ""],
+)
+async def test_other_patch_types_are_415_and_the_answer_says_which_are_taken(
+    server: Server, web: JsonObject, content_type: str
+) -> None:
+    headers = {"content-type": content_type}
+    status = await server.status("PATCH", WEB, {"metadata": {}}, headers=headers)
+    assert (status["code"], status["reason"]) == (415, "UnsupportedMediaType")
+    assert "application/merge-patch+json, application/json-patch+json" in status["message"]
+    assert await server.json("GET", WEB) == web
+
+
+@pytest.mark.parametrize("patch", [[], [1], "x", None, 5])
+async def test_a_merge_patch_must_be_an_object(server: Server, web: JsonObject, patch: Any) -> None:
+    headers = {"content-type": MERGE_PATCH}
+    body = b"null" if patch is None else patch
+    assert (await server.status("PATCH", WEB, body, headers=headers))["code"] == 400
+
+
+async def test_a_json_patch_cannot_replace_the_object_by_something_else(
+    server: Server, web: JsonObject
+) -> None:
+    status = await server.patch_refused(WEB, [{"op": "replace", "path": "", "value": [1]}])
+    assert status["code"] == 400
+
+
+async def test_a_dry_run_patch_stores_nothing(server: Server, web: JsonObject) -> None:
+    shown = await server.merge(WEB, {"metadata": {"labels": {"a": "9"}}}, dryRun="All")
+    assert shown["metadata"]["labels"]["a"] == "9"
+    assert await server.json("GET", WEB) == web

@@ -1,0 +1,132 @@
+"""Tables and metadata-only answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.server.columns import compiled_path, duration, value_at
+from tests.server.running_server import WORKLOADS, Server, namespace, workload
+
+TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+PARTIAL = {"accept": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"}
+PARTIAL_LIST = {"accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
+WEB = f"{WORKLOADS}/web"
+
+
+@pytest.fixture
+async def web(server: Server) -> JsonObject:
+    await server.json("POST", WORKLOADS, workload())
+    condition = {"type": "Available", "status": "False", "reason": "Starting"}
+    other = {"type": "Other", "status": "True", "reason": "X"}
+    return await server.merge(
+        f"{WEB}/status", {"status": {"replicas": 3, "conditions": [other, condition]}}
+    )
+
+
+async def test_a_list_as_a_table_shows_the_columns_of_the_kind(
+    server: Server, web: JsonObject
+) -> None:
+    server.clock.now_s += 90
+    table = await server.json("GET", WORKLOADS, headers=TABLE)
+    assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+    assert table["metadata"] == {"resourceVersion": web["metadata"]["resourceVersion"]}
+    headings = [column["name"] for column in table["columnDefinitions"]]
+    (row,) = table["rows"]
+    cells = dict(zip(headings, row["cells"], strict=True))
+    assert cells["Name"] == "web"
+    assert cells["Age"] == "90s"
+    assert (cells["Available"], cells["Reason"]) == ("False", "Starting")
+    assert (cells["Replicas"], cells["Ready"]) == (3, None)
+    assert row["object"]["kind"] == "PartialObjectMetadata"
+    assert row["object"]["metadata"] == web["metadata"]
+
+
+async def test_one_object_as_a_table(server: Server, web: JsonObject) -> None:
+    table = await server.json("GET", WEB, headers=TABLE, includeObject="Object")
+    assert table["rows"][0]["object"] == web
+    table = await server.json("GET", WEB, headers=TABLE, includeObject="None")
+    assert set(table["rows"][0]) == {"cells"}
+    assert (await server.ask("GET", WEB, headers=TABLE, includeObject="All")).status == 422
+
+
+async def test_wide_columns_have_a_priority(server: Server) -> None:
+    path = WORKLOADS.replace("workloads", "instances")
+    table = await server.json("GET", path, headers=TABLE)
+    priorities = {c["name"]: c["priority"] for c in table["columnDefinitions"]}
+    assert (priorities["Name"], priorities["Ready"], priorities["Message"]) == (0, 0, 1)
+
+
+async def test_errors_stay_status_objects_when_a_table_was_asked(server: Server) -> None:
+    status = await server.status("GET", f"{WORKLOADS}/none", headers=TABLE)
+    assert status["reason"] == "NotFound"
+
+
+async def test_a_table_watch_sends_its_columns_once(server: Server, web: JsonObject) -> None:
+    await server.json("POST", WORKLOADS, workload("zoo"))
+    watch = await server.watch(WORKLOADS, headers=TABLE)
+    events = await watch.take(2)
+    await server.json("DELETE", WEB)
+    events.append(await watch.next())
+    assert [kind for kind, _ in events] == ["ADDED", "ADDED", "DELETED"]
+    assert [bool(table["columnDefinitions"]) for _, table in events] == [True, False, False]
+    assert [table["rows"][0]["cells"][0] for _, table in events] == ["web", "zoo", "web"]
+
+
+async def test_metadata_only_answers_carry_nothing_else(server: Server, web: JsonObject) -> None:
+    expected = {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": web["metadata"],
+    }
+    assert await server.json("GET", WEB, headers=PARTIAL) == expected
+    listed = await server.json("GET", WORKLOADS, headers=PARTIAL_LIST)
+    assert (listed["kind"], listed["items"]) == ("PartialObjectMetadataList", [expected])
+    watch = await server.watch(WORKLOADS, headers=PARTIAL)
+    assert await watch.next() == ("ADDED", expected)
+
+
+async def test_writes_can_be_answered_in_another_form_too(server: Server) -> None:
+    path = "/api/v1/namespaces"
+    created = await server.json("POST", path, namespace("x"), headers=PARTIAL)
+    assert created["kind"] == "PartialObjectMetadata"
+    assert (await server.json("DELETE", f"{path}/x", headers=TABLE))["kind"] == "Table"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (121, "2m1s"),
+        (599, "9m59s"),
+        (600, "10m"),
+        (3 * 3600 - 1, "179m"),
+        (3 * 3600, "3h"),
+        (3 * 3600 + 60, "3h1m"),
+        (8 * 3600, "8h"),
+        (48 * 3600 - 1, "47h"),
+        (48 * 3600, "2d"),
+        (49 * 3600, "2d1h"),
+        (8 * 86400, "8d"),
+        (729 * 86400, "729d"),
+        (730 * 86400, "2y"),
+        (731 * 86400, "2y1d"),
+        (9 * 365 * 86400, "9y"),
+    ],
+)
+def test_ages_are_finer_when_they_are_short(seconds: int, shown: str) -> None:
+    assert duration(seconds) == shown
+
+
+def test_column_paths() -> None:
+    obj = {"a": [{"b": 1}, {"type": "X", "b": 2}], "c": {"d-e": None}}
+    assert value_at(obj, ".a[0].b") == 1
+    assert value_at(obj, '.a[?(@.type=="X")].b') == 2
+    assert value_at(obj, '.a[?(@.type=="Y")].b') is None
+    assert value_at(obj, ".a[7].b") is None
+    assert value_at(obj, ".c.d-e.f") is None
+    assert value_at(obj, ".a.b") is None
+    with pytest.raises(ValueError, match="not understood"):
+        compiled_path(".a[*]")
