@@ -16,8 +16,12 @@ JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 
-class ByteStream(AsyncIterator[bytes], Protocol):
+class ByteStream(Protocol):
     """Chunks as they come; whoever stops reading early closes it."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+    async def __anext__(self) -> bytes: ...
 
     async def aclose(self) -> None: ...
 
