@@ -1,0 +1,78 @@
+# Everything a contributor needs, from a bare machine with Python 3.11 (with venv) and make.
+# `make` alone lists the targets. Nothing here needs root; all of it lives in .venv.
+
+PYTHON ?= python3
+SEEDS ?= 20
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+UV_VENV := $(VENV)/lock-tool
+COMPILE = $(UV_VENV)/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate
+
+SIM_ARGS := $(if $(EVERY_COMMIT),--every-commit,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS)))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up down test lint bench sim crds docs check lock test-crash test-e2e clean
+
+help: ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | \
+		while IFS="$$(printf '\t')" read -r target text; do printf '  %-12s %s\n' "$$target" "$$text"; done
+
+setup: $(STAMP) ## Make .venv from the hashed lock file; quick when nothing changed
+
+$(STAMP): requirements/dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; name one with: make setup PYTHON=python3.12" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+up: setup ## Start the whole platform on this machine, in the background
+	$(BIN)/datumctl compute local up --detach
+
+down: setup ## Stop the platform; its state stays
+	$(BIN)/datumctl compute local down
+
+test: setup ## Run all fast tests (no killed processes, no real sockets)
+	$(BIN)/python -m pytest -m "not crash and not e2e"
+
+lint: setup ## Check format, style, types, house rules, documents and generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_house.py tests/test_docs.py
+	$(BIN)/python -m hack.write_crds --check deploy/crds
+	$(BIN)/python -m hack.report_sizes
+
+check: lint test ## What every change must pass: lint and test
+
+bench: setup ## Measure, print a table, write bench/results/*.json
+	$(BIN)/python -m bench
+
+sim: setup ## Run the whole federation in virtual time (SEEDS=n; SEED=n replays one; EVERY_COMMIT=1)
+	$(BIN)/python -m datum_compute.testing.sim $(SIM_ARGS)
+
+crds: setup ## Write deploy/crds from the kinds
+	$(BIN)/python -m hack.write_crds deploy/crds
+
+docs: setup ## Write docs/reference from the kinds and the commands
+	$(BIN)/python -m hack.write_reference docs/reference
+
+test-crash: setup ## Kill a writing process again and again; nothing acknowledged may be lost
+	$(BIN)/python -m pytest -m crash
+
+test-e2e: setup ## Drive real processes over the real socket
+	$(BIN)/python -m pytest -m e2e
+
+lock: $(UV_VENV) ## Pin all dependencies anew, with hashes
+	$(COMPILE) --extra uvloop --output-file requirements/run.lock pyproject.toml
+	$(COMPILE) --extra uvloop --extra dev --output-file requirements/dev.lock pyproject.toml
+
+$(UV_VENV): | $(STAMP)
+	$(BIN)/python -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+clean: ## Remove the environment and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests bench hack -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,63 @@
+"""One number, and how numbers are taken, shown and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    name: str
+    value: float
+    unit: str
+    floor: str = ""  # name of the measurement in the same bench that this one is held against
+
+
+def rate(step: Callable[[], int], *, seconds: float = 1.0) -> float:
+    """Units a second of a step that returns how many units it did."""
+    start = time.perf_counter()
+    done = 0
+    while (spent := time.perf_counter() - start) < seconds:
+        done += step()
+    return done / spent
+
+
+async def rate_async(
+    step: Callable[[int], Awaitable[object]], *, workers: int, seconds: float = 2.0
+) -> float:
+    """Calls a second of ``workers`` that each repeat their step without pause."""
+    start = time.perf_counter()
+
+    async def work(worker: int) -> int:
+        done = 0
+        while time.perf_counter() - start < seconds:
+            await step(worker)
+            done += 1
+        return done
+
+    done = await asyncio.gather(*(work(worker) for worker in range(workers)))
+    return sum(done) / (time.perf_counter() - start)
+
+
+def table(measurements: list[Measurement]) -> str:
+    values = {m.name: m.value for m in measurements}
+    width = max(len(m.name) for m in measurements)
+    lines = []
+    for m in measurements:
+        share = f"  {m.value / values[m.floor]:5.0%} of {m.floor}" if m.floor else ""
+        lines.append(f"  {m.name:<{width}}  {m.value:>12,.0f} {m.unit:<10}{share}".rstrip())
+    return "\n".join(lines)
+
+
+def keep(bench: str, measurements: list[Measurement]) -> Path:
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{bench}.json"
+    path.write_text(json.dumps([asdict(m) for m in measurements], indent=2) + "\n")
+    return path

@@ -1,0 +1,132 @@
+"""Durable writes against the bare disk and bare SQLite; reads from memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import tempfile
+from itertools import count
+from pathlib import Path
+
+from bench.measurement import RESULTS, Measurement, rate, rate_async
+from datum_compute.store.journal import ObjectKey
+from datum_compute.store.sqlite import SqliteJournal
+from datum_compute.store.store import Encode, Store
+from datum_compute.testing.running_store import PLANE, THINGS, running, thing
+
+BODY_BYTES = 3000
+LISTED = 10_000
+WRITERS = 64
+
+
+def measure() -> list[Measurement]:
+    # Beside the results: the disk of the checkout, not a memory file system.
+    RESULTS.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
+        floors = [
+            Measurement("sync", synced_appends(Path(folder)), "syncs/s"),
+            Measurement("sqlite 1", bare_sqlite(Path(folder), rows=1), "rows/s"),
+            Measurement(f"sqlite {WRITERS}", bare_sqlite(Path(folder), rows=WRITERS), "rows/s"),
+        ]
+        return floors + asyncio.run(measure_store(Path(folder)))
+
+
+async def measure_store(folder: Path) -> list[Measurement]:
+    async with running(SqliteJournal(folder / "store.db")) as store:
+        one = await puts(store, writers=1)
+        many = await puts(store, writers=WRITERS)
+        await fill(store)
+        return [
+            Measurement("put, 1 writer", one, "writes/s", "sqlite 1"),
+            Measurement(f"put, {WRITERS} writers", many, "writes/s", f"sqlite {WRITERS}"),
+            Measurement("get", gets(store), "reads/s"),
+            Measurement(f"list of {LISTED}", lists(store), "lists/s"),
+        ]
+
+
+def synced_appends(folder: Path) -> float:
+    """4 KB appended and synced: no durable write can be faster."""
+    handle = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    page = b"x" * 4096
+
+    def step() -> int:
+        os.write(handle, page)
+        os.fdatasync(handle)
+        return 1
+
+    try:
+        return rate(step)
+    finally:
+        os.close(handle)
+
+
+def bare_sqlite(folder: Path, *, rows: int) -> float:
+    """Commits of ``rows`` rows with the settings of the journal and nothing above it."""
+    connection = sqlite3.connect(folder / f"bare-{rows}.db", isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("CREATE TABLE objects (name TEXT PRIMARY KEY, body BLOB NOT NULL)")
+    numbers = count()
+
+    def step() -> int:
+        connection.execute("BEGIN IMMEDIATE")
+        for _ in range(rows):
+            row = (f"thing-{next(numbers) % 1000}", os.urandom(BODY_BYTES))
+            connection.execute("INSERT OR REPLACE INTO objects VALUES (?, ?)", row)
+        connection.execute("COMMIT")
+        return rows
+
+    try:
+        return rate(step)
+    finally:
+        connection.close()
+
+
+def encoder(name: str) -> Encode:
+    padding = "x" * (BODY_BYTES - 100)
+
+    def encoded(version: int) -> bytes:
+        metadata = f'{{"name":"{name}","uid":"{name}","resourceVersion":"{version}"}}'
+        return f'{{"metadata":{metadata},"spec":"{padding}"}}'.encode()
+
+    return encoded
+
+
+async def puts(store: Store, *, writers: int) -> float:
+    """Each writer changes an object of its own, one write after the other."""
+    names = [f"writer-{writers}-{number}" for number in range(writers)]
+    versions = [0] * writers
+
+    async def step(worker: int) -> None:
+        name = names[worker]
+        record = await store.put(PLANE, thing(name), versions[worker], encoder(name))
+        versions[worker] = record.version
+
+    return await rate_async(step, workers=writers)
+
+
+async def fill(store: Store) -> None:
+    keys = [ObjectKey(THINGS, "listed", f"thing-{number}") for number in range(LISTED)]
+    for start in range(0, LISTED, 1000):
+        chunk = keys[start : start + 1000]
+        await asyncio.gather(*(store.put(PLANE, key, 0, encoder(key.name)) for key in chunk))
+
+
+def gets(store: Store) -> float:
+    key = ObjectKey(THINGS, "listed", "thing-5")
+
+    def step() -> int:
+        for _ in range(1000):
+            store.get(PLANE, key)
+        return 1000
+
+    return rate(step)
+
+
+def lists(store: Store) -> float:
+    def step() -> int:
+        assert len(store.snapshot(PLANE, THINGS, "listed").records) == LISTED
+        return 1
+
+    return rate(step)

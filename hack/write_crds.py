@@ -1,0 +1,28 @@
+"""Write deploy/crds: ``python -m hack.write_crds [--check] FOLDER``."""
+
+from __future__ import annotations
+
+import sys
+
+import yaml
+
+from datum_compute.api.codec import copied
+from datum_compute.api.crd import crd_manifest
+from datum_compute.api.kinds import KINDS
+from hack.generated import main
+
+_HEADER = "# Generated from src/datum_compute/api by `make crds`. Do not edit.\n"
+
+
+def crd_files() -> dict[str, str]:
+    """File name -> content, for every kind that is ours to install."""
+    files = {}
+    for kind in KINDS:
+        if not (kind.built_in or kind.partial):
+            text = yaml.safe_dump(copied(crd_manifest(kind)), sort_keys=False, width=100)
+            files[f"{kind.group}_{kind.plural}.yaml"] = _HEADER + text
+    return files
+
+
+if __name__ == "__main__":
+    sys.exit(main(crd_files(), "crds", owned="*.yaml"))

@@ -1,0 +1,197 @@
+"""Random histories against a simple model: what the store acknowledged, what a watcher rebuilds."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datum_compute.api.errors import ApiError, Expired
+from datum_compute.store.journal import ObjectKey
+from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.sqlite import SqliteJournal
+from datum_compute.store.store import Store
+from datum_compute.store.watchlog import StoreEvent, Watch
+from datum_compute.testing.faulty_journal import FaultyJournal
+from datum_compute.testing.running_store import PLANE, THINGS, Disk, body, running, thing
+
+NAMES = st.sampled_from(["a", "b", "c"])
+AGES = st.sampled_from(["present", "older", "absent"])
+
+
+@dataclass(frozen=True)
+class Write:
+    """Put or delete a thing, expecting its present version, an older one, or its absence."""
+
+    name: str
+    remove: bool
+    expecting: str
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A write to another resource of the plane: it moves the version, and no watch of things."""
+
+
+@dataclass(frozen=True)
+class DeletePlane:
+    """Remove the plane and make it anew."""
+
+
+Operation = Write | Elsewhere | DeletePlane
+WRITES = st.builds(Write, NAMES, st.booleans(), AGES)
+OPERATIONS = st.one_of(WRITES, WRITES, WRITES, st.builds(Elsewhere), st.builds(DeletePlane))
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Operations that start together; perhaps their batch is refused, perhaps a restart follows."""
+
+    operations: list[Operation]
+    refused: bool
+    restart: bool
+
+
+BURSTS = st.lists(
+    st.builds(Burst, st.lists(OPERATIONS, min_size=1, max_size=6), st.booleans(), st.booleans()),
+    max_size=8,
+)
+
+
+@dataclass
+class Mirror:
+    """A reader that knows only lists and watch events, like an informer."""
+
+    held: dict[str, int] = field(default_factory=dict)
+    version: int = 0
+    watch: Watch | None = None
+
+    async def follow(self, store: Store) -> None:
+        if self.watch is None or self.watch.closed:
+            try:
+                self.watch = store.watch(PLANE, THINGS, self.version)
+            except Expired:
+                self._list(store)
+                self.watch = store.watch(PLANE, THINGS, self.version)
+        for event in await self.watch.next_events(0):
+            self._take(event)
+
+    def _list(self, store: Store) -> None:
+        snapshot = store.snapshot(PLANE, THINGS)
+        self.held = {record.key.name: record.version for record in snapshot.records}
+        self.version = snapshot.version
+
+    def _take(self, event: StoreEvent) -> None:
+        assert event.version > self.version, "an event came twice, or out of order"
+        name = event.record.key.name
+        known = self.held.pop(name, None)
+        assert known == (event.previous.version if event.previous else None), "a gap"
+        self.version = event.version
+        if not event.deleted:
+            self.held[name] = event.version
+
+
+@dataclass
+class Model:
+    """What must be there: every acknowledged write, in the order of versions."""
+
+    held: dict[str, int] = field(default_factory=dict)
+    newest: int = 0
+
+    def take(self, acknowledged: list[tuple[int, Write, int]]) -> None:
+        for version, write, expected in sorted(acknowledged, key=lambda each: each[0]):
+            assert version > self.newest, "a version was used twice"
+            assert self.held.get(write.name, 0) == expected, "two writers won"
+            self.newest = version
+            self.held.pop(write.name, None)
+            if not write.remove:
+                self.held[write.name] = version
+
+
+def expected_version(store: Store, write: Write) -> int:
+    record = store.get(PLANE, thing(write.name))
+    present = record.version if record else 0
+    return {"present": present, "older": max(present - 1, 0), "absent": 0}[write.expecting]
+
+
+async def attempt(store: Store, operation: Operation) -> tuple[int, Write, int] | None:
+    """Perform an operation; a write that was acknowledged is returned with its version."""
+    try:
+        match operation:
+            case Elsewhere():
+                key = ObjectKey("others.example.com", "", "x")
+                present = store.get(PLANE, key)
+                await store.put(PLANE, key, present.version if present else 0, body("x"))
+            case DeletePlane():
+                await store.delete_plane(PLANE)
+            case Write():
+                expected = expected_version(store, operation)
+                change = store.delete if operation.remove else store.put
+                key = thing(operation.name)
+                record = await change(PLANE, key, expected, body(operation.name))
+                return record.version, operation, expected
+    except ApiError:
+        pass
+    return None
+
+
+async def play(disk: Disk, bursts: list[Burst]) -> None:
+    model, mirror = Model(), Mirror()
+    remaining = list(bursts)
+    while remaining:
+        journal = FaultyJournal(disk())
+        async with running(journal, watch_window=3) as store:
+            assert_equal(store, model)
+            mirror.watch = None
+            while remaining:
+                burst = remaining.pop(0)
+                await play_burst(store, journal, burst, model)
+                await mirror.follow(store)
+                assert_equal(store, model)
+                assert mirror.held == model.held, "the watcher's replay differs from the store"
+                if burst.restart:
+                    break
+
+
+async def play_burst(store: Store, journal: FaultyJournal, burst: Burst, model: Model) -> None:
+    if burst.refused:
+        journal.fail_next()
+    outcomes = await asyncio.gather(*(attempt(store, each) for each in burst.operations))
+    journal.forgive()
+    model.take([outcome for outcome in outcomes if outcome is not None])
+    if PLANE not in store.planes():
+        await store.create_plane(PLANE)
+        model.held.clear()
+
+
+def assert_equal(store: Store, model: Model) -> None:
+    stored = {r.key.name: r.version for r in store.snapshot(PLANE, THINGS).records}
+    assert stored == model.held
+    assert store.version(PLANE) >= model.newest
+
+
+def check(make_disk: Callable[[Path], Disk], bursts: list[Burst]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(play(make_disk(Path(folder)), bursts))
+
+
+def memory_disk(folder: Path) -> Disk:
+    journal = MemoryJournal()
+    return lambda: journal
+
+
+@settings(max_examples=200, deadline=None)
+@given(BURSTS)
+def test_memory_store_equals_its_model(bursts: list[Burst]) -> None:
+    check(memory_disk, bursts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(BURSTS)
+def test_sqlite_store_equals_its_model(bursts: list[Burst]) -> None:
+    check(lambda folder: lambda: SqliteJournal(folder / "state.db"), bursts)

@@ -1,0 +1,103 @@
+"""The documents say what the code does: generated references are fresh, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from hack.generated import stale_files, write_files
+from hack.write_reference import command_list, has_commands, reference_files
+
+from datum_compute.api.kinds import KINDS, kind_of
+from datum_compute.api.schema import structural_schema
+from datum_compute.api.structural import Report, compiled
+
+ROOT = Path(__file__).resolve().parent.parent
+API_REFERENCE = ROOT / "docs" / "reference" / "api.md"
+CLI_REFERENCE = ROOT / "docs" / "reference" / "cli.md"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+MAKE_TARGETS = {
+    *("setup", "up", "down", "test", "lint", "bench", "sim", "crds", "docs", "check", "lock"),
+    *("test-crash", "test-e2e", "clean"),
+}
+LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def test_generated_references_are_fresh() -> None:
+    assert stale_files(ROOT / "docs" / "reference", reference_files()) == [], "run: make docs"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
+def test_every_kind_and_each_of_its_columns_is_documented(kind: object) -> None:
+    text = API_REFERENCE.read_text()
+    (known,) = [k for k in KINDS if k is kind]
+    section = text.split(f"\n## {known.kind}\n")[1].split("\n## ")[0]
+    assert f"`{known.api_version}`" in section
+    for column in known.columns:
+        assert f"| {column.name} | `{column.path}`" in section
+    for part in ("spec", "status"):
+        for field in structural_schema(known)["properties"].get(part, {}).get("properties", {}):
+            assert f"`{part}.{field}`" in section
+
+
+def test_every_command_is_documented() -> None:
+    if not has_commands():
+        pytest.skip("a command of cli/commands.py is not written yet")
+    text = CLI_REFERENCE.read_text()
+    missing = [name for name in command_list() if f"\n## {name}\n" not in text]
+    assert not missing, f"run: make docs ({missing})"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_relative_links_lead_somewhere(document: Path) -> None:
+    text = document.read_text()
+    prose = re.sub(r"`[^`\n]*`", "", text)
+    targets = [link for link in LINK.findall(prose) if "://" not in link]
+    broken = [link for link in targets if not (document.parent / link).exists()]
+    assert text.startswith(("# ", "<!--")), f"{document} has no title"
+    assert not broken, f"{document}: {broken}"
+
+
+@pytest.mark.parametrize(
+    "example", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.name
+)
+def test_every_example_is_valid(example: Path) -> None:
+    for manifest in yaml.safe_load_all(example.read_text()):
+        kind = kind_of(manifest["apiVersion"], manifest["kind"])
+        assert kind is not None, f"{example.name}: {manifest['kind']} is no kind of ours"
+        report = Report()
+        compiled(structural_schema(kind))(manifest, "", report)
+        assert (report.errors, report.unknown) == ([], [])
+
+
+def test_make_lists_every_target_with_one_line() -> None:
+    listed = subprocess.run(
+        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    found = dict(re.findall(r"^  (\S+) +(\S.*)$", listed, flags=re.MULTILINE))
+    assert set(found) >= MAKE_TARGETS
+    assert len(found) == len(listed.splitlines())
+
+
+def test_the_readme_names_targets_and_files_that_exist() -> None:
+    text = (ROOT / "README.md").read_text()
+    named = set(re.findall(r"\bmake ([a-z][a-z-]*)", text))
+    assert {"up", "test", "down"} <= named <= MAKE_TARGETS
+    for path in re.findall(r"\bexamples/[\w.-]+", text):
+        assert (ROOT / path).is_file(), path
+
+
+def test_stale_missing_and_left_over_files_are_noticed(tmp_path: Path) -> None:
+    wanted = {"a.yaml": "1\n", "b.yaml": "2\n"}
+    write_files(tmp_path, wanted, owned="*.yaml")
+    assert stale_files(tmp_path, wanted, owned="*.yaml") == []
+    (tmp_path / "a.yaml").write_text("changed\n")
+    (tmp_path / "c.yaml").write_text("left over\n")
+    (tmp_path / "b.yaml").unlink()
+    assert stale_files(tmp_path, wanted, owned="*.yaml") == ["a.yaml", "b.yaml", "c.yaml"]
+    assert stale_files(tmp_path, wanted) == ["a.yaml", "b.yaml"]
+    write_files(tmp_path, wanted, owned="*.yaml")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "b.yaml"]
