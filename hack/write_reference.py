@@ -159,7 +159,10 @@ def command_list() -> dict[str, click.Command]:
 
 
 def render_cli(commands: Mapping[str, click.Command]) -> str:
-    parts = [_HEADER, "# Command reference\n\nAll commands of `datumctl compute`.\n"]
+    parts = [
+        _HEADER,
+        "# Command reference\n\nAll commands of `datumctl compute`. Each has `--help`.\n",
+    ]
     for name, command in commands.items():
         parts += [_render_command(path, found) for path, found in _walk((name,), command)]
     return "".join(parts)
@@ -181,7 +184,7 @@ def _render_command(path: tuple[str, ...], command: click.Command) -> str:
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     rows = [
         tuple(f"`{part}`" if index == 0 else part for index, part in enumerate(record))
-        for parameter in command.get_params(context)
+        for parameter in command.params  # without --help, which all have
         if (record := parameter.get_help_record(context)) is not None
     ]
     text = " ".join((command.help or "").split())

@@ -1,0 +1,125 @@
+"""Certificates, tokens and the kubeconfig of an installation: private, stable, renewed in time."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography import x509
+
+from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
+from datum_compute.app.credentials import ensure_credentials
+from datum_compute.app.files import private_directory, write_private
+from datum_compute.app.kubeconfig import write_kubeconfig
+from datum_compute.app.settings import local_settings, manager_settings
+from datum_compute.app.tls import ensure_certificate
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PLANES = (PLATFORM, project_plane("default"), HUB, cell_plane("dfw"))
+
+
+def test_certificates_are_private_and_stay_the_same(tmp_path: Path) -> None:
+    first = ensure_certificate(tmp_path, NOW)
+    contents = first.certificate.read_bytes()
+    assert (
+        ensure_certificate(tmp_path, NOW + timedelta(days=100)).certificate.read_bytes() == contents
+    )
+    assert all(stat.S_IMODE(f.stat().st_mode) == 0o600 for f in tmp_path.iterdir())
+
+
+def test_the_server_certificate_is_renewed_before_it_expires(tmp_path: Path) -> None:
+    before = ensure_certificate(tmp_path, NOW)
+    authority, old = before.authority.read_bytes(), before.certificate.read_bytes()
+    after = ensure_certificate(tmp_path, NOW + timedelta(days=340))
+    assert after.authority.read_bytes() == authority
+    assert after.certificate.read_bytes() != old
+
+
+def test_the_certificate_is_for_loopback_and_signed_by_the_authority(tmp_path: Path) -> None:
+    files = ensure_certificate(tmp_path, NOW)
+    certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    authority = x509.load_pem_x509_certificate(files.authority.read_bytes())
+    certificate.verify_directly_issued_by(authority)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "::1"]
+    context = ssl.create_default_context(cafile=str(files.authority))
+    assert context.get_ca_certs()
+
+
+def test_tokens_stay_and_new_planes_get_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    first = ensure_credentials(file, PLANES[:2])
+    second = ensure_credentials(file, PLANES)
+    assert second.manager == first.manager
+    assert {p: second.planes[p] for p in PLANES[:2]} == first.planes
+    assert len(set(second.planes.values())) == len(PLANES)
+    assert second.manager not in repr(second)
+
+
+def test_a_token_stands_for_its_plane_only(tmp_path: Path) -> None:
+    credentials = ensure_credentials(tmp_path / "tokens.json", PLANES)
+    user = credentials.authenticator().user_of(
+        {"authorization": f"Bearer {credentials.planes[HUB]}"}
+    )
+    assert user.may_reach(HUB)
+    assert not [plane for plane in PLANES if plane != HUB and user.may_reach(plane)]
+
+
+def test_the_kubeconfig_has_a_context_for_each_plane_and_is_left_alone(tmp_path: Path) -> None:
+    credentials = ensure_credentials(tmp_path / "tokens.json", PLANES)
+    path = tmp_path / "kubeconfig"
+
+    def write() -> int:
+        write_kubeconfig(
+            path,
+            server="https://127.0.0.1:1",
+            authority=b"pem",
+            credentials=credentials,
+            current=PLANES[1],
+        )
+        return path.stat().st_ino
+
+    assert write() == write()
+    config = yaml.safe_load(path.read_text())
+    assert [c["name"] for c in config["contexts"]] == list(PLANES)
+    servers = {c["name"]: c["cluster"]["server"] for c in config["clusters"]}
+    assert servers[HUB] == "https://127.0.0.1:1/planes/hub"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_replaced_file_is_never_half_written_or_public(tmp_path: Path) -> None:
+    directory = private_directory(tmp_path / "state")
+    write_private(directory / "a", b"one")
+    write_private(directory / "a", b"two")
+    assert (directory / "a").read_bytes() == b"two"
+    assert [f.name for f in directory.iterdir()] == ["a"]
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_flags_beat_the_environment() -> None:
+    arguments = ["--state-dir", "d"]
+    assert local_settings(arguments, {"DATUM_LOG_LEVEL": "debug"}).log_level == "debug"
+    flagged = local_settings([*arguments, "--log-level", "error"], {"DATUM_LOG_LEVEL": "debug"})
+    assert flagged.log_level == "error"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--state-dir", "d"],
+        ["--state-dir", "d", "--kubeconfig", "k"],
+        ["--kubeconfig", "k", "--enable-cell-controllers"],
+    ],
+    ids=["no kubeconfig", "nothing enabled", "no state directory"],
+)
+def test_a_manager_without_what_it_needs_does_not_start(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        manager_settings(arguments, {})
+    assert stopped.value.code == 2
+    assert "--" in capsys.readouterr().err

@@ -1,0 +1,148 @@
+"""From project to hub and back: what is written first, what is believed, what is awaited."""
+
+from __future__ import annotations
+
+import msgspec
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import FALSE, Verdict, decided, find_condition
+from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB, project_plane
+from datum_compute.api.resourcebinding import (
+    ObjectReference,
+    ResourceBinding,
+    ResourceBindingSpec,
+    ResourceBindingStatus,
+)
+from datum_compute.api.workloaddeployment import (
+    ObservedSource,
+    WorkloadDeployment,
+    WorkloadDeploymentStatus,
+)
+from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
+from datum_compute.planning.federation import HubState, plan_federation
+from datum_compute.testing.builders import NOW, a_deployment
+
+PROJECT = project_plane("shop")
+NAMESPACE_OF_USER = Namespace(metadata=ObjectMeta(name="default", uid="namespace-uid"))
+NOTHING = HubState(None, None, None)
+
+
+def federated(*, generation: int = 3, terminating: bool = False) -> WorkloadDeployment:
+    """A project deployment whose way has been recorded."""
+    bare = a_deployment(finalizers=(labels.FEDERATOR_FINALIZER,), terminating=terminating)
+    metadata = msgspec.structs.replace(
+        bare.metadata,
+        generation=generation,
+        annotations={labels.FEDERATION_NAMESPACE: "ns-namespace-uid"},
+    )
+    return msgspec.structs.replace(bare, metadata=metadata)
+
+
+def on_hub(status: WorkloadDeploymentStatus | None = None) -> WorkloadDeployment:
+    (create,) = [
+        a
+        for a in plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, NOTHING, NOW).actions
+        if isinstance(a, Create) and a.kind is DEPLOYMENT
+    ]
+    obj = create.object
+    assert isinstance(obj, WorkloadDeployment)
+    metadata = msgspec.structs.replace(obj.metadata, uid="hub-uid", resource_version="9")
+    return msgspec.structs.replace(
+        obj, metadata=metadata, status=status or WorkloadDeploymentStatus()
+    )
+
+
+def a_binding(*, scheduled: bool = True) -> ResourceBinding:
+    verdict = Verdict(FALSE, "NoClusterFit", "")
+    conditions = [] if scheduled else [decided("Scheduled", verdict, generation=1, now=NOW)]
+    return ResourceBinding(
+        metadata=ObjectMeta(name="web-dfw-workloaddeployment", namespace="ns-namespace-uid"),
+        spec=ResourceBindingSpec(
+            resource=ObjectReference(api_version="v", kind="WorkloadDeployment", name="web-dfw")
+        ),
+        status=ResourceBindingStatus(conditions=conditions),
+    )
+
+
+def test_the_way_is_recorded_before_anything_is_written_to_the_hub() -> None:
+    bare = a_deployment(finalizers=(labels.FEDERATOR_FINALIZER,))
+    (only,) = plan_federation(PROJECT, bare, NAMESPACE_OF_USER, NOTHING, NOW).actions
+    assert isinstance(only, Patch)
+    assert only.plane == PROJECT
+    annotations = only.patch["metadata"]["annotations"]
+    assert annotations == {labels.FEDERATION_NAMESPACE: "ns-namespace-uid"}
+
+
+def test_a_deployment_without_the_finalizer_gets_it_first() -> None:
+    bare = a_deployment(finalizers=())
+    (only,) = plan_federation(PROJECT, bare, NAMESPACE_OF_USER, NOTHING, NOW).actions
+    assert isinstance(only, Patch)
+    assert only.patch["metadata"]["finalizers"] == [labels.FEDERATOR_FINALIZER]
+
+
+def test_the_hub_namespace_carries_the_identity_of_its_project() -> None:
+    plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, NOTHING, NOW)
+    namespace, deployment = [a for a in plan.actions if isinstance(a, Create)]
+    assert (namespace.plane, namespace.kind) == (HUB, NAMESPACE)
+    assert namespace.object.metadata.name == "ns-namespace-uid"
+    assert namespace.object.metadata.labels == {
+        labels.UPSTREAM_NAMESPACE: "default",
+        labels.UPSTREAM_CLUSTER: "cluster-shop",
+    }
+    assert deployment.object.metadata.labels[labels.TOPOLOGY_CITY] == "DFW"
+
+
+def test_the_hub_deployment_names_the_generation_it_was_made_from_and_has_no_finalizer() -> None:
+    metadata = on_hub().metadata
+    assert metadata.annotations[labels.SOURCE_GENERATION] == "3"
+    assert metadata.finalizers == []
+
+
+def test_a_status_is_news_only_about_the_generation_it_echoes() -> None:
+    told = WorkloadDeploymentStatus(
+        replicas=2, observed_generation=40, observed_source=ObservedSource(generation=2)
+    )
+    state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding())
+    plan = plan_federation(PROJECT, federated(generation=3), NAMESPACE_OF_USER, state, NOW)
+    (status,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
+    assert status.status["observedGeneration"] == 2
+    assert plan.requeue_after_s is not None
+
+
+def test_before_any_echo_the_blocker_is_named() -> None:
+    for scheduled, reason in ((True, "AwaitingPropagation"), (False, "NoMatchingLocation")):
+        state = HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=scheduled))
+        plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
+        (write,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
+        (condition,) = write.status["conditions"]
+        assert (condition["status"], condition["reason"]) == (FALSE, reason)
+        assert "DFW" in condition["message"]
+
+
+def test_removal_waits_for_the_hub_deployment_and_then_for_its_binding() -> None:
+    going = federated(terminating=True)
+    delete, wait = plan_federation(
+        PROJECT, going, None, HubState(None, on_hub(), a_binding()), NOW
+    ).actions
+    assert isinstance(delete, Delete)
+    assert (delete.plane, delete.uid) == (HUB, "hub-uid")
+    assert isinstance(wait, Wait)
+    (wait,) = plan_federation(PROJECT, going, None, HubState(None, None, a_binding()), NOW).actions
+    assert isinstance(wait, Wait)
+    (release,) = plan_federation(PROJECT, going, None, NOTHING, NOW).actions
+    assert isinstance(release, Patch)
+    assert release.patch["metadata"]["finalizers"] == []
+
+
+def test_a_mirrored_status_that_has_not_changed_is_not_written() -> None:
+    told = WorkloadDeploymentStatus(replicas=1, observed_source=ObservedSource(generation=3))
+    state = HubState(None, on_hub(told), a_binding())
+    mirrored = msgspec.structs.replace(
+        federated(), status=msgspec.structs.replace(told, observed_generation=3)
+    )
+    plan = plan_federation(PROJECT, mirrored, NAMESPACE_OF_USER, state, NOW)
+    assert not [a for a in plan.actions if isinstance(a, PatchStatus)]
+    assert find_condition(mirrored.status.conditions, "Available") is None

@@ -1,0 +1,98 @@
+"""Copies of instances: under the right owner, gone in the right order."""
+
+from __future__ import annotations
+
+import msgspec
+
+from datum_compute.api import labels
+from datum_compute.api.instance import Instance
+from datum_compute.api.plane import HUB, cell_plane, project_plane
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
+from datum_compute.planning.projection import plan_projection, plan_writeback
+from datum_compute.testing.builders import a_deployment, an_instance
+
+CELL, PROJECT = cell_plane("dfw"), project_plane("shop")
+
+
+def hub_deployment(uid: str = "hub-deployment") -> WorkloadDeployment:
+    bare = a_deployment()
+    identity = {labels.UPSTREAM_NAMESPACE: "default", labels.UPSTREAM_CLUSTER: "cluster-shop"}
+    metadata = msgspec.structs.replace(bare.metadata, uid=uid, labels=identity)
+    return msgspec.structs.replace(bare, metadata=metadata)
+
+
+def copied(create: object) -> Instance:
+    assert isinstance(create, Create)
+    assert isinstance(create.object, Instance)
+    metadata = msgspec.structs.replace(
+        create.object.metadata, uid="copy-uid", resource_version="4", generation=1
+    )
+    return msgspec.structs.replace(create.object, metadata=metadata)
+
+
+def test_the_hub_copy_hangs_under_the_hub_deployment_and_names_project_and_cell() -> None:
+    (create,) = plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions
+    copy = copied(create)
+    assert copy.metadata.owner_references[0].uid == "hub-deployment"
+    assert copy.metadata.labels[labels.UPSTREAM_CLUSTER] == "cluster-shop"
+    assert copy.metadata.labels[labels.UPSTREAM_NAMESPACE] == "default"
+    assert copy.metadata.labels[labels.CELL] == "dfw"
+    assert copy.metadata.finalizers == []
+
+
+def test_the_status_follows_the_copy() -> None:
+    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
+    (status,) = plan_writeback(CELL, an_instance(0), hub_deployment(), copy).actions
+    assert isinstance(status, PatchStatus)
+    assert status.plane == HUB
+    reported = msgspec.structs.replace(copy, status=an_instance(0).status)
+    assert plan_writeback(CELL, an_instance(0), hub_deployment(), reported).is_settled
+
+
+def test_nothing_is_written_to_a_hub_that_has_let_go() -> None:
+    plan = plan_writeback(CELL, an_instance(0), None, None)
+    assert plan.is_settled
+    assert plan.requeue_after_s is not None
+
+
+def test_the_copy_outlives_the_machine_and_the_instance_outlives_the_copy() -> None:
+    stopping = an_instance(0, terminating=True)
+    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
+    (report,) = plan_writeback(CELL, stopping, hub_deployment(), copy).actions
+    assert isinstance(report, PatchStatus), "a machine that still runs is still reported"
+    without_machine = an_instance(0, terminating=True, finalizers=(labels.INSTANCE_FINALIZER,))
+    delete, wait = plan_writeback(CELL, without_machine, hub_deployment(), copy).actions
+    assert isinstance(delete, Delete)
+    assert delete.uid == "copy-uid"
+    assert isinstance(wait, Wait)
+    (release,) = plan_writeback(CELL, without_machine, hub_deployment(), None).actions
+    assert isinstance(release, Patch)
+    assert release.plane == CELL
+
+
+def test_a_projection_hangs_under_the_projects_own_deployment() -> None:
+    plan = plan_projection(PROJECT, "default", an_instance(0), hub_deployment("project-uid"), None)
+    (create,) = plan.actions
+    projection = copied(create)
+    assert projection.metadata.owner_references[0].uid == "project-uid"
+    assert projection.metadata.namespace == "default"
+
+
+def test_without_its_deployment_there_is_no_projection() -> None:
+    plan = plan_projection(PROJECT, "default", an_instance(0), None, None)
+    assert [type(a) for a in plan.actions] == [Wait]
+    assert plan.requeue_after_s is not None
+
+
+def test_what_is_gone_from_the_hub_is_gone_from_the_project() -> None:
+    projection = an_instance(0)
+    (delete,) = plan_projection(PROJECT, "default", None, hub_deployment(), projection).actions
+    assert isinstance(delete, Delete)
+    assert delete.uid == projection.metadata.uid
+
+
+def test_a_copy_of_an_earlier_deployment_is_left_to_the_garbage_collector() -> None:
+    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment("old"), None).actions[0])
+    (wait,) = plan_writeback(CELL, an_instance(0), hub_deployment("new"), copy).actions
+    assert isinstance(wait, Wait)
