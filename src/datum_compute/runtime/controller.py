@@ -52,7 +52,7 @@ class Controller(Generic[C]):
 
 def own_key(view: View, change: Change[Any]) -> Iterable[Key]:
     """The changed object itself."""
-    yield Key(view.plane, ref_of(_either(change)))
+    yield Key(view.plane, ref_of(change.latest))
 
 
 def reads(role: str, kind: KindInfo[Any]) -> Watches:
@@ -68,16 +68,10 @@ def owns(role: str, kind: KindInfo[Any], owner: KindInfo[Any]) -> Watches:
     """Children wake the owner of kind ``owner`` that controls them."""
 
     def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
-        child = _either(change)
+        child = change.latest
         for reference in child.metadata.owner_references:
             if reference.controller and reference.kind == owner.kind:
                 namespace = child.metadata.namespace if owner.namespaced else ""
                 yield Key(view.plane, Ref(namespace, reference.name))
 
     return Watches(role, kind, to_keys)
-
-
-def _either(change: Change[Any]) -> ApiObject:
-    obj = change.new if change.new is not None else change.old
-    assert isinstance(obj, ApiObject)
-    return obj

@@ -35,6 +35,13 @@ class Change(Generic[T]):
     old: T | None
     new: T | None
 
+    @property
+    def latest(self) -> T:
+        """The new state, or the last one of what is gone."""
+        latest = self.new if self.new is not None else self.old
+        assert latest is not None, "a change is of something"
+        return latest
+
 
 Handler = Callable[[Change[T]], None]
 

@@ -30,8 +30,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 def from_server(view: View, change: Change[Any]) -> Iterable[Key]:
     """The Instance that the reserved tag names."""
-    server = change.new or change.old
-    tag = server.spec.tags.get(labels.INSTANCE_TAG, "") if server is not None else ""
+    tag = change.latest.spec.tags.get(labels.INSTANCE_TAG, "")
     namespace, _, rest = tag.partition("/")
     name = rest.partition("/")[0]
     if namespace and name:

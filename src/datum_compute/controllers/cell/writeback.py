@@ -36,10 +36,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 def from_hub_copy(_view: View, change: Change[Any]) -> Iterable[Key]:
     """The cell that wrote the copy puts it right if somebody else changed it."""
-    copy = change.new or change.old
-    cell = copy.metadata.labels.get(labels.CELL, "") if copy is not None else ""
-    if copy is not None and cell:
-        yield Key(cell_plane(cell), ref_of(copy))
+    cell = change.latest.metadata.labels.get(labels.CELL)
+    if cell:
+        yield Key(cell_plane(cell), ref_of(change.latest))
 
 
 CONTROLLER = Controller(

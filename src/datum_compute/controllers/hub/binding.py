@@ -63,10 +63,8 @@ def _all_of(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]
 
 def _same_namespace(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
     def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
-        policy = change.new or change.old
-        if policy is not None:
-            for obj in view.cached(kind).in_namespace(policy.metadata.namespace):
-                yield Key(view.plane, ref_of(obj))
+        for obj in view.cached(kind).in_namespace(change.latest.metadata.namespace):
+            yield Key(view.plane, ref_of(obj))
 
     return to_keys
 

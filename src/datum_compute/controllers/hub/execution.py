@@ -56,8 +56,7 @@ async def _release(
 
 
 def from_copy(_view: View, change: Change[Any]) -> Iterable[Key]:
-    copy = change.new or change.old
-    annotations = copy.metadata.annotations if copy is not None else {}
+    annotations = change.latest.metadata.annotations
     if labels.WORK_NAME in annotations and labels.WORK_NAMESPACE in annotations:
         ref = Ref(annotations[labels.WORK_NAMESPACE], annotations[labels.WORK_NAME])
         yield Key(HUB, ref)

@@ -35,18 +35,15 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
 
 def _from_template(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
     def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
-        template = change.new or change.old
-        if template is not None:
-            name = binding_name(kind, template.metadata.name)
-            yield Key(view.plane, Ref(template.metadata.namespace, name))
+        metadata = change.latest.metadata
+        yield Key(view.plane, Ref(metadata.namespace, binding_name(kind, metadata.name)))
 
     return to_keys
 
 
 def _from_work(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
     def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
-        work = change.new or change.old
-        manifest = work.spec.workload.manifests[0] if work is not None else {}
+        manifest = change.latest.spec.workload.manifests[0]
         if manifest.get("kind") == kind.kind:
             metadata = manifest["metadata"]
             name = binding_name(kind, metadata["name"])

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from datum_compute.api import labels
-from datum_compute.api.identity import decoded_project
 from datum_compute.api.kinds import BINDING, DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta import Ref
-from datum_compute.api.plane import project_plane
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
+from datum_compute.planes.upstream import upstream_key
 from datum_compute.planning.federation import HubState, hub_namespace_of, plan_federation
 from datum_compute.planning.propagation import binding_name
 from datum_compute.runtime.controller import Controller, reads, watches
@@ -38,28 +36,20 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def from_hub_deployment(_view: View, change: Change[Any]) -> Iterable[Key]:
-    """The project's deployment that a hub deployment stands for, by its identity labels."""
-    hub_deployment = change.new or change.old
-    if hub_deployment is None:
-        return
-    named = hub_deployment.metadata.labels
-    project = decoded_project(named.get(labels.UPSTREAM_CLUSTER, ""))
-    namespace = named.get(labels.UPSTREAM_NAMESPACE)
-    if project and namespace:
-        yield Key(project_plane(project), Ref(namespace, hub_deployment.metadata.name))
+    """The project's deployment that a hub deployment stands for."""
+    metadata = change.latest.metadata
+    key = upstream_key(metadata.labels, metadata.name)
+    return [key] if key else []
 
 
 def from_hub_binding(view: View, change: Change[Any]) -> Iterable[Key]:
     """By the hub namespace's identity: the hub deployment may be gone already."""
-    binding = change.new or change.old
-    if binding is None or binding.spec.resource.kind != DEPLOYMENT.kind:
-        return
+    binding = change.latest
     namespace = view.cached(NAMESPACE).get(Ref("", binding.metadata.namespace))
-    named = namespace.metadata.labels if namespace is not None else {}
-    project = decoded_project(named.get(labels.UPSTREAM_CLUSTER, ""))
-    upstream = named.get(labels.UPSTREAM_NAMESPACE)
-    if project and upstream:
-        yield Key(project_plane(project), Ref(upstream, binding.spec.resource.name))
+    if namespace is None or binding.spec.resource.kind != DEPLOYMENT.kind:
+        return []
+    key = upstream_key(namespace.metadata.labels, binding.spec.resource.name)
+    return [key] if key else []
 
 
 CONTROLLER = Controller(

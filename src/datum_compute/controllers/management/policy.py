@@ -35,15 +35,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 def to_namespace(view: View, change: Change[Any]) -> Iterable[Key]:
     """The hub namespace that a deployment or policy lies in."""
-    obj = change.new or change.old
-    if obj is not None:
-        yield Key(view.plane, Ref("", obj.metadata.namespace))
+    yield Key(view.plane, Ref("", change.latest.metadata.namespace))
 
 
 def to_namespace_of_same_name(view: View, change: Change[Any]) -> Iterable[Key]:
-    policy = change.new or change.old
-    if policy is not None:
-        yield Key(view.plane, Ref("", policy.metadata.name))
+    yield Key(view.plane, Ref("", change.latest.metadata.name))
 
 
 CONTROLLER = Controller(

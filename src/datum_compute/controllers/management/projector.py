@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.identity import decoded_project, federation_namespace
+from datum_compute.api.identity import federation_namespace
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import project_plane
+from datum_compute.api.meta import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
+from datum_compute.planes.upstream import upstream_key
 from datum_compute.planning.projection import plan_projection
 from datum_compute.runtime.controller import Controller, reads, watches
 from datum_compute.runtime.informer import Change
@@ -47,25 +47,18 @@ def _owner_name(instance: Instance | None, name: str) -> str:
 
 
 def from_hub_instance(_view: View, change: Change[Any]) -> Iterable[Key]:
-    instance = change.new or change.old
-    if instance is None:
-        return
-    named = instance.metadata.labels
-    project = decoded_project(named.get(labels.UPSTREAM_CLUSTER, ""))
-    namespace = named.get(labels.UPSTREAM_NAMESPACE)
-    if project and namespace:
-        yield Key(project_plane(project), Ref(namespace, instance.metadata.name))
+    metadata = change.latest.metadata
+    key = upstream_key(metadata.labels, metadata.name)
+    return [key] if key else []
 
 
 def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
     """Projections wait for their deployment and leave with it."""
-    deployment = change.new or change.old
-    if deployment is None or (change.old is not None and change.new is not None):
-        return
-    for instance in view.cached(INSTANCE).labelled(
-        labels.DEPLOYMENT_NAME, deployment.metadata.name
-    ):
-        yield Key(view.plane, Ref(instance.metadata.namespace, instance.metadata.name))
+    if change.old is not None and change.new is not None:
+        return []
+    name = change.latest.metadata.name
+    waiting = view.cached(INSTANCE).labelled(labels.DEPLOYMENT_NAME, name)
+    return [Key(view.plane, ref_of(instance)) for instance in waiting]
 
 
 CONTROLLER = Controller(

@@ -45,11 +45,9 @@ async def _holds_anything(view: View, name: str) -> bool:
 
 
 def to_terminating_namespace(view: View, change: Change[Any]) -> Iterable[Key]:
-    obj = change.new or change.old
-    if obj is not None:
-        namespace = view.cached(NAMESPACE).get(Ref("", obj.metadata.namespace))
-        if namespace is not None and namespace.is_terminating:
-            yield Key(view.plane, Ref("", namespace.metadata.name))
+    namespace = view.cached(NAMESPACE).get(Ref("", change.latest.metadata.namespace))
+    if namespace is not None and namespace.is_terminating:
+        yield Key(view.plane, Ref("", namespace.metadata.name))
 
 
 CONTROLLERS = tuple(
