@@ -12,8 +12,10 @@ import pytest
 from datum_compute.api.errors import Conflict
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PlaneName, cell_plane
-from datum_compute.runtime.controller import Controller
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.runtime.controller import Controller, Watches, watches
+from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.outcome import Done, Later, NotSynced, Outcome, Terminal
@@ -39,8 +41,10 @@ class Log:
         return sum(1 for _, other in self.seen if other == name)
 
 
-def a_manager(reconcile: Reconcile) -> tuple[Manager[Log], Log]:
-    controller = Controller(name="test", role="cell", kind=NAMESPACE, reconcile=reconcile)
+def a_manager(reconcile: Reconcile, *wakes: Watches) -> tuple[Manager[Log], Log]:
+    controller = Controller(
+        name="test", role="cell", kind=NAMESPACE, reconcile=reconcile, watches=wakes
+    )
     logs: list[Log] = []
 
     def context(manager: Manager[Log]) -> Log:
@@ -133,6 +137,30 @@ def test_a_bug_in_one_reconcile_does_not_end_the_worker(
 
     assert len(outcomes(buggy, for_s=100)) == 2
     assert "a bug" in caplog.text
+
+
+def test_an_odd_object_does_not_end_the_view_that_all_share(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def choke_on_odd(view: View, change: Change[Namespace]) -> list[Key]:
+        if change.latest.metadata.name == "odd":
+            raise KeyError("no such label")
+        return [Key(view.plane, Ref("", change.latest.metadata.name))]
+
+    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+        wakes = watches("hub", NAMESPACE, choke_on_odd)
+        manager, log = a_manager(just_note, wakes)
+        manager.engage(HUB, await planes.create(HUB))
+        manager.engage(ONE, await planes.create(ONE))
+        running = loop.create_task(manager.run())
+        for name in ("odd", "fine"):
+            await planes.client(HUB).create(NAMESPACE, a_namespace(name))
+        await asyncio.sleep(1)
+        running.cancel()
+        return [name for _, name in log.seen]
+
+    assert with_planes(test) == ["hub:fine"]
+    assert "odd" in caplog.text
 
 
 def test_terminal_is_recorded_and_not_retried(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from random import Random
 from typing import Any, Generic, TypeVar
 
+from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.client.client import Client
 from datum_compute.runtime.backoff import Backoff
@@ -22,6 +24,8 @@ from datum_compute.runtime.view import View
 from datum_compute.runtime.worker import Worker
 
 C = TypeVar("C")
+
+_log = logging.getLogger(__name__)
 
 
 class Manager(Generic[C]):
@@ -100,8 +104,13 @@ class Manager(Generic[C]):
         queue = self._queues[controller.name]
 
         def wake(change: Change[Any]) -> None:
-            for key in source.to_keys(view, change):
-                queue.add(key)
+            try:
+                for key in source.to_keys(view, change):
+                    queue.add(key)
+            except Exception:
+                # One odd object must not end the view that everybody shares.
+                name = f"{source.kind.kind} {ref_of(change.latest)} on {view.plane}"
+                _log.exception("%s cannot tell whom %s concerns", controller.name, name)
 
         view.declare(source.kind).subscribe(wake)
 
