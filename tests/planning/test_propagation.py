@@ -10,7 +10,7 @@ from datum_compute.api import labels
 from datum_compute.api.cluster import Cluster
 from datum_compute.api.codec import canonical
 from datum_compute.api.conditions import TRUE, Verdict, decided
-from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import cell_plane
@@ -88,6 +88,19 @@ def test_one_policy_for_each_city_in_use_and_one_for_the_namespace() -> None:
     creates = plan_policies(HOME, [a_template("DFW"), a_template("ORD")], [], None).actions
     names = [a.object.metadata.name for a in creates if isinstance(a, Create)]
     assert names == ["city-dfw", "city-ord", "ns-u"]
+
+
+def test_a_namespace_is_never_taken_from_a_city_it_went_to() -> None:
+    """It would take along what is arriving there: seen when one workload left as another came."""
+    (_, both) = plan_policies(HOME, [a_template("DFW")], [], None).actions
+    assert isinstance(both, Create)
+    policy = stored(both.object, "namespace-policy")
+    plan = plan_policies(HOME, [a_template("ORD")], [], policy)
+    (patch,) = [a for a in plan.actions if isinstance(a, Patch)]
+    selector = patch.patch["spec"]["placement"]["clusterAffinity"]["labelSelector"]
+    assert selector["matchExpressions"][0]["values"] == ["DFW", "ORD"]
+    emptied = plan_policies(HOME, [], [], policy)
+    assert not [a for a in emptied.actions if a.kind is CLUSTER_POLICY]  # type: ignore[union-attr]
 
 
 def test_a_policy_that_nobody_uses_goes_and_a_foreign_one_stays() -> None:

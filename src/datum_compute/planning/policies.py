@@ -45,12 +45,13 @@ def plan_policies(
         present = observed.pop(desired.metadata.name, None)
         actions += plan_object(HUB, POLICY, desired, present, f"{city} is in use")
     actions += _removals(observed.values())
-    if cities:
-        # A namespace that no city uses any more stays where it was: taking it away would take
-        # along what is still being removed there.
-        desired_policy = _namespace_policy(namespace.metadata.name, cities)
+    # A namespace stays in every city it ever went to: taking it from a cell would take along
+    # what is still being removed there, and what is just arriving.
+    reached = sorted({*cities, *_cities_of(namespace_policy)})
+    if reached:
+        desired_policy = _namespace_policy(namespace.metadata.name, reached)
         actions += plan_object(
-            HUB, CLUSTER_POLICY, desired_policy, namespace_policy, f"used in {', '.join(cities)}"
+            HUB, CLUSTER_POLICY, desired_policy, namespace_policy, f"used in {', '.join(reached)}"
         )
     return Plan(tuple(actions))
 
@@ -85,6 +86,12 @@ def _city_policy(namespace: str, city: str) -> PropagationPolicy:
             ),
         ),
     )
+
+
+def _cities_of(policy: ClusterPropagationPolicy | None) -> list[str]:
+    selector = policy.spec.placement.cluster_affinity.label_selector if policy else None
+    requirements = selector.match_expressions if selector else []
+    return [city for r in requirements if r.key == labels.TOPOLOGY_CITY for city in r.values]
 
 
 def _namespace_policy(namespace: str, cities: list[str]) -> ClusterPropagationPolicy:
