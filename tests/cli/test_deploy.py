@@ -195,13 +195,32 @@ def test_a_workload_deleted_meanwhile_is_a_failure(desk: Desk, world: World) -> 
     assert "was deleted while it rolled out" in desk.err
 
 
+def test_a_change_by_somebody_else_is_not_reported_as_ours(desk: Desk, world: World) -> None:
+    async def supersede(client: Client) -> None:
+        async for workload in workloads(client):
+            ref = Ref(NAMESPACE, workload.metadata.name)
+            placements = [
+                {"name": "default", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": 7}}
+            ]
+            await client.patch(WORKLOAD, ref, {"spec": {"placements": placements}})
+
+    world.player = supersede
+    assert desk.run(*FIRST) == 4
+    assert "changed by somebody else" in desk.err
+
+
 def test_ctrl_c_ends_in_130_and_says_how_to_resume(desk: Desk, world: World) -> None:
     async def interrupt(request: Request, _client: Client) -> None:
         if "watch" in request.query:
             signal.raise_signal(signal.SIGINT)
 
     world.player, world.before = nobody, interrupt
-    assert desk.run(*FIRST) == 130
+    # A background job ignores SIGINT, and this test may run in one.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert desk.run(*FIRST) == 130
+    finally:
+        signal.signal(signal.SIGINT, inherited)
     assert desk.err.splitlines()[-2:] == [
         "Error: Stopped waiting; the rollout of 'web' goes on.",
         "Wait for it again: datumctl compute deploy web",

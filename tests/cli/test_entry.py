@@ -75,7 +75,7 @@ def test_the_plugin_manifest_is_one_json_object(desk: Desk, arguments: list[str]
         (["deploy"], "Say which workload", "For example: datumctl compute deploy web"),
         (["deploy", "Web_1"], "'Web_1' cannot be the name", "lower case"),
         (["deploy", "web", "--city=DFW,"], "empty city", "--city=DFW,ORD"),
-        (["deploy", "web", "--env=1A=2"], "--env '1A' is not NAME=VALUE", "--env MODE=fast"),
+        (["deploy", "web", "--env=1A=2"], "--env '1A=...' is not NAME=VALUE", "--env MODE=fast"),
         (["deploy", "web", "--env=A=1", "--env=A=2"], "--env sets 'A' twice", ""),
         (["deploy", "-f", "x", "--image=i"], "--image cannot go with -f", "containers[].image"),
         (["deploy", "-f", "x", "--city=DFW"], "--city cannot go with -f", "cityCodes"),

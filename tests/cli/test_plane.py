@@ -177,3 +177,15 @@ def test_where_the_local_platform_lives(desk: Desk, environ: dict[str, str], exp
     streams = [io.StringIO() for _ in range(3)]
     found = default_state_dir(desk.surroundings(*streams))
     assert str(found) == expected.replace("HOME", str(desk.home))
+
+
+@pytest.mark.parametrize(("context", "path"), [("hub", "hub"), ("cell/dfw", "cells/dfw")])
+def test_a_plane_that_is_no_project_is_refused(
+    desk: Desk, tmp_path: Path, context: str, path: str
+) -> None:
+    """Seen: a workload created on the hub, which nobody ever looked at."""
+    file = kubeconfig(tmp_path / "config", context)
+    file.write_text(file.read_text().replace(":7443", f":7443/planes/{path}"))
+    error = failure(desk, kubeconfig=str(file), context=context)
+    assert error.exit_code == 2
+    assert "not a project" in str(error)

@@ -146,3 +146,14 @@ def test_a_mirrored_status_that_has_not_changed_is_not_written() -> None:
     plan = plan_federation(PROJECT, mirrored, NAMESPACE_OF_USER, state, NOW)
     assert not [a for a in plan.actions if isinstance(a, PatchStatus)]
     assert find_condition(mirrored.status.conditions, "Available") is None
+
+
+def test_removal_waits_for_the_word_of_every_cell_that_answers() -> None:
+    """Seen: destroy said "deleted" while the machine still ran."""
+    going = federated(terminating=True)
+    state = HubState(None, None, None, awaited=("dfw",))
+    report, wait = plan_federation(PROJECT, going, None, state, NOW).actions
+    assert isinstance(report, PatchStatus)
+    (condition,) = report.status["conditions"]
+    assert (condition["reason"], "dfw" in condition["message"]) == ("Removing", True)
+    assert isinstance(wait, Wait)

@@ -9,10 +9,15 @@ from datum_compute.api.conditions import FALSE, TRUE, Verdict, decided, find_con
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.plane import project_plane
 from datum_compute.api.workload import Workload
-from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
+from datum_compute.api.workloaddeployment import (
+    ObservedSource,
+    WorkloadDeployment,
+    WorkloadDeploymentStatus,
+)
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.placement import desired_deployments, plan_workload
 from datum_compute.planning.rollup import workload_status
+from datum_compute.planning.template import template_hash
 from datum_compute.testing.builders import NOW, a_workload
 
 PROJECT = project_plane("default")
@@ -136,3 +141,19 @@ def test_a_status_write_names_the_version_it_was_computed_from() -> None:
     (write,) = plan_workload(PROJECT, workload, stored(workload), NOW).actions
     assert isinstance(write, PatchStatus)
     assert workload.metadata.resource_version == write.version
+
+
+def test_a_new_template_is_up_to_date_nowhere_until_a_city_says_so() -> None:
+    """Seen: the first status after an image change said that all replicas were updated."""
+    old, new = a_workload("web:1"), a_workload("web:2")
+    counts = {"replicas": 1, "updated_replicas": 1, "current_replicas": 1, "ready_replicas": 1}
+    source = ObservedSource(generation=1, template_hash=template_hash(old.spec.template))
+    status = workload_status(new, stored(old, **counts, observed_source=source), NOW)
+    assert (status.updated_replicas, status.current_replicas, status.ready_replicas) == (0, 0, 1)
+    unchanged = workload_status(old, stored(old, **counts, observed_source=source), NOW)
+    assert unchanged.updated_replicas == 1
+
+
+def test_desired_is_what_the_workload_asks_for_whatever_cities_report() -> None:
+    workload = a_workload(cities=("DFW", "ORD"), replicas=3)
+    assert workload_status(workload, [], NOW).desired_replicas == 6

@@ -145,3 +145,11 @@ async def test_a_namespace_can_be_put_without_a_version(server: Server, team: Js
     assert updated["metadata"]["labels"] == {"a": "b", "kubernetes.io/metadata.name": "team"}
     assert updated["metadata"]["uid"] == team["metadata"]["uid"]
     assert updated["status"] == {"phase": "Active"}
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+async def test_namespaces_a_plane_cannot_do_without_are_not_deleted(
+    server: Server, name: str
+) -> None:
+    status = await server.status("DELETE", f"{NAMESPACES}/{name}")
+    assert (status["code"], status["reason"]) == (403, "Forbidden")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
@@ -11,6 +11,16 @@ from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta import ApiObject, Column, KindInfo
 
 DnsLabel = Annotated[str, Meta(pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+# [host[:port]/]path[:tag][@digest], as registries understand it.
+_HOST = (
+    "[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]+)?"
+)
+_PATH = "[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+_TAG = "[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}"
+_DIGEST = "[a-z0-9]+:[0-9a-fA-F]{32,}"
+ImageReference = Annotated[
+    str, Meta(pattern=f"^({_HOST}/)?{_PATH}(:{_TAG})?(@{_DIGEST})?$", max_length=1024)
+]
 MAP_BY_NAME = Meta(
     extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 )
@@ -24,14 +34,14 @@ class EnvVar(ApiStruct, frozen=True, kw_only=True):
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
     name: DnsLabel
     port: Annotated[int, Meta(ge=1, le=65535)]
-    protocol: str = "TCP"
+    protocol: Literal["TCP", "UDP"] = "TCP"
 
 
 class Container(ApiStruct, frozen=True, kw_only=True):
     """command replaces ENTRYPOINT, args replace CMD; without both the image decides."""
 
     name: DnsLabel
-    image: Annotated[str, Meta(min_length=1, max_length=1024)]
+    image: ImageReference
     command: list[str] = []
     args: list[str] = []
     env: Annotated[list[EnvVar], MAP_BY_NAME] = []

@@ -69,10 +69,12 @@ async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
             # From here on the directory is ours: whoever looks for its server finds this one.
             port = bound.getsockname()[1]
             write_private(announcement, encode({"pid": os.getpid(), "port": port}))
-            await _run(state, platform, bound, certificate, credentials, stop)
+            try:
+                await _run(state, platform, bound, certificate, credentials, stop)
+            finally:
+                announcement.unlink(missing_ok=True)
         finally:
             await journal.close()
-            announcement.unlink(missing_ok=True)
 
 
 async def _run(

@@ -193,7 +193,8 @@ def _parse_env(values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         name, equals, value = pair.partition("=")
         if not equals or not _ENV_NAME.fullmatch(name):
             # The value is not repeated: it may be a secret.
-            raise UsageError(f"--env {name!r} is not NAME=VALUE.", "For example --env MODE=fast")
+            shown = f"{name}=..." if equals else name
+            raise UsageError(f"--env {shown!r} is not NAME=VALUE.", "For example --env MODE=fast")
         if name in parsed:
             raise UsageError(f"--env sets {name!r} twice.")
         parsed[name] = value

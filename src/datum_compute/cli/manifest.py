@@ -41,9 +41,8 @@ def parse_manifest(text: str, shown: str) -> JsonObject:
     document = _only_document(text, shown)
     for key, expected in (("apiVersion", WORKLOAD.api_version), ("kind", WORKLOAD.kind)):
         if document.get(key) != expected:
-            raise UsageError(
-                f"{shown}: {key} is {document.get(key)!r}.", f"It must be {expected!r}."
-            )
+            found = f"is {document[key]!r}" if document.get(key) else "is missing"
+            raise UsageError(f"{shown}: {key} {found}.", f"It must be {expected!r}.")
     metadata = _metadata(document.get("metadata"), shown)
     return {"metadata": metadata, "spec": _checked_spec(document, shown)}
 

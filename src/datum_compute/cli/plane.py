@@ -12,7 +12,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from datum_compute.api.plane import path_prefix, project_plane
+from datum_compute.api.plane import path_prefix, plane_role, project_plane, split_path
 from datum_compute.cli.context import (
     API_HOST,
     CREDENTIALS_HELPER,
@@ -54,7 +54,18 @@ def locate(surroundings: Surroundings, choice: Choice) -> Located:
         raise OtherError(
             f"{error}.", "Choose another with --kubeconfig, --context or --project."
         ) from error
+    _refuse_inner_plane(connection)
     return Located(connection, is_local_platform=files == [local_file])
+
+
+def _refuse_inner_plane(connection: Connection) -> None:
+    """Workloads live in projects; on the hub or a cell nobody would ever look at one."""
+    plane, _ = split_path(connection.path_prefix or "/")
+    if plane_role(plane) in ("hub", "cell"):
+        raise UsageError(
+            f"Context {connection.context!r} is the plane {plane}, not a project.",
+            "Choose a project with --project, or its context with --context.",
+        )
 
 
 def _kubeconfig_files(surroundings: Surroundings, choice: Choice, local_file: Path) -> list[Path]:

@@ -135,10 +135,12 @@ def _launch(command: Sequence[str], state_dir: Path) -> subprocess.Popen[bytes]:
 
 async def _ready_child(child: subprocess.Popen[bytes], state_dir: Path) -> Running:
     while True:
+        ended = child.poll() is not None
         running = find_running(state_dir)
-        if running and running.pid == child.pid and await is_ready(state_dir, running):
+        # Ours, or the one that somebody else started at the same moment and that won.
+        if running and (running.pid == child.pid or ended) and await is_ready(state_dir, running):
             return running
-        if child.poll() is not None:
+        if ended and running is None:
             raise OtherError(
                 f"The platform ended while it was starting (exit {child.returncode}).",
                 _log_tail(state_dir),

@@ -158,8 +158,7 @@ def _progress(
     if deployment.is_terminating:
         return _counts(place, Phase.WAITING, deployment, _cause(place, deployment, instances))
     done = _counts(place, Phase.DONE, deployment, Cause())
-    told = deployment.status.observed_generation >= deployment.metadata.generation
-    if told and done.updated == done.ready == done.replicas == done.desired:
+    if _is_told(deployment) and done.updated == done.ready == done.replicas == done.desired:
         return done
     return _counts(place, Phase.UPDATING, deployment, _cause(place, deployment, instances))
 
@@ -168,16 +167,24 @@ def _counts(
     place: Place, phase: Phase, deployment: WorkloadDeployment, cause: Cause
 ) -> PlaceProgress:
     status = deployment.status
+    told = _is_told(deployment)
+    desired = status.desired_replicas if told else 0
     return PlaceProgress(
         place=place,
         phase=phase,
         ready=status.ready_replicas,
-        updated=status.updated_replicas,
+        # An old status counts what was up to date then, and what was wanted then.
+        updated=status.updated_replicas if told else 0,
         replicas=status.replicas,
-        # A status that was never written says zero, which nobody can want (the minimum is one).
-        desired=status.desired_replicas or deployment.spec.scale_settings.min_replicas,
+        # Zero is what a status says that was never written: nobody can want less than one.
+        desired=desired or deployment.spec.scale_settings.min_replicas,
         cause=cause,
     )
+
+
+def _is_told(deployment: WorkloadDeployment) -> bool:
+    """Whether the status speaks about the deployment as it is now."""
+    return deployment.status.observed_generation >= deployment.metadata.generation
 
 
 def _cause(place: Place, deployment: WorkloadDeployment, instances: Sequence[Instance]) -> Cause:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.api.workload import Workload
-from datum_compute.cli.errors import FailedError, StoppedError, TimedOutError
+from datum_compute.cli.errors import ConflictError, FailedError, StoppedError, TimedOutError
 from datum_compute.cli.observe import belongs_to, observe
 from datum_compute.cli.output import one_line, render_age, render_count
 from datum_compute.cli.rollout import Place, PlaceProgress, Progress, assess_rollout
@@ -32,7 +32,12 @@ class RolloutWatch:
         if workload is None or workload.is_terminating:
             raise FailedError(
                 f"Workload {self.name!r} was deleted while it rolled out.",
-                f"See: {self.session.command('status', self.name)}",
+                "Whoever deleted it meant it; deploy it again if not.",
+            )
+        if workload.metadata.generation > self.generation:
+            raise ConflictError(
+                f"Workload {self.name!r} was changed by somebody else while it rolled out.",
+                f"See what it is now: {self.session.command('status', self.name)}",
             )
         self.latest = assess_rollout(
             workload,

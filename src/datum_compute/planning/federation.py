@@ -43,11 +43,15 @@ RECHECK_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class HubState:
-    """What the hub holds for one project deployment."""
+    """What the hub holds for one project deployment.
+
+    ``awaited`` are the cells that answer and have not yet confirmed that their copy is gone.
+    """
 
     namespace: Namespace | None
     deployment: WorkloadDeployment | None
     binding: ResourceBinding | None
+    awaited: tuple[str, ...] = ()
 
 
 def hub_namespace_of(deployment: WorkloadDeployment, namespace: Namespace | None) -> str:
@@ -66,7 +70,7 @@ def plan_federation(
     now: str,
 ) -> Plan:
     if deployment.is_terminating:
-        return _plan_removal(project, deployment, hub)
+        return _plan_removal(project, deployment, hub, now)
     if namespace is None:
         return Plan((Wait(f"namespace {deployment.metadata.namespace} is not known yet"),), 5)
     first = add_finalizer(project, DEPLOYMENT, deployment, labels.FEDERATOR_FINALIZER)
@@ -171,8 +175,12 @@ def _hub_deployment(
     )
 
 
-def _plan_removal(project: PlaneName, deployment: WorkloadDeployment, hub: HubState) -> Plan:
-    """Released when the hub holds neither the deployment nor its binding."""
+def _plan_removal(
+    project: PlaneName, deployment: WorkloadDeployment, hub: HubState, now: str
+) -> Plan:
+    """Released when the hub holds neither the deployment nor its binding, and every cell that
+    answers has confirmed. Nothing waits for a cell that does not answer: the hub's terminating
+    Work is the tombstone of what may still be there."""
     if hub.deployment is not None:
         reason = "the project removed it"
         uid = hub.deployment.metadata.uid
@@ -180,5 +188,14 @@ def _plan_removal(project: PlaneName, deployment: WorkloadDeployment, hub: HubSt
         return Plan((delete, Wait("the hub is removing it")), requeue_after_s=RECHECK_S)
     if hub.binding is not None:
         return Plan((Wait("the hub is releasing its binding"),), requeue_after_s=RECHECK_S)
+    if hub.awaited:
+        message = f"Waiting for {', '.join(hub.awaited)} to confirm the removal"
+        verdict = Verdict(FALSE, "Removing", message)
+        generation = deployment.metadata.generation
+        removing = decided("Available", verdict, generation=generation, now=now)
+        conditions = with_condition(deployment.status.conditions, removing)
+        status = msgspec.structs.replace(deployment.status, conditions=conditions)
+        report = plan_status(project, DEPLOYMENT, deployment, status)
+        return Plan((*report, Wait(message)), requeue_after_s=RECHECK_S)
     release = drop_finalizer(project, DEPLOYMENT, deployment, labels.FEDERATOR_FINALIZER)
     return Plan(tuple(release))

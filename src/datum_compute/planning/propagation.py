@@ -27,7 +27,7 @@ from datum_compute.api.conditions import (
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import BINDING, CLUSTER_BINDING, DEPLOYMENT, WORK
 from datum_compute.api.mergepatch import merge_patch
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, owner_reference, ref_of
+from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref, owner_reference, ref_of
 from datum_compute.api.plane import HUB
 from datum_compute.api.propagationpolicy import PropagationPolicy
 from datum_compute.api.resourcebinding import (
@@ -159,17 +159,16 @@ def _scheduled_status(binding: AnyBinding, placed: bool, now: str) -> ResourceBi
     )
 
 
-def work_name(kind: KindInfo[Any], template: ApiObject) -> str:
+def work_name(kind: KindInfo[Any], ref: Ref) -> str:
     """Distinct over all namespaces, because the Works of a cluster share one."""
-    metadata = template.metadata
-    identity = f"{kind.api_version}/{kind.kind}/{metadata.namespace}/{metadata.name}"
-    return f"{metadata.name}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
+    identity = f"{kind.api_version}/{kind.kind}/{ref.namespace}/{ref.name}"
+    return f"{ref.name}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
 
 
 def _work(kind: KindInfo[Any], binding: AnyBinding, template: ApiObject, cluster: str) -> Work:
     return Work(
         metadata=ObjectMeta(
-            name=work_name(kind, template),
+            name=work_name(kind, ref_of(template)),
             namespace=execution_namespace(cluster),
             labels={labels.BINDING_ID: binding.metadata.uid},
             finalizers=[labels.EXECUTION_FINALIZER],

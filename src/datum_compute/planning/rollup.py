@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from datum_compute.api.conditions import (
     FALSE,
@@ -13,13 +13,9 @@ from datum_compute.api.conditions import (
     find_condition,
     with_condition,
 )
-from datum_compute.api.workload import (
-    PlacementStatus,
-    ReplicaCounts,
-    Workload,
-    WorkloadStatus,
-)
+from datum_compute.api.workload import Placement, PlacementStatus, Workload, WorkloadStatus
 from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.template import template_hash
 
 AVAILABLE = "Available"
 
@@ -57,7 +53,7 @@ def workload_status(
         deployments=len(ordered),
         observed_generation=generation,
         placements=placements,
-        **_summed(d.status for d in ordered),
+        **_summed(workload, workload.spec.placements, ordered),
     )
 
 
@@ -75,7 +71,7 @@ def _placement_status(
     return PlacementStatus(
         name=name,
         conditions=with_condition(observed.conditions if observed else [], available),
-        **_summed(d.status for d in deployments),
+        **_summed(workload, [p for p in workload.spec.placements if p.name == name], deployments),
     )
 
 
@@ -96,7 +92,30 @@ def _available(
     return decided(AVAILABLE, verdict, generation=generation, now=now)
 
 
-def _summed(counts: Iterable[ReplicaCounts]) -> dict[str, int]:
-    listed = list(counts)
-    names = ReplicaCounts.__struct_fields__
-    return {name: sum(getattr(c, name) for c in listed) for name in names}
+def _summed(
+    workload: Workload, placements: Sequence[Placement], deployments: Sequence[WorkloadDeployment]
+) -> dict[str, int]:
+    """Counts that speak about the workload as it is now: desired is what it asks for, and only
+    what is known to carry its template counts as updated."""
+    current = template_hash(workload.spec.template)
+    told = [d.status for d in deployments if _speaks_of(d, current)]
+    reported = [d.status for d in deployments]
+    return {
+        "replicas": sum(s.replicas for s in reported),
+        "ready_replicas": sum(s.ready_replicas for s in reported),
+        "updated_replicas": sum(s.updated_replicas for s in told),
+        "current_replicas": sum(s.current_replicas for s in told),
+        "desired_replicas": sum(
+            p.scale_settings.min_replicas * len(p.city_codes) for p in placements
+        ),
+    }
+
+
+def _speaks_of(deployment: WorkloadDeployment, current: str) -> bool:
+    """Whether the deployment's status is about this template and not about an earlier one."""
+    status = deployment.status
+    if status.observed_source.template_hash:
+        return status.observed_source.template_hash == current
+    return status.observed_generation >= deployment.metadata.generation and (
+        template_hash(deployment.spec.template) == current
+    )

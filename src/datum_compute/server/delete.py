@@ -105,6 +105,9 @@ def _unless_failed(result: _Deleted | BaseException) -> _Deleted | None:
 async def _delete_one(
     ports: Ports, catalogue: Catalogue, call: Call, key: ObjectKey, options: DeleteOptions
 ) -> _Deleted:
+    if is_namespace(call.kind):
+        namespaces.check_may_go(call.kind, key.name)
+
     async def attempt() -> _Deleted:
         record = ports.store.get(call.plane, key)
         if record is None:

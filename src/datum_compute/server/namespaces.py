@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from datum_compute.api.codec import JsonObject, decode
-from datum_compute.api.errors import Cause
+from datum_compute.api.errors import Cause, Forbidden
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName
@@ -23,6 +23,7 @@ from datum_compute.store.journal import ObjectKey
 FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 _SHOWN_MAX = 5
+_PERMANENT = ("default", "kube-system", "kube-public")
 
 
 def prepared_for_create(new: JsonObject) -> JsonObject:
@@ -73,6 +74,16 @@ def check_accepts(
             f"unable to create new content in namespace {namespace} because it is being terminated"
         )
         raise problems.forbidden(kind, name, why, [cause])
+
+
+def check_may_go(kind: KindInfo[Any], name: str) -> None:
+    """A plane without its own namespaces serves nobody."""
+    if name in _PERMANENT:
+        raise Forbidden(
+            f'{kind.plural} "{name}" is forbidden: this namespace may not be deleted',
+            name=name,
+            kind=kind.plural,
+        )
 
 
 def check_empty(ports: Ports, catalogue: Catalogue, plane: PlaneName, namespace: str) -> None:

@@ -115,6 +115,7 @@ class World:
         await self._converge(lambda: self._runs("web:2", 1))
         await self._be_quiet()
         await self._insist(lambda: self.user.delete(WORKLOAD, WEB))
+        await self._converge(self._is_gone_for_the_user)
         await self._converge(self._nothing_left)
         await self._be_quiet()
 
@@ -186,6 +187,17 @@ class World:
         instances = (await self.user.list(INSTANCE, "default")).items
         ready = [i.metadata.name for i in instances if is_ready(i)]
         return "" if len(ready) == len(instances) == replicas else f"ready projections: {ready}"
+
+    async def _is_gone_for_the_user(self) -> str:
+        """I15: nothing is called gone while a machine of it still runs on a cell that answers."""
+        try:
+            await self.user.get(WORKLOAD, WEB)
+        except NotFound:
+            machines = [m for table in self.host.disk.machines.values() for m in table]
+            if machines:
+                raise InvariantBroken(f"I15: called gone while it runs: {machines}") from None
+            return ""
+        return "the workload is still there"
 
     async def _nothing_left(self) -> str:
         """I5: a deleted workload leaves nothing on any plane, and no machine."""

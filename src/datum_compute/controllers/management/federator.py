@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from datum_compute.api.kinds import BINDING, DEPLOYMENT, NAMESPACE
+from datum_compute.api.conditions import is_true
+from datum_compute.api.identity import execution_namespace
+from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, WORK
 from datum_compute.api.meta import Ref
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.upstream import upstream_key
 from datum_compute.planning.federation import HubState, hub_namespace_of, plan_federation
-from datum_compute.planning.propagation import binding_name
+from datum_compute.planning.propagation import binding_name, work_name
 from datum_compute.runtime.controller import Controller, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -30,9 +32,40 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         namespace=hub.read(NAMESPACE).get(Ref("", target.namespace)),
         deployment=hub.read(DEPLOYMENT).get(target),
         binding=hub.read(BINDING).get(Ref(target.namespace, binding_name(DEPLOYMENT, target.name))),
+        awaited=_awaited(hub, target) if deployment.is_terminating else (),
     )
     plan = plan_federation(key.plane, deployment, namespace, state, context.now())
     return await carry_out(context.planes, plan)
+
+
+def _awaited(hub: View, target: Ref) -> tuple[str, ...]:
+    """The cells that answer and for which the hub still holds a Work of the deployment."""
+    works, name = hub.read(WORK), work_name(DEPLOYMENT, target)
+    return tuple(
+        sorted(
+            cluster.metadata.name
+            for cluster in hub.read(CLUSTER).all()
+            if is_true(cluster.status.conditions, "Ready")
+            and works.get(Ref(execution_namespace(cluster.metadata.name), name)) is not None
+        )
+    )
+
+
+def from_hub_work(_view: View, change: Change[Any]) -> Iterable[Key]:
+    """A Work that goes is a cell's word that its copy is gone."""
+    metadata = change.latest.spec.workload.manifests[0]["metadata"]
+    key = upstream_key(metadata.get("labels", {}), metadata["name"])
+    return [key] if key and change.new is None else []
+
+
+def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
+    """A cell that stops answering is no longer waited for."""
+    if change.old is not None and change.new is not None:
+        was, now = (is_true(c.status.conditions, "Ready") for c in (change.old, change.new))
+        if was == now:
+            return
+    for work in view.cached(WORK).in_namespace(execution_namespace(change.latest.metadata.name)):
+        yield from from_hub_work(view, Change(work, None))
 
 
 def from_hub_deployment(_view: View, change: Change[Any]) -> Iterable[Key]:
@@ -62,5 +95,7 @@ CONTROLLER = Controller(
         reads("hub", NAMESPACE),
         watches("hub", DEPLOYMENT, from_hub_deployment),
         watches("hub", BINDING, from_hub_binding),
+        watches("hub", WORK, from_hub_work),
+        watches("hub", CLUSTER, from_cluster),
     ),
 )
