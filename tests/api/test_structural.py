@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.kinds import DEPLOYMENT, SERVER, WORKLOAD
 from datum_compute.api.schema import PRESERVE, structural_schema
 from datum_compute.api.structural import Report, compiled
 
@@ -176,3 +176,35 @@ def test_any_json_is_answered_and_a_clean_answer_is_stable(value: JsonObject) ->
         second = Report()
         assert check(result, "", second) == result
         assert (second.errors, second.unknown) == ([], [])
+
+
+@pytest.mark.parametrize("city", ["", "   ", "D F W", "-DFW", "DFW-", "DF_W", "D/FW", "D\u00c9W"])
+def test_a_city_must_be_usable_as_name_and_label(city: str) -> None:
+    schema = structural_schema(DEPLOYMENT)["properties"]["spec"]["properties"]["cityCode"]
+    report = Report()
+    compiled(schema)(city, "cityCode", report)
+    assert [cause.field for cause in report.errors] == ["cityCode"]
+
+
+@pytest.mark.parametrize(
+    ("image", "fine"),
+    [
+        ("web", True),
+        ("web:1.0", True),
+        ("ghcr.io/example/web:1.0", True),
+        ("localhost:5000/a/b_c-d@sha256:" + "a" * 64, True),
+        ("Registry.Example/web", True),
+        ("bad image:::", False),
+        ("UPPER/CASE:1", False),
+        ("   ", False),
+        ("web:", False),
+        ("web@sha256:short", False),
+        ("", False),
+        ("web:1\n", False),
+    ],
+)
+def test_an_image_must_be_a_reference(image: str, fine: bool) -> None:
+    report = Report()
+    containers = structural_schema(SERVER)["properties"]["spec"]["properties"]["containers"]
+    compiled(containers["items"]["properties"]["image"])(image, "image", report)
+    assert (not report.errors) == fine

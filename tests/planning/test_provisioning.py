@@ -18,7 +18,12 @@ CELL = cell_plane("dfw")
 
 
 def a_server(
-    phase: Phase = "Running", *, reason: str = "", terminating: bool = False, owner: str = ""
+    phase: Phase = "Running",
+    *,
+    reason: str = "",
+    terminating: bool = False,
+    owner: str = "",
+    owned: bool = True,
 ) -> Server:
     plan = plan_provisioning(CELL, an_instance(0, ready=False), None, NOW)
     create = plan.actions[0]
@@ -29,6 +34,8 @@ def a_server(
         server.metadata, uid="server-uid", deletion_timestamp=NOW if terminating else None
     )
     tags = {labels.INSTANCE_TAG: owner} if owner else server.spec.tags
+    if not owned:
+        metadata = msgspec.structs.replace(metadata, owner_references=[])
     return msgspec.structs.replace(
         server,
         metadata=metadata,
@@ -87,8 +94,16 @@ def test_the_observed_hash_is_that_of_the_running_machine_only() -> None:
 
 
 def test_the_server_of_an_earlier_instance_is_waited_for() -> None:
-    (wait,) = plan_provisioning(CELL, an_instance(0), a_server(owner="ns/x/old"), NOW).actions
+    earlier = a_server(owner="ns/x/old", owned=False)
+    (wait,) = plan_provisioning(CELL, an_instance(0), earlier, NOW).actions
     assert isinstance(wait, Wait)
+
+
+def test_a_server_whose_tag_was_edited_still_goes_with_its_instance() -> None:
+    """Seen: the server ran on after its workload was gone."""
+    edited = a_server(owner="junk")
+    delete, _ = plan_provisioning(CELL, an_instance(0, terminating=True), edited, NOW).actions
+    assert isinstance(delete, Delete)
 
 
 def test_an_instance_is_released_only_after_its_server_is_gone() -> None:

@@ -33,7 +33,7 @@ CHAIN: Mapping[str, Rules] = {
         defaults=(workload.with_upper_case_cities,),
         validations=(
             workload.name_fits_a_label,
-            workload.cities_are_codes,
+            workload.template_labels_are_labels,
             workload.cities_are_unique,
             workload.port_names_are_unique,
             workload.env_names_are_unique,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.identity import normalized_city
+from datum_compute.api.syntax import label_value_problem, qualified_name_problem
 
 _NAME_MAX = 63
-_CITY = re.compile(r"[A-Z0-9]([-A-Z0-9]*[A-Z0-9])?")
 
 
 def with_upper_case_cities(new: JsonObject, old: JsonObject | None) -> JsonObject:
@@ -31,12 +30,18 @@ def name_fits_a_label(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
         yield Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {why}')
 
 
-def cities_are_codes(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """A city becomes part of names and a label value on other planes."""
-    for path, city in _cities(new):
-        if not _CITY.fullmatch(city):
-            why = "must be a city code of letters, digits and inner dashes, such as DFW"
-            yield Cause(path, "FieldValueInvalid", f'Invalid value: "{city}": {why}')
+def template_labels_are_labels(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """They become labels of instances, where it would be too late to refuse them."""
+    template = new["spec"]["template"].get("metadata", {})
+    for key, value in template.get("labels", {}).items():
+        problem = qualified_name_problem(key) or label_value_problem(value)
+        if problem:
+            message = f'Invalid value: "{key}={value}": {problem}'
+            yield Cause("spec.template.metadata.labels", "FieldValueInvalid", message)
+    for key in template.get("annotations", {}):
+        if problem := qualified_name_problem(key.lower()):
+            message = f'Invalid value: "{key}": {problem}'
+            yield Cause("spec.template.metadata.annotations", "FieldValueInvalid", message)
 
 
 def cities_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:

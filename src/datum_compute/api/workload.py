@@ -11,6 +11,8 @@ from datum_compute.api.conditions import Conditions
 from datum_compute.api.instance import MAP_BY_NAME, DnsLabel, InstanceTemplate
 from datum_compute.api.meta import ApiObject, Column, KindInfo
 
+CityCode = Annotated[str, Meta(pattern="^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$", max_length=32)]
+
 
 class ScaleSettings(ApiStruct, frozen=True, kw_only=True):
     min_replicas: Annotated[int, Meta(ge=1, le=1000)]
@@ -20,7 +22,7 @@ class ScaleSettings(ApiStruct, frozen=True, kw_only=True):
 class Placement(ApiStruct, frozen=True, kw_only=True):
     name: DnsLabel
     city_codes: Annotated[
-        list[Annotated[str, Meta(min_length=1, max_length=32)]],
+        list[CityCode],
         Meta(min_length=1, extra_json_schema={"x-kubernetes-list-type": "set"}),
     ]
     scale_settings: ScaleSettings

@@ -6,7 +6,7 @@ from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.instance import InstanceTemplate
 from datum_compute.api.meta import ApiObject, Column, KindInfo
-from datum_compute.api.workload import ReplicaCounts, ScaleSettings
+from datum_compute.api.workload import CityCode, ReplicaCounts, ScaleSettings
 
 
 class WorkloadRef(ApiStruct, frozen=True, kw_only=True):
@@ -17,7 +17,7 @@ class WorkloadRef(ApiStruct, frozen=True, kw_only=True):
 class WorkloadDeploymentSpec(ApiStruct, frozen=True, kw_only=True):
     workload_ref: WorkloadRef
     placement_name: str
-    city_code: str
+    city_code: CityCode
     template: InstanceTemplate
     scale_settings: ScaleSettings
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from datum_compute.api.codec import decode, encode
+from datum_compute.api.codec import DecodeError, decode_as, encode
 from datum_compute.api.plane import PlaneName
-from datum_compute.app.files import write_private
+from datum_compute.app.files import StateError, write_private
 from datum_compute.server.authentication import EVERY_PLANE, Authenticator, User, authenticator_of
 
 _MANAGER = "manager"
@@ -37,13 +37,25 @@ def new_credentials(planes: Iterable[PlaneName]) -> Credentials:
 
 def ensure_credentials(path: Path, planes: Iterable[PlaneName]) -> Credentials:
     """The tokens in the file, with new ones for planes that have none yet."""
-    known: dict[str, str] = decode(path.read_bytes()) if path.exists() else {}
+    known = _read_tokens(path) if path.exists() else {}
     names: list[str] = [_MANAGER, *planes]
     tokens = {name: known.get(name) or _new_token() for name in names}
     if tokens != known:
         write_private(path, encode(tokens))
     manager = tokens.pop(_MANAGER)
     return Credentials(manager, {PlaneName(name): token for name, token in tokens.items()})
+
+
+def _read_tokens(path: Path) -> dict[str, str]:
+    try:
+        tokens = decode_as(path.read_bytes(), dict[str, str])
+    except DecodeError as error:
+        raise StateError(
+            f"{path} is damaged ({error}); restore it, or remove it to get new tokens"
+        ) from error
+    if len(set(tokens.values())) != len(tokens):
+        raise StateError(f"{path} gives one token to two planes; remove it to get new tokens")
+    return tokens
 
 
 def _new_token() -> str:

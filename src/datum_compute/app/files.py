@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 
+class StateError(Exception):
+    """A file of the state directory cannot be used; the message says which and what to do."""
+
+
 def private_directory(path: Path) -> Path:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.chmod(0o700)

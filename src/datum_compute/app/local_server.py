@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from datum_compute.api.codec import decode, encode
+from datum_compute.api.codec import DecodeError, decode_as, encode
 from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.app.credentials import Credentials, ensure_credentials
-from datum_compute.app.files import private_directory, write_private
+from datum_compute.app.files import StateError, private_directory, write_private
 from datum_compute.app.front import HOST, build_front, listening_socket
 from datum_compute.app.kubeconfig import write_kubeconfig
 from datum_compute.app.loop import run_until_stopped
@@ -29,7 +29,7 @@ from datum_compute.app.tls import ServerCertificate, ensure_certificate
 from datum_compute.app.wiring import EVERYTHING, Layout, Platform
 from datum_compute.controllers import registry
 from datum_compute.server.asgi import AsgiApp
-from datum_compute.store.journal import JournalError
+from datum_compute.store.journal import JournalBroken, JournalError
 from datum_compute.store.sqlite import SqliteJournal
 
 PROJECT = project_plane("default")
@@ -44,9 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.umask(0o077)
     try:
         return run_until_stopped(lambda stop: serve(settings, stop))
-    except (JournalError, OSError) as error:
-        print(f"Error: {error}", file=sys.stderr)  # noqa: T201
-        return 1
+    except (JournalError, StateError, OSError) as error:
+        problem: BaseException = error
+    except BaseExceptionGroup as group:
+        broken = group.subgroup(JournalBroken)
+        if broken is None:
+            raise
+        problem = broken.exceptions[0]
+    print(f"Error: {problem}", file=sys.stderr)  # noqa: T201
+    return 1
 
 
 async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
@@ -89,7 +95,9 @@ async def _run(
     port = bound.getsockname()[1]
     async with asyncio.TaskGroup() as group:
         running = group.create_task(platform.run())
-        await _first(running, platform.ready)
+        if not await _is_ready(running, platform.ready, stop):
+            running.cancel()
+            return
         front = build_front(AsgiApp(platform.server), certificate)
         serving = group.create_task(front.serve(sockets=[bound]))
         write_kubeconfig(
@@ -110,13 +118,15 @@ async def _run(
         running.cancel()
 
 
-async def _first(running: asyncio.Task[None], ready: asyncio.Event) -> None:
-    """Wait until the platform is ready, or has failed trying."""
-    waiting = asyncio.create_task(ready.wait())
-    await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
+async def _is_ready(running: asyncio.Task[None], ready: asyncio.Event, stop: asyncio.Event) -> bool:
+    """Wait until the platform is ready, has failed trying, or is told to stop before that."""
+    waits = [asyncio.create_task(event.wait()) for event in (ready, stop)]
+    await asyncio.wait((running, *waits), return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
     if running.done():
         running.result()
+    return ready.is_set()
 
 
 def _bound_socket(settings: LocalSettings) -> socket.socket:
@@ -138,8 +148,12 @@ def _remember(state: Path, port: int) -> None:
 
 
 def _remembered(state: Path) -> int:
-    path = state / "port.json"
-    return int(decode(path.read_bytes())["port"]) if path.exists() else 0
+    """Only a hint: what cannot be read is as good as nothing."""
+    try:
+        port = decode_as((state / "port.json").read_bytes(), dict[str, int]).get("port", 0)
+    except (OSError, DecodeError):
+        return 0
+    return port if 0 < port < 65536 else 0
 
 
 if __name__ == "__main__":

@@ -56,8 +56,11 @@ _PEM = serialization.Encoding.PEM
 def _is_good(files: ServerCertificate, now: datetime) -> bool:
     if not (files.certificate.exists() and files.key.exists()):
         return False
-    certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
-    key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
+    try:
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
+    except ValueError:
+        return False  # damaged: a new one is signed
     matches = certificate.public_key() == key.public_key()
     return matches and certificate.not_valid_after_utc - _RENEW_BEFORE > now
 

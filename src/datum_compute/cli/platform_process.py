@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from datum_compute.api.errors import Unreachable
@@ -70,7 +71,7 @@ def _is_server(pid: int, state_dir: Path) -> bool:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return os.fsencode(state_dir) in arguments
+    return (b"--state-dir", os.fsencode(state_dir)) in pairwise(arguments)
 
 
 async def is_ready(state_dir: Path, running: Running) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -84,7 +85,7 @@ class Client:
         query = {"labelSelector": _selector(labels)} if labels else {}
         response = await self._call("GET", _path(kind, Ref(namespace, "")), query=query)
         listed = _decoded(response, _WireList)
-        items = [decode_as(bytes(raw), kind.model) for raw in listed.items]
+        items = [_readable(bytes(raw), kind) for raw in listed.items]
         return Listed(items, listed.metadata.resource_version)
 
     async def create(self, kind: KindInfo[T], obj: T, *, dry_run: bool = False) -> T:
@@ -175,9 +176,9 @@ def _path(kind: KindInfo[Any], ref: Ref) -> str:
     base = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
     if ref.namespace:
         assert kind.namespaced, f"{kind.kind} has no namespace"
-        base += f"/namespaces/{ref.namespace}"
+        base += f"/namespaces/{quote(ref.namespace, safe='')}"
     base += f"/{kind.plural}"
-    return f"{base}/{ref.name}" if ref.name else base
+    return f"{base}/{quote(ref.name, safe='')}" if ref.name else base
 
 
 def _selector(labels: Mapping[str, str]) -> str:
@@ -232,4 +233,12 @@ def _event(line: bytes, kind: KindInfo[T]) -> WatchEvent[T]:
     version = decode_as(body, _WireObject).metadata.resource_version
     if event.type == "BOOKMARK":
         return WatchEvent("BOOKMARK", version, None)
-    return WatchEvent(event.type, version, decode_as(body, kind.model))
+    return WatchEvent(event.type, version, _readable(body, kind))
+
+
+def _readable(body: bytes, kind: KindInfo[T]) -> T:
+    """An object of the plane; one that our model cannot read is the plane's error, not a crash."""
+    try:
+        return decode_as(body, kind.model)
+    except DecodeError as error:
+        raise InternalError(f"a {kind.kind} of the plane cannot be read: {error}") from error

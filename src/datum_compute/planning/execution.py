@@ -64,8 +64,11 @@ def desired_copy(work: Work, kind: KindInfo[Any]) -> ApiObject:
 
 
 def is_copy_of(copy: ApiObject, work: Work) -> bool:
+    """By the annotations that name the Work; a managed copy that lost one is still ours."""
     annotations = copy.metadata.annotations
     named = (annotations.get(labels.WORK_NAMESPACE), annotations.get(labels.WORK_NAME))
+    if None in named:
+        return labels.MANAGED in copy.metadata.labels
     return named == (work.metadata.namespace, work.metadata.name)
 
 

@@ -55,11 +55,11 @@ class HubState:
 
 
 def hub_namespace_of(deployment: WorkloadDeployment, namespace: Namespace | None) -> str:
-    """The recorded hub namespace, else the one it will be; empty if neither is known."""
-    recorded = deployment.metadata.annotations.get(labels.FEDERATION_NAMESPACE)
-    if recorded:
-        return recorded
-    return federation_namespace(namespace.metadata.uid) if namespace is not None else ""
+    """The hub namespace of the project namespace. What is recorded counts only when the
+    namespace itself is gone: users can write annotations, but not the uid of a namespace."""
+    if namespace is not None:
+        return federation_namespace(namespace.metadata.uid)
+    return deployment.metadata.annotations.get(labels.FEDERATION_NAMESPACE, "")
 
 
 def plan_federation(
@@ -80,44 +80,49 @@ def plan_federation(
     actions = _plan_hub(project, deployment, namespace, hub)
     status = mirrored_status(deployment, hub, now)
     actions += plan_status(project, DEPLOYMENT, deployment, status)
-    settled = status.observed_generation == deployment.metadata.generation
+    waits = any(isinstance(action, Wait) for action in actions)
+    settled = status.observed_generation == deployment.metadata.generation and not waits
     return Plan(tuple(actions), requeue_after_s=None if settled else RECHECK_S)
 
 
 def mirrored_status(
     deployment: WorkloadDeployment, hub: HubState, now: str
 ) -> WorkloadDeploymentStatus:
-    """The hub's status as news of the generation it echoes; until it echoes any, the blocker."""
-    if hub.deployment is not None and hub.deployment.status.observed_source.generation:
+    """The hub's status as news of the generation it echoes. Where there is no news the blocker
+    is named and nothing is counted: old counts would be a claim that nobody makes any more."""
+    blocker = _blocker(deployment, hub)
+    if blocker is None:
+        assert hub.deployment is not None
         status = hub.deployment.status
-        return msgspec.structs.replace(
-            status, observed_generation=status.observed_source.generation
-        )
-    blocker = decided(
-        "Available",
-        _blocker(deployment, hub),
-        generation=deployment.metadata.generation,
-        now=now,
-    )
-    return msgspec.structs.replace(
-        deployment.status, conditions=with_condition(deployment.status.conditions, blocker)
+        # A recreated copy may echo less than was seen before; what was observed stays observed.
+        observed = max(deployment.status.observed_generation, status.observed_source.generation)
+        return msgspec.structs.replace(status, observed_generation=observed)
+    generation = deployment.metadata.generation
+    available = decided("Available", blocker, generation=generation, now=now)
+    return WorkloadDeploymentStatus(
+        conditions=with_condition(deployment.status.conditions, available),
+        desired_replicas=deployment.spec.scale_settings.min_replicas,
+        observed_generation=deployment.status.observed_generation,
     )
 
 
-def _blocker(deployment: WorkloadDeployment, hub: HubState) -> Verdict:
+def _blocker(deployment: WorkloadDeployment, hub: HubState) -> Verdict | None:
+    """Why there is no news from the cell, if there is none."""
     city = deployment.spec.city_code
     scheduled = hub.binding and find_condition(hub.binding.status.conditions, "Scheduled")
     if scheduled and scheduled.status == FALSE:
         return Verdict(FALSE, "NoMatchingLocation", f"No cell serves city {city}")
-    return Verdict(FALSE, "AwaitingPropagation", f"Waiting for the cell of {city} to report")
+    if hub.deployment is None or not hub.deployment.status.observed_source.generation:
+        return Verdict(FALSE, "AwaitingPropagation", f"Waiting for the cell of {city} to report")
+    return None
 
 
 def _record_target(
     project: PlaneName, deployment: WorkloadDeployment, namespace: Namespace
 ) -> list[Action]:
-    if deployment.metadata.annotations.get(labels.FEDERATION_NAMESPACE):
-        return []
     target = federation_namespace(namespace.metadata.uid)
+    if deployment.metadata.annotations.get(labels.FEDERATION_NAMESPACE) == target:
+        return []
     metadata = {
         "resourceVersion": deployment.metadata.resource_version,
         "annotations": {labels.FEDERATION_NAMESPACE: target},

@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from datum_compute.api import labels
+from datum_compute.api.codec import plain
 from datum_compute.api.conditions import is_true
 from datum_compute.api.identity import instance_name
 from datum_compute.api.instance import READY, Instance, InstanceControl, InstanceSpec
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.api.meta import ObjectMeta, owner_reference, ref_of
+from datum_compute.api.meta import ObjectMeta, controller_uid, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Create, Delete, Plan, Wait
+from datum_compute.planning.actions import Create, Delete, Patch, Plan, Wait
 from datum_compute.planning.template import template_hash
 
 Step = Create | Delete | Wait
@@ -50,8 +51,9 @@ def plan_instances(
             ordered.append(Wait(f"{instance.metadata.name} is not ready"))
         elif not _is_current(instance, current):
             rolled.insert(0, _recreate(plane, instance, "of an older template"))
+    adoptions = [_adopt(plane, deployment, i) for i in instances if _is_lost(i)]
     surplus_steps = _first_only(_surplus_steps(plane, surplus))
-    return Plan((*surplus_steps, *_first_only([*broken, *ordered, *rolled])))
+    return Plan((*adoptions, *surplus_steps, *_first_only([*broken, *ordered, *rolled])))
 
 
 def ordinal(instance: Instance) -> int:
@@ -63,6 +65,20 @@ def ordinal(instance: Instance) -> int:
 
 def is_ready(instance: Instance) -> bool:
     return is_true(instance.status.conditions, READY)
+
+
+def _is_lost(instance: Instance) -> bool:
+    return not controller_uid(instance) and not instance.is_terminating
+
+
+def _adopt(plane: PlaneName, deployment: WorkloadDeployment, instance: Instance) -> Patch:
+    """An instance of ours whose owner somebody removed would outlive its deployment."""
+    owner = owner_reference(deployment, DEPLOYMENT)
+    metadata = {
+        "resourceVersion": instance.metadata.resource_version,
+        "ownerReferences": plain([*instance.metadata.owner_references, owner]),
+    }
+    return Patch(plane, INSTANCE, ref_of(instance), {"metadata": metadata}, "it lost its owner")
 
 
 def _is_current(instance: Instance, current: str) -> bool:

@@ -25,7 +25,7 @@ from datum_compute.api.instance import (
     NetworkInterfaceStatus,
 )
 from datum_compute.api.kinds import INSTANCE, SERVER
-from datum_compute.api.meta import ObjectMeta, owner_reference, ref_of
+from datum_compute.api.meta import ObjectMeta, controller_uid, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.server import Server, ServerSpec
 from datum_compute.planning.actions import Action, Delete, Plan, Wait, drop_finalizer
@@ -41,10 +41,7 @@ def plan_provisioning(
     plane: PlaneName, instance: Instance, server: Server | None, now: str
 ) -> Plan:
     """``server`` is the one of the instance's name, whoever it belongs to."""
-    foreign = server is not None and server.spec.tags.get(labels.INSTANCE_TAG) != instance_tag(
-        instance
-    )
-    if foreign:
+    if server is not None and not _belongs(server, instance):
         return Plan((Wait(f"the server of an earlier {instance.metadata.name} remains"),), 10)
     if instance.is_terminating:
         return _plan_removal(plane, instance, server)
@@ -53,6 +50,12 @@ def plan_provisioning(
         actions += _upsert(plane, instance, server)
     status = provisioned_status(instance, server, now)
     return Plan((*actions, *plan_status(plane, INSTANCE, instance, status)))
+
+
+def _belongs(server: Server, instance: Instance) -> bool:
+    """By owner or by tag: either alone may have been edited by hand."""
+    tagged = server.spec.tags.get(labels.INSTANCE_TAG) == instance_tag(instance)
+    return tagged or controller_uid(server) == instance.metadata.uid
 
 
 def provisioned_status(instance: Instance, server: Server | None, now: str) -> InstanceStatus:

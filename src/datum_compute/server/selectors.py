@@ -13,7 +13,7 @@ from typing import Any
 
 from datum_compute.api.errors import BadRequest
 from datum_compute.api.meta import KindInfo
-from datum_compute.server.names import label_value_problem, qualified_name_problem
+from datum_compute.api.syntax import label_value_problem, qualified_name_problem
 from datum_compute.server.problems import shortened
 from datum_compute.store.record import Record
 

@@ -40,7 +40,7 @@ from datum_compute.store.journal import (
 from datum_compute.store.record import Record, indexed
 from datum_compute.store.watchlog import StoreEvent, Watch, WatchLog
 
-WATCH_WINDOW = 5000
+WATCH_WINDOW = 1000
 
 Encode = Callable[[int], bytes]
 

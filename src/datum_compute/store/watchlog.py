@@ -25,6 +25,10 @@ class StoreEvent:
     previous: Record | None
 
 
+# Large objects that change often must not fill the memory with their past.
+WINDOW_BYTES = 16 * 1024 * 1024
+
+
 class WatchLog:
     """Events in version order. ``floor`` is the newest version that is no longer (or never
     was) in the history: a watch may start at it or later."""
@@ -32,6 +36,7 @@ class WatchLog:
     def __init__(self, floor: int, window: int) -> None:
         self._events: list[StoreEvent] = []
         self._dropped = 0
+        self._size_bytes = 0
         self._window = window
         self._floor = floor
         # A dict, because the order in which readers wake must not depend on addresses.
@@ -40,12 +45,21 @@ class WatchLog:
 
     def append(self, event: StoreEvent) -> None:
         self._events.append(event)
+        self._size_bytes += len(event.record.body)
         if len(self._events) >= 2 * self._window:
-            cut = len(self._events) - self._window
-            self._floor = self._events[cut - 1].version
-            self._dropped += cut
-            del self._events[:cut]
+            self._forget(len(self._events) - self._window)
+        elif self._size_bytes > WINDOW_BYTES:
+            self._forget(max(1, len(self._events) // 2))
         self._wake()
+
+    def _forget(self, count: int) -> None:
+        """Drop the oldest events, never the one just appended."""
+        count = min(count, len(self._events) - 1)
+        if count:
+            self._floor = self._events[count - 1].version
+            self._dropped += count
+            self._size_bytes -= sum(len(e.record.body) for e in self._events[:count])
+            del self._events[:count]
 
     def close(self) -> None:
         """The plane is gone: every watch ends."""

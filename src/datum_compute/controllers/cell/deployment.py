@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
+from datum_compute.api.meta import Ref, controller_uid, ref_of
+from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.deployment import plan_deployment
-from datum_compute.runtime.controller import Controller, owns
+from datum_compute.runtime.controller import Controller, owns, watches
+from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.view import View
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -16,9 +25,27 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     deployment = view.read(DEPLOYMENT).get(key.ref)
     if deployment is None:
         return Done()
-    instances = view.read(INSTANCE).owned_by(deployment.metadata.uid)
+    instances = _instances_of(view, deployment)
     plan = plan_deployment(key.plane, deployment, instances, context.now())
     return await carry_out(context.planes, plan)
+
+
+def _instances_of(view: View, deployment: WorkloadDeployment) -> list[Instance]:
+    """Those it owns, and those of its name that have lost their owner."""
+    metadata, found = deployment.metadata, view.read(INSTANCE)
+    named = found.labelled(labels.DEPLOYMENT_NAME, metadata.name)
+    lost = [
+        i for i in named if i.metadata.namespace == metadata.namespace and not controller_uid(i)
+    ]
+    return sorted([*found.owned_by(metadata.uid), *lost], key=ref_of)
+
+
+def from_instance(view: View, change: Change[Any]) -> Iterable[Key]:
+    """By label, for an instance that has lost its owner."""
+    metadata = change.latest.metadata
+    name = metadata.labels.get(labels.DEPLOYMENT_NAME)
+    if name and not controller_uid(change.latest):
+        yield Key(view.plane, Ref(metadata.namespace, name))
 
 
 CONTROLLER = Controller(
@@ -26,5 +53,8 @@ CONTROLLER = Controller(
     role="cell",
     kind=DEPLOYMENT,
     reconcile=reconcile,
-    watches=(owns("cell", INSTANCE, DEPLOYMENT),),
+    watches=(
+        owns("cell", INSTANCE, DEPLOYMENT),
+        watches("cell", INSTANCE, from_instance),
+    ),
 )

@@ -10,12 +10,12 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.server import Server, ServerStatus
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.drivers.driver import MachineState
-from datum_compute.planning.actions import Plan, drop_finalizer
+from datum_compute.drivers.driver import Driver, MachineState
+from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
 from datum_compute.planning.objects import plan_status
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
 
 # The driver's own news come at once; this repairs what was missed.
@@ -26,9 +26,10 @@ STEADY_S = 30.0
 async def reconcile(context: Context, key: Key) -> Outcome:
     view = context.planes.need(key.plane)
     server = view.read(SERVER).get(key.ref)
-    if server is None:
-        return Done()
     driver = context.drivers[key.plane]
+    if server is None:
+        left = await _remove_strangers(driver, key.ref, "")
+        return Later(RECHECK_S) if left else Done()
     machine_id = machine_id_of(server)
     if server.is_terminating:
         await driver.remove(machine_id)
@@ -36,6 +37,13 @@ async def reconcile(context: Context, key: Key) -> Outcome:
             return await carry_out(context.planes, Plan(requeue_after_s=RECHECK_S))
         release = drop_finalizer(key.plane, SERVER, server, labels.DRIVER_FINALIZER)
         return await carry_out(context.planes, Plan(tuple(release)))
+    guard = add_finalizer(key.plane, SERVER, server, labels.DRIVER_FINALIZER)
+    if guard:
+        return await carry_out(context.planes, Plan(tuple(guard)))
+    if await driver.observe(machine_id) is None and await _remove_strangers(
+        driver, key.ref, machine_id
+    ):
+        return Later(RECHECK_S)  # never two machines for one slot
     await driver.start(machine_id, server.spec)
     status = _status(server, await driver.observe(machine_id))
     settled = status.phase in ("Running", "Sleeping")
@@ -44,6 +52,18 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         requeue_after_s=STEADY_S if settled else RECHECK_S,
     )
     return await carry_out(context.planes, plan)
+
+
+async def _remove_strangers(driver: Driver, ref: Ref, own_id: str) -> bool:
+    """Remove machines of the name that belong to no Server; True while one is still there."""
+    strangers = [
+        machine_id
+        for machine_id in await driver.machines()
+        if machine_id.startswith(f"{ref}/") and machine_id != own_id
+    ]
+    for machine_id in strangers:
+        await driver.remove(machine_id)
+    return any([await driver.observe(machine_id) is not None for machine_id in strangers])
 
 
 def machine_id_of(server: Server) -> str:
@@ -70,9 +90,17 @@ def _status(server: Server, state: MachineState | None) -> ServerStatus:
 
 
 async def machine_news(context: Context, view: View) -> AsyncIterator[Key]:
-    async for machine_id in context.drivers[view.plane].changes():
-        namespace, name, _ = machine_id.split("/")
-        yield Key(view.plane, Ref(namespace, name))
+    """All there are at the start, because some may have lost their Server; then what changes."""
+    driver = context.drivers[view.plane]
+    for machine_id in await driver.machines():
+        yield _key_of(view, machine_id)
+    async for machine_id in driver.changes():
+        yield _key_of(view, machine_id)
+
+
+def _key_of(view: View, machine_id: str) -> Key:
+    namespace, name, _ = machine_id.split("/")
+    return Key(view.plane, Ref(namespace, name))
 
 
 CONTROLLER = Controller(

@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, WORK
-from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.api.identity import execution_namespace
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, NAMESPACE, WORK
+from datum_compute.api.meta import KindInfo, Ref, ref_of
+from datum_compute.api.work import Work
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.propagation import binding_kind, binding_name, plan_works
-from datum_compute.runtime.controller import Controller, watches
+from datum_compute.planning.propagation import binding_kind, binding_name, plan_works, work_name
+from datum_compute.runtime.controller import Controller, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -26,11 +28,23 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
             return Done()
         resource = binding.spec.resource
         template = hub.read(kind).get(Ref(resource.namespace, resource.name))
-        works = hub.read(WORK).labelled(labels.BINDING_ID, binding.metadata.uid)
+        works = _works_of(hub, kind, binding.metadata.uid, Ref(resource.namespace, resource.name))
         plan = plan_works(kind, binding, template, works, context.now())
         return await carry_out(context.planes, plan)
 
     return reconcile
+
+
+def _works_of(hub: View, kind: KindInfo[Any], binding_uid: str, ref: Ref) -> list[Work]:
+    """By label and by name: a Work that lost its label is still the only one of that name."""
+    works, name = hub.read(WORK), work_name(kind, ref)
+    named = (
+        works.get(Ref(execution_namespace(cluster.metadata.name), name))
+        for cluster in hub.read(CLUSTER).all()
+    )
+    found = [*works.labelled(labels.BINDING_ID, binding_uid), *filter(None, named)]
+    by_ref = {ref_of(work): work for work in found}
+    return [by_ref[ref] for ref in sorted(by_ref)]
 
 
 def _from_template(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
@@ -61,6 +75,7 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
         watches=(
             watches("hub", kind, _from_template(kind)),
             watches("hub", WORK, _from_work(kind)),
+            reads("hub", CLUSTER),
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datum_compute.api import labels
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
+from datum_compute.api.meta import ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.placement import plan_workload
@@ -17,7 +18,13 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     workload = view.read(WORKLOAD).get(key.ref)
     if workload is None:
         return Done()
-    deployments = view.read(DEPLOYMENT).labelled(labels.WORKLOAD_UID, workload.metadata.uid)
+    # By owner as well: labels are anybody's to edit.
+    uid = workload.metadata.uid
+    found = view.read(DEPLOYMENT)
+    by_ref = {
+        ref_of(d): d for d in (*found.labelled(labels.WORKLOAD_UID, uid), *found.owned_by(uid))
+    }
+    deployments = [by_ref[ref] for ref in sorted(by_ref)]
     plan = plan_workload(key.plane, workload, deployments, context.now())
     return await carry_out(context.planes, plan)
 
