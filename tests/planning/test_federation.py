@@ -157,3 +157,31 @@ def test_removal_waits_for_the_word_of_every_cell_that_answers() -> None:
     (condition,) = report.status["conditions"]
     assert (condition["reason"], "dfw" in condition["message"]) == ("Removing", True)
     assert isinstance(wait, Wait)
+
+
+def test_an_annotation_cannot_point_a_deployment_at_somebody_elses_namespace() -> None:
+    """Seen: a user took over another deployment on the hub by writing the annotation."""
+    mine = federated()
+    forged = {labels.FEDERATION_NAMESPACE: "ns-of-the-victim"}
+    metadata = msgspec.structs.replace(mine.metadata, annotations=forged)
+    plan = plan_federation(
+        PROJECT, msgspec.structs.replace(mine, metadata=metadata), NAMESPACE_OF_USER, NOTHING, NOW
+    )
+    (only,) = plan.actions
+    assert isinstance(only, Patch)
+    annotations = only.patch["metadata"]["annotations"]
+    assert annotations == {labels.FEDERATION_NAMESPACE: "ns-namespace-uid"}
+
+
+def test_no_news_counts_nothing() -> None:
+    """Seen: AwaitingPropagation beside two ready replicas that were long gone."""
+    told = msgspec.structs.replace(
+        federated(), status=WorkloadDeploymentStatus(ready_replicas=2, observed_generation=3)
+    )
+    going = msgspec.structs.replace(on_hub().metadata, deletion_timestamp=NOW)
+    state = HubState(None, msgspec.structs.replace(on_hub(), metadata=going), None)
+    plan = plan_federation(PROJECT, told, NAMESPACE_OF_USER, state, NOW)
+    (status,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
+    assert status.status["readyReplicas"] == 0
+    assert "observedGeneration" not in status.status
+    assert plan.requeue_after_s is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from datum_compute.api.instance import Instance
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import cell_plane
-from datum_compute.planning.actions import Action, Create, Delete, Wait
+from datum_compute.planning.actions import Action, Create, Delete, Patch, Wait
 from datum_compute.planning.instances import ordinal, plan_instances
 from datum_compute.testing.builders import a_deployment, an_instance
 
@@ -177,3 +178,22 @@ def test_following_the_plan_converges_and_then_rests(
                 world[action.object.metadata.name] = an_instance(number, ready=False)
     assert [f"web-dfw-{n}" for n in range(replicas)] == sorted(world)
     assert not plan_instances(CELL, deployment, list(world.values())).actions
+
+
+def test_an_instance_that_was_edited_by_hand_is_recreated() -> None:
+    instance = an_instance(0)
+    other = an_instance(0, "evil:1").spec.runtime
+    edited = msgspec.structs.replace(
+        instance, spec=msgspec.structs.replace(instance.spec, runtime=other)
+    )
+    assert said(plan_instances(CELL, a_deployment(), [edited]).actions) == ["delete-0"]
+
+
+def test_an_instance_that_lost_its_owner_is_adopted_and_still_counts() -> None:
+    instance = an_instance(0)
+    metadata = msgspec.structs.replace(instance.metadata, owner_references=[])
+    lost = msgspec.structs.replace(instance, metadata=metadata)
+    (adopt,) = plan_instances(CELL, a_deployment(), [lost]).actions
+    assert isinstance(adopt, Patch)
+    (owner,) = adopt.patch["metadata"]["ownerReferences"]
+    assert owner["uid"] == "uid-of-web-dfw"

@@ -17,7 +17,7 @@ from datum_compute.api import labels
 from datum_compute.api.codec import plain
 from datum_compute.api.conditions import is_true
 from datum_compute.api.identity import instance_name
-from datum_compute.api.instance import READY, Instance, InstanceControl, InstanceSpec
+from datum_compute.api.instance import READY, Instance, InstanceControl, InstanceSpec, Runtime
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta import ObjectMeta, controller_uid, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
@@ -39,17 +39,18 @@ def plan_instances(
     ordered: list[Step] = []
     rolled: list[Step] = []
     current = template_hash(deployment.spec.template)
+    runtime = deployment.spec.template.spec.runtime
     for number in range(wanted):
         instance = slots.get(number)
         if instance is None:
             ordered.append(_create(plane, deployment, number, current))
         elif instance.is_terminating:
             ordered.append(Wait(f"{instance.metadata.name} is being removed"))
-        elif not is_ready(instance) and not _is_current(instance, current):
+        elif not is_ready(instance) and not _is_current(instance, current, runtime):
             broken.insert(0, _recreate(plane, instance, "not ready and of an older template"))
         elif not is_ready(instance):
             ordered.append(Wait(f"{instance.metadata.name} is not ready"))
-        elif not _is_current(instance, current):
+        elif not _is_current(instance, current, runtime):
             rolled.insert(0, _recreate(plane, instance, "of an older template"))
     adoptions = [_adopt(plane, deployment, i) for i in instances if _is_lost(i)]
     surplus_steps = _first_only(_surplus_steps(plane, surplus))
@@ -81,8 +82,10 @@ def _adopt(plane: PlaneName, deployment: WorkloadDeployment, instance: Instance)
     return Patch(plane, INSTANCE, ref_of(instance), {"metadata": metadata}, "it lost its owner")
 
 
-def _is_current(instance: Instance, current: str) -> bool:
-    return instance.spec.controller.template_hash == current
+def _is_current(instance: Instance, current: str, runtime: Runtime) -> bool:
+    """By hash, and by what it really asks for: a spec edited by hand is drift as well."""
+    spec = instance.spec
+    return spec.controller.template_hash == current and spec.runtime == runtime
 
 
 def _first_only(steps: Sequence[Step]) -> list[Step]:
