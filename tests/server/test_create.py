@@ -47,7 +47,8 @@ async def test_what_belongs_to_the_server_cannot_be_sent(server: Server) -> None
     assert metadata["uid"] != "mine"
     assert metadata["generation"] == 1
     assert metadata["creationTimestamp"] == "2023-11-14T22:13:20Z"
-    assert not {"deletionTimestamp", "managedFields", "selfLink"} & set(metadata)
+    assert not {"deletionTimestamp", "selfLink"} & set(metadata)
+    assert [entry["manager"] for entry in metadata["managedFields"]] == ["unknown"]
     assert "status" not in created
 
 

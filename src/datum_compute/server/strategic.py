@@ -1,0 +1,7 @@
+"""Strategic merge patch."""
+
+from typing import Any
+
+
+def strategically_merged(old: Any, patch: Any) -> Any:
+    return old
