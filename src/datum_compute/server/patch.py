@@ -1,7 +1,7 @@
 """PATCH: the patch types this server takes, by content type.
 
 Strategic merge is for built-in kinds only. Others are refused, never taken for something else. To
-add a type: a function from (present object, decoded patch) to the next object, listed in
+add a type: a function from (kind, present object, decoded patch) to the next object, listed in
 ``_PATCHES``. Server-side apply also creates and has owners of its own, so it has its own file.
 """
 
@@ -34,20 +34,19 @@ from datum_compute.server.tracking import invalid_option
 from datum_compute.server.update import Change, change_object, plain_owner
 
 
-def _merge(old: JsonObject, patch: Any) -> Any:
+def _merge(kind: KindInfo[Any], old: JsonObject, patch: Any) -> Any:
     if not isinstance(patch, dict):
         raise BadRequest("a merge patch must be a JSON object")
     return merged(old, patch)
 
 
-def _strategic(old: JsonObject, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        raise BadRequest("a strategic merge patch must be a JSON object")
-    return strategically_merged(old, patch)
+def _operations(kind: KindInfo[Any], old: JsonObject, patch: Any) -> Any:
+    return patched(old, patch)
 
 
-_PATCHES: dict[str, Callable[[JsonObject, Any], Any]] = {MERGE_PATCH: _merge, JSON_PATCH: patched}
-_OF_BUILT_IN = {**_PATCHES, STRATEGIC_PATCH: _strategic}
+_Patch = Callable[[KindInfo[Any], JsonObject, Any], Any]
+_PATCHES: dict[str, _Patch] = {MERGE_PATCH: _merge, JSON_PATCH: _operations}
+_OF_BUILT_IN = {**_PATCHES, STRATEGIC_PATCH: strategically_merged}
 
 
 def patch_types(kind: KindInfo[Any]) -> tuple[str, ...]:
@@ -69,7 +68,7 @@ async def patch(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
 
     change = Change(
         # No patch makes a document deeper than the object and the patch are.
-        propose=lambda old: as_object(function(old, document)),
+        propose=lambda old: as_object(function(call.kind, old, document)),
         validation=field_validation(call.query, call.request.body),
         needs_version=False,
         own=plain_owner(ports, call),

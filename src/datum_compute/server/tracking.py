@@ -15,6 +15,7 @@ from datum_compute.server import problems
 from datum_compute.server.call import Call
 from datum_compute.server.ownership.claims import claim_problems, is_reset, read_claims
 from datum_compute.server.ownership.comparison import compared, present, sent_fields
+from datum_compute.server.ownership.fieldsets import FieldSet
 from datum_compute.server.ownership.managers import (
     NAME_LENGTH_MAX,
     UPDATE,
@@ -25,6 +26,7 @@ from datum_compute.server.ownership.managers import (
     manager_name,
     with_entries,
 )
+from datum_compute.server.ownership.shapes import FieldMap
 
 
 def field_manager(query: Mapping[str, str]) -> str:
@@ -67,11 +69,23 @@ def owned_after_update(
     shape = call.served.shape.of(call.route.subresource)
     found = compared(old, new, shape)
     if found.changed or found.removed:
-        taken = present(found.changed, sent, shape)
+        taken = _asked_for(found.changed, sent, new, shape)
         entries = after_update(entries, updater(call), found, taken, timestamp(now))
     if entries is entries_of(new["metadata"]):
         return new
     return with_entries(new, entries)
+
+
+def _asked_for(changed: FieldSet, sent: JsonObject, new: JsonObject, shape: FieldMap) -> FieldSet:
+    """What changed and stands in what was sent. Parts that are stored as they were sent need no
+    second look."""
+    altered = {
+        step: node for step, node in changed.items() if sent.get(step[2:]) != new.get(step[2:])
+    }
+    if not altered:
+        return changed
+    rest = {step: node for step, node in changed.items() if step not in altered}
+    return {**rest, **present(altered, sent, shape)}
 
 
 def _starting_entries(call: Call, old: JsonObject, sent: JsonObject) -> Entries:

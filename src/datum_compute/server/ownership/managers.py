@@ -64,9 +64,12 @@ class Manager:
 
 def manager_name(field_manager: str, user_agent: str) -> str:
     """The name of a plain writer that may not have said it."""
-    agent = user_agent.partition("/")[0]
-    printable = "".join(character for character in agent if character.isprintable())
-    return field_manager or printable[:NAME_LENGTH_MAX] or "unknown"
+    if field_manager:
+        return field_manager
+    agent = user_agent.partition("/")[0][:NAME_LENGTH_MAX]
+    if not agent.isprintable():
+        agent = "".join(character for character in agent if character.isprintable())
+    return agent or "unknown"
 
 
 def after_update(
