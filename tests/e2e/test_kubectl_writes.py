@@ -53,6 +53,10 @@ def managers(obj: dict[str, Any]) -> dict[tuple[str, str], Any]:
     }
 
 
+def applied(obj: dict[str, Any]) -> list[Any]:
+    return [e for e in obj["metadata"]["managedFields"] if e["operation"] == "Apply"]
+
+
 def image(obj: dict[str, Any]) -> str:
     containers = obj["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
     return str(containers[0]["image"])
