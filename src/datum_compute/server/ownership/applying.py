@@ -13,6 +13,7 @@ from datum_compute.server.ownership.comparison import (
     Comparison,
     applied_fields,
     compared,
+    with_named_parents,
 )
 from datum_compute.server.ownership.conflicts import conflict_error
 from datum_compute.server.ownership.fieldsets import (
@@ -21,7 +22,6 @@ from datum_compute.server.ownership.fieldsets import (
     FieldSet,
     difference,
     union,
-    with_parents,
 )
 from datum_compute.server.ownership.lastapplied import allowed_by_last_apply, with_last_applied
 from datum_compute.server.ownership.managers import (
@@ -85,7 +85,9 @@ class Application:
             return result
         owned = union(_NEVER_REMOVED, claimed)
         owned = union(owned, owned_by_others(entries, self.manager))
-        given_up = difference(with_parents(before), with_parents(owned))
+        given_up = difference(
+            with_named_parents(before, self.shape), with_named_parents(owned, self.shape)
+        )
         kept: JsonObject = without(result, given_up, self.shape)
         return kept
 

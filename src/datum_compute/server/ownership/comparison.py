@@ -64,6 +64,25 @@ def present(fields: FieldSet, value: Any, shape: Shape) -> FieldSet:
     return _present(fields, value, shape, root=True) or EMPTY
 
 
+def with_named_parents(fields: FieldSet, shape: Shape | None) -> FieldSet:
+    """The set with every named field that leads to a member as a member too. Items and entries
+    are not: they belong to those who put them in, not to those who changed something in them."""
+    result: FieldSet = {}
+    for step, node in fields.items():
+        inner = with_named_parents(node, _below(shape, step)) if node else node
+        named = isinstance(shape, FieldMap) and step[2:] in shape.named
+        if named and not is_member(inner):
+            inner = {SELF: MEMBER, **inner}
+        result[step] = inner
+    return result
+
+
+def _below(shape: Shape | None, step: str) -> Shape | None:
+    if isinstance(shape, FieldMap):
+        return shape.child(step[2:])
+    return shape.item if isinstance(shape, KeyedList) else None
+
+
 def _claimed(value: Any, shape: Shape) -> FieldSet | None:
     if isinstance(shape, FieldMap) and isinstance(value, dict):
         if not value:
@@ -99,7 +118,7 @@ def _items(shape: Shape, value: Any) -> dict[str, Any] | None:
 
 
 def _everything(value: Any, shape: Shape) -> FieldSet:
-    """A value that came or went as a whole: its leaves and its items."""
+    """A value that came or went as a whole: its leaves, its items, its entries."""
     if shape is LEAF:
         return MEMBER
     if isinstance(shape, FieldMap):
@@ -111,7 +130,8 @@ def _everything(value: Any, shape: Shape) -> FieldSet:
             if child is LEAF:
                 children[f"f:{name}"] = MEMBER
             elif child is not None:
-                children[f"f:{name}"] = _everything(item, child)
+                whole = _everything if name in named else _whole_item
+                children[f"f:{name}"] = whole(item, child)
         return children
     items = _items(shape, value)
     if not items:
@@ -123,7 +143,7 @@ def _everything(value: Any, shape: Shape) -> FieldSet:
 
 
 def _whole_item(item: Any, shape: Shape | None) -> FieldSet:
-    """An item is a member of its own, besides what is in it."""
+    """An item of a list, and an entry of a map, is a member besides what is in it."""
     inside = _everything(item, shape) if shape is not None else MEMBER
     return {SELF: MEMBER, **inside} if inside else MEMBER
 
@@ -146,7 +166,8 @@ def _of_maps(old: JsonObject, new: JsonObject, shape: FieldMap) -> _Difference:
         if child is None:
             continue
         if name not in old:
-            changed[f"f:{name}"] = _everything(value, child)
+            whole = _everything if name in shape.named else _whole_item
+            changed[f"f:{name}"] = whole(value, child)
             continue
         inner_changed, inner_removed = _compared(old[name], value, child)
         if inner_changed is not None:
@@ -155,7 +176,7 @@ def _of_maps(old: JsonObject, new: JsonObject, shape: FieldMap) -> _Difference:
             removed[f"f:{name}"] = inner_removed
     for name, value in old.items():
         if name not in new and (child := shape.child(name)) is not None:
-            removed[f"f:{name}"] = _everything(value, child)
+            removed[f"f:{name}"] = _whole_item(value, child)
     return changed or None, removed or None
 
 

@@ -52,18 +52,6 @@ def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
     return _intersection(left, right) or EMPTY
 
 
-def with_parents(fields: FieldSet) -> FieldSet:
-    """The set with every field that leads to a member as a member too. Items are not: an item
-    belongs to those who put it into its list, not to those who changed something in it."""
-    result: FieldSet = {}
-    for step, node in fields.items():
-        inner = with_parents(node) if node else node
-        if step.startswith("f:") and not is_member(inner):
-            inner = {SELF: MEMBER, **inner}
-        result[step] = inner
-    return result
-
-
 def paths(fields: FieldSet) -> Iterator[Path]:
     """Every member, in the order of the tree."""
     for step, node in fields.items():
