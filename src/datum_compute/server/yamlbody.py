@@ -27,8 +27,9 @@ _WORDS: dict[str, Any] = {
     **dict.fromkeys(_FALSE, False),
 }
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})")
-_NUMBER = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][-+]?[0-9]{1,3})?")
-_OTHER_NUMBER = re.compile(r"[-+]?(0[0-7]+|0[xob][0-9a-fA-F]+|\.inf|\.nan)", re.IGNORECASE)
+_EXPONENT = r"[eE][-+]?[0-9]{1,3}"
+_NUMBER = re.compile(rf"[-+]?(([0-9]+\.[0-9]*|\.[0-9]+)({_EXPONENT})?|[0-9]+{_EXPONENT})", re.ASCII)
+_OTHER_NUMBER = re.compile(r"[-+]?([0-9]+|0[xob][0-9a-f]+|\.inf|\.nan)", re.IGNORECASE)
 
 
 def decoded_yaml(body: bytes) -> Any:

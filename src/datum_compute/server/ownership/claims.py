@@ -3,11 +3,13 @@ anything else must be entries as the server itself writes them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from datum_compute.api.codec import DecodeError, JsonObject, decode
 from datum_compute.api.errors import Cause
+from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.server.ownership.fieldsets import MEMBER, SELF, FieldSet
 from datum_compute.server.ownership.managers import (
     APPLY,
@@ -19,7 +21,9 @@ from datum_compute.server.ownership.managers import (
 from datum_compute.server.ownership.shapes import canonical_text
 
 ENTRIES_MAX = 1000
+_BRACKETS_MAX = 32
 _TEXTS = ("manager", "operation", "apiVersion", "time", "fieldsType", "subresource")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)", re.ASCII)
 _FIELD = "metadata.managedFields"
 
 
@@ -64,7 +68,9 @@ def _entry_problems(entry: Any, path: str) -> Iterator[Cause]:
         yield _invalid(f"{path}.apiVersion", "must not be empty")
     if len(entry.get("manager") or "") > NAME_LENGTH_MAX:
         yield _invalid(f"{path}.manager", f"must be at most {NAME_LENGTH_MAX} characters")
-    fields = entry.get("fieldsV1") or {}
+    if entry.get("time") and not _is_time(entry["time"]):
+        yield _invalid(f"{path}.time", "must be a time such as 2024-01-31T12:00:00Z")
+    fields = entry.get("fieldsV1", {})
     if not isinstance(fields, dict) or not _is_set(fields) or SELF in fields:
         yield _invalid(f"{path}.fieldsV1", "must be a set of fields: keys f:, k:, v:, i: and .")
 
@@ -82,11 +88,21 @@ def _is_step(step: str) -> bool:
         return True
     if prefix == "i:":
         return text.isdecimal()
+    if text.count("[") + text.count("{") > _BRACKETS_MAX:
+        return False
     try:
         value = decode(text.encode())
     except (DecodeError, UnicodeEncodeError):
         return False
     return prefix == "v:" or (prefix == "k:" and isinstance(value, dict) and bool(value))
+
+
+def _is_time(text: str) -> bool:
+    try:
+        parse_timestamp(text)
+    except ValueError:
+        return False
+    return _TIME.fullmatch(text) is not None
 
 
 def _respelled(fields: FieldSet) -> FieldSet:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
+from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.errors import BadRequest
+from datum_compute.server.document import decoded_json
 from datum_compute.server.ownership.comparison import applied_fields, compared
 from datum_compute.server.ownership.fieldsets import EMPTY, FieldSet, difference
 from datum_compute.server.ownership.managers import Manager
@@ -17,7 +19,6 @@ from datum_compute.server.ownership.shapes import FieldMap
 
 ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 KUBECTL = "kubectl"
-_BRACKETS_MAX = 5000  # a deeper or larger text is not worth reading
 
 
 def allowed_by_last_apply(live: JsonObject, manager: Manager, shape: FieldMap) -> FieldSet:
@@ -45,11 +46,11 @@ def with_last_applied(obj: JsonObject, config: JsonObject, manager: Manager) -> 
 
 def _last_applied(live: JsonObject) -> JsonObject | None:
     text: Any = (live["metadata"].get("annotations") or {}).get(ANNOTATION)
-    if not isinstance(text, str) or text.count("{") + text.count("[") > _BRACKETS_MAX:
+    if not isinstance(text, str):
         return None
     try:
-        found = decode(text.encode())
-    except DecodeError:
+        found = decoded_json(text.encode())
+    except BadRequest:
         return None
     is_object = isinstance(found, dict) and isinstance(found.get("metadata", {}), dict)
     return found if is_object else None
