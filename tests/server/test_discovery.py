@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.codec import JsonObject, decode
+from datum_compute.api.exchange import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta import KindInfo
 from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, workload
@@ -113,10 +114,10 @@ async def test_a_patch_operation_tells_kubectl_that_the_server_validates(server:
         assert patches
         for patch in patches:
             assert "fieldValidation" in {p["name"] for p in patch["parameters"]}
-            assert set(patch["requestBody"]["content"]) == {
-                "application/merge-patch+json",
-                "application/json-patch+json",
-            }
+            content = set(patch["requestBody"]["content"])
+            assert {MERGE_PATCH, JSON_PATCH, APPLY_PATCH} <= content
+            # A kubectl that reads of strategic merge would send it.
+            assert (STRATEGIC_PATCH in content) is kind.built_in
 
 
 async def test_every_reference_of_a_document_resolves(server: Server) -> None:

@@ -6,11 +6,21 @@ import asyncio
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datum_compute.api.codec import decode, encode
-from datum_compute.api.exchange import JSON, JSON_PATCH, MERGE_PATCH, Request
+from datum_compute.api.exchange import (
+    APPLY_PATCH,
+    JSON,
+    JSON_PATCH,
+    MERGE_PATCH,
+    PROTOBUF,
+    STRATEGIC_PATCH,
+    YAML,
+    Request,
+)
 from tests.server.running_server import (
     COMPUTE,
     PROJECT,
@@ -136,7 +146,10 @@ ACCEPTS = [
     "application/json;as=Table;v=v1;g=meta.k8s.io",
     "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
 ]
-CONTENT_TYPES = [JSON, MERGE_PATCH, JSON_PATCH, "", ";", "application/apply-patch+yaml"]
+CONTENT_TYPES = [
+    *(JSON, MERGE_PATCH, JSON_PATCH, APPLY_PATCH, STRATEGIC_PATCH, YAML, PROTOBUF, "", ";"),
+    "application/apply-patch+cbor",
+]
 PATHS = [
     WORKLOADS,
     WEB,
@@ -159,11 +172,14 @@ scalars = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=8),
     st.sampled_from(["web", "default", "Workload", "add", "test", "/metadata/labels", "/spec", ""]),
+    st.sampled_from(["Apply", "Update", "FieldsV1", "delete", "replace", "v1"]),
 )
 FIELDS = [
     *("metadata", "name", "labels", "annotations", "finalizers", "spec", "status", "kind"),
     *("apiVersion", "resourceVersion", "uid", "op", "path", "value", "from", "placements"),
     *("template", "cityCodes", "ownerReferences", "preconditions", "dryRun", "conditions"),
+    *("managedFields", "manager", "operation", "fieldsType", "fieldsV1", "f:spec", "k:{}", "."),
+    *("$patch", "$retainKeys", "$setElementOrder/finalizers", "$deleteFromPrimitiveList/x"),
 ]
 keys = st.sampled_from(FIELDS) | st.text(max_size=5)
 documents = st.recursive(
@@ -194,6 +210,8 @@ def mutated_objects(draw: st.DrawFn) -> Any:
 bodies = st.one_of(
     st.just(b""),
     st.binary(max_size=40),
+    st.binary(max_size=60).map(lambda body: b"k8s\x00\x0a\x0f\x0a\x02v1\x12\x09Namespace" + body),
+    mutated_objects().map(lambda obj: yaml.safe_dump(obj).encode()),
     documents.map(encode),
     mutated_objects().map(encode),
     st.lists(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.exchange import APPLY_PATCH, MERGE_PATCH
+from datum_compute.api.exchange import MERGE_PATCH
 from tests.server.running_server import WORKLOADS, Server, workload
 
 WEB = f"{WORKLOADS}/web"
@@ -104,7 +104,12 @@ async def test_patch_of_a_missing_object_is_404(server: Server) -> None:
 
 @pytest.mark.parametrize(
     "content_type",
-    [APPLY_PATCH, "application/strategic-merge-patch+json", "application/json", ""],
+    [
+        "application/apply-patch+cbor",
+        "application/strategic-merge-patch+json",
+        "application/json",
+        "",
+    ],
 )
 async def test_other_patch_types_are_415_and_the_answer_says_which_are_taken(
     server: Server, web: JsonObject, content_type: str

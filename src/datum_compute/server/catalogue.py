@@ -15,6 +15,7 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.schema import structural_schema
 from datum_compute.api.structural import Check, compiled
+from datum_compute.server.ownership.shapes import ObjectShape, object_shape
 
 _VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]*))?")
 _STAGES = {"alpha": 0, "beta": 1, None: 2}
@@ -28,6 +29,7 @@ class Served:
     kind: KindInfo[Any]
     check_main: Check
     check_status: Check
+    shape: ObjectShape
 
     @property
     def verbs(self) -> tuple[str, ...]:
@@ -76,12 +78,13 @@ def is_namespace(kind: KindInfo[Any]) -> bool:
 
 def _served(kind: KindInfo[Any]) -> Served:
     schema = structural_schema(kind)
+    shape = object_shape(schema, has_status=kind.has_status)
     if not kind.has_status:
-        return Served(kind, compiled(schema), compiled({}))
+        return Served(kind, compiled(schema), compiled({}), shape)
     properties = {name: s for name, s in schema["properties"].items() if name != "status"}
     required = [name for name in schema.get("required", ()) if name != "status"]
     main = {**schema, "properties": properties, "required": required}
-    return Served(kind, compiled(main), compiled(schema["properties"]["status"]))
+    return Served(kind, compiled(main), compiled(schema["properties"]["status"]), shape)
 
 
 def _stability(version: str) -> tuple[int, int, int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -19,31 +20,38 @@ from datum_compute.server.options import dry_run
 from datum_compute.server.pipeline import Identity, created_object, identified
 from datum_compute.server.ports import Ports
 from datum_compute.server.representation import representation_of
+from datum_compute.server.tracking import owned_at_creation
 
 GENERATED_BASE_MAX = 58
 GENERATED_ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Creation:
+class Creation:
     """A create that has been read and not yet been tried."""
 
     obj: JsonObject
     incoming: Incoming
     validation: FieldValidation
     dry_run: bool
+    own: Callable[[JsonObject], JsonObject]  # puts the first owner of fields into the new object
 
 
 async def create(ports: Ports, call: Call) -> Response:
-    shown = representation_of(call, ports.clock)
     body = decoded_body(call.request)
     obj = identified(call.kind, body)
-    creation = _Creation(
+    creation = Creation(
         obj=obj,
         incoming=read_metadata(obj),
         validation=field_validation(call.query, call.request.body),
         dry_run=dry_run(call.query),
+        own=lambda new: owned_at_creation(call, obj, new, ports.clock()),
     )
+    return await create_object(ports, call, creation)
+
+
+async def create_object(ports: Ports, call: Call, creation: Creation) -> Response:
+    shown = representation_of(call, ports.clock)
     _check_sent_metadata(call, creation.incoming)
     stored, headers = await _created(ports, call, creation)
     return json_answer(shown.single(stored), status=201, headers=headers)
@@ -63,7 +71,7 @@ def _check_sent_metadata(call: Call, incoming: Incoming) -> None:
         raise problems.invalid(call.kind, "", [cause])
 
 
-async def _created(ports: Ports, call: Call, creation: _Creation) -> tuple[bytes, dict[str, str]]:
+async def _created(ports: Ports, call: Call, creation: Creation) -> tuple[bytes, dict[str, str]]:
     """The stored body and the warnings; a generated name that is taken is drawn again."""
     for left in reversed(range(GENERATED_ATTEMPTS)):
         name = creation.incoming.name or _generated(ports, creation.incoming)
@@ -78,7 +86,7 @@ async def _created(ports: Ports, call: Call, creation: _Creation) -> tuple[bytes
 
 
 async def _attempt(
-    ports: Ports, call: Call, creation: _Creation, identity: Identity
+    ports: Ports, call: Call, creation: Creation, identity: Identity
 ) -> tuple[bytes, dict[str, str]]:
     # From the namespace check to the moment the store has taken the write nothing is awaited.
     namespace = identity.namespace
@@ -92,7 +100,7 @@ async def _attempt(
             ports,
             call,
             call.key_of(identity.name),
-            proposal.obj,
+            creation.own(proposal.obj),
             old=None,
             dry_run=creation.dry_run,
         )

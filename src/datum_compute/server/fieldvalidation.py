@@ -51,8 +51,13 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def duplicate_fields(body: bytes) -> Iterator[str]:
-    """Paths of keys that stand twice in their object; the body is known to be valid JSON."""
-    yield from _duplicates(json.loads(body, object_pairs_hook=_Pairs), "")
+    """Paths of keys that stand twice in their object. Other formats than JSON have none: YAML
+    with such a key is refused when it is read."""
+    try:
+        found = json.loads(body, object_pairs_hook=_Pairs)
+    except ValueError:
+        return
+    yield from _duplicates(found, "")
 
 
 def _duplicates(value: Any, path: str) -> Iterator[str]:

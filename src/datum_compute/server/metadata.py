@@ -1,8 +1,8 @@
 """Metadata of an object: what a caller may say, what only the server says, and in which order.
 
 Callers own name, labels, annotations, finalizers and owners. The server owns uid, versions,
-generation and times; what callers send there is ignored, or is a precondition. Field managers
-are not kept yet, so managedFields are dropped.
+generation and times; what callers send there is ignored, or is a precondition. Field owners
+(managedFields) are kept by ``tracking.py``.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ _ORDER = (
     "annotations",
     "ownerReferences",
     "finalizers",
+    "managedFields",
 )
 _OF_CALLER = ("generateName", "labels", "annotations", "ownerReferences", "finalizers")
 _OF_SERVER = tuple(field for field in _ORDER if field not in _OF_CALLER)
-_DROPPED = ("managedFields", "selfLink")
+_DROPPED = ("selfLink",)
 
 
 @dataclass(frozen=True, slots=True)

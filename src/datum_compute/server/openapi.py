@@ -12,13 +12,14 @@ from typing import Any
 
 from datum_compute import __version__
 from datum_compute.api.codec import JsonObject, encode
-from datum_compute.api.exchange import JSON, JSON_PATCH, MERGE_PATCH, Response
+from datum_compute.api.exchange import JSON, Response
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName, path_prefix
 from datum_compute.api.schema import structural_schema
 from datum_compute.server.answer import json_answer
 from datum_compute.server.catalogue import Catalogue, Served
 from datum_compute.server.openapimeta import META_SCHEMAS, OBJECT_META, schema_reference
+from datum_compute.server.patch import patch_types
 
 _INDEX = "/openapi/v3"
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
@@ -124,7 +125,7 @@ def _object_operations(kind: KindInfo[Any], schema: str, suffix: str) -> JsonObj
     operations = {
         "get": _operation(kind, "get", schema),
         "put": put,
-        "patch": _operation(kind, "patch", schema, body=(MERGE_PATCH, JSON_PATCH)),
+        "patch": _operation(kind, "patch", schema, body=patch_types(kind)),
     }
     if not suffix:
         operations["delete"] = _operation(kind, "delete", schema)

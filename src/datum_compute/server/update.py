@@ -27,6 +27,7 @@ from datum_compute.server.pipeline import (
 )
 from datum_compute.server.ports import Ports
 from datum_compute.server.representation import representation_of
+from datum_compute.server.tracking import owned_after_update
 from datum_compute.store.record import Record
 
 
@@ -45,18 +46,29 @@ _REWRITES: dict[str, _Rewrite] = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a caller wants of an object: its next state, from its present one."""
+    """What a caller wants of an object: its next state, from its present one.
+
+    ``own`` gets the present object, the proposed one and the one that would be stored, and gives
+    the last with its field owners.
+    """
 
     propose: Callable[[JsonObject], JsonObject]
     validation: FieldValidation
     needs_version: bool
+    own: Callable[[JsonObject, JsonObject, JsonObject], JsonObject]
 
 
 async def update(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
     body = decoded_body(call.request)
     validation = field_validation(call.query, call.request.body)
-    change = Change(lambda _: body, validation, needs_version=True)
+    change = Change(lambda _: body, validation, needs_version=True, own=plain_owner(ports, call))
     return await change_object(ports, catalogue, call, change)
+
+
+def plain_owner(
+    ports: Ports, call: Call
+) -> Callable[[JsonObject, JsonObject, JsonObject], JsonObject]:
+    return lambda old, sent, new: owned_after_update(call, old, sent, new, ports.clock())
 
 
 async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: Change) -> Response:
@@ -72,9 +84,10 @@ async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: 
         rewrite = _REWRITES[call.route.subresource]
         proposal = rewrite(call.served, proposed, old, needs_version=change.needs_version)
         headers = proposal.accepted(call.kind, change.validation)
-        if same(proposal.obj, old):
+        new = change.own(old, proposed, proposal.obj)
+        if same(new, old):
             return record.body, headers
-        return await _written(ports, catalogue, call, proposal.obj, record, dry=dry), headers
+        return await _written(ports, catalogue, call, new, record, dry=dry), headers
 
     stored, headers = await commit.until_settled(ports, call, call.route.name, attempt)
     return json_answer(shown.single(stored), headers=headers)

@@ -1,0 +1,223 @@
+"""Which fields an object has, and which fields two objects differ in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.server.ownership.fieldsets import (
+    EMPTY,
+    MEMBER,
+    SELF,
+    FieldSet,
+    difference,
+    is_member,
+    node_of,
+)
+from datum_compute.server.ownership.shapes import (
+    LEAF,
+    FieldMap,
+    KeyedList,
+    Leaf,
+    Shape,
+    items_by_step,
+)
+
+_Difference = tuple[FieldSet | None, FieldSet | None]
+_SAME: _Difference = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """From an old object to a new one."""
+
+    changed: FieldSet  # added, or of another value
+    removed: FieldSet
+
+
+def compared(old: JsonObject, new: JsonObject, shape: FieldMap) -> Comparison:
+    """Metadata itself is never added or removed: what is in it is."""
+    old_parts = {**old, "metadata": old.get("metadata", {})}
+    changed, removed = _of_maps(old_parts, {**new, "metadata": new.get("metadata", {})}, shape)
+    return Comparison(changed or EMPTY, removed or EMPTY)
+
+
+def applied_fields(config: JsonObject, shape: FieldMap) -> FieldSet:
+    """What an applied configuration claims: its leaves, its items, its empty objects."""
+    return {
+        f"f:{name}": node
+        for name, value in config.items()
+        if (child := shape.child(name)) is not None
+        and (node := _claimed(value, child)) is not None
+        and not (name == "metadata" and not node)
+    }
+
+
+def sent_fields(sent: JsonObject, shape: FieldMap) -> FieldSet:
+    """All that a new object is made of."""
+    return _everything({name: part for name, part in sent.items() if part is not None}, shape)
+
+
+def present(fields: FieldSet, value: Any, shape: Shape) -> FieldSet:
+    """The members of ``fields`` that stand in ``value`` too."""
+    return _present(fields, value, shape, root=True) or EMPTY
+
+
+def with_named_parents(fields: FieldSet, shape: Shape | None) -> FieldSet:
+    """The set with every named field that leads to a member as a member too. Items and entries
+    are not: they belong to those who put them in, not to those who changed something in them."""
+    result: FieldSet = {}
+    for step, node in fields.items():
+        inner = with_named_parents(node, _below(shape, step)) if node else node
+        named = isinstance(shape, FieldMap) and step[2:] in shape.named
+        if named and not is_member(inner):
+            inner = {SELF: MEMBER, **inner}
+        result[step] = inner
+    return result
+
+
+def _below(shape: Shape | None, step: str) -> Shape | None:
+    if isinstance(shape, FieldMap):
+        return shape.child(step[2:])
+    return shape.item if isinstance(shape, KeyedList) else None
+
+
+def _claimed(value: Any, shape: Shape) -> FieldSet | None:
+    if isinstance(shape, FieldMap) and isinstance(value, dict):
+        if not value:
+            return MEMBER
+        children = {}
+        for name, item in value.items():
+            child = shape.child(name)
+            if child is None or (item is None and name in shape.named):
+                continue
+            node = _claimed(item, child)
+            if name not in shape.named:
+                node = {SELF: MEMBER, **node} if node else MEMBER
+            if node is not None:
+                children[f"f:{name}"] = node
+        return node_of(children, member=False)
+    items = _items(shape, value)
+    if items is None:
+        return MEMBER
+    inner = shape.item if isinstance(shape, KeyedList) else None
+    return node_of({step: _claimed_item(item, inner) for step, item in items.items()}, member=False)
+
+
+def _claimed_item(item: Any, shape: Shape | None) -> FieldSet:
+    node = _claimed(item, shape) if shape is not None else None
+    return {SELF: MEMBER, **node} if node else MEMBER
+
+
+def _items(shape: Shape, value: Any) -> dict[str, Any] | None:
+    """The items of a list that merges item by item; None for everything else."""
+    if shape is not LEAF and isinstance(value, list) and not isinstance(shape, FieldMap | Leaf):
+        return items_by_step(shape, value)
+    return None
+
+
+def _everything(value: Any, shape: Shape) -> FieldSet:
+    """A value that came or went as a whole: its leaves, its items, its entries."""
+    if shape is LEAF:
+        return MEMBER
+    if isinstance(shape, FieldMap):
+        if not isinstance(value, dict):
+            return MEMBER
+        named, other, children = shape.named, shape.other, {}
+        for name, item in value.items():
+            child = named.get(name, other)
+            if child is LEAF:
+                children[f"f:{name}"] = MEMBER
+            elif child is not None:
+                whole = _everything if name in named else _whole_item
+                children[f"f:{name}"] = whole(item, child)
+        return children
+    items = _items(shape, value)
+    if not items:
+        return MEMBER
+    if isinstance(shape, KeyedList):
+        inner = shape.item
+        return {step: _whole_item(item, inner) for step, item in items.items()}
+    return dict.fromkeys(items, MEMBER)
+
+
+def _whole_item(item: Any, shape: Shape | None) -> FieldSet:
+    """An item of a list, and an entry of a map, is a member besides what is in it."""
+    inside = _everything(item, shape) if shape is not None else MEMBER
+    return {SELF: MEMBER, **inside} if inside else MEMBER
+
+
+def _compared(old: Any, new: Any, shape: Shape) -> _Difference:
+    if old == new:
+        return _SAME
+    if isinstance(shape, FieldMap) and isinstance(old, dict) and isinstance(new, dict):
+        return _of_maps(old, new, shape)
+    before, after = _items(shape, old), _items(shape, new)
+    if before is None or after is None:
+        return _replaced(old, new, shape)
+    return _of_items(before, after, shape)
+
+
+def _of_maps(old: JsonObject, new: JsonObject, shape: FieldMap) -> _Difference:
+    changed, removed = {}, {}
+    for name, value in new.items():
+        child = shape.child(name)
+        if child is None:
+            continue
+        if name not in old:
+            whole = _everything if name in shape.named else _whole_item
+            changed[f"f:{name}"] = whole(value, child)
+            continue
+        inner_changed, inner_removed = _compared(old[name], value, child)
+        if inner_changed is not None:
+            changed[f"f:{name}"] = inner_changed
+        if inner_removed is not None:
+            removed[f"f:{name}"] = inner_removed
+    for name, value in old.items():
+        if name not in new and (child := shape.child(name)) is not None:
+            removed[f"f:{name}"] = _whole_item(value, child)
+    return changed or None, removed or None
+
+
+def _of_items(before: JsonObject, after: JsonObject, shape: Shape) -> _Difference:
+    inner = shape.item if isinstance(shape, KeyedList) else None
+    changed, removed = {}, {}
+    for step, item in after.items():
+        if step not in before:
+            changed[step] = _whole_item(item, inner)
+        elif inner:
+            inner_changed, inner_removed = _compared(before[step], item, inner)
+            if inner_changed is not None:
+                changed[step] = inner_changed
+            if inner_removed is not None:
+                removed[step] = inner_removed
+    for step, item in before.items():
+        if step not in after:
+            removed[step] = _whole_item(item, inner)
+    return changed or None, removed or None
+
+
+def _replaced(old: Any, new: Any, shape: Shape) -> _Difference:
+    """One value for another of another type, or a leaf that changed."""
+    changed, gone = {"f:": _everything(new, shape)}, {"f:": _everything(old, shape)}
+    return changed["f:"], difference(gone, changed).get("f:")
+
+
+def _present(fields: FieldSet, value: Any, shape: Shape, *, root: bool) -> FieldSet | None:
+    children: FieldSet = {}
+    if isinstance(shape, FieldMap) and isinstance(value, dict):
+        for step, node in fields.items():
+            child = shape.child(step[2:])
+            if step != SELF and child is not None and step[2:] in value:
+                inner = _present(node, value[step[2:]], child, root=False)
+                if inner is not None:
+                    children[step] = inner
+    elif fields and (items := _items(shape, value)) is not None:
+        below = shape.item if isinstance(shape, KeyedList) else shape
+        for step, node in fields.items():
+            if step != SELF and step in items:
+                inner = _present(node, items[step], below, root=False)
+                if inner is not None:
+                    children[step] = inner
+    return node_of(children, member=not root and is_member(fields))

@@ -1,0 +1,57 @@
+"""What an apply is told when others own what it would change, in the words of Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from datum_compute.api.errors import Cause, Conflict
+from datum_compute.server.ownership.fieldsets import FieldSet, Path, paths
+from datum_compute.server.ownership.managers import UPDATE, Entry
+
+REASON = "FieldManagerConflict"
+
+
+def conflict_error(found: Sequence[tuple[Entry, FieldSet]]) -> Conflict:
+    """One cause for each field and manager."""
+    listed = [
+        (_shown_manager(entry), shown_path(p)) for entry, fields in found for p in paths(fields)
+    ]
+    listed.sort()
+    causes = [Cause(path, REASON, f"conflict with {manager}") for manager, path in listed]
+    return Conflict(_message(listed), causes=causes)
+
+
+def _message(listed: Sequence[tuple[str, str]]) -> str:
+    if len(listed) == 1:
+        manager, path = listed[0]
+        return f"Apply failed with 1 conflict: conflict with {manager}: {path}"
+    lines: list[str] = []
+    for manager in dict.fromkeys(manager for manager, _ in listed):
+        lines.append(f"conflicts with {manager}:")
+        lines += [f"- {path}" for other, path in listed if other == manager]
+    return f"Apply failed with {len(listed)} conflicts: " + "\n".join(lines)
+
+
+def _shown_manager(entry: Entry) -> str:
+    shown = f'"{entry.get("manager", "")}"'
+    if subresource := entry.get("subresource"):
+        shown += f' with subresource "{subresource}"'
+    return f"{shown} using {entry['apiVersion']}" if entry["operation"] == UPDATE else shown
+
+
+def shown_path(path: Path) -> str:
+    """``.spec.containers[name="app"].image``"""
+    return "".join(_shown_step(step) for step in path)
+
+
+def _shown_step(step: str) -> str:
+    prefix, text = step[:2], step[2:]
+    if prefix == "f:":
+        return f".{text}"
+    if prefix == "k:":
+        keys = orjson.loads(text)
+        listed = ",".join(f"{name}={orjson.dumps(keys[name]).decode()}" for name in sorted(keys))
+        return f"[{listed}]"
+    return f"[={text}]" if prefix == "v:" else f"[{text}]"

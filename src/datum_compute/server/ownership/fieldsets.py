@@ -1,0 +1,123 @@
+"""Sets of field paths, in the very form in which ``fieldsV1`` carries them.
+
+A set is a tree of dicts. A key is a step: ``f:name`` a field, ``k:{...}`` an item of a list by its
+keys, ``v:...`` an item of a set by its value, ``i:n`` an item by its place. A node without
+children is a member; one with children is a member when it also holds the key ``.``. The root is
+never a member, so ``{}`` there is the empty set. No function changes its arguments, so trees may
+share their parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+FieldSet = dict[str, Any]
+Path = tuple[str, ...]
+
+SELF = "."
+MEMBER: FieldSet = {}  # shared by all trees
+EMPTY: FieldSet = {}
+
+
+def is_member(node: FieldSet) -> bool:
+    return not node or SELF in node
+
+
+def node_of(children: FieldSet, *, member: bool) -> FieldSet | None:
+    """The node with these children; None when nothing is left of it."""
+    if not children:
+        return MEMBER if member else None
+    return {SELF: MEMBER, **children} if member else children
+
+
+def union(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Every path of either."""
+    if not left or not right:
+        return left or right
+    return _union(left, right)
+
+
+def difference(left: FieldSet, right: FieldSet) -> FieldSet:
+    """The paths of ``left`` that are not in ``right``; ``left`` itself when that is all."""
+    if not left or not right:
+        return left
+    return _difference(left, right) or EMPTY
+
+
+def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
+    """The paths of both."""
+    if not left or not right:
+        return EMPTY
+    return _intersection(left, right) or EMPTY
+
+
+def paths(fields: FieldSet) -> Iterator[Path]:
+    """Every member, in the order of the tree."""
+    for step, node in fields.items():
+        if step == SELF:
+            continue
+        if is_member(node):
+            yield (step,)
+        for inner in paths(node):
+            yield (step, *inner)
+
+
+def from_paths(members: Iterator[Path]) -> FieldSet:
+    found = EMPTY
+    for path in members:
+        node = MEMBER
+        for step in reversed(path):
+            node = {step: node}
+        found = union(found, node)
+    return found
+
+
+def _union(left: FieldSet, right: FieldSet) -> FieldSet:
+    if left == right:
+        return left
+    if not left or not right:
+        return {SELF: MEMBER, **left, **right}
+    result = dict(left)
+    for step, node in right.items():
+        result[step] = _union(left[step], node) if step in left else node
+    return result
+
+
+def _difference(left: FieldSet, right: FieldSet) -> FieldSet | None:
+    """``right`` is often small and ``left`` large, so only what ``right`` names is looked at."""
+    if not left:
+        return None if is_member(right) else left
+    result: FieldSet | None = None
+    for step, node in (right or {SELF: MEMBER}).items():
+        if step not in left:
+            continue
+        rest = None if step == SELF else _difference(left[step], node)
+        if rest is left[step]:
+            continue
+        if result is None:
+            result = dict(left)
+        if rest is None:
+            del result[step]
+        else:
+            result[step] = rest
+    if result is None:
+        return left
+    return _without_lone_self(result)
+
+
+def _without_lone_self(node: FieldSet) -> FieldSet | None:
+    """A node whose children have all gone: a member without children, or nothing."""
+    if not node:
+        return None
+    return MEMBER if len(node) == 1 and SELF in node else node
+
+
+def _intersection(left: FieldSet, right: FieldSet) -> FieldSet | None:
+    children: FieldSet = {}
+    for step, node in left.items():
+        if step != SELF and step in right:
+            inner = _intersection(node, right[step])
+            if inner is not None:
+                children[step] = inner
+    return node_of(children, member=is_member(left) and is_member(right))

@@ -1,0 +1,175 @@
+"""What a structural schema says about how values merge: a shape for every place in an object.
+
+Objects merge field by field unless the schema calls them atomic. Lists are atomic unless the
+schema calls them a map (items found by their keys) or a set (items found by their value). Where a
+schema leaves a place open, objects merge and lists are atomic. A value that does not have the
+type its shape expects is a leaf: validation speaks of it, not merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.schema import PRESERVE
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A scalar, or something that has only one owner as a whole."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FieldMap:
+    """An object: fields by name, and the shape of those under any other name."""
+
+    named: Mapping[str, Shape]
+    other: Shape | None = None  # None: the schema knows no others
+
+    def child(self, name: str) -> Shape | None:
+        return self.named.get(name, self.other)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedList:
+    """A list of objects; ``defaults`` stand in for keys that an item leaves out."""
+
+    keys: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    item: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSet:
+    """A list in which every value stands once."""
+
+
+Shape = Leaf | FieldMap | KeyedList | ValueSet
+LEAF = Leaf()
+VALUES = ValueSet()
+ANYTHING = FieldMap({})
+object.__setattr__(ANYTHING, "other", ANYTHING)  # open places are open all the way down
+NOTHING = FieldMap({})
+
+_TEXTS = FieldMap({}, LEAF)
+# The part of the metadata that has owners; the rest identifies the object or is the server's.
+METADATA = FieldMap(
+    {
+        "generateName": LEAF,
+        "labels": _TEXTS,
+        "annotations": _TEXTS,
+        "finalizers": VALUES,
+        "ownerReferences": KeyedList(("uid",), {}, LEAF),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectShape:
+    """The shapes of a kind: what its main endpoint may own, and what each subresource."""
+
+    main: FieldMap
+    subresources: Mapping[str, FieldMap]
+
+    def of(self, subresource: str) -> FieldMap:
+        return self.subresources.get(subresource, NOTHING) if subresource else self.main
+
+
+def object_shape(schema: JsonObject, *, has_status: bool) -> ObjectShape:
+    properties = schema.get("properties", {})
+    parts = {
+        name: shape_of(inner)
+        for name, inner in properties.items()
+        if name not in ("apiVersion", "kind", "metadata")
+    }
+    status = parts.get("status", LEAF)
+    main = {name: part for name, part in parts.items() if not (has_status and name == "status")}
+    return ObjectShape(
+        main=FieldMap({"metadata": METADATA, **main}, _others(schema)),
+        subresources={
+            "status": FieldMap({"status": status}) if has_status else NOTHING,
+            "finalize": FieldMap({"spec": parts.get("spec", LEAF)}),
+        },
+    )
+
+
+def shape_of(schema: JsonObject) -> Shape:
+    match schema.get("type"):
+        case "object":
+            return _map_shape(schema)
+        case "array":
+            return _list_shape(schema)
+        case None if schema.get(PRESERVE):
+            return ANYTHING
+        case _:
+            return LEAF
+
+
+def _map_shape(schema: JsonObject) -> Shape:
+    if schema.get("x-kubernetes-map-type") == "atomic":
+        return LEAF
+    named = {name: shape_of(inner) for name, inner in schema.get("properties", {}).items()}
+    others = _others(schema)
+    return FieldMap(named, others) if named or others is not None else ANYTHING
+
+
+def _others(schema: JsonObject) -> Shape | None:
+    """What stands under names that the schema does not list."""
+    others = schema.get("additionalProperties")
+    if isinstance(others, dict):
+        return shape_of(others)
+    return ANYTHING if others or schema.get(PRESERVE) else None
+
+
+def _list_shape(schema: JsonObject) -> Shape:
+    item = schema.get("items", {})
+    match schema.get("x-kubernetes-list-type"):
+        case "map":
+            keys = tuple(sorted(schema["x-kubernetes-list-map-keys"]))
+            properties = item.get("properties", {})
+            defaults = {
+                k: properties[k]["default"] for k in keys if "default" in _of(properties, k)
+            }
+            return KeyedList(keys, defaults, shape_of(item))
+        case "set":
+            return VALUES
+        case _:
+            return LEAF
+
+
+def _of(properties: JsonObject, name: str) -> JsonObject:
+    found: JsonObject = properties.get(name, {})
+    return found
+
+
+def items_by_step(shape: KeyedList | ValueSet, items: list[Any]) -> dict[str, Any] | None:
+    """The items under the step that names each; None when they cannot be told apart."""
+    found: dict[str, Any] = {}
+    for item in items:
+        step = _step(shape, item)
+        if not step or step in found:
+            return None
+        found[step] = item
+    return found
+
+
+def _step(shape: KeyedList | ValueSet, item: Any) -> str:
+    if isinstance(shape, ValueSet):
+        return f"v:{canonical_text(item)}"
+    if not isinstance(item, dict):
+        return ""
+    identity = {}
+    for key in shape.keys:
+        value = item.get(key, shape.defaults.get(key))
+        if value is None:
+            return ""
+        identity[key] = value
+    return f"k:{canonical_text(identity)}"
+
+
+def canonical_text(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()

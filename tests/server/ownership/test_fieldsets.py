@@ -1,0 +1,60 @@
+"""Sets of fields obey the laws of sets."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datum_compute.server.ownership.fieldsets import (
+    FieldSet,
+    Path,
+    difference,
+    from_paths,
+    intersection,
+    paths,
+    union,
+)
+
+_steps = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"1"'])
+_members = st.sets(st.lists(_steps, min_size=1, max_size=4).map(tuple), max_size=12)
+
+
+def made(members: set[Path]) -> FieldSet:
+    return from_paths(iter(sorted(members)))
+
+
+@given(_members)
+def test_a_set_holds_the_paths_it_was_made_of(members: set[Path]) -> None:
+    assert set(paths(made(members))) == members
+
+
+@given(_members, _members)
+def test_union_difference_and_intersection_are_those_of_sets(
+    left: set[Path], right: set[Path]
+) -> None:
+    assert set(paths(union(made(left), made(right)))) == left | right
+    assert set(paths(difference(made(left), made(right)))) == left - right
+    assert set(paths(intersection(made(left), made(right)))) == left & right
+
+
+@given(_members, _members)
+def test_equal_sets_are_equal_trees(left: set[Path], right: set[Path]) -> None:
+    assert union(made(left), made(right)) == union(made(right), made(left))
+    assert difference(union(made(left), made(right)), made(right)) == made(left - right)
+
+
+@given(_members, _members)
+def test_no_operation_changes_its_arguments(left: set[Path], right: set[Path]) -> None:
+    one, other = made(left), made(right)
+    for operation in (union, difference, intersection):
+        operation(one, other)
+    assert (one, other) == (made(left), made(right))
+
+
+@given(_members, _members)
+def test_a_difference_that_takes_nothing_is_the_same_tree(
+    left: set[Path], right: set[Path]
+) -> None:
+    one = made(left)
+    if not left & right:
+        assert difference(one, made(right)) is one

@@ -1,0 +1,167 @@
+"""Protobuf bodies: the golden files were written by the real Go types, beside their JSON."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.errors import BadRequest, UnsupportedMediaType
+from datum_compute.api.exchange import PROTOBUF
+from datum_compute.server.protobuf.envelope import KINDS, MAGIC, decoded_protobuf
+from tests.server.running_server import WORKLOADS, Server
+
+GOLDEN = Path(__file__).parent / "golden" / "protobuf"
+FILES = sorted(path.stem for path in GOLDEN.glob("*.json"))
+NAMESPACES = "/api/v1/namespaces"
+HEADERS = {"content-type": PROTOBUF}
+
+
+def golden(name: str, variant: str) -> tuple[bytes, JsonObject]:
+    found = json.loads((GOLDEN / f"{name}.json").read_text())[variant]
+    return base64.b64decode(found["protobuf"]), found["json"]
+
+
+def said(value: Any) -> Any:
+    """JSON without what says nothing: nulls, and fields that Go writes though they are empty."""
+    if isinstance(value, dict):
+        inner = {name: said(item) for name, item in value.items()}
+        return {name: item for name, item in inner.items() if item not in (None, {})}
+    return [said(item) for item in value] if isinstance(value, list) else value
+
+
+def is_review(name: str) -> bool:
+    return "review" in name or name == "tokenrequest"
+
+
+def test_every_kind_has_a_golden_file() -> None:
+    assert len(FILES) == len(KINDS) + 1  # and the delete options
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_field_of_a_full_object_is_read(name: str) -> None:
+    body, expected = golden(name, "full")
+    if is_review(name):
+        expected.pop("status", None)  # the server's part
+    assert said(decoded_protobuf(body)) == said(expected)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_read_of_empty_fields_is_what_json_says_of_them(name: str) -> None:
+    body, expected = golden(name, "zeros")
+    for path, value in leaves(decoded_protobuf(body)):
+        assert value == at(expected, path) or (not value and at(expected, path) is None), path
+
+
+def test_pointers_to_nothing_are_kept() -> None:
+    assert decoded_protobuf(golden("configmap", "zeros")[0])["immutable"] is False
+    lease = decoded_protobuf(golden("lease", "zeros")[0])["spec"]
+    assert (lease["holderIdentity"], lease["leaseDurationSeconds"]) == ("", 0)
+    options = decoded_protobuf(golden("deleteoptions", "zeros")[0])
+    assert (options["gracePeriodSeconds"], options["orphanDependents"]) == (0, False)
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    if isinstance(value, dict):
+        return [leaf for name, item in value.items() for leaf in leaves(item, (*path, name))]
+    return [(path, value)]
+
+
+def at(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        value = value.get(name, {}) if isinstance(value, dict) else None
+    return value
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_empty_object_is_its_kind_and_no_more(name: str) -> None:
+    body, expected = golden(name, "empty")
+    found = decoded_protobuf(body)
+    assert found == {"apiVersion": expected["apiVersion"], "kind": expected["kind"]}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(FILES), st.integers(0, 5000), st.binary(max_size=6))
+def test_damaged_bytes_are_refused_or_read_but_nothing_else(
+    name: str, place: int, damage: bytes
+) -> None:
+    body, _ = golden(name, "full")
+    place %= len(body)
+    read_or_refused(body[:place] + damage + body[place + len(damage) :])
+    read_or_refused(body[:place])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_or_read_but_nothing_else(body: bytes) -> None:
+    read_or_refused(body)
+    read_or_refused(MAGIC + body)
+
+
+def read_or_refused(body: bytes) -> None:
+    with contextlib.suppress(BadRequest, UnsupportedMediaType):
+        encode(decoded_protobuf(body))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"k8s",
+        b"{}",
+        MAGIC + b"\x0a\xff",
+        MAGIC + b"\xff" * 11,
+        MAGIC + b"\x0b",
+        MAGIC + b"\x00",
+    ],
+)
+async def test_malformed_protobuf_is_400(server: Server, body: bytes) -> None:
+    assert (await server.status("POST", NAMESPACES, body, headers=HEADERS))["code"] == 400
+
+
+async def test_a_namespace_is_created_from_protobuf(server: Server) -> None:
+    body, _ = golden("namespace", "empty")  # has no name
+    assert (await server.status("POST", NAMESPACES, body, headers=HEADERS))["code"] == 422
+    created = await server.json(
+        "POST", NAMESPACES, namespace_message(b"made-by-go"), headers=HEADERS
+    )
+    assert created["metadata"]["name"] == "made-by-go"
+    assert created["metadata"]["labels"]["kubernetes.io/metadata.name"] == "made-by-go"
+
+
+async def test_delete_options_may_be_protobuf(server: Server) -> None:
+    await server.json("POST", NAMESPACES, namespace_message(b"gone"), headers=HEADERS)
+    policy = field(4, b"Background")
+    body = MAGIC + field(1, field(1, b"v1") + field(2, b"DeleteOptions")) + field(2, policy)
+    deleted = await server.json("DELETE", f"{NAMESPACES}/gone", body, headers=HEADERS)
+    assert deleted["status"]["phase"] == "Terminating"
+
+
+async def test_our_own_kinds_as_protobuf_are_415(server: Server) -> None:
+    kind = field(1, b"compute.datumapis.com/v1alpha") + field(2, b"Workload")
+    body = MAGIC + field(1, kind) + field(2, b"")
+    status = await server.status("POST", WORKLOADS, body, headers=HEADERS)
+    assert (status["code"], status["reason"]) == (415, "UnsupportedMediaType")
+    assert "Workload" in status["message"]
+    assert "application/json" in status["message"]
+
+
+async def test_another_kind_than_the_path_names_is_400(server: Server) -> None:
+    body, _ = golden("configmap", "full")
+    assert (await server.status("POST", NAMESPACES, body, headers=HEADERS))["code"] == 400
+
+
+def field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def namespace_message(name: bytes) -> bytes:
+    kind = field(1, field(1, b"v1") + field(2, b"Namespace"))
+    return MAGIC + kind + field(2, field(1, field(1, name)))

@@ -1,0 +1,130 @@
+"""YAML bodies: read as JSON, and nothing that JSON cannot say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datum_compute.api.errors import BadRequest, RequestEntityTooLarge
+from datum_compute.api.exchange import YAML
+from datum_compute.server.yamlbody import YAML_BYTES_MAX, decoded_yaml
+from tests.server.running_server import WORKLOADS, Server, workload
+
+HEADERS = {"content-type": YAML}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: 1", {"a": 1}),
+        ("a: -1.5", {"a": -1.5}),
+        ("a: 1e3", {"a": 1000.0}),
+        ("a: yes", {"a": True}),
+        ("a: 'yes'", {"a": "yes"}),
+        ("a: ~", {"a": None}),
+        ("a:", {"a": None}),
+        ("a: 2024-01-01", {"a": "2024-01-01"}),
+        ("a: 12:30:45", {"a": "12:30:45"}),
+        ("a: 1.2.3", {"a": "1.2.3"}),
+        ("1: a\ntrue: b", {"1": "a", "true": "b"}),
+        ("- a\n- [b, {c: d}]", ["a", ["b", {"c": "d"}]]),
+        ("a: |\n  text\n  more\n", {"a": "text\nmore\n"}),
+        ("---\na: 1\n...\n", {"a": 1}),
+        ("", None),
+    ],
+)
+def test_scalars_and_containers(text: str, expected: Any) -> None:
+    assert decoded_yaml(text.encode()) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &x 1\nb: *x",
+        "a: *x",
+        "a: !!python/object:os.system x",
+        "a: !!binary aGk=",
+        "a: !custom x",
+        "<<: {a: 1}",
+        "a: 1\na: 2",
+        "? {a: 1}\n: 2",
+        "a: 1\n---\nb: 2",
+        "a: .inf",
+        "a: .nan",
+        "a: 0x10",
+        "a: 0777",
+        "a: 1e999",
+        "a: 99999999999999999999999999",
+        'a: "\\ud800"',
+        "a: [",
+        "\tb: 1",
+        "a: b: c",
+        "[" * 70 + "]" * 70,
+    ],
+)
+def test_what_json_cannot_say_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest):
+        decoded_yaml(text.encode())
+
+
+def test_a_text_that_stands_for_much_more_is_refused() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    with pytest.raises(BadRequest, match="aliases"):
+        decoded_yaml("\n".join(lines).encode())
+
+
+def test_a_long_text_is_refused() -> None:
+    with pytest.raises(RequestEntityTooLarge, match="send JSON"):
+        decoded_yaml(b"a: " + b"x" * YAML_BYTES_MAX)
+
+
+_keys = st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=5)
+_documents = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+class _NoAliases(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+@given(_documents)
+def test_what_is_written_as_yaml_is_read_as_it_was(document: Any) -> None:
+    assert decoded_yaml(yaml.dump(document, Dumper=_NoAliases).encode()) == document
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused(body: bytes) -> None:
+    try:
+        decoded_yaml(body)
+    except BadRequest as error:
+        assert error.message  # noqa: PT017
+
+
+async def test_objects_are_created_and_updated_from_yaml(server: Server) -> None:
+    body = yaml.safe_dump(workload()).encode()
+    created = await server.json("POST", WORKLOADS, body, headers=HEADERS)
+    created["metadata"]["labels"] = {"a": "1"}
+    body = yaml.dump(created, Dumper=_NoAliases).encode()
+    updated = await server.json("PUT", f"{WORKLOADS}/web", body, headers=HEADERS)
+    assert updated["metadata"]["labels"] == {"a": "1"}
+
+
+async def test_unknown_fields_of_yaml_are_reported_and_doubled_ones_refused(
+    server: Server,
+) -> None:
+    body = yaml.safe_dump({**workload(), "colour": "blue"}).encode()
+    options = {"fieldValidation": "Strict"}
+    status = await server.status("POST", WORKLOADS, body, headers=HEADERS, **options)
+    assert "colour" in status["message"]
+    twice = yaml.safe_dump(workload()).encode() + b"kind: Workload\n"
+    status = await server.status("POST", WORKLOADS, twice, headers=HEADERS)
+    assert (status["code"], "twice" in status["message"]) == (400, True)
