@@ -11,23 +11,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import KindInfo
-from datum_compute.api.schema import structural_schema
-from datum_compute.api.structural import Check, compiled
+from datum_compute.api.schema import PRESERVE, structural_schema
+from datum_compute.api.structural import Check, compiled, whole_object
+from datum_compute.server.conversion import AS_STORED, VIEWS, Conversion
 
 _VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]*))?")
 _STAGES = {"alpha": 0, "beta": 1, None: 2}
 _OBJECT_VERBS = ("delete", "get", "list", "patch", "create", "update", "watch")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Served:
     """One kind as it is served."""
 
     kind: KindInfo[Any]
+    schema: JsonObject
     check_main: Check
     check_status: Check
+    conversion: Conversion = AS_STORED
 
     @property
     def verbs(self) -> tuple[str, ...]:
@@ -48,13 +52,20 @@ class Served:
 
 class Catalogue:
     def __init__(self, kinds: Iterable[KindInfo[Any]]) -> None:
-        self._served = {(k.group, k.version, k.plural): _served(k) for k in kinds}
+        served = [
+            served_kind(k, structural_schema(k), VIEWS.get(k.resource, AS_STORED)) for k in kinds
+        ]
+        self._served = {(s.kind.group, s.kind.version, s.kind.plural): s for s in served}
 
     def find(self, group: str, version: str, plural: str) -> Served | None:
         return self._served.get((group, version, plural))
 
     def all(self) -> list[Served]:
         return list(self._served.values())
+
+    def namespaced_storage(self) -> list[str]:
+        """The resources under which the store keeps what lies in namespaces."""
+        return sorted({s.kind.storage for s in self._served.values() if s.kind.namespaced})
 
     def groups(self) -> list[str]:
         """Named groups; the core group is served apart."""
@@ -74,14 +85,17 @@ def is_namespace(kind: KindInfo[Any]) -> bool:
     return kind.resource == NAMESPACE.resource
 
 
-def _served(kind: KindInfo[Any]) -> Served:
-    schema = structural_schema(kind)
+def served_kind(
+    kind: KindInfo[Any], schema: JsonObject, conversion: Conversion = AS_STORED
+) -> Served:
+    whole = whole_object(schema)
     if not kind.has_status:
-        return Served(kind, compiled(schema), compiled({}))
-    properties = {name: s for name, s in schema["properties"].items() if name != "status"}
+        return Served(kind, schema, compiled(whole), compiled({}), conversion)
+    properties = {name: s for name, s in whole["properties"].items() if name != "status"}
     required = [name for name in schema.get("required", ()) if name != "status"]
-    main = {**schema, "properties": properties, "required": required}
-    return Served(kind, compiled(main), compiled(schema["properties"]["status"]))
+    main = {**whole, "properties": properties, "required": required}
+    status = whole["properties"].get("status", {"type": "object", PRESERVE: PRESERVE in schema})
+    return Served(kind, schema, compiled(main), compiled(status), conversion)
 
 
 def _stability(version: str) -> tuple[int, int, int, str]:

@@ -1,6 +1,8 @@
 """Values of printer columns: the few forms of path that columns use, and ages as people read them.
 
-A path is ``.a.b``, with ``[0]`` for an item and ``[?(@.type=="X")]`` for the item of that type.
+A path is ``.a.b``, with ``[0]`` for an item, ``['a/b']`` for an odd key and ``[?(@.type=="X")]``
+for the item of that type. Of several paths, separated by commas, the first that leads somewhere
+counts.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from datum_compute.api.meta import Column
 from datum_compute.api.timestamps import parse_timestamp
 
 _STEP = re.compile(
     r"""\.(?P<field>[A-Za-z0-9_-]+)
+      | \[["'](?P<quoted>[^"']+)["']\]
       | \[(?P<index>[0-9]+)\]
       | \[\?\(@\.(?P<key>[A-Za-z0-9_]+)\s*==\s*["'](?P<value>[^"']*)["']\)\]""",
     re.VERBOSE,
@@ -39,6 +43,39 @@ def value_at(obj: Any, path: str) -> Any:
     for step in compiled_path(path):
         obj = step(obj)
     return obj
+
+
+def first_at(obj: Any, paths: str) -> Any:
+    """The value at the first of several paths that leads to one."""
+    found = (value_at(obj, path) for path in paths.split(","))
+    return next((value for value in found if value not in (None, "")), None)
+
+
+def text_at(obj: Any, paths: str) -> str:
+    """The value as a selector compares it."""
+    match first_at(obj, paths):
+        case None:
+            return ""
+        case bool() as value:
+            return "true" if value else "false"
+        case value:
+            return str(value)
+
+
+def cell(obj: Any, column: Column, now: float) -> Any:
+    """What a column shows of an object."""
+    match column.type:
+        case "count":
+            return sum(len(value_at(obj, path) or ()) for path in column.path.split(","))
+        case "date":
+            return age(first_at(obj, column.path), now)
+        case "reference" | "object":
+            found = first_at(obj, column.path) or {}
+            kind: str = found.get("kind", "")
+            shown_kind = kind.lower() if column.type == "object" else kind
+            return f"{shown_kind}/{found.get('name', '')}"
+        case _:
+            return first_at(obj, column.path)
 
 
 def age(created: Any, now: float) -> str:
@@ -79,7 +116,8 @@ def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
 
 
 def _step(found: re.Match[str]) -> Step:
-    field, index, key, wanted = found.group("field", "index", "key", "value")
+    field, quoted, index, key, wanted = found.group("field", "quoted", "index", "key", "value")
+    field = field if field is not None else quoted
     if field is not None:
         return lambda value: value.get(field) if isinstance(value, dict) else None
     if index is not None:

@@ -37,16 +37,19 @@ class _Creation:
 async def create(ports: Ports, call: Call) -> Response:
     shown = representation_of(call, ports.clock)
     body = decoded_body(call.request)
-    obj = identified(call.kind, body)
-    creation = _Creation(
-        obj=obj,
-        incoming=read_metadata(obj),
-        validation=field_validation(call.query, call.request.body),
-        dry_run=dry_run(call.query),
-    )
-    _check_sent_metadata(call, creation.incoming)
-    stored, headers = await _created(ports, call, creation)
+    validation = field_validation(call.query, call.request.body)
+    stored, headers = await created(ports, call, body, validation)
     return json_answer(shown.single(stored), status=201, headers=headers)
+
+
+async def created(
+    ports: Ports, call: Call, body: JsonObject, validation: FieldValidation
+) -> tuple[bytes, dict[str, str]]:
+    """The new object as it is served, and the headers of the answer."""
+    obj = identified(call.kind, body)
+    creation = _Creation(obj, read_metadata(obj), validation, dry_run(call.query))
+    _check_sent_metadata(call, creation.incoming)
+    return await _created(ports, call, creation)
 
 
 def _check_sent_metadata(call: Call, incoming: Incoming) -> None:

@@ -76,8 +76,8 @@ async def delete_collection(ports: Ports, catalogue: Catalogue, call: Call) -> R
     """Everything the selectors match; many deletes share one commit."""
     shown = representation_of(call, ports.clock)
     options = _delete_options(call)
-    matches = selected(call.kind, call.query, namespace=call.route.namespace, name="")
-    found = ports.store.snapshot(call.plane, call.kind.resource, call.route.namespace or None)
+    matches = selected(call.served, call.query, namespace=call.route.namespace, name="")
+    found = ports.store.snapshot(call.plane, call.kind.storage, call.route.namespace or None)
     keys = [record.key for record in found.records if matches(record)]
     bodies: list[bytes] = []
     for start in range(0, len(keys), _AT_ONCE):
@@ -109,11 +109,11 @@ async def _delete_one(
         record = ports.store.get(call.plane, key)
         if record is None:
             raise problems.not_found(call.kind, key.name)
-        old = decode(record.body)
+        old = call.served.conversion.object_of(record)
         _check_preconditions(call, old, options)
         if holds_on(call, old):
             if "deletionTimestamp" in old["metadata"]:
-                return _Deleted(record.body, gone=False)
+                return _Deleted(call.served.conversion.body_of(record), gone=False)
             marked = _marked(ports, call, old)
             body = await commit.put(ports, call, key, marked, old=record, dry_run=options.dry_run)
             return _Deleted(body, gone=False)

@@ -2,61 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.meta import KindInfo
+from datum_compute.api.names import (
+    dns_label_problem,
+    dns_subdomain_problem,
+    label_value_problem,
+    path_segment_problem,
+    qualified_name_problem,
+)
+from datum_compute.api.rbacfields import RBAC_GROUP
 from datum_compute.server.catalogue import is_namespace
 from datum_compute.server.problems import field_error
 
-NAME_MAX, LABEL_MAX = 253, 63
 ANNOTATIONS_BYTES_MAX = 256 * 1024
-
-_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_DNS_LABEL = re.compile(_LABEL)
-_DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
-_NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def name_problem(kind: KindInfo[Any], name: str) -> str:
     """Why the name of an object is not valid, or the empty string."""
     if is_namespace(kind):
-        return _too_long(name, LABEL_MAX) or _form(
-            _DNS_LABEL, name, "must be lower case letters, digits and inner dashes"
-        )
-    return _too_long(name, NAME_MAX) or _form(
-        _DNS_SUBDOMAIN,
-        name,
-        "must be a lower case DNS subdomain: letters, digits, '-' and '.', beginning and ending "
-        "with a letter or digit",
-    )
-
-
-def qualified_name_problem(name: str) -> str:
-    """Why a key (an optional DNS prefix, a slash and a name) is not valid."""
-    prefix, slash, part = name.rpartition("/")
-    if slash and (len(prefix) > NAME_MAX or not _DNS_SUBDOMAIN.fullmatch(prefix)):
-        return "the part before the slash must be a DNS subdomain"
-    return _too_long(part, LABEL_MAX) or _form(
-        _NAME_PART,
-        part,
-        "the name must be letters, digits, '-', '_' or '.', beginning and ending with a letter "
-        "or digit",
-    )
-
-
-def label_value_problem(value: str) -> str:
-    if not value:
-        return ""
-    return _too_long(value, LABEL_MAX) or _form(
-        _NAME_PART,
-        value,
-        "a label value must be letters, digits, '-', '_' or '.', beginning and ending with a "
-        "letter or digit",
-    )
+        return dns_label_problem(name)
+    if kind.group == RBAC_GROUP:
+        return path_segment_problem(name)
+    return dns_subdomain_problem(name)
 
 
 def metadata_problems(kind: KindInfo[Any], metadata: JsonObject) -> Iterator[Cause]:
@@ -102,11 +74,3 @@ def _owner_problems(owners: list[JsonObject]) -> Iterator[Cause]:
         yield field_error(
             "metadata.ownerReferences", str(len(owners)), "only one owner can be the controller"
         )
-
-
-def _too_long(text: str, length_max: int) -> str:
-    return f"must be no more than {length_max} characters" if len(text) > length_max else ""
-
-
-def _form(pattern: re.Pattern[str], text: str, rule: str) -> str:
-    return "" if pattern.fullmatch(text) else rule

@@ -78,10 +78,9 @@ def check_accepts(
 def check_empty(ports: Ports, catalogue: Catalogue, plane: PlaneName, namespace: str) -> None:
     """Raise while anything is in the namespace or on its way into it."""
     found = [
-        f"{served.kind.resource}/{record.key.name}"
-        for served in catalogue.all()
-        if served.kind.namespaced
-        for record in ports.store.snapshot(plane, served.kind.resource, namespace).records
+        f"{resource}/{record.key.name}"
+        for resource in catalogue.namespaced_storage()
+        for record in ports.store.snapshot(plane, resource, namespace).records
     ]
     if found:
         shown = ", ".join(found[:_SHOWN_MAX]) + (", ..." if len(found) > _SHOWN_MAX else "")

@@ -15,7 +15,6 @@ from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.exchange import JSON, JSON_PATCH, MERGE_PATCH, Response
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName, path_prefix
-from datum_compute.api.schema import structural_schema
 from datum_compute.server.answer import json_answer
 from datum_compute.server.catalogue import Catalogue, Served
 from datum_compute.server.openapimeta import META_SCHEMAS, OBJECT_META, schema_reference
@@ -64,17 +63,18 @@ def _document(kinds: list[Served]) -> JsonObject:
         "info": {"title": "datum-compute", "version": f"v{__version__}"},
         "paths": paths,
         "components": {
-            "schemas": {**META_SCHEMAS, **{n: s for k in kinds for n, s in _schemas(k.kind)}},
+            "schemas": {**META_SCHEMAS, **{n: s for k in kinds for n, s in _schemas(k)}},
         },
     }
 
 
-def _schemas(kind: KindInfo[Any]) -> list[tuple[str, JsonObject]]:
+def _schemas(served: Served) -> list[tuple[str, JsonObject]]:
+    kind = served.kind
     known_as = [_group_version_kind(kind)]
-    schema = structural_schema(kind)
-    properties = {**schema["properties"], "metadata": schema_reference(OBJECT_META)}
+    schema = served.schema
+    properties = {**schema.get("properties", {}), "metadata": schema_reference(OBJECT_META)}
     single = {**schema, "properties": properties, "x-kubernetes-group-version-kind": known_as}
-    listed_as = [{**known_as[0], "kind": f"{kind.kind}List"}]
+    listed_as = [{**known_as[0], "kind": kind.list_kind}]
     several = {
         "type": "object",
         "description": f"A list of {kind.kind} objects",

@@ -9,14 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from datum_compute.api.codec import JsonObject, decode
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import BadRequest
 from datum_compute.api.exchange import Response
 from datum_compute.server import commit, namespaces, problems
 from datum_compute.server.answer import json_answer
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue, Served, is_namespace
+from datum_compute.server.create import created
 from datum_compute.server.document import decoded_body, same
 from datum_compute.server.fieldvalidation import FieldValidation, field_validation
+from datum_compute.server.metadata import read_metadata
 from datum_compute.server.options import dry_run
 from datum_compute.server.pipeline import (
     Proposal,
@@ -55,8 +58,25 @@ class Change:
 async def update(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
     body = decoded_body(call.request)
     validation = field_validation(call.query, call.request.body)
+    if call.kind.put_creates and ports.store.get(call.plane, call.key) is None:
+        return await _put_new(ports, call, body, validation)
     change = Change(lambda _: body, validation, needs_version=True)
     return await change_object(ports, catalogue, call, change)
+
+
+async def _put_new(
+    ports: Ports, call: Call, body: JsonObject, validation: FieldValidation
+) -> Response:
+    """Some built-in kinds are created by a PUT to the name they will have."""
+    shown = representation_of(call, ports.clock)
+    named = read_metadata(body).name
+    if named != call.route.name:
+        raise BadRequest(
+            f"the name of the object ({problems.shortened(named)}) does not match the name on "
+            f"the URL ({call.route.name})"
+        )
+    stored, headers = await created(ports, call, body, validation)
+    return json_answer(shown.single(stored), status=201, headers=headers)
 
 
 async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: Change) -> Response:
@@ -67,13 +87,14 @@ async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: 
         record = ports.store.get(call.plane, call.key)
         if record is None:
             raise problems.not_found(call.kind, call.route.name)
-        old = decode(record.body)
+        conversion = call.served.conversion
+        old = conversion.object_of(record)
         proposed = identified(call.kind, change.propose(old))
         rewrite = _REWRITES[call.route.subresource]
         proposal = rewrite(call.served, proposed, old, needs_version=change.needs_version)
         headers = proposal.accepted(call.kind, change.validation)
-        if same(proposal.obj, old):
-            return record.body, headers
+        if same(proposal.obj, old) and conversion.is_current(record):
+            return conversion.body_of(record), headers
         return await _written(ports, catalogue, call, proposal.obj, record, dry=dry), headers
 
     stored, headers = await commit.until_settled(ports, call, call.route.name, attempt)

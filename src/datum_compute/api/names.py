@@ -1,0 +1,69 @@
+"""The form of names: DNS labels and subdomains, qualified names, label values.
+
+Each function says why a text does not fit, or returns the empty string.
+"""
+
+from __future__ import annotations
+
+import re
+
+NAME_MAX, LABEL_MAX = 253, 63
+
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_LABEL = re.compile(_LABEL)
+_DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+def dns_label_problem(name: str) -> str:
+    return _too_long(name, LABEL_MAX) or _form(
+        _DNS_LABEL, name, "must be lower case letters, digits and inner dashes"
+    )
+
+
+def dns_subdomain_problem(name: str) -> str:
+    return _too_long(name, NAME_MAX) or _form(
+        _DNS_SUBDOMAIN,
+        name,
+        "must be a lower case DNS subdomain: letters, digits, '-' and '.', beginning and ending "
+        "with a letter or digit",
+    )
+
+
+def path_segment_problem(name: str) -> str:
+    """For names that may be anything a path can hold, such as ``system:admin``."""
+    if name in (".", "..") or "/" in name or "%" in name:
+        return "may not be '.' or '..', nor contain '/' or '%'"
+    return "" if name else "must not be empty"
+
+
+def qualified_name_problem(name: str) -> str:
+    """Why a key (an optional DNS prefix, a slash and a name) is not valid."""
+    prefix, slash, part = name.rpartition("/")
+    if slash and (len(prefix) > NAME_MAX or not _DNS_SUBDOMAIN.fullmatch(prefix)):
+        return "the part before the slash must be a DNS subdomain"
+    return _too_long(part, LABEL_MAX) or _form(
+        _NAME_PART,
+        part,
+        "the name must be letters, digits, '-', '_' or '.', beginning and ending with a letter "
+        "or digit",
+    )
+
+
+def label_value_problem(value: str) -> str:
+    if not value:
+        return ""
+    return _too_long(value, LABEL_MAX) or _form(
+        _NAME_PART,
+        value,
+        "a label value must be letters, digits, '-', '_' or '.', beginning and ending with a "
+        "letter or digit",
+    )
+
+
+def _too_long(text: str, length_max: int) -> str:
+    return f"must be no more than {length_max} characters" if len(text) > length_max else ""
+
+
+def _form(pattern: re.Pattern[str], text: str, rule: str) -> str:
+    return "" if pattern.fullmatch(text) else rule
