@@ -26,6 +26,7 @@ from datum_compute.server.creations import CreationsUnderWay
 from datum_compute.server.delete import delete, delete_collection
 from datum_compute.server.discovery import discovery_answer
 from datum_compute.server.health import PATHS, health_answer
+from datum_compute.server.holdings import PlaneHoldings
 from datum_compute.server.openapi import OpenApi
 from datum_compute.server.options import flag
 from datum_compute.server.patch import patch
@@ -69,6 +70,10 @@ class ApiServer:
     @property
     def streams(self) -> OpenStreams:
         return self._ports.streams
+
+    def holdings(self, plane: PlaneName) -> PlaneHoldings:
+        """What a plane holds, for those who clean up in this process."""
+        return PlaneHoldings(self._ports.store, plane, lambda _: self._catalogue)
 
     def close_streams(self) -> None:
         """End every watch and refuse new ones; call it when shutdown begins."""

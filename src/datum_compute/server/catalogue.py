@@ -67,6 +67,23 @@ class Catalogue:
         """The resources under which the store keeps what lies in namespaces."""
         return sorted({s.kind.storage for s in self._served.values() if s.kind.namespaced})
 
+    def kinds_by_storage(self) -> dict[str, KindInfo[Any]]:
+        """How the objects of each stored resource can be reached: as they are stored."""
+        found: dict[str, KindInfo[Any]] = {}
+        for served in self._served.values():
+            if not (served.conversion.differs and served.kind.storage in found):
+                found[served.kind.storage] = served.kind
+        return found
+
+    def kind_named(self, api_version: str, kind: str) -> KindInfo[Any] | None:
+        """A kind of the group, in the version that was named if that is served."""
+        group = api_version.rpartition("/")[0]
+        of_group = [
+            s.kind for s in self._served.values() if (s.kind.group, s.kind.kind) == (group, kind)
+        ]
+        same = [k for k in of_group if k.api_version == api_version]
+        return next(iter((*same, *of_group)), None)
+
     def groups(self) -> list[str]:
         """Named groups; the core group is served apart."""
         return sorted({group for group, _, _ in self._served if group})
