@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from datum_compute.admission import configdata, event, rbac, secret, workload, workloaddeployment
+from datum_compute.admission import (
+    configdata,
+    customresourcedefinition,
+    event,
+    rbac,
+    secret,
+    workload,
+    workloaddeployment,
+)
 from datum_compute.admission.times import with_times
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
@@ -20,6 +28,7 @@ from datum_compute.api.kinds import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
+    DEFINITION,
     DEPLOYMENT,
     EVENT,
     EVENTS_V1,
@@ -82,6 +91,16 @@ CHAIN: Mapping[str, Rules] = {
     ),
     EVENT.resource: _event_rules(event.CORE),
     EVENTS_V1.resource: _event_rules(event.NEW),
+    DEFINITION.resource: Rules(
+        defaults=(customresourcedefinition.with_default_names,),
+        validations=(
+            customresourcedefinition.names_fit,
+            customresourcedefinition.protected_groups_are_approved,
+            customresourcedefinition.nothing_is_asked_that_is_not_supported,
+            customresourcedefinition.versions_fit,
+            customresourcedefinition.what_stays,
+        ),
+    ),
     LEASE.resource: Rules(
         defaults=(with_times(micro=[("spec", "acquireTime"), ("spec", "renewTime")]),)
     ),

@@ -115,6 +115,7 @@ class KindInfo(Generic[T]):
     needs_version: bool = True  # a PUT must say which version it replaces
     put_creates: bool = False  # a PUT of an object that is not there creates it
     has_generation: bool = True
+    defined: bool = False  # by a CustomResourceDefinition of its plane
     stored_as: str = ""  # the resource whose objects this kind is another view of
     singular_name: str = ""  # where it is not the kind in lower case
     list_name: str = ""  # where it is not the kind followed by List

@@ -88,8 +88,10 @@ def _int_or_string(value: Any, path: str, report: Report) -> Any:
 
 
 def _any_check(schema: JsonObject) -> Check:
-    """No type is said: rules for objects and lists hold for those, any other value passes."""
-    objects = _object_check(schema) if _says_of(schema, "properties", "required") else None
+    """No type is said: rules for objects and lists hold for those, any other value passes, and
+    nothing is pruned."""
+    open_schema = {**schema, PRESERVE: True}
+    objects = _object_check(open_schema) if _says_of(schema, "properties", "required") else None
     arrays = _array_check(schema) if _says_of(schema, "items") else None
 
     def check(value: Any, path: str, report: Report) -> Any:

@@ -45,23 +45,35 @@ class Served:
         found: dict[str, tuple[str, ...]] = {}
         if self.kind.has_status:
             found["status"] = ("get", "patch", "update")
+        if self.kind.scale is not None:
+            found["scale"] = ("get", "patch", "update")
         if is_namespace(self.kind):
             found["finalize"] = ("update",)
         return found
 
 
 class Catalogue:
-    def __init__(self, kinds: Iterable[KindInfo[Any]]) -> None:
-        served = [
+    def __init__(self, served: Iterable[Served]) -> None:
+        self._served: dict[tuple[str, str, str], Served] = {}
+        for one in served:
+            # What is there first stays: a definition cannot take the place of a built-in kind.
+            place = (one.kind.group, one.kind.version, one.kind.plural)
+            self._served.setdefault(place, one)
+
+    @classmethod
+    def of_kinds(cls, kinds: Iterable[KindInfo[Any]]) -> Catalogue:
+        return cls(
             served_kind(k, structural_schema(k), VIEWS.get(k.resource, AS_STORED)) for k in kinds
-        ]
-        self._served = {(s.kind.group, s.kind.version, s.kind.plural): s for s in served}
+        )
+
+    def with_more(self, served: Iterable[Served]) -> Catalogue:
+        return Catalogue((*self._served.values(), *served))
+
+    def kinds(self) -> list[KindInfo[Any]]:
+        return [served.kind for served in self._served.values()]
 
     def find(self, group: str, version: str, plural: str) -> Served | None:
         return self._served.get((group, version, plural))
-
-    def all(self) -> list[Served]:
-        return list(self._served.values())
 
     def namespaced_storage(self) -> list[str]:
         """The resources under which the store keeps what lies in namespaces."""

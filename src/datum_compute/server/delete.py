@@ -17,7 +17,7 @@ from datum_compute.api.codec import DecodeError, JsonObject, decode, typed
 from datum_compute.api.errors import BadRequest, Cause, Invalid, NotFound
 from datum_compute.api.exchange import Response
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
-from datum_compute.server import commit, namespaces, problems
+from datum_compute.server import commit, definitions, namespaces, problems
 from datum_compute.server.answer import json_answer
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue, is_namespace
@@ -27,7 +27,7 @@ from datum_compute.server.options import choice, dry_run, flag, is_dry_run, numb
 from datum_compute.server.ports import Ports
 from datum_compute.server.representation import representation_of
 from datum_compute.server.selectors import selected
-from datum_compute.server.update import holds_on
+from datum_compute.server.update import holds_on, remove_object
 from datum_compute.store.journal import ObjectKey
 
 # The finalizer that each policy leaves, if any.
@@ -128,9 +128,7 @@ async def _delete_one(
                 return _Deleted(call.served.conversion.body_of(record), gone=False)
             body = await commit.put(ports, call, key, held, old=record, dry_run=options.dry_run)
             return _Deleted(body, gone=False)
-        if is_namespace(call.kind):
-            namespaces.check_empty(ports, catalogue, call.plane, key.name)
-        body = await commit.remove(ports, call, held, old=record, dry_run=options.dry_run)
+        body = await remove_object(ports, catalogue, call, held, record, dry=options.dry_run)
         return _Deleted(body, gone=True)
 
     return await commit.until_settled(ports, call, key.name, attempt)
@@ -149,6 +147,8 @@ def _with_policy(metadata: JsonObject, policy: str) -> JsonObject:
 def _marked(ports: Ports, call: Call, old: JsonObject) -> JsonObject:
     metadata = terminating_metadata(call.kind, old["metadata"], ports.clock())
     new = {**old, "metadata": metadata}
+    if definitions.is_definition(call.kind):
+        return definitions.terminating(new, ports.clock())
     return namespaces.terminating(new) if is_namespace(call.kind) else new
 
 

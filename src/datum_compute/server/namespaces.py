@@ -86,6 +86,6 @@ def check_empty(ports: Ports, catalogue: Catalogue, plane: PlaneName, namespace:
         shown = ", ".join(found[:_SHOWN_MAX]) + (", ..." if len(found) > _SHOWN_MAX else "")
         why = f"the namespace still holds {len(found)} objects ({shown}); delete them first"
         raise problems.conflict(NAMESPACE, namespace, why)
-    if ports.creations.any_in(plane, namespace):
+    if ports.creations.any_in_namespace(plane, namespace):
         why = "an object is being created in the namespace; try again"
         raise problems.conflict(NAMESPACE, namespace, why)

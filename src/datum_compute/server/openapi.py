@@ -8,6 +8,8 @@ patch types listed are the ones this server takes.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from datum_compute import __version__
@@ -23,38 +25,61 @@ _INDEX = "/openapi/v3"
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 
 
-class OpenApi:
-    """Documents are made once; only the index differs between planes."""
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """The document of a group version, and the kinds it was made from."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._documents: dict[str, bytes] = {}
-        for group in ("", *catalogue.groups()):
-            for version in catalogue.versions(group):
-                path = f"apis/{group}/{version}" if group else f"api/{version}"
-                self._documents[path] = encode(_document(catalogue.of_version(group, version)))
-        self._hashes = {
-            path: hashlib.sha256(body).hexdigest().upper() for path, body in self._documents.items()
-        }
+    kinds: tuple[Served, ...]
+    body: bytes
+    digest: str
+
+
+class OpenApi:
+    """Documents are made when they are first asked for, and taken from ``shared`` where that has
+    one of the very same kinds."""
+
+    def __init__(self, catalogue: Catalogue, shared: OpenApi | None = None) -> None:
+        self._shared = shared.documents() if shared is not None else {}
+        self._catalogue = catalogue
+        self._made: dict[str, _Document] | None = None
+
+    def documents(self) -> dict[str, _Document]:
+        if self._made is None:
+            self._made = dict(self._all_documents())
+            self._shared = {}
+        return self._made
 
     def answer(self, plane: PlaneName, path: str) -> Response | None:
         """The answer to an OpenAPI path, or None if it is none."""
+        if not path.startswith(_INDEX):
+            return None
         if path.rstrip("/") == _INDEX:
             return json_answer({"paths": self._index(path_prefix(plane))})
-        wanted = path.removeprefix(f"{_INDEX}/")
-        body = self._documents.get(wanted)
-        if body is None or wanted == path:
+        found = self.documents().get(path.removeprefix(f"{_INDEX}/"))
+        if found is None:
             return None
-        headers = {"etag": f'"{self._hashes[wanted]}"', "vary": "Accept"}
-        return json_answer(body, headers=headers)
+        headers = {"etag": f'"{found.digest}"', "vary": "Accept"}
+        return json_answer(found.body, headers=headers)
 
     def _index(self, prefix: str) -> JsonObject:
         return {
-            path: {"serverRelativeURL": f"{prefix}{_INDEX}/{path}?hash={self._hashes[path]}"}
-            for path in self._documents
+            path: {"serverRelativeURL": f"{prefix}{_INDEX}/{path}?hash={document.digest}"}
+            for path, document in self.documents().items()
         }
 
+    def _all_documents(self) -> Iterator[tuple[str, _Document]]:
+        for group in ("", *self._catalogue.groups()):
+            for version in self._catalogue.versions(group):
+                path = f"apis/{group}/{version}" if group else f"api/{version}"
+                kinds = tuple(self._catalogue.of_version(group, version))
+                shared = self._shared.get(path)
+                if shared is None or shared.kinds != kinds:
+                    body = encode(_document(kinds))
+                    shared = _Document(kinds, body, hashlib.sha256(body).hexdigest().upper())
+                yield path, shared
 
-def _document(kinds: list[Served]) -> JsonObject:
+
+def _document(kinds: Sequence[Served]) -> JsonObject:
     paths: JsonObject = {}
     for served in kinds:
         paths |= _paths(served)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import BadRequest, Cause, Invalid
 from datum_compute.api.exchange import Response
-from datum_compute.server import problems
+from datum_compute.server import problems, scale
 from datum_compute.server.answer import json_answer
 from datum_compute.server.call import Call
 from datum_compute.server.continuation import Continuation, continue_token, read_continue_token
@@ -33,6 +33,8 @@ async def get(ports: Ports, call: Call) -> Response:
     record = ports.store.get(call.plane, call.key)
     if record is None:
         raise problems.not_found(call.kind, call.route.name)
+    if scale.is_scale(call):
+        return json_answer(scale.read_scale(call, call.served.conversion.object_of(record)))
     return json_answer(shown.single(call.served.conversion.body_of(record)))
 
 

@@ -177,6 +177,10 @@ class Store:
         """The version of the newest change of a resource that is known, to notice the next."""
         return self._log(self._plane(plane), resource).newest
 
+    def assigned(self, plane: str) -> int:
+        """The newest version that any write, perhaps not yet visible, has taken."""
+        return self._plane(plane).assigned
+
     def forget(self, plane: str, resource: str) -> None:
         """The resource is no longer served: its watches end, its history is gone."""
         found = self._plane(plane)
