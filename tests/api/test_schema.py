@@ -39,7 +39,7 @@ def nodes(path: str, schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
 KEYWORDS = {
     *("type", "properties", "required", "items", "additionalProperties", "default", "enum"),
     *("description", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"),
-    *("pattern", PRESERVE, "x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
+    *("pattern", "format", PRESERVE, "x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
 }
 
 

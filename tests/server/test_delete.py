@@ -91,22 +91,43 @@ async def test_preconditions_that_hold_let_the_delete_through(server: Server) ->
 @pytest.mark.parametrize(
     ("options", "query"),
     [
-        ({"propagationPolicy": "Foreground"}, {}),
-        ({"propagationPolicy": "Orphan"}, {}),
         ({"propagationPolicy": "Sideways"}, {}),
-        ({"orphanDependents": True}, {}),
-        (None, {"propagationPolicy": "Foreground"}),
-        (None, {"orphanDependents": "true"}),
+        ({"propagationPolicy": "Background", "orphanDependents": True}, {}),
+        ({"propagationPolicy": "Background"}, {"orphanDependents": "false"}),
+        (None, {"propagationPolicy": "Sideways"}),
     ],
 )
-async def test_policies_that_are_not_supported_are_refused_loudly(
+async def test_policies_that_nobody_knows_are_refused_loudly(
     server: Server, options: Any, query: dict[str, str]
 ) -> None:
     await server.json("POST", WORKLOADS, workload())
     status = await server.status("DELETE", WEB, options, **query)
     assert status["code"] == 422
-    assert '"Background"' in status["message"]
+    assert "propagationPolicy" in status["message"]
     assert (await server.ask("GET", WEB)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("options", "query", "finalizer"),
+    [
+        ({"propagationPolicy": "Foreground"}, {}, "foregroundDeletion"),
+        ({"propagationPolicy": "Orphan"}, {}, "orphan"),
+        ({"orphanDependents": True}, {}, "orphan"),
+        (None, {"propagationPolicy": "Foreground"}, "foregroundDeletion"),
+        (None, {"orphanDependents": "true"}, "orphan"),
+    ],
+)
+async def test_a_policy_leaves_its_finalizer_to_the_garbage_collector(
+    server: Server, options: Any, query: dict[str, str], finalizer: str
+) -> None:
+    await server.json("POST", WORKLOADS, workload(finalizers=HELD))
+    marked = await server.json("DELETE", WEB, options, **query)
+    assert marked["metadata"]["finalizers"] == [*HELD, finalizer]
+    assert marked["metadata"]["deletionTimestamp"]
+    again = await server.json("DELETE", WEB)
+    assert again == marked
+    back = await server.json("DELETE", WEB, {"propagationPolicy": "Background"})
+    assert back["metadata"]["finalizers"] == HELD
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api.codec import JsonObject, decode
 from datum_compute.api.exchange import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
-from datum_compute.api.kinds import KINDS
+from datum_compute.api.kinds import KINDS, WORKLOAD
 from datum_compute.api.meta import KindInfo
 from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, workload
 
@@ -137,7 +137,7 @@ async def test_every_reference_of_a_document_resolves(server: Server) -> None:
 
 
 async def test_schemas_name_their_kind(server: Server) -> None:
-    document = await openapi(server, KINDS[1])
+    document = await openapi(server, WORKLOAD)
     schema = document["components"]["schemas"]["com.datumapis.compute.v1alpha.Workload"]
     assert schema["x-kubernetes-group-version-kind"] == [
         {"group": "compute.datumapis.com", "version": "v1alpha", "kind": "Workload"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.server.columns import compiled_path, duration, value_at
+from datum_compute.api.jsonpath import compiled_path, value_at
+from datum_compute.server.columns import duration
 from tests.server.running_server import WORKLOADS, Server, namespace, workload
 
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
@@ -126,7 +127,9 @@ def test_column_paths() -> None:
     assert value_at(obj, '.a[?(@.type=="X")].b') == 2
     assert value_at(obj, '.a[?(@.type=="Y")].b') is None
     assert value_at(obj, ".a[7].b") is None
+    assert value_at(obj, ".a[*].b") == 1
+    assert value_at({"a.b/c": 3}, r".a\.b/c") == value_at({"a.b/c": 3}, "['a.b/c']") == 3
     assert value_at(obj, ".c.d-e.f") is None
     assert value_at(obj, ".a.b") is None
     with pytest.raises(ValueError, match="not understood"):
-        compiled_path(".a[*]")
+        compiled_path(".a[0:2]")

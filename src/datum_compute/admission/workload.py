@@ -8,7 +8,7 @@ from typing import Any
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.identity import normalized_city
-from datum_compute.api.syntax import label_value_problem, qualified_name_problem
+from datum_compute.api.names import label_value_problem, qualified_name_problem
 
 _NAME_MAX = 63
 

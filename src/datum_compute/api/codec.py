@@ -107,6 +107,11 @@ def canonical_hash(value: Any) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
+def sorted_bytes(value: Any) -> bytes:
+    """Equal for values that are equal as JSON, whatever the order of their keys."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
 def copied(value: JsonObject) -> JsonObject:
     """Deep copy of a plain JSON object (an orjson round trip is the quickest)."""
     result: JsonObject = orjson.loads(orjson.dumps(value))

@@ -8,11 +8,22 @@ from datum_compute.api import (
     cluster,
     clusterpropagationpolicy,
     clusterresourcebinding,
+    clusterrole,
+    clusterrolebinding,
+    configmap,
+    customresourcedefinition,
+    event,
+    eventsv1,
     instance,
+    lease,
     namespace,
     propagationpolicy,
     resourcebinding,
+    role,
+    rolebinding,
+    secret,
     server,
+    serviceaccount,
     work,
     workload,
     workloaddeployment,
@@ -20,6 +31,18 @@ from datum_compute.api import (
 from datum_compute.api.meta import KindInfo
 
 NAMESPACE = namespace.KIND
+CONFIG_MAP = configmap.KIND
+SECRET = secret.KIND
+EVENT = event.KIND
+EVENTS_V1 = eventsv1.KIND
+SERVICE_ACCOUNT = serviceaccount.KIND
+LEASE = lease.KIND
+ROLE = role.KIND
+CLUSTER_ROLE = clusterrole.KIND
+ROLE_BINDING = rolebinding.KIND
+CLUSTER_ROLE_BINDING = clusterrolebinding.KIND
+DEFINITION = customresourcedefinition.KIND
+
 WORKLOAD = workload.KIND
 DEPLOYMENT = workloaddeployment.KIND
 INSTANCE = instance.KIND
@@ -31,8 +54,23 @@ BINDING = resourcebinding.KIND
 CLUSTER_BINDING = clusterresourcebinding.KIND
 WORK = work.KIND
 
-KINDS: tuple[KindInfo[Any], ...] = (
+CORE_KINDS: tuple[KindInfo[Any], ...] = (
     NAMESPACE,
+    CONFIG_MAP,
+    SECRET,
+    EVENT,
+    EVENTS_V1,
+    SERVICE_ACCOUNT,
+    LEASE,
+    ROLE,
+    CLUSTER_ROLE,
+    ROLE_BINDING,
+    CLUSTER_ROLE_BINDING,
+    DEFINITION,
+)
+
+KINDS: tuple[KindInfo[Any], ...] = (
+    *CORE_KINDS,
     WORKLOAD,
     DEPLOYMENT,
     INSTANCE,

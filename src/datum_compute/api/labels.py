@@ -40,6 +40,10 @@ DRIVER_FINALIZER = "region.datumapis.com/driver"
 BINDING_FINALIZER = "karmada.io/binding-controller"
 EXECUTION_FINALIZER = "karmada.io/execution-controller"
 
+# Kubernetes' own: what is still to be done about the dependents of a terminating object.
+FOREGROUND_FINALIZER = "foregroundDeletion"
+ORPHAN_FINALIZER = "orphan"
+
 # What the propagator stamps on the copies it manages (Karmada's own words).
 MANAGED = "karmada.io/managed"
 WORK_NAMESPACE = "work.karmada.io/namespace"

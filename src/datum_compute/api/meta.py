@@ -63,13 +63,35 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One printer column: a heading and the path of its value (``.a.b`` or a condition)."""
+    """One printer column: a heading and the path of its value (``.a.b`` or a condition).
+
+    Types beyond those of a schema: ``date`` is shown as an age, ``count`` as the number of
+    entries, ``reference`` as ``Kind/name``, ``object`` as ``kind/name``. Of several paths,
+    separated by commas, the first that leads somewhere counts; a ``count`` adds all of them up.
+    """
 
     name: str
     path: str
     type: str = "string"
     wide: bool = False
     description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where a kind keeps what the scale subresource shows, as paths (``.spec.replicas``)."""
+
+    spec_replicas_path: str
+    status_replicas_path: str
+    label_selector_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selectable:
+    """A field selector beyond name and namespace: its label, and the path of the value."""
+
+    label: str
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +109,16 @@ class KindInfo(Generic[T]):
     partial: bool = False  # a neighbour's kind of which we model only what we use
     short_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
+    scale: Scale | None = None
+    categories: tuple[str, ...] = ()
+    selectable: tuple[Selectable, ...] = ()
+    needs_version: bool = True  # a PUT must say which version it replaces
+    put_creates: bool = False  # a PUT of an object that is not there creates it
+    has_generation: bool = True
+    defined: bool = False  # by a CustomResourceDefinition of its plane
+    stored_as: str = ""  # the resource whose objects this kind is another view of
+    singular_name: str = ""  # where it is not the kind in lower case
+    list_name: str = ""  # where it is not the kind followed by List
 
     @property
     def api_version(self) -> str:
@@ -94,12 +126,21 @@ class KindInfo(Generic[T]):
 
     @property
     def singular(self) -> str:
-        return self.kind.lower()
+        return self.singular_name or self.kind.lower()
+
+    @property
+    def list_kind(self) -> str:
+        return self.list_name or f"{self.kind}List"
 
     @property
     def resource(self) -> str:
-        """The name under which the store keeps the kind: ``plural.group``."""
+        """The name of the kind in words and errors: ``plural.group``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def storage(self) -> str:
+        """The resource under which the store keeps the objects."""
+        return self.stored_as or self.resource
 
 
 def ref_of(obj: ApiObject) -> Ref:

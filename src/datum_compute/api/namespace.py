@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datum_compute.api.codec import ApiStruct
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, Selectable
 
 
 class NamespaceSpec(ApiStruct, frozen=True, kw_only=True):
@@ -27,6 +27,9 @@ KIND = KindInfo(
     model=Namespace,
     namespaced=False,
     built_in=True,
+    needs_version=False,
+    has_generation=False,
+    selectable=(Selectable("status.phase", ".status.phase"),),
     short_names=("ns",),
     columns=(
         Column("Status", ".status.phase"),

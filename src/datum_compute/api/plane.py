@@ -11,6 +11,8 @@ from typing import NewType
 
 PlaneName = NewType("PlaneName", str)
 
+ROLES = ("platform", "project", "hub", "cell")
+
 PLATFORM = PlaneName("platform")
 HUB = PlaneName("hub")
 

@@ -16,6 +16,8 @@ from datum_compute.api.codec import JsonObject, plain
 from datum_compute.api.meta import KindInfo
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
+EMBEDDED = "x-kubernetes-embedded-resource"
+INT_OR_STRING = "x-kubernetes-int-or-string"
 
 
 @cache

@@ -2,20 +2,21 @@
 
 ``compiled(schema)`` turns a schema into nested closures once; calling the result returns the
 pruned and defaulted value and fills a Report. A value with an error is returned as it came.
+Null means absent, unless the schema says nullable. ``allOf``, ``anyOf``, ``oneOf`` and ``not``
+only validate: what they would prune or default is thrown away.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.checkreport import HIDDEN, Check, Report, joined, shown
+from datum_compute.api.codec import JsonObject, sorted_bytes
 from datum_compute.api.errors import Cause
-from datum_compute.api.schema import PRESERVE
+from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE
+from datum_compute.api.valuerules import is_secret, value_rules
 
-Check = Callable[[Any, str, "Report"], Any]
+__all__ = ["Check", "Report", "compiled", "whole_object"]
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -25,66 +26,120 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "number": (int, float),
     "boolean": (bool,),
 }
-
-
-@dataclass(slots=True)
-class Report:
-    """What a walk found: errors by field, and the unknown fields it dropped."""
-
-    errors: list[Cause] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-
-    def invalid(self, path: str, value: Any, why: str) -> None:
-        self.errors.append(
-            Cause(path, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {why}")
-        )
+_METADATA: JsonObject = {"type": "object", PRESERVE: True}
 
 
 def compiled(schema: JsonObject) -> Check:
     """The check of one schema node."""
+    typed = _typed(schema)
+    rules = (*value_rules(schema), *_junctions(schema))
+    nullable = bool(schema.get("nullable"))
+    if not rules and not nullable:
+        return typed
+
+    def check(value: Any, path: str, report: Report) -> Any:
+        if value is None and nullable:
+            return None
+        before = len(report.errors)
+        result = typed(value, path, report)
+        if len(report.errors) == before:
+            for rule in rules:
+                rule(result, path, report)
+        return result
+
+    return check
+
+
+def whole_object(schema: JsonObject) -> JsonObject:
+    """The schema of a kind with what every object has. Metadata is checked by rules of its own
+    and kept here, whatever else the schema says of it."""
+    properties = dict(schema.get("properties", {}))
+    for name in ("apiVersion", "kind"):
+        properties.setdefault(name, {"type": "string"})
+    properties["metadata"] = {**properties.get("metadata", {}), **_METADATA}
+    return {**schema, "properties": properties}
+
+
+def _typed(schema: JsonObject) -> Check:
+    """The check of the type, then of what is inside."""
     kind = schema.get("type")
-    inner = {"object": _object_check, "array": _array_check}.get(str(kind), _scalar_check)(schema)
     if kind is None:
-        return inner
-    expected = _TYPES[kind]
+        return _int_or_string if schema.get(INT_OR_STRING) else _any_check(schema)
+    inner = {"object": _object_check, "array": _array_check}.get(kind, _as_it_is)(schema)
+    expected, secret = _TYPES[kind], is_secret(schema)
 
     def check(value: Any, path: str, report: Report) -> Any:
         if not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
-            report.invalid(path, value, f"must be of type {kind}")
+            report.invalid(path, HIDDEN if secret else value, f"must be of type {kind}")
             return value
         return inner(value, path, report)
 
     return check
 
 
+def _as_it_is(_schema: JsonObject) -> Check:
+    return lambda value, _path, _report: value
+
+
+def _int_or_string(value: Any, path: str, report: Report) -> Any:
+    if not isinstance(value, int | str) or isinstance(value, bool):
+        report.invalid(path, value, "must be an integer or a string")
+    return value
+
+
+def _any_check(schema: JsonObject) -> Check:
+    """No type is said: rules for objects and lists hold for those, any other value passes, and
+    nothing is pruned."""
+    open_schema = {**schema, PRESERVE: True}
+    objects = _object_check(open_schema) if _says_of(schema, "properties", "required") else None
+    arrays = _array_check(schema) if _says_of(schema, "items") else None
+
+    def check(value: Any, path: str, report: Report) -> Any:
+        if objects is not None and isinstance(value, dict):
+            return objects(value, path, report)
+        if arrays is not None and isinstance(value, list):
+            return arrays(value, path, report)
+        return value
+
+    return check
+
+
+def _says_of(schema: JsonObject, *keywords: str) -> bool:
+    return any(keyword in schema for keyword in keywords)
+
+
 def _object_check(schema: JsonObject) -> Check:
-    properties = {name: compiled(s) for name, s in schema.get("properties", {}).items()}
-    defaults = {n: s["default"] for n, s in schema.get("properties", {}).items() if "default" in s}
-    required = tuple(schema.get("required", ()))
+    fields = dict(schema.get("properties", {}))
+    required = list(schema.get("required", ()))
+    if schema.get(EMBEDDED):
+        own = {"apiVersion": {"type": "string", "minLength": 1}, "metadata": _METADATA}
+        fields = {**fields, **own, "kind": own["apiVersion"]}
+        required += [name for name in ("apiVersion", "kind") if name not in required]
+    properties = {name: compiled(field) for name, field in fields.items()}
+    nullable = frozenset(name for name, field in fields.items() if field.get("nullable"))
+    defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
     others = schema.get("additionalProperties")
     other = compiled(others) if isinstance(others, dict) else None
-    keep = bool(schema.get(PRESERVE)) or not (properties or other)
+    keep = bool(schema.get(PRESERVE)) or others is True
 
     def check(value: JsonObject, path: str, report: Report) -> JsonObject:
         result: JsonObject = {}
         for name, item in value.items():
             rule = properties.get(name, other)
-            if item is None and name in properties:
+            if item is None and name in properties and name not in nullable:
                 continue  # null means absent, so that a default can take its place
             if rule is not None:
-                result[name] = rule(item, _joined(path, name), report)
+                result[name] = rule(item, joined(path, name), report)
             elif keep:
                 result[name] = item
             else:
-                report.unknown.append(_joined(path, name))
+                report.unknown.append(joined(path, name))
         for name, default in defaults.items():
             if name not in result:
-                result[name] = properties[name](default, _joined(path, name), report)
+                result[name] = properties[name](default, joined(path, name), report)
         for name in required:
             if name not in result:
-                report.errors.append(
-                    Cause(_joined(path, name), "FieldValueRequired", "Required value")
-                )
+                report.required(joined(path, name))
         return result
 
     return check
@@ -92,14 +147,9 @@ def _object_check(schema: JsonObject) -> Check:
 
 def _array_check(schema: JsonObject) -> Check:
     item_check = compiled(schema.get("items", {}))
-    at_least, at_most = schema.get("minItems", 0), schema.get("maxItems")
     keys = _list_keys(schema)
 
     def check(value: list[Any], path: str, report: Report) -> list[Any]:
-        if len(value) < at_least:
-            report.invalid(path, value, f"should have at least {at_least} items")
-        if at_most is not None and len(value) > at_most:
-            report.invalid(path, len(value), f"should have at most {at_most} items")
         result = [item_check(v, f"{path}[{i}]", report) for i, v in enumerate(value)]
         if keys is not None:
             _check_unique(result, keys, path, report)
@@ -120,87 +170,61 @@ def _list_keys(schema: JsonObject) -> tuple[str, ...] | None:
 
 
 def _check_unique(items: list[Any], keys: tuple[str, ...], path: str, report: Report) -> None:
-    seen: set[str] = set()
+    seen: set[bytes] = set()
     for index, item in enumerate(items):
         identity = {k: item.get(k) for k in keys} if keys and isinstance(item, dict) else item
-        shown = repr(identity)
-        if shown in seen:
-            report.errors.append(
-                Cause(
-                    f"{path}[{index}]",
-                    "FieldValueDuplicate",
-                    f"Duplicate value: {_shown(identity)}",
-                )
-            )
-        seen.add(shown)
+        found = sorted_bytes(identity)
+        if found in seen:
+            message = f"Duplicate value: {shown(identity)}"
+            report.errors.append(Cause(f"{path}[{index}]", "FieldValueDuplicate", message))
+        seen.add(found)
 
 
-def _scalar_check(schema: JsonObject) -> Check:
-    rules = [rule for rule in (_enum(schema), _text(schema), _number(schema)) if rule is not None]
+def _junctions(schema: JsonObject) -> list[Check]:
+    found = [_all_of(map(compiled, schema["allOf"]))] if schema.get("allOf") else []
+    if schema.get("anyOf"):
+        found.append(_some_of(list(map(compiled, schema["anyOf"])), only_one=False))
+    if schema.get("oneOf"):
+        found.append(_some_of(list(map(compiled, schema["oneOf"])), only_one=True))
+    if "not" in schema:
+        found.append(_none_of(compiled(schema["not"])))
+    return found
 
-    def check(value: Any, path: str, report: Report) -> Any:
-        for rule in rules:
-            rule(value, path, report)
-        return value
 
-    return check
-
-
-def _enum(schema: JsonObject) -> Check | None:
-    allowed = schema.get("enum")
-    if allowed is None:
-        return None
-    listed = ", ".join(_shown(a) for a in allowed)
+def _all_of(checks: Any) -> Check:
+    every = list(checks)
 
     def check(value: Any, path: str, report: Report) -> None:
-        if value not in allowed:
-            message = f"Unsupported value: {_shown(value)}: supported values: {listed}"
-            report.errors.append(Cause(path, "FieldValueNotSupported", message))
+        for one in every:
+            report.errors += _errors(one, value, path)
 
     return check
 
 
-def _text(schema: JsonObject) -> Check | None:
-    shortest, longest = schema.get("minLength", 0), schema.get("maxLength")
-    pattern = _whole_text(schema["pattern"]) if "pattern" in schema else None
-    if not shortest and longest is None and pattern is None:
-        return None
+def _some_of(checks: list[Check], *, only_one: bool) -> Check:
+    keyword = "oneOf" if only_one else "anyOf"
 
-    def check(value: str, path: str, report: Report) -> None:
-        if len(value) < shortest:
-            report.invalid(path, value, f"should be at least {shortest} chars long")
-        if longest is not None and len(value) > longest:
-            report.invalid(path, value, f"may not be longer than {longest} chars")
-        if pattern is not None and not pattern.search(value):
-            report.invalid(path, value, f"should match '{schema['pattern']}'")
+    def check(value: Any, path: str, report: Report) -> None:
+        found = sorted((_errors(one, value, path) for one in checks), key=len)
+        fitting = sum(1 for errors in found if not errors)
+        if fitting == 0:
+            report.invalid(path, value, f'must validate at least one schema ("{keyword}")')
+            report.errors += found[0]
+        elif only_one and fitting > 1:
+            report.invalid(path, value, 'must validate one and only one schema ("oneOf")')
 
     return check
 
 
-def _whole_text(pattern: str) -> re.Pattern[str]:
-    """In a schema ``$`` ends the text; Python's would also allow a line break after it."""
-    return re.compile(pattern.removesuffix("$") + r"\Z" if pattern.endswith("$") else pattern)
-
-
-def _number(schema: JsonObject) -> Check | None:
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if low is None and high is None:
-        return None
-
-    def check(value: float, path: str, report: Report) -> None:
-        if low is not None and value < low:
-            report.invalid(path, value, f"should be greater than or equal to {low}")
-        if high is not None and value > high:
-            report.invalid(path, value, f"should be less than or equal to {high}")
+def _none_of(inner: Check) -> Check:
+    def check(value: Any, path: str, report: Report) -> None:
+        if not _errors(inner, value, path):
+            report.invalid(path, value, 'must not validate the schema ("not")')
 
     return check
 
 
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _shown(value: Any) -> str:
-    """The value as people should see it in an error: short, quoted where it is text."""
-    text = f'"{value}"' if isinstance(value, str) else repr(value)
-    return text if len(text) <= 120 else text[:117] + "..."
+def _errors(check: Check, value: Any, path: str) -> list[Cause]:
+    scratch = Report()
+    check(value, path, scratch)
+    return scratch.errors

@@ -1,4 +1,4 @@
-"""Times on the wire: RFC 3339, UTC, whole seconds."""
+"""Times on the wire: RFC 3339, UTC, whole seconds; microseconds where a kind asks for them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,26 @@ def timestamp(unix_s: float) -> str:
 @lru_cache(maxsize=16)  # the present second is asked for again and again
 def _timestamp(unix_s: int) -> str:
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def normalized_time(text: str) -> str:
+    """The same moment in whole seconds and UTC; raises ValueError for what is no time."""
+    return _in_utc(text).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def normalized_micro_time(text: str) -> str:
+    """The same moment with six digits of a second."""
+    return _in_utc(text).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _in_utc(text: str) -> datetime:
+    parsed = datetime.fromisoformat(text)
+    if parsed.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone")
+    try:
+        return parsed.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is out of range") from error
 
 
 def parse_timestamp(text: str) -> float:

@@ -67,7 +67,14 @@ async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
     certificate = ensure_certificate(state, datetime.now(UTC))
     journal = SqliteJournal(state / "store.db")
     controllers = EVERYTHING if settings.controllers else registry.NEIGHBOURS
-    platform = Platform(layout, ports, journal, credentials, controllers=controllers)
+    platform = Platform(
+        layout,
+        ports,
+        journal,
+        credentials,
+        controllers=controllers,
+        authority=certificate.authority.read_text(),
+    )
     announcement = state / "server.json"
     with _bound_socket(settings) as bound:
         try:

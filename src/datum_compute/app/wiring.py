@@ -6,11 +6,12 @@ A production process and the simulator build the same thing; they differ only in
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from datum_compute import __version__
 from datum_compute.api.exchange import Request, Response
+from datum_compute.api.holdings import Holdings
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
@@ -24,8 +25,11 @@ from datum_compute.planes.planes import Planes
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.manager import Manager
 from datum_compute.server.apiserver import ApiServer
+from datum_compute.server.expiry import expire_events
 from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
+
+SWEEP_S = 60.0
 
 EVERYTHING = (
     *registry.MANAGEMENT,
@@ -51,13 +55,20 @@ class Layout:
         return (PLATFORM, *self.projects, HUB, *self.cells)
 
 
+def _nothing_held(plane: PlaneName) -> Holdings:
+    raise AssertionError(f"{plane} is served elsewhere; what it holds is not known here")
+
+
 def build_manager(
     controllers: Sequence[Controller[Context]],
     drivers: Mapping[PlaneName, Driver],
     ports: Ports,
+    *,
+    holdings: Callable[[PlaneName], Holdings] = _nothing_held,
+    authority: str = "",
 ) -> Manager[Context]:
     def context(manager: Manager[Context]) -> Context:
-        return Context(Planes(manager.view), drivers, ports.unix_s)
+        return Context(Planes(manager.view), drivers, ports.unix_s, holdings, authority)
 
     return Manager(controllers, context, ports.random)
 
@@ -73,6 +84,7 @@ class Platform:
         credentials: Credentials,
         *,
         controllers: Sequence[Controller[Context]] = EVERYTHING,
+        authority: str = "",
     ) -> None:
         self.ready = asyncio.Event()
         self._layout = layout
@@ -86,7 +98,14 @@ class Platform:
             authenticator=credentials.authenticator(),
             is_ready=self.ready.is_set,
         )
-        self._manager = build_manager(controllers, layout.drivers, ports)
+        self._unix_s = ports.unix_s
+        self._manager = build_manager(
+            controllers,
+            layout.drivers,
+            ports,
+            holdings=self.server.holdings,
+            authority=authority,
+        )
 
     async def dispatch(self, request: Request) -> Response:
         return await self.server.dispatch(request)
@@ -114,8 +133,16 @@ class Platform:
             for plane in self._layout.planes:
                 self._manager.engage(plane, self._own_client(plane))
             group.create_task(self._manager.run())
+            group.create_task(self._sweep())
             await self._manager.synced()
             self.ready.set()
+
+    async def _sweep(self) -> None:
+        """Remove what has had its time, on every plane, again and again."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            for plane in self.store.planes():
+                await expire_events(self.store, plane, self._unix_s())
 
     def _own_client(self, plane: PlaneName) -> Client:
         return self.client(plane, self._credentials.manager)

@@ -28,6 +28,8 @@ from datum_compute.client.transport import Transport
 T = TypeVar("T", bound=ApiObject)
 M = TypeVar("M")
 
+BACKGROUND = "Background"
+
 Patch = JsonObject | list[JsonObject]
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
@@ -115,11 +117,18 @@ class Client:
         return _typed(await self._patched(_path(kind, ref) + "/status", patch), kind)
 
     async def delete(
-        self, kind: KindInfo[Any], ref: Ref, *, uid: str = "", version: str = ""
+        self,
+        kind: KindInfo[Any],
+        ref: Ref,
+        *,
+        uid: str = "",
+        version: str = "",
+        policy: str = BACKGROUND,
     ) -> None:
-        """Delete in the background; with ``uid`` or ``version`` only that very object."""
+        """Delete, dependents as ``policy`` says; with ``uid`` or ``version`` only that very
+        object."""
         preconditions = {k: v for k, v in (("uid", uid), ("resourceVersion", version)) if v}
-        options: JsonObject = {"propagationPolicy": "Background"}
+        options: JsonObject = {"propagationPolicy": policy}
         if preconditions:
             options["preconditions"] = preconditions
         await self._call("DELETE", _path(kind, ref), body=encode(options))

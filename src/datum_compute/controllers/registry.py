@@ -6,7 +6,7 @@ from datum_compute.controllers.cell import deployment, instance, machine, provis
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.hub import binding, cluster, execution, work
 from datum_compute.controllers.management import federator, policy, projector, workload
-from datum_compute.controllers.neighbours import garbage, namespace
+from datum_compute.controllers.neighbours import contents, definition, garbage, namespace
 from datum_compute.runtime.controller import Controller
 
 MANAGEMENT: tuple[Controller[Context], ...] = (
@@ -34,4 +34,6 @@ CELL: tuple[Controller[Context], ...] = (
 NEIGHBOURS: tuple[Controller[Context], ...] = (
     *garbage.CONTROLLERS,
     *namespace.CONTROLLERS,
+    *contents.CONTROLLERS,
+    *definition.CONTROLLERS,
 )

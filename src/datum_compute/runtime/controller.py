@@ -38,11 +38,14 @@ class Watches:
 
 @dataclass(frozen=True, slots=True)
 class Controller(Generic[C]):
-    """``reconcile`` is given keys of ``kind`` on planes of ``role``, never one twice at once."""
+    """``reconcile`` is given keys of ``kind`` on planes of ``role``, never one twice at once.
+
+    Without a kind nothing but ``watches`` and ``outside`` wakes it.
+    """
 
     name: str
     role: str
-    kind: KindInfo[Any]
+    kind: KindInfo[Any] | None
     reconcile: Callable[[C, Key], Awaitable[Outcome]]
     watches: tuple[Watches, ...] = ()
     # Wake-ups that are not API objects (a driver's machines), per plane of the role.

@@ -10,8 +10,11 @@ from datum_compute.api.plane import PlaneName
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
+    """``resource`` says of which kind, for controllers of more than one."""
+
     plane: PlaneName
     ref: Ref
+    resource: str = ""
 
     def __str__(self) -> str:
-        return f"{self.plane}:{self.ref}"
+        return f"{self.plane}:{self.resource and self.resource + '/'}{self.ref}"

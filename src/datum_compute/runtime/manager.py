@@ -128,4 +128,6 @@ class Manager(Generic[C]):
 
 
 def _sources(controller: Controller[Any]) -> list[Watches]:
+    if controller.kind is None:
+        return list(controller.watches)
     return [Watches(controller.role, controller.kind, own_key), *controller.watches]

@@ -6,6 +6,7 @@ Everything that is not an ApiError is a defect: it is logged here, and the calle
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable
@@ -21,12 +22,14 @@ from datum_compute.server.authentication import Authenticator, User
 from datum_compute.server.authorization import authorize
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue
+from datum_compute.server.catalogues import Catalogues, PlaneApi
 from datum_compute.server.create import create
 from datum_compute.server.creations import CreationsUnderWay
+from datum_compute.server.definitions import is_definition
 from datum_compute.server.delete import delete, delete_collection
 from datum_compute.server.discovery import discovery_answer
 from datum_compute.server.health import PATHS, health_answer
-from datum_compute.server.openapi import OpenApi
+from datum_compute.server.holdings import PlaneHoldings
 from datum_compute.server.options import flag
 from datum_compute.server.patch import patch
 from datum_compute.server.ports import Ports
@@ -63,12 +66,18 @@ class ApiServer:
         self._ports = Ports(store, clock, new_uid, new_suffix, OpenStreams(), CreationsUnderWay())
         self._authenticator = authenticator
         self._is_ready = is_ready
-        self._catalogue = Catalogue(kinds)
-        self._openapi = OpenApi(self._catalogue)
+        self._catalogues = Catalogues(store, kinds)
+        self._definition_writes = asyncio.Lock()
 
     @property
     def streams(self) -> OpenStreams:
         return self._ports.streams
+
+    def holdings(self, plane: PlaneName) -> PlaneHoldings:
+        """What a plane holds, for those who clean up in this process."""
+        return PlaneHoldings(
+            self._ports.store, plane, lambda plane: self._catalogues.of(plane).catalogue
+        )
 
     def close_streams(self) -> None:
         """End every watch and refuse new ones; call it when shutdown begins."""
@@ -90,13 +99,21 @@ class ApiServer:
             self._check_health_caller(request, plane)
             return health_answer(path, self._is_ready)
         user = self._authenticator.user_of(request.headers)
-        route = find_route(self._catalogue, path)
+        # Whoever may not reach a plane learns nothing of the kinds it has defined.
+        reachable = user.may_reach(plane)
+        served = self._catalogues.of(plane) if reachable else self._catalogues.platform
+        route = find_route(served.catalogue, path)
         verb = _verb(request, route)
         authorize(user, plane, verb, route, path)
         self._ports.store.version(plane)  # raises NotFound when there is no such plane
         if route is None:
-            return self._non_resource(request, plane, path)
-        return await self._resource(verb, Call(user, plane, route, request))
+            return self._non_resource(served, request, plane, path)
+        call = Call(user, plane, route, request)
+        if is_definition(call.kind) and request.method not in _READS:
+            # One after the other, so that two cannot be promised the same name.
+            async with self._definition_writes:
+                return await self._resource(verb, served.catalogue, call)
+        return await self._resource(verb, served.catalogue, call)
 
     def _check_health_caller(self, request: Request, plane: PlaneName) -> None:
         """Anonymous callers learn how the process is; those who may see the plane, whether it
@@ -107,8 +124,10 @@ class ApiServer:
         if user.may_reach(plane):
             self._ports.store.version(plane)
 
-    def _non_resource(self, request: Request, plane: PlaneName, path: str) -> Response:
-        found = discovery_answer(self._catalogue, request, path) or self._openapi.answer(
+    def _non_resource(
+        self, served: PlaneApi, request: Request, plane: PlaneName, path: str
+    ) -> Response:
+        found = discovery_answer(served.catalogue, request, path) or served.openapi.answer(
             plane, path
         )
         if path == "/":
@@ -121,13 +140,13 @@ class ApiServer:
             raise _not_allowed(request.method)
         return found
 
-    async def _resource(self, verb: str, call: Call) -> Response:
-        ports, catalogue = self._ports, self._catalogue
+    async def _resource(self, verb: str, catalogue: Catalogue, call: Call) -> Response:
+        ports = self._ports
         handlers: dict[str, Callable[[], Awaitable[Response]]] = {
             "get": lambda: get(ports, call),
             "list": lambda: list_objects(ports, call),
             "watch": lambda: watch(ports, call),
-            "create": lambda: create(ports, call),
+            "create": lambda: create(ports, catalogue, call),
             "update": lambda: update(ports, catalogue, call),
             "patch": lambda: patch(ports, catalogue, call),
             "delete": lambda: delete(ports, catalogue, call),

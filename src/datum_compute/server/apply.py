@@ -43,13 +43,15 @@ async def apply(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
             if call.route.subresource:
                 raise
         try:
-            return await _created(ports, call, application, change)
+            return await _created(ports, catalogue, call, application, change)
         except AlreadyExists:
             continue
     raise problems.conflict(call.kind, call.route.name)
 
 
-async def _created(ports: Ports, call: Call, application: Application, change: Change) -> Response:
+async def _created(
+    ports: Ports, catalogue: Catalogue, call: Call, application: Application, change: Change
+) -> Response:
     authorize(call.user, call.plane, "create", call.route, call.request.path)
     incoming = read_metadata(application.config)
     if incoming.uid or incoming.version:
@@ -62,7 +64,7 @@ async def _created(ports: Ports, call: Call, application: Application, change: C
         dry_run=dry_run(call.query),
         own=lambda new: application.owning(new, timestamp(ports.clock())),
     )
-    return await create_object(ports, call, creation)
+    return await create_object(ports, catalogue, call, creation)
 
 
 def _application(call: Call) -> Application:

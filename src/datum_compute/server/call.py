@@ -39,4 +39,4 @@ class Call:
         return self.key_of(self.route.name)
 
     def key_of(self, name: str) -> ObjectKey:
-        return ObjectKey(self.kind.resource, self.route.namespace, name)
+        return ObjectKey(self.kind.storage, self.route.namespace, name)

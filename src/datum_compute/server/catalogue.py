@@ -11,10 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import KindInfo
-from datum_compute.api.schema import structural_schema
-from datum_compute.api.structural import Check, compiled
+from datum_compute.api.schema import PRESERVE, structural_schema
+from datum_compute.api.structural import Check, compiled, whole_object
+from datum_compute.server.conversion import AS_STORED, VIEWS, Conversion
 from datum_compute.server.ownership.shapes import ObjectShape, object_shape
 
 _VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]*))?")
@@ -22,14 +24,16 @@ _STAGES = {"alpha": 0, "beta": 1, None: 2}
 _OBJECT_VERBS = ("delete", "get", "list", "patch", "create", "update", "watch")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Served:
     """One kind as it is served."""
 
     kind: KindInfo[Any]
+    schema: JsonObject
     check_main: Check
     check_status: Check
     shape: ObjectShape
+    conversion: Conversion = AS_STORED
 
     @property
     def verbs(self) -> tuple[str, ...]:
@@ -43,20 +47,56 @@ class Served:
         found: dict[str, tuple[str, ...]] = {}
         if self.kind.has_status:
             found["status"] = ("get", "patch", "update")
+        if self.kind.scale is not None:
+            found["scale"] = ("get", "patch", "update")
         if is_namespace(self.kind):
             found["finalize"] = ("update",)
         return found
 
 
 class Catalogue:
-    def __init__(self, kinds: Iterable[KindInfo[Any]]) -> None:
-        self._served = {(k.group, k.version, k.plural): _served(k) for k in kinds}
+    def __init__(self, served: Iterable[Served]) -> None:
+        self._served: dict[tuple[str, str, str], Served] = {}
+        for one in served:
+            # What is there first stays: a definition cannot take the place of a built-in kind.
+            place = (one.kind.group, one.kind.version, one.kind.plural)
+            self._served.setdefault(place, one)
+
+    @classmethod
+    def of_kinds(cls, kinds: Iterable[KindInfo[Any]]) -> Catalogue:
+        return cls(
+            served_kind(k, structural_schema(k), VIEWS.get(k.resource, AS_STORED)) for k in kinds
+        )
+
+    def with_more(self, served: Iterable[Served]) -> Catalogue:
+        return Catalogue((*self._served.values(), *served))
+
+    def kinds(self) -> list[KindInfo[Any]]:
+        return [served.kind for served in self._served.values()]
 
     def find(self, group: str, version: str, plural: str) -> Served | None:
         return self._served.get((group, version, plural))
 
-    def all(self) -> list[Served]:
-        return list(self._served.values())
+    def namespaced_storage(self) -> list[str]:
+        """The resources under which the store keeps what lies in namespaces."""
+        return sorted({s.kind.storage for s in self._served.values() if s.kind.namespaced})
+
+    def kinds_by_storage(self) -> dict[str, KindInfo[Any]]:
+        """How the objects of each stored resource can be reached: as they are stored."""
+        found: dict[str, KindInfo[Any]] = {}
+        for served in self._served.values():
+            if not (served.conversion.differs and served.kind.storage in found):
+                found[served.kind.storage] = served.kind
+        return found
+
+    def kind_named(self, api_version: str, kind: str) -> KindInfo[Any] | None:
+        """A kind of the group, in the version that was named if that is served."""
+        group = api_version.rpartition("/")[0]
+        of_group = [
+            s.kind for s in self._served.values() if (s.kind.group, s.kind.kind) == (group, kind)
+        ]
+        same = [k for k in of_group if k.api_version == api_version]
+        return next(iter((*same, *of_group)), None)
 
     def groups(self) -> list[str]:
         """Named groups; the core group is served apart."""
@@ -76,15 +116,18 @@ def is_namespace(kind: KindInfo[Any]) -> bool:
     return kind.resource == NAMESPACE.resource
 
 
-def _served(kind: KindInfo[Any]) -> Served:
-    schema = structural_schema(kind)
-    shape = object_shape(schema, has_status=kind.has_status)
+def served_kind(
+    kind: KindInfo[Any], schema: JsonObject, conversion: Conversion = AS_STORED
+) -> Served:
+    whole = whole_object(schema)
+    shape = object_shape(whole, has_status=kind.has_status)
     if not kind.has_status:
-        return Served(kind, compiled(schema), compiled({}), shape)
-    properties = {name: s for name, s in schema["properties"].items() if name != "status"}
+        return Served(kind, schema, compiled(whole), compiled({}), shape, conversion)
+    properties = {name: s for name, s in whole["properties"].items() if name != "status"}
     required = [name for name in schema.get("required", ()) if name != "status"]
-    main = {**schema, "properties": properties, "required": required}
-    return Served(kind, compiled(main), compiled(schema["properties"]["status"]), shape)
+    main = {**whole, "properties": properties, "required": required}
+    status = whole["properties"].get("status", {"type": "object", PRESERVE: PRESERVE in schema})
+    return Served(kind, schema, compiled(main), compiled(status), shape, conversion)
 
 
 def _stability(version: str) -> tuple[int, int, int, str]:

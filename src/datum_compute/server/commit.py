@@ -35,9 +35,7 @@ async def until_settled(
         try:
             return await attempt()
         except Raced:
-            news = ports.store.watch(
-                call.plane, call.kind.resource, ports.store.version(call.plane)
-            )
+            news = ports.store.watch(call.plane, call.kind.storage, ports.store.version(call.plane))
             await news.next_events(_WAIT_S)
     raise problems.conflict(call.kind, name)
 
@@ -51,33 +49,35 @@ async def put(
     old: Record | None,
     dry_run: bool,
 ) -> bytes:
-    """The body as it is stored; a dry run stops just before the store."""
+    """The body as it is served; a dry run stops just before the store."""
     if dry_run:
         _check_absent(ports, call, key, old)
         return encode(obj)
     expected = old.version if old else 0
+    stored = call.served.conversion.to_stored(obj)
     try:
-        record = await ports.store.put(call.plane, key, expected, lambda v: stamped(obj, v))
+        record = await ports.store.put(call.plane, key, expected, lambda v: stamped(stored, v))
     except Conflict as error:
         raise Raced from error
     except AlreadyExists as error:
         raise problems.already_exists(call.kind, key.name) from error
-    return record.body
+    return call.served.conversion.of_written(record.body)
 
 
 async def remove(ports: Ports, call: Call, obj: JsonObject, *, old: Record, dry_run: bool) -> bytes:
     """The last state of the object, which is what watchers are told."""
     if dry_run:
         return encode(obj)
+    stored = call.served.conversion.to_stored(obj)
     try:
         record = await ports.store.delete(
-            call.plane, old.key, old.version, lambda v: stamped(obj, v)
+            call.plane, old.key, old.version, lambda v: stamped(stored, v)
         )
     except Conflict as error:
         raise Raced from error
     except NotFound as error:
         raise problems.not_found(call.kind, old.key.name) from error
-    return record.body
+    return call.served.conversion.of_written(record.body)
 
 
 def _check_absent(ports: Ports, call: Call, key: ObjectKey, old: Record | None) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import AlreadyExists, BadRequest, Cause
 from datum_compute.api.exchange import Response
-from datum_compute.server import commit, namespaces, problems
+from datum_compute.server import commit, definitions, namespaces, problems
 from datum_compute.server.answer import json_answer
 from datum_compute.server.call import Call
+from datum_compute.server.catalogue import Catalogue
 from datum_compute.server.document import decoded_body
 from datum_compute.server.fieldvalidation import FieldValidation, field_validation
 from datum_compute.server.metadata import Incoming, read_metadata
@@ -37,24 +37,34 @@ class Creation:
     own: Callable[[JsonObject], JsonObject]  # puts the first owner of fields into the new object
 
 
-async def create(ports: Ports, call: Call) -> Response:
+async def create(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
     body = decoded_body(call.request)
+    validation = field_validation(call.query, call.request.body)
+    creation = creation_of(ports, call, body, validation)
+    return await create_object(ports, catalogue, call, creation)
+
+
+async def create_object(
+    ports: Ports, catalogue: Catalogue, call: Call, creation: Creation
+) -> Response:
+    shown = representation_of(call, ports.clock)
+    _check_sent_metadata(call, creation.incoming)
+    stored, headers = await _created(ports, catalogue, call, creation)
+    return json_answer(shown.single(stored), status=201, headers=headers)
+
+
+def creation_of(
+    ports: Ports, call: Call, body: JsonObject, validation: FieldValidation
+) -> Creation:
+    """A plain create of what was sent."""
     obj = identified(call.kind, body)
-    creation = Creation(
+    return Creation(
         obj=obj,
         incoming=read_metadata(obj),
-        validation=field_validation(call.query, call.request.body),
+        validation=validation,
         dry_run=dry_run(call.query),
         own=lambda new: owned_at_creation(call, obj, new, ports.clock()),
     )
-    return await create_object(ports, call, creation)
-
-
-async def create_object(ports: Ports, call: Call, creation: Creation) -> Response:
-    shown = representation_of(call, ports.clock)
-    _check_sent_metadata(call, creation.incoming)
-    stored, headers = await _created(ports, call, creation)
-    return json_answer(shown.single(stored), status=201, headers=headers)
 
 
 def _check_sent_metadata(call: Call, incoming: Incoming) -> None:
@@ -71,13 +81,15 @@ def _check_sent_metadata(call: Call, incoming: Incoming) -> None:
         raise problems.invalid(call.kind, "", [cause])
 
 
-async def _created(ports: Ports, call: Call, creation: Creation) -> tuple[bytes, dict[str, str]]:
+async def _created(
+    ports: Ports, catalogue: Catalogue, call: Call, creation: Creation
+) -> tuple[bytes, dict[str, str]]:
     """The stored body and the warnings; a generated name that is taken is drawn again."""
     for left in reversed(range(GENERATED_ATTEMPTS)):
         name = creation.incoming.name or _generated(ports, creation.incoming)
         identity = Identity(name, call.route.namespace, ports.new_uid(), ports.clock())
         try:
-            attempt = partial(_attempt, ports, call, creation, identity)
+            attempt = partial(_attempt, ports, catalogue, call, creation, identity)
             return await commit.until_settled(ports, call, name, attempt)
         except AlreadyExists:
             if creation.incoming.name or not left:
@@ -86,21 +98,25 @@ async def _created(ports: Ports, call: Call, creation: Creation) -> tuple[bytes,
 
 
 async def _attempt(
-    ports: Ports, call: Call, creation: Creation, identity: Identity
+    ports: Ports, catalogue: Catalogue, call: Call, creation: Creation, identity: Identity
 ) -> tuple[bytes, dict[str, str]]:
     # From the namespace check to the moment the store has taken the write nothing is awaited.
     namespace = identity.namespace
     if call.kind.namespaced:
         namespaces.check_accepts(ports, call.plane, namespace, call.kind, identity.name)
+    if call.kind.defined:
+        definitions.check_accepts(ports, call.plane, call.kind)
     proposal = created_object(call.served, creation.obj, creation.incoming, identity)
     headers = proposal.accepted(call.kind, creation.validation)
-    counted = ports.creations.counted(call.plane, namespace) if namespace else nullcontext()
-    with counted:
+    new = proposal.obj
+    if definitions.is_definition(call.kind):
+        new = definitions.settled(ports, call.plane, catalogue.kinds(), new, None)
+    with ports.creations.counted(call.plane, namespace, call.kind.storage):
         stored = await commit.put(
             ports,
             call,
             call.key_of(identity.name),
-            creation.own(proposal.obj),
+            creation.own(new),
             old=None,
             dry_run=creation.dry_run,
         )

@@ -1,8 +1,8 @@
 """DELETE of an object and of a collection.
 
 Finalizers turn a delete into a mark; the write that takes the last finalizer removes the object.
-Only background deletion is supported: dependents are left to the garbage collector. The others
-are refused, because quietly doing something else would lose or keep what the caller did not want.
+What happens to dependents is the garbage collector's work: Foreground and Orphan leave it a
+finalizer that says what is still to be done.
 """
 
 from __future__ import annotations
@@ -16,21 +16,27 @@ import msgspec
 from datum_compute.api.codec import DecodeError, JsonObject, decode, typed
 from datum_compute.api.errors import BadRequest, Cause, Invalid, NotFound
 from datum_compute.api.exchange import Response
-from datum_compute.server import commit, namespaces, problems
+from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from datum_compute.server import commit, definitions, namespaces, problems
 from datum_compute.server.answer import json_answer
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue, is_namespace
-from datum_compute.server.document import decoded_body
-from datum_compute.server.metadata import terminating_metadata
+from datum_compute.server.document import decoded_body, same
+from datum_compute.server.metadata import ordered, terminating_metadata
 from datum_compute.server.options import choice, dry_run, flag, is_dry_run, number
 from datum_compute.server.ports import Ports
 from datum_compute.server.representation import representation_of
 from datum_compute.server.selectors import selected
-from datum_compute.server.update import holds_on
+from datum_compute.server.update import holds_on, remove_object
 from datum_compute.store.journal import ObjectKey
 
-BACKGROUND = "Background"
-_POLICIES = (BACKGROUND, "Foreground", "Orphan")
+# The finalizer that each policy leaves, if any.
+_FINALIZERS = {
+    "Background": (),
+    "Foreground": (FOREGROUND_FINALIZER,),
+    "Orphan": (ORPHAN_FINALIZER,),
+}
+_POLICIES = tuple(_FINALIZERS)
 _AT_ONCE = 100
 
 
@@ -50,9 +56,12 @@ class _WireOptions(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
+    """Without a policy the finalizers that are there already decide."""
+
     uid: str
     version: str
     dry_run: bool
+    policy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +85,8 @@ async def delete_collection(ports: Ports, catalogue: Catalogue, call: Call) -> R
     """Everything the selectors match; many deletes share one commit."""
     shown = representation_of(call, ports.clock)
     options = _delete_options(call)
-    matches = selected(call.kind, call.query, namespace=call.route.namespace, name="")
-    found = ports.store.snapshot(call.plane, call.kind.resource, call.route.namespace or None)
+    matches = selected(call.served, call.query, namespace=call.route.namespace, name="")
+    found = ports.store.snapshot(call.plane, call.kind.storage, call.route.namespace or None)
     keys = [record.key for record in found.records if matches(record)]
     bodies: list[bytes] = []
     for start in range(0, len(keys), _AT_ONCE):
@@ -112,25 +121,37 @@ async def _delete_one(
         record = ports.store.get(call.plane, key)
         if record is None:
             raise problems.not_found(call.kind, key.name)
-        old = decode(record.body)
+        old = call.served.conversion.object_of(record)
         _check_preconditions(call, old, options)
-        if holds_on(call, old):
-            if "deletionTimestamp" in old["metadata"]:
-                return _Deleted(record.body, gone=False)
-            marked = _marked(ports, call, old)
-            body = await commit.put(ports, call, key, marked, old=record, dry_run=options.dry_run)
+        held = {**old, "metadata": _with_policy(old["metadata"], options.policy)}
+        if holds_on(call, held):
+            if "deletionTimestamp" not in old["metadata"]:
+                held = _marked(ports, call, held)
+            elif same(held, old):
+                return _Deleted(call.served.conversion.body_of(record), gone=False)
+            body = await commit.put(ports, call, key, held, old=record, dry_run=options.dry_run)
             return _Deleted(body, gone=False)
-        if is_namespace(call.kind):
-            namespaces.check_empty(ports, catalogue, call.plane, key.name)
-        body = await commit.remove(ports, call, old, old=record, dry_run=options.dry_run)
+        body = await remove_object(ports, catalogue, call, held, record, dry=options.dry_run)
         return _Deleted(body, gone=True)
 
     return await commit.until_settled(ports, call, key.name, attempt)
 
 
+def _with_policy(metadata: JsonObject, policy: str) -> JsonObject:
+    if not policy:
+        return metadata
+    own = (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)
+    others = [f for f in metadata.get("finalizers", ()) if f not in own]
+    finalizers = [*others, *_FINALIZERS[policy]]
+    rest = {name: value for name, value in metadata.items() if name != "finalizers"}
+    return ordered({**rest, "finalizers": finalizers} if finalizers else rest)
+
+
 def _marked(ports: Ports, call: Call, old: JsonObject) -> JsonObject:
     metadata = terminating_metadata(call.kind, old["metadata"], ports.clock())
     new = {**old, "metadata": metadata}
+    if definitions.is_definition(call.kind):
+        return definitions.terminating(new, ports.clock())
     return namespaces.terminating(new) if is_namespace(call.kind) else new
 
 
@@ -139,10 +160,6 @@ def _delete_options(call: Call) -> DeleteOptions:
     wire = _wire_options(call) if call.request.body else _WireOptions()
     if wire.kind != "DeleteOptions":
         raise BadRequest(f"the body must be DeleteOptions, not {problems.shortened(wire.kind)}")
-    policy = wire.propagation_policy or choice(call.query, "propagationPolicy", _POLICIES)
-    _check_policy(
-        call, policy, bool(wire.orphan_dependents) or flag(call.query, "orphanDependents")
-    )
     number(call.query, "gracePeriodSeconds")
     if (wire.grace_period_seconds or 0) < 0:
         raise Invalid("gracePeriodSeconds: Invalid value: must be greater than or equal to 0")
@@ -152,6 +169,7 @@ def _delete_options(call: Call) -> DeleteOptions:
         uid=wanted.uid or "",
         version=wanted.resource_version or "",
         dry_run=any(asked_dry) or dry_run(call.query),
+        policy=_policy(call, wire),
     )
 
 
@@ -162,15 +180,22 @@ def _wire_options(call: Call) -> _WireOptions:
         raise BadRequest(f"the DeleteOptions cannot be read: {error}") from error
 
 
-def _check_policy(call: Call, policy: str, orphans: bool) -> None:
-    if policy in ("", BACKGROUND) and not orphans:
-        return
-    message = (
-        f'Unsupported value: "{problems.shortened(policy or "Orphan")}": supported values: '
-        f'"{BACKGROUND}"'
-    )
-    cause = Cause("propagationPolicy", "FieldValueNotSupported", message)
-    raise problems.invalid(call.kind, call.route.name, [cause])
+def _policy(call: Call, wire: _WireOptions) -> str:
+    """The policy that was asked for, also in its oldest form: whether to orphan."""
+    policy = wire.propagation_policy or choice(call.query, "propagationPolicy", _POLICIES)
+    orphans = wire.orphan_dependents
+    if orphans is None and "orphanDependents" in call.query:
+        orphans = flag(call.query, "orphanDependents")
+    if policy and orphans is not None:
+        why = "Invalid value: orphanDependents and propagationPolicy cannot be both set"
+        cause = Cause("propagationPolicy", "FieldValueInvalid", why)
+        raise problems.invalid(call.kind, call.route.name, [cause])
+    if policy and policy not in _POLICIES:
+        listed = ", ".join(f'"{p}"' for p in _POLICIES)
+        why = f'Unsupported value: "{problems.shortened(policy)}": supported values: {listed}'
+        cause = Cause("propagationPolicy", "FieldValueNotSupported", why)
+        raise problems.invalid(call.kind, call.route.name, [cause])
+    return policy or {None: "", True: "Orphan", False: "Background"}[orphans]
 
 
 def _check_preconditions(call: Call, old: JsonObject, options: DeleteOptions) -> None:

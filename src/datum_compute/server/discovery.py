@@ -14,6 +14,7 @@ from datum_compute.server.catalogue import Catalogue, Served
 from datum_compute.server.negotiation import MediaType, preferred
 
 _AGGREGATED = MediaType(JSON, "APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
+SCALE_KIND = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 _AGGREGATED_TYPE = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
@@ -86,13 +87,14 @@ def _resource_and_subresources(served: Served) -> list[JsonObject]:
         "kind": kind.kind,
         "verbs": served.verbs,
         "shortNames": kind.short_names,
+        "categories": kind.categories,
     }
     subresources: list[JsonObject] = [
         {
             "name": f"{kind.plural}/{name}",
             "singularName": "",
             "namespaced": kind.namespaced,
-            "kind": kind.kind,
+            **(SCALE_KIND if name == "scale" else {"kind": kind.kind}),
             "verbs": verbs,
         }
         for name, verbs in served.subresources.items()
@@ -133,8 +135,13 @@ def _aggregated_kind(served: Served) -> JsonObject:
         "singularResource": kind.singular,
         "verbs": served.verbs,
         "shortNames": kind.short_names,
+        "categories": kind.categories,
         "subresources": [
-            {"subresource": name, "responseKind": shown_as, "verbs": verbs}
+            {
+                "subresource": name,
+                "responseKind": SCALE_KIND if name == "scale" else shown_as,
+                "verbs": verbs,
+            }
             for name, verbs in served.subresources.items()
         ],
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.errors import ApiError, to_status
 from datum_compute.server.document import stamped
@@ -16,13 +18,16 @@ _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 class EventLines:
     """The lines of one watch: what it selects, in the form it asked for."""
 
-    def __init__(self, shown: Representation, matches: Matches) -> None:
+    def __init__(
+        self, shown: Representation, matches: Matches, body_of: Callable[[Record], bytes]
+    ) -> None:
         self._shown = shown
         self._matches = matches
+        self._body_of = body_of
         self._first = True
 
     def added(self, record: Record) -> bytes | None:
-        return self._object(b"ADDED", record.body) if self._matches(record) else None
+        return self._object(b"ADDED", self._body_of(record)) if self._matches(record) else None
 
     def of(self, event: StoreEvent) -> bytes | None:
         """None for a change outside the selection. An object that a change moves out of the
@@ -31,14 +36,14 @@ class EventLines:
         now = not event.deleted and self._matches(event.record)
         match (before, now):
             case (False, True):
-                return self._object(b"ADDED", event.record.body)
+                return self._object(b"ADDED", self._body_of(event.record))
             case (True, True):
-                return self._object(b"MODIFIED", event.record.body)
+                return self._object(b"MODIFIED", self._body_of(event.record))
             case (True, False) if event.deleted:
-                return self._object(b"DELETED", event.record.body)
+                return self._object(b"DELETED", self._body_of(event.record))
             case (True, False):
                 assert event.previous is not None
-                last = stamped(decode(event.previous.body), event.version)
+                last = stamped(decode(self._body_of(event.previous)), event.version)
                 return self._object(b"DELETED", last)
             case _:
                 return None

@@ -79,7 +79,7 @@ def created_metadata(
     metadata = {"name": name, "uid": uid, "creationTimestamp": timestamp(now), **incoming.fields}
     if namespace:
         metadata["namespace"] = namespace
-    if has_generation(kind):
+    if kind.has_generation:
         metadata["generation"] = 1
     return ordered(metadata)
 
@@ -95,14 +95,9 @@ def terminating_metadata(kind: KindInfo[Any], old: JsonObject, now: float) -> Js
 
 
 def with_next_generation(kind: KindInfo[Any], metadata: JsonObject) -> JsonObject:
-    if not has_generation(kind):
+    if not kind.has_generation:
         return ordered(metadata)
     return ordered({**metadata, "generation": metadata.get("generation", 0) + 1})
-
-
-def has_generation(kind: KindInfo[Any]) -> bool:
-    """Namespaces, like other built-in data kinds, have none."""
-    return not kind.built_in
 
 
 def ordered(metadata: JsonObject) -> JsonObject:

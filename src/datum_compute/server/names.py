@@ -8,17 +8,33 @@ from typing import Any
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.meta import KindInfo
-from datum_compute.api.syntax import label_value_problem, name_problem, qualified_name_problem
+from datum_compute.api.names import (
+    dns_label_problem,
+    dns_subdomain_problem,
+    label_value_problem,
+    path_segment_problem,
+    qualified_name_problem,
+)
+from datum_compute.api.rbacfields import RBAC_GROUP
 from datum_compute.server.catalogue import is_namespace
 from datum_compute.server.problems import field_error
 
 ANNOTATIONS_BYTES_MAX = 256 * 1024
 
 
+def name_problem(kind: KindInfo[Any], name: str) -> str:
+    """Why the name of an object is not valid, or the empty string."""
+    if is_namespace(kind):
+        return dns_label_problem(name)
+    if kind.group == RBAC_GROUP:
+        return path_segment_problem(name)
+    return dns_subdomain_problem(name)
+
+
 def metadata_problems(kind: KindInfo[Any], metadata: JsonObject) -> Iterator[Cause]:
     """Everything that is wrong in metadata whose types are right."""
     name = metadata.get("name", "")
-    if problem := name_problem(name, is_namespace=is_namespace(kind)):
+    if problem := name_problem(kind, name):
         yield field_error("metadata.name", name, problem)
     for key, value in metadata.get("labels", {}).items():
         if problem := qualified_name_problem(key):

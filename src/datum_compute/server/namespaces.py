@@ -89,15 +89,14 @@ def check_may_go(kind: KindInfo[Any], name: str) -> None:
 def check_empty(ports: Ports, catalogue: Catalogue, plane: PlaneName, namespace: str) -> None:
     """Raise while anything is in the namespace or on its way into it."""
     found = [
-        f"{served.kind.resource}/{record.key.name}"
-        for served in catalogue.all()
-        if served.kind.namespaced
-        for record in ports.store.snapshot(plane, served.kind.resource, namespace).records
+        f"{resource}/{record.key.name}"
+        for resource in catalogue.namespaced_storage()
+        for record in ports.store.snapshot(plane, resource, namespace).records
     ]
     if found:
         shown = ", ".join(found[:_SHOWN_MAX]) + (", ..." if len(found) > _SHOWN_MAX else "")
         why = f"the namespace still holds {len(found)} objects ({shown}); delete them first"
         raise problems.conflict(NAMESPACE, namespace, why)
-    if ports.creations.any_in(plane, namespace):
+    if ports.creations.any_in_namespace(plane, namespace):
         why = "an object is being created in the namespace; try again"
         raise problems.conflict(NAMESPACE, namespace, why)

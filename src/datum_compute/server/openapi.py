@@ -8,6 +8,8 @@ patch types listed are the ones this server takes.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from datum_compute import __version__
@@ -15,7 +17,6 @@ from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.exchange import JSON, Response
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName, path_prefix
-from datum_compute.api.schema import structural_schema
 from datum_compute.server.answer import json_answer
 from datum_compute.server.catalogue import Catalogue, Served
 from datum_compute.server.openapimeta import META_SCHEMAS, OBJECT_META, schema_reference
@@ -25,38 +26,61 @@ _INDEX = "/openapi/v3"
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 
 
-class OpenApi:
-    """Documents are made once; only the index differs between planes."""
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """The document of a group version, and the kinds it was made from."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._documents: dict[str, bytes] = {}
-        for group in ("", *catalogue.groups()):
-            for version in catalogue.versions(group):
-                path = f"apis/{group}/{version}" if group else f"api/{version}"
-                self._documents[path] = encode(_document(catalogue.of_version(group, version)))
-        self._hashes = {
-            path: hashlib.sha256(body).hexdigest().upper() for path, body in self._documents.items()
-        }
+    kinds: tuple[Served, ...]
+    body: bytes
+    digest: str
+
+
+class OpenApi:
+    """Documents are made when they are first asked for, and taken from ``shared`` where that has
+    one of the very same kinds."""
+
+    def __init__(self, catalogue: Catalogue, shared: OpenApi | None = None) -> None:
+        self._shared = shared.documents() if shared is not None else {}
+        self._catalogue = catalogue
+        self._made: dict[str, _Document] | None = None
+
+    def documents(self) -> dict[str, _Document]:
+        if self._made is None:
+            self._made = dict(self._all_documents())
+            self._shared = {}
+        return self._made
 
     def answer(self, plane: PlaneName, path: str) -> Response | None:
         """The answer to an OpenAPI path, or None if it is none."""
+        if not path.startswith(_INDEX):
+            return None
         if path.rstrip("/") == _INDEX:
             return json_answer({"paths": self._index(path_prefix(plane))})
-        wanted = path.removeprefix(f"{_INDEX}/")
-        body = self._documents.get(wanted)
-        if body is None or wanted == path:
+        found = self.documents().get(path.removeprefix(f"{_INDEX}/"))
+        if found is None:
             return None
-        headers = {"etag": f'"{self._hashes[wanted]}"', "vary": "Accept"}
-        return json_answer(body, headers=headers)
+        headers = {"etag": f'"{found.digest}"', "vary": "Accept"}
+        return json_answer(found.body, headers=headers)
 
     def _index(self, prefix: str) -> JsonObject:
         return {
-            path: {"serverRelativeURL": f"{prefix}{_INDEX}/{path}?hash={self._hashes[path]}"}
-            for path in self._documents
+            path: {"serverRelativeURL": f"{prefix}{_INDEX}/{path}?hash={document.digest}"}
+            for path, document in self.documents().items()
         }
 
+    def _all_documents(self) -> Iterator[tuple[str, _Document]]:
+        for group in ("", *self._catalogue.groups()):
+            for version in self._catalogue.versions(group):
+                path = f"apis/{group}/{version}" if group else f"api/{version}"
+                kinds = tuple(self._catalogue.of_version(group, version))
+                shared = self._shared.get(path)
+                if shared is None or shared.kinds != kinds:
+                    body = encode(_document(kinds))
+                    shared = _Document(kinds, body, hashlib.sha256(body).hexdigest().upper())
+                yield path, shared
 
-def _document(kinds: list[Served]) -> JsonObject:
+
+def _document(kinds: Sequence[Served]) -> JsonObject:
     paths: JsonObject = {}
     for served in kinds:
         paths |= _paths(served)
@@ -65,17 +89,18 @@ def _document(kinds: list[Served]) -> JsonObject:
         "info": {"title": "datum-compute", "version": f"v{__version__}"},
         "paths": paths,
         "components": {
-            "schemas": {**META_SCHEMAS, **{n: s for k in kinds for n, s in _schemas(k.kind)}},
+            "schemas": {**META_SCHEMAS, **{n: s for k in kinds for n, s in _schemas(k)}},
         },
     }
 
 
-def _schemas(kind: KindInfo[Any]) -> list[tuple[str, JsonObject]]:
+def _schemas(served: Served) -> list[tuple[str, JsonObject]]:
+    kind = served.kind
     known_as = [_group_version_kind(kind)]
-    schema = structural_schema(kind)
-    properties = {**schema["properties"], "metadata": schema_reference(OBJECT_META)}
+    schema = served.schema
+    properties = {**schema.get("properties", {}), "metadata": schema_reference(OBJECT_META)}
     single = {**schema, "properties": properties, "x-kubernetes-group-version-kind": known_as}
-    listed_as = [{**known_as[0], "kind": f"{kind.kind}List"}]
+    listed_as = [{**known_as[0], "kind": kind.list_kind}]
     several = {
         "type": "object",
         "description": f"A list of {kind.kind} objects",

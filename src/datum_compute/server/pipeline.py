@@ -185,7 +185,7 @@ def _matching_metadata(
             f"UID in object meta: {present['uid']}"
         )
         raise problems.conflict(kind, name, why)
-    if not incoming.version and needs_version and not kind.built_in:
+    if not incoming.version and needs_version and kind.needs_version:
         why = "must be specified for an update"
         field = "metadata.resourceVersion"
         raise problems.invalid(kind, name, [problems.field_error(field, "", why)])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import BadRequest, Cause, Invalid
 from datum_compute.api.exchange import Response
-from datum_compute.server import problems
+from datum_compute.server import problems, scale
 from datum_compute.server.answer import json_answer
 from datum_compute.server.call import Call
 from datum_compute.server.continuation import Continuation, continue_token, read_continue_token
@@ -33,7 +33,9 @@ async def get(ports: Ports, call: Call) -> Response:
     record = ports.store.get(call.plane, call.key)
     if record is None:
         raise problems.not_found(call.kind, call.route.name)
-    return json_answer(shown.single(record.body))
+    if scale.is_scale(call):
+        return json_answer(scale.read_scale(call, call.served.conversion.object_of(record)))
+    return json_answer(shown.single(call.served.conversion.body_of(record)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ async def list_objects(ports: Ports, call: Call) -> Response:
     if "sendInitialEvents" in call.query:
         why = "sendInitialEvents is forbidden for list"
         raise Invalid(why, causes=[problems.field_forbidden("sendInitialEvents", why)])
-    matches = selected(call.kind, call.query, namespace=call.route.namespace, name="")
+    matches = selected(call.served, call.query, namespace=call.route.namespace, name="")
     limit = number(call.query, "limit") or 0
     token = call.query.get("continue", "")
     after = read_continue_token(token) if token else None
@@ -55,11 +57,13 @@ async def list_objects(ports: Ports, call: Call) -> Response:
     start = (after.namespace, after.name) if after else ("", "")
     found = [r for r in snapshot.records if _place(r) > start and matches(r)]
     page = _page(found, limit, snapshot.version, counts=not has_selector(call.query))
-    return json_answer(shown.listed(page.metadata, (record.body for record in page.records)))
+    return json_answer(
+        shown.listed(page.metadata, map(call.served.conversion.body_of, page.records))
+    )
 
 
 async def _wanted_snapshot(ports: Ports, call: Call, after: Continuation | None) -> Snapshot:
-    store, resource = ports.store, call.kind.resource
+    store, resource = ports.store, call.kind.storage
     version = number(call.query, "resourceVersion")
     match = choice(call.query, "resourceVersionMatch", (EXACT, NOT_OLDER))
     if after is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.exchange import JSON
 from datum_compute.api.meta import KindInfo
 from datum_compute.server.call import Call
@@ -50,10 +50,11 @@ class PlainForm:
     def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes:
         head = {
             "apiVersion": self.kind.api_version,
-            "kind": f"{self.kind.kind}List",
+            "kind": self.kind.list_kind,
             "metadata": metadata,
         }
-        return encode(head)[:-1] + b',"items":[' + b",".join(bodies) + b"]}"
+        items = map(self._untyped, bodies) if self.kind.built_in else bodies
+        return encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
     def event(self, body: bytes, *, first: bool) -> bytes:
         return body
@@ -61,6 +62,15 @@ class PlainForm:
     def bookmark(self, metadata: JsonObject) -> bytes:
         kind = self.kind
         return encode({"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata})
+
+    def _untyped(self, body: bytes) -> bytes:
+        """Items of built-in lists do not repeat what the list says: apiVersion and kind."""
+        kind = self.kind
+        types = encode({"apiVersion": kind.api_version, "kind": kind.kind})[:-1] + b","
+        if body.startswith(types):
+            return b"{" + body.removeprefix(types)
+        obj = decode(body)
+        return encode({name: obj[name] for name in obj if name not in ("apiVersion", "kind")})
 
 
 def representation_of(call: Call, clock: Callable[[], float]) -> Representation:

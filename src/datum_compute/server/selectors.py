@@ -1,7 +1,8 @@
 """Label and field selectors, parsed once into predicates over a record.
 
 Labels: ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``, ``a notin (b,c)``, ``a``, ``!a``.
-Fields: ``metadata.name`` and ``metadata.namespace`` with ``=``, ``==`` and ``!=``.
+Fields: ``metadata.name``, ``metadata.namespace`` and those the kind declares, with ``=``, ``==``
+and ``!=``.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from datum_compute.api.errors import BadRequest
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.syntax import label_value_problem, qualified_name_problem
+from datum_compute.api.names import label_value_problem, qualified_name_problem
+from datum_compute.server.catalogue import Served
+from datum_compute.server.columns import text_at
 from datum_compute.server.problems import shortened
 from datum_compute.store.record import Record
 
@@ -58,13 +59,11 @@ def label_requirements(selector: str) -> tuple[Requirement, ...]:
     return tuple(found)
 
 
-def selected(
-    kind: KindInfo[Any], query: Mapping[str, str], *, namespace: str, name: str
-) -> Matches:
+def selected(served: Served, query: Mapping[str, str], *, namespace: str, name: str) -> Matches:
     """Whether a record is in the namespace (any, if empty), has the name (any, if empty) and
     fits the selectors of the query."""
     labels = label_requirements(query.get("labelSelector", "").strip())
-    fields = _field_checks(kind, query.get("fieldSelector", ""))
+    fields = _field_checks(served, query.get("fieldSelector", ""))
 
     def matches(record: Record) -> bool:
         key = record.key
@@ -101,18 +100,24 @@ def _checked(requirement: Requirement) -> Requirement:
     return requirement
 
 
-def _field_checks(kind: KindInfo[Any], selector: str) -> tuple[Matches, ...]:
+def _field_checks(served: Served, selector: str) -> tuple[Matches, ...]:
     """Empty terms are legal: some clients end the selector with a comma."""
-    return tuple(_field_check(kind, term) for term in selector.split(",") if term.strip())
+    return tuple(_field_check(served, term) for term in selector.split(",") if term.strip())
 
 
-def _field_check(kind: KindInfo[Any], term: str) -> Matches:
+def _field_check(served: Served, term: str) -> Matches:
     parsed = _FIELD.fullmatch(term)
     if parsed is None:
         raise BadRequest(f'invalid field selector: "{shortened(term)}"')
     field, wanted, negative = parsed["field"], parsed["value"], parsed["operator"] == "!="
     if field == "metadata.name":
         return lambda record: (record.key.name == wanted) is not negative
-    if field == "metadata.namespace" and kind.namespaced:
+    if field == "metadata.namespace" and served.kind.namespaced:
         return lambda record: (record.key.namespace == wanted) is not negative
+    for selectable in served.kind.selectable:
+        if selectable.label == field:
+            return lambda record: (
+                (text_at(served.conversion.object_of(record), selectable.path) == wanted)
+                is not negative
+            )
     raise BadRequest(f"field label not supported: {shortened(field)}")

@@ -12,9 +12,11 @@ from typing import Any
 
 from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.meta import Column, KindInfo
-from datum_compute.server.columns import age, value_at
+from datum_compute.server.columns import cell
 from datum_compute.server.partial import META_VERSION, partial_object
 
+# A date is sent as the age it will be printed as, so for readers it is text.
+_SHOWN_TYPES = {"date": "string", "count": "integer", "reference": "string", "object": "string"}
 INCLUDE = ("Metadata", "Object", "None")
 _AGE = Column("Age", ".metadata.creationTimestamp", "date", description="How long it exists")
 
@@ -63,8 +65,7 @@ class TableForm:
                 return {"cells": cells, "object": partial_object(obj)}
 
     def _cell(self, obj: JsonObject, column: Column) -> Any:
-        value = value_at(obj, column.path)
-        return age(value, self.clock()) if column.type == "date" else value
+        return cell(obj, column, self.clock())
 
 
 def _columns(kind: KindInfo[Any]) -> tuple[Column, ...]:
@@ -75,8 +76,7 @@ def _columns(kind: KindInfo[Any]) -> tuple[Column, ...]:
 def _definition(column: Column) -> JsonObject:
     return {
         "name": column.name,
-        # A date is sent as the age it will be printed as, so for readers it is text.
-        "type": "string" if column.type == "date" else column.type,
+        "type": _SHOWN_TYPES.get(column.type, column.type),
         "format": "",
         "description": column.description,
         "priority": 1 if column.wide else 0,

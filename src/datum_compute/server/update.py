@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from datum_compute.api.codec import JsonObject, decode
+from datum_compute.api.errors import BadRequest
 from datum_compute.api.exchange import Response
-from datum_compute.server import commit, namespaces, problems
+from datum_compute.server import commit, definitions, namespaces, problems, scale
 from datum_compute.server.answer import json_answer
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue, Served, is_namespace
+from datum_compute.server.create import create_object, creation_of
 from datum_compute.server.document import decoded_body, same
 from datum_compute.server.fieldvalidation import FieldValidation, field_validation
+from datum_compute.server.metadata import read_metadata
 from datum_compute.server.options import dry_run
 from datum_compute.server.pipeline import (
     Proposal,
@@ -27,6 +30,7 @@ from datum_compute.server.pipeline import (
 )
 from datum_compute.server.ports import Ports
 from datum_compute.server.representation import representation_of
+from datum_compute.server.scale import is_scale
 from datum_compute.server.tracking import owned_after_update
 from datum_compute.store.record import Record
 
@@ -40,6 +44,7 @@ class _Rewrite(Protocol):
 _REWRITES: dict[str, _Rewrite] = {
     "": updated_object,
     "status": updated_status,
+    "scale": updated_object,
     "finalize": finalized_namespace,
 }
 
@@ -61,6 +66,8 @@ class Change:
 async def update(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
     body = decoded_body(call.request)
     validation = field_validation(call.query, call.request.body)
+    if call.kind.put_creates and ports.store.get(call.plane, call.key) is None:
+        return await _put_new(ports, catalogue, call, body, validation)
     change = Change(lambda _: body, validation, needs_version=True, own=plain_owner(ports, call))
     return await change_object(ports, catalogue, call, change)
 
@@ -71,25 +78,46 @@ def plain_owner(
     return lambda old, sent, new: owned_after_update(call, old, sent, new, ports.clock())
 
 
+async def _put_new(
+    ports: Ports, catalogue: Catalogue, call: Call, body: JsonObject, validation: FieldValidation
+) -> Response:
+    """Some built-in kinds are created by a PUT to the name they will have."""
+    named = read_metadata(body).name
+    if named != call.route.name:
+        raise BadRequest(
+            f"the name of the object ({problems.shortened(named)}) does not match the name on "
+            f"the URL ({call.route.name})"
+        )
+    creation = creation_of(ports, call, body, validation)
+    return await create_object(ports, catalogue, call, creation)
+
+
 async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: Change) -> Response:
     shown = representation_of(call, ports.clock)
     dry = dry_run(call.query)
+    propose = scale.proposing_object(call, change.propose) if is_scale(call) else change.propose
 
     async def attempt() -> tuple[bytes, dict[str, str]]:
         record = ports.store.get(call.plane, call.key)
         if record is None:
             raise problems.not_found(call.kind, call.route.name)
-        old = decode(record.body)
-        proposed = identified(call.kind, change.propose(old))
+        conversion = call.served.conversion
+        old = conversion.object_of(record)
+        proposed = identified(call.kind, propose(old))
         rewrite = _REWRITES[call.route.subresource]
         proposal = rewrite(call.served, proposed, old, needs_version=change.needs_version)
         headers = proposal.accepted(call.kind, change.validation)
-        new = change.own(old, proposed, proposal.obj)
-        if same(new, old):
-            return record.body, headers
+        new = proposal.obj
+        if definitions.is_definition(call.kind):
+            new = definitions.settled(ports, call.plane, catalogue.kinds(), new, old)
+        new = change.own(old, proposed, new)
+        if same(new, old) and conversion.is_current(record):
+            return conversion.body_of(record), headers
         return await _written(ports, catalogue, call, new, record, dry=dry), headers
 
     stored, headers = await commit.until_settled(ports, call, call.route.name, attempt)
+    if is_scale(call):
+        return json_answer(scale.scale_of(call.kind, decode(stored)), headers=headers)
     return json_answer(shown.single(stored), headers=headers)
 
 
@@ -98,10 +126,24 @@ async def _written(
 ) -> bytes:
     """Stored; or gone, if this write took the last finalizer of a terminating object."""
     if "deletionTimestamp" in new["metadata"] and not holds_on(call, new):
-        if is_namespace(call.kind):
-            namespaces.check_empty(ports, catalogue, call.plane, record.key.name)
-        return await commit.remove(ports, call, new, old=record, dry_run=dry)
+        return await remove_object(ports, catalogue, call, new, record, dry=dry)
     return await commit.put(ports, call, record.key, new, old=record, dry_run=dry)
+
+
+async def remove_object(
+    ports: Ports, catalogue: Catalogue, call: Call, last: JsonObject, record: Record, *, dry: bool
+) -> bytes:
+    """Gone for good; what holds others must be empty."""
+    name = record.key.name
+    if is_namespace(call.kind):
+        namespaces.check_empty(ports, catalogue, call.plane, name)
+    if not definitions.is_definition(call.kind):
+        return await commit.remove(ports, call, last, old=record, dry_run=dry)
+    definitions.check_empty(ports, call.plane, name)
+    body = await commit.remove(ports, call, last, old=record, dry_run=dry)
+    if not dry:
+        ports.store.forget(call.plane, name)
+    return body
 
 
 def holds_on(call: Call, obj: JsonObject) -> bool:

@@ -40,16 +40,14 @@ async def watch(ports: Ports, call: Call) -> Response:
     if ports.streams.closed:
         raise ServiceUnavailable("the server is shutting down", retry_after_s=1)
     shown = representation_of(call, ports.clock)
-    matches = selected(call.kind, call.query, namespace=call.route.namespace, name="")
+    matches = selected(call.served, call.query, namespace=call.route.namespace, name="")
     timeout_s = min(number(call.query, "timeoutSeconds") or TIMEOUT_S, TIMEOUT_MAX_S)
     start = _start(ports, call)
-    lines = EventLines(shown, matches)
+    lines = EventLines(shown, matches, call.served.conversion.body_of)
     initial: Iterator[bytes] = iter(())
     since = start.since
     if since is None:
-        snapshot = ports.store.snapshot(
-            call.plane, call.kind.resource, call.route.namespace or None
-        )
+        snapshot = ports.store.snapshot(call.plane, call.kind.storage, call.route.namespace or None)
         initial, since = _initial(lines, snapshot, marks_end=start.marks_end), snapshot.version
     stream: WatchStream
     try:
@@ -89,7 +87,7 @@ def _initial(lines: EventLines, snapshot: Snapshot, *, marks_end: bool) -> Itera
 def _source(ports: Ports, call: Call, since: int, timeout_s: float) -> Source:
     store, plane = ports.store, call.plane
     return Source(
-        watch=store.watch(plane, call.kind.resource, since),
+        watch=store.watch(plane, call.kind.storage, since),
         version=lambda: store.version(plane),
         timeout_s=timeout_s,
         bookmarks=flag(call.query, "allowWatchBookmarks"),

@@ -80,7 +80,8 @@ class WatchStream:
         assert self._source is not None
         if self._source.watch.closed:
             self._ended = True
-            return iter(())
+            # What happened before the end is still told.
+            return filter(None, map(self._lines.of, await self._events(0.0)))
         now = asyncio.get_running_loop().time()
         wait_s = max(0.0, self._due() - now)
         # The log is read before anything is awaited: with no events to show for it, the reader

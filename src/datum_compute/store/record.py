@@ -1,4 +1,4 @@
-"""One object as the store keeps it: bytes, and the few fields that lists filter by."""
+"""One object as the store keeps it: bytes, and the few fields that lists and clean-up ask for."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from datum_compute.api.codec import decode_as
 from datum_compute.store.journal import ObjectKey
 
 
-class _IndexedMeta(msgspec.Struct, frozen=True):
+class _IndexedOwner(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _IndexedMeta(msgspec.Struct, frozen=True, rename="camel"):
     uid: str = ""
     labels: dict[str, str] = {}
+    owner_references: list[_IndexedOwner] = []
+    finalizers: list[str] = []
+    deletion_timestamp: str | None = None
 
 
 class _Indexed(msgspec.Struct, frozen=True):
@@ -27,9 +34,21 @@ class Record:
     body: bytes
     uid: str
     labels: Mapping[str, str]
+    owners: tuple[str, ...] = ()  # uids
+    finalizers: tuple[str, ...] = ()
+    terminating: bool = False
 
 
 def indexed(key: ObjectKey, version: int, body: bytes) -> Record:
-    """The record of a body; only uid and labels are looked at."""
+    """The record of a body; only a part of its metadata is looked at."""
     metadata = decode_as(body, _Indexed).metadata
-    return Record(key, version, body, metadata.uid, metadata.labels)
+    return Record(
+        key,
+        version,
+        body,
+        metadata.uid,
+        metadata.labels,
+        tuple(owner.uid for owner in metadata.owner_references),
+        tuple(metadata.finalizers),
+        metadata.deletion_timestamp is not None,
+    )

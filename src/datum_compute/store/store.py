@@ -43,6 +43,7 @@ from datum_compute.store.watchlog import StoreEvent, Watch, WatchLog
 WATCH_WINDOW = 1000
 
 Encode = Callable[[int], bytes]
+Listener = Callable[[StoreEvent], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,26 @@ class _Plane:
     objects: dict[str, dict[tuple[str, str], Record]] = field(default_factory=dict)
     logs: dict[str, WatchLog] = field(default_factory=dict)
     pending: set[ObjectKey] = field(default_factory=set)
+    dependents: dict[str, dict[ObjectKey, None]] = field(default_factory=dict)  # by owner uid
+    # Dicts, because the order in which they are gone through must not depend on addresses.
+    listeners: dict[Listener, None] = field(default_factory=dict)
+
+    def put(self, record: Record) -> Record | None:
+        """Take in an object; returns what it replaces."""
+        previous = self.remove(record.key)
+        self.objects.setdefault(record.key.resource, {})[record.key[1:]] = record
+        for uid in record.owners:
+            self.dependents.setdefault(uid, {})[record.key] = None
+        return previous
+
+    def remove(self, key: ObjectKey) -> Record | None:
+        previous = self.objects.get(key.resource, {}).pop(key[1:], None)
+        for uid in previous.owners if previous is not None else ():
+            keys = self.dependents.get(uid, {})
+            keys.pop(key, None)
+            if not keys:
+                self.dependents.pop(uid, None)
+        return previous
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +156,38 @@ class Store:
         of_resource = found.objects.get(resource, {})
         names = [name for name in of_resource if namespace is None or name[0] == namespace]
         return Snapshot(found.version, [of_resource[name] for name in sorted(names)])
+
+    def resources(self, plane: str) -> list[str]:
+        """The resources of which the plane holds, or once held, an object."""
+        return sorted(self._plane(plane).objects)
+
+    def dependents(self, plane: str, uid: str) -> list[Record]:
+        """The objects that name this uid as an owner."""
+        found = (self.get(plane, key) for key in self._plane(plane).dependents.get(uid, ()))
+        return [record for record in found if record is not None]
+
+    def listen(self, plane: str, listener: Listener) -> Callable[[], None]:
+        """Call ``listener`` with every change of the plane as it becomes visible; returns what
+        ends that. A listener must be quick and must not fail."""
+        listeners = self._plane(plane).listeners
+        listeners[listener] = None
+        return lambda: listeners.pop(listener, None)
+
+    def changed(self, plane: str, resource: str) -> int:
+        """The version of the newest change of a resource that is known, to notice the next."""
+        return self._log(self._plane(plane), resource).newest
+
+    def assigned(self, plane: str) -> int:
+        """The newest version that any write, perhaps not yet visible, has taken."""
+        return self._plane(plane).assigned
+
+    def forget(self, plane: str, resource: str) -> None:
+        """The resource is no longer served: its watches end, its history is gone."""
+        found = self._plane(plane)
+        log = found.logs.pop(resource, None)
+        if log is not None:
+            found.logs[resource] = WatchLog(found.version, self._window)
+            log.close()
 
     def watch(self, plane: str, resource: str, since: int) -> Watch:
         """Events strictly after ``since``; raises Expired when those are no longer known."""
@@ -277,23 +330,19 @@ class Store:
         self, found: _Plane, version: int, key: ObjectKey, body: bytes | None, record: Record
     ) -> None:
         log = self._log(found, key.resource)
-        of_resource = found.objects.setdefault(key.resource, {})
-        name = (key.namespace, key.name)
-        previous = of_resource.get(name)
-        if body is None:
-            of_resource.pop(name, None)
-        else:
-            of_resource[name] = record
+        previous = found.remove(key) if body is None else found.put(record)
         found.version = version
-        log.append(StoreEvent(version, body is None, record, previous))
+        event = StoreEvent(version, body is None, record, previous)
+        log.append(event)
+        for listener in list(found.listeners):
+            listener(event)
 
 
 def _loaded_plane(name: str, loaded: LoadedPlane) -> _Plane:
     plane = _Plane(loaded.version, loaded.version, loaded.version)
     for key, (version, body) in loaded.objects.items():
-        of_resource = plane.objects.setdefault(key.resource, {})
         try:
-            of_resource[(key.namespace, key.name)] = indexed(key, version, body)
+            plane.put(indexed(key, version, body))
         except DecodeError as error:
             raise JournalError(
                 f"{key.resource} {key.namespace}/{key.name} of plane {name!r} cannot be read: "

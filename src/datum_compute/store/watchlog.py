@@ -82,6 +82,11 @@ class WatchLog:
     def closed(self) -> bool:
         return self._closed
 
+    @property
+    def newest(self) -> int:
+        """The version of the last event; before the first one, where the history begins."""
+        return self._events[-1].version if self._events else self._floor
+
     def subscribe(self, waker: Callable[[], None]) -> Callable[[], None]:
         self._wakers[waker] = None
         return lambda: self._wakers.pop(waker, None)

@@ -1,75 +1,170 @@
-"""Dependents go when every owner they name is gone. For planes without a Kubernetes beside them."""
+"""Garbage collection, as Kubernetes does it. For planes without a Kubernetes beside them.
+
+- An object goes when every owner it names is gone; owners that are gone beside living ones are
+  only struck off. An owner counts in the same namespace, or without one; one of a kind that
+  nobody serves is taken for alive.
+- Foreground: the owner stays until its dependents are gone, at least those that block it.
+- Orphan: the dependents lose their owner, then it goes.
+Everything is read from what the plane holds now, so absence is proven and costs no request.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
+from contextlib import closing
 
+from datum_compute.api.codec import plain
 from datum_compute.api.errors import NotFound
-from datum_compute.api.kinds import KINDS, kind_of
-from datum_compute.api.meta import ApiObject, KindInfo, OwnerReference, Ref, ref_of
+from datum_compute.api.holdings import Changed, Held, Holdings
+from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from datum_compute.api.meta import OwnerReference, Ref
+from datum_compute.api.plane import ROLES, PlaneName
 from datum_compute.controllers.context import Context
-from datum_compute.runtime.controller import Controller, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
 
-ROLES = ("platform", "project", "hub", "cell")
 
-
-def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
-    async def reconcile(context: Context, key: Key) -> Outcome:
-        view = context.planes.need(key.plane)
-        obj = view.read(kind).get(key.ref)
-        if obj is None or obj.is_terminating or not obj.metadata.owner_references:
-            return Done()
-        for owner in obj.metadata.owner_references:
-            if not await _is_gone(view, obj, owner):
-                return Done()
-        await view.delete(kind, key.ref, uid=obj.metadata.uid)
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view, holdings = context.planes.need(key.plane), context.holdings(key.plane)
+    held = holdings.find(key.resource, key.ref)
+    if held is None:
         return Done()
+    if not held.terminating:
+        await _collect(view, holdings, held)
+    elif ORPHAN_FINALIZER in held.finalizers:
+        await _orphan(view, holdings, held)
+    elif FOREGROUND_FINALIZER in held.finalizers:
+        await _delete_dependents(view, holdings, held)
+    return Done()
 
-    return reconcile
+
+async def _collect(view: View, holdings: Holdings, held: Held) -> None:
+    if not held.owners:
+        return
+    lost = [o for o in held.owners if _is_gone(holdings, held, o)]
+    leaving = [o for o in held.owners if o not in lost and _is_leaving(holdings, held, o)]
+    if len(lost) + len(leaving) < len(held.owners):
+        if lost:
+            await _strike_off(view, held, {o.uid for o in lost})
+        return
+    # An owner that waits for its dependents waits for theirs too.
+    policy = "Foreground" if leaving and holdings.dependents(held.uid) else _own_policy(held)
+    await _delete(view, held, policy)
 
 
-async def _is_gone(view: View, dependent: ApiObject, owner: OwnerReference) -> bool:
-    """By the cache if it is there; its absence is asked of the plane itself."""
-    kind = kind_of(owner.api_version, owner.kind)
+async def _orphan(view: View, holdings: Holdings, owner: Held) -> None:
+    for dependent in holdings.dependents(owner.uid):
+        await _strike_off(view, dependent, {owner.uid})
+    await _release(view, owner, ORPHAN_FINALIZER)
+
+
+async def _delete_dependents(view: View, holdings: Holdings, owner: Held) -> None:
+    """The dependents' own turn deletes them; here the owner is released when none blocks it."""
+    dependents = [d for d in holdings.dependents(owner.uid) if _counts(holdings, d, owner)]
+    for dependent in dependents:
+        if not dependent.terminating:
+            await _collect(view, holdings, dependent)
+    if not any(_blocks(d, owner) for d in dependents if _is_there(holdings, d)):
+        await _release(view, owner, FOREGROUND_FINALIZER)
+
+
+def _is_gone(holdings: Holdings, dependent: Held, owner: OwnerReference) -> bool:
+    kind = holdings.kind_named(owner.api_version, owner.kind)
+    if kind is None or (kind.namespaced and not dependent.ref.namespace):
+        return False
+    return _owner_of(holdings, dependent, owner) is None
+
+
+def _is_leaving(holdings: Holdings, dependent: Held, owner: OwnerReference) -> bool:
+    found = _owner_of(holdings, dependent, owner)
+    return found is not None and found.terminating and FOREGROUND_FINALIZER in found.finalizers
+
+
+def _owner_of(holdings: Holdings, dependent: Held, owner: OwnerReference) -> Held | None:
+    kind = holdings.kind_named(owner.api_version, owner.kind)
     if kind is None:
-        return False
-    ref = Ref(dependent.metadata.namespace if kind.namespaced else "", owner.name)
-    cached = view.read(kind).get(ref)
-    if cached is not None and cached.metadata.uid == owner.uid:
-        return False
+        return None
+    ref = Ref(dependent.ref.namespace if kind.namespaced else "", owner.name)
+    found = holdings.find(kind.storage, ref)
+    return found if found is not None and found.uid == owner.uid else None
+
+
+def _counts(holdings: Holdings, dependent: Held, owner: Held) -> bool:
+    """Whether the reference leads to this owner; one from another namespace does not."""
+    return any(
+        o.uid == owner.uid and _owner_of(holdings, dependent, o) is not None
+        for o in dependent.owners
+    )
+
+
+def _blocks(dependent: Held, owner: Held) -> bool:
+    return any(o.uid == owner.uid and o.block_owner_deletion for o in dependent.owners)
+
+
+def _is_there(holdings: Holdings, held: Held) -> bool:
+    found = holdings.find(held.kind.storage, held.ref)
+    return found is not None and found.uid == held.uid
+
+
+def _own_policy(held: Held) -> str:
+    """What an earlier wish, kept as a finalizer, says about the object's own dependents."""
+    if ORPHAN_FINALIZER in held.finalizers:
+        return "Orphan"
+    return "Foreground" if FOREGROUND_FINALIZER in held.finalizers else "Background"
+
+
+async def _delete(view: View, held: Held, policy: str) -> None:
     try:
-        live = await view.client.get(kind, ref)
+        await view.client.delete(held.kind, held.ref, uid=held.uid, policy=policy)
     except NotFound:
-        return True
-    return bool(live.metadata.uid != owner.uid)
+        return
 
 
-def _from_gone_owner(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
-    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
-        if change.new is None and change.old is not None:
-            for dependent in view.cached(kind).owned_by(change.old.metadata.uid):
-                yield Key(view.plane, ref_of(dependent))
-
-    return to_keys
+async def _strike_off(view: View, held: Held, uids: set[str]) -> None:
+    kept = [plain(owner) for owner in held.owners if owner.uid not in uids]
+    await _patch(view, held, {"ownerReferences": kept or None})
 
 
-def _controllers(role: str) -> list[Controller[Context]]:
-    return [
-        Controller(
-            name=f"garbage-{role}-{kind.plural}",
-            role=role,
-            kind=kind,
-            reconcile=_reconcile(kind),
-            watches=tuple(watches(role, owner, _from_gone_owner(kind)) for owner in KINDS),
-            workers=1,
-        )
-        for kind in KINDS
-    ]
+async def _release(view: View, held: Held, finalizer: str) -> None:
+    kept = [f for f in held.finalizers if f != finalizer]
+    await _patch(view, held, {"finalizers": kept or None})
 
 
-CONTROLLERS = tuple(controller for role in ROLES for controller in _controllers(role))
+async def _patch(view: View, held: Held, metadata: dict[str, object]) -> None:
+    """Of the object as it was looked at; one that changed meanwhile is looked at again."""
+    seen = {"uid": held.uid, "resourceVersion": held.version}
+    try:
+        await view.client.patch(held.kind, held.ref, {"metadata": {**metadata, **seen}})
+    except NotFound:
+        return
+
+
+def wakes(holdings: Holdings, plane: PlaneName, change: Changed) -> Iterable[Key]:
+    """Those whose owner is gone or begins to leave, those with owners to look for, and those that
+    wait for one that is gone."""
+    if change.gone:
+        for dependent in holdings.dependents(change.uid):
+            yield Key(plane, dependent.ref, dependent.kind.storage)
+        for owner in change.owners:
+            kind = holdings.kind_named(owner.api_version, owner.kind)
+            if kind is not None:
+                namespace = change.ref.namespace if kind.namespaced else ""
+                yield Key(plane, Ref(namespace, owner.name), kind.storage)
+    elif change.begins_to_end or change.owners:
+        yield Key(plane, change.ref, change.resource)
+
+
+async def outside(context: Context, view: View) -> AsyncIterator[Key]:
+    holdings = context.holdings(view.plane)
+    with closing(holdings.changes()) as changes:
+        async for change in changes:
+            for key in wakes(holdings, view.plane, change):
+                yield key
+
+
+CONTROLLERS = tuple(
+    Controller(name=f"garbage-{role}", role=role, kind=None, reconcile=reconcile, outside=outside)
+    for role in ROLES
+)

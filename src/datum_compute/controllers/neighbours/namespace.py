@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import closing
 
-from datum_compute.api.kinds import KINDS, NAMESPACE
-from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.holdings import Held
+from datum_compute.api.kinds import NAMESPACE
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import ROLES
 from datum_compute.controllers.context import Context
-from datum_compute.runtime.controller import Controller, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
 
-ROLES = ("platform", "project", "hub", "cell")
 RECHECK_S = 10.0
-
-_NAMESPACED = tuple(kind for kind in KINDS if kind.namespaced)
+AT_ONCE = 50  # deletes that share commits
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -25,29 +25,32 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     namespace = view.read(NAMESPACE).get(key.ref)
     if namespace is None or not namespace.is_terminating:
         return Done()
-    name = namespace.metadata.name
-    remaining = [(kind, obj) for kind in _NAMESPACED for obj in view.read(kind).in_namespace(name)]
-    for kind, obj in remaining:
-        if not obj.is_terminating:
-            await view.delete(kind, ref_of(obj), uid=obj.metadata.uid)
-    if remaining or await _holds_anything(view, name):
+    holdings = context.holdings(key.plane)
+    remaining = holdings.in_namespace(key.ref.name)
+    await delete_all(view, [held for held in remaining if not held.terminating])
+    if holdings.in_namespace(key.ref.name):
         return Later(RECHECK_S)
     await view.client.finalize_namespace(namespace)
     return Done()
 
 
-async def _holds_anything(view: View, name: str) -> bool:
-    """Asked of the plane itself: a cache may not have seen the newest object."""
-    for kind in _NAMESPACED:
-        if (await view.client.list(kind, name)).items:
-            return True
-    return False
+async def delete_all(view: View, held: list[Held]) -> None:
+    for start in range(0, len(held), AT_ONCE):
+        await asyncio.gather(
+            *(view.delete(h.kind, h.ref, uid=h.uid) for h in held[start : start + AT_ONCE])
+        )
 
 
-def to_terminating_namespace(view: View, change: Change[Any]) -> Iterable[Key]:
-    namespace = view.cached(NAMESPACE).get(Ref("", change.latest.metadata.namespace))
-    if namespace is not None and namespace.is_terminating:
-        yield Key(view.plane, Ref("", namespace.metadata.name))
+async def outside(context: Context, view: View) -> AsyncIterator[Key]:
+    """What goes may have been the last thing that a terminating namespace held."""
+    holdings = context.holdings(view.plane)
+    with closing(holdings.changes()) as changes:
+        async for change in changes:
+            if change.gone and change.ref.namespace:
+                ref = Ref("", change.ref.namespace)
+                namespace = holdings.find(NAMESPACE.storage, ref)
+                if namespace is not None and namespace.terminating:
+                    yield Key(view.plane, ref)
 
 
 CONTROLLERS = tuple(
@@ -56,7 +59,7 @@ CONTROLLERS = tuple(
         role=role,
         kind=NAMESPACE,
         reconcile=reconcile,
-        watches=tuple(watches(role, kind, to_terminating_namespace) for kind in _NAMESPACED),
+        outside=outside,
         workers=1,
     )
     for role in ROLES

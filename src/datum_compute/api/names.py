@@ -1,4 +1,7 @@
-"""The form of names, keys and label values. Each function says what is wrong, or nothing."""
+"""The form of names: DNS labels and subdomains, qualified names, label values.
+
+Each function says why a text does not fit, or returns the empty string.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,26 @@ _DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
-def name_problem(name: str, *, is_namespace: bool) -> str:
-    """Why the name of an object is not valid, or the empty string."""
-    if is_namespace:
-        return _too_long(name, LABEL_MAX) or _form(
-            _DNS_LABEL, name, "must be lower case letters, digits and inner dashes"
-        )
+def dns_label_problem(name: str) -> str:
+    return _too_long(name, LABEL_MAX) or _form(
+        _DNS_LABEL, name, "must be lower case letters, digits and inner dashes"
+    )
+
+
+def dns_subdomain_problem(name: str) -> str:
     return _too_long(name, NAME_MAX) or _form(
         _DNS_SUBDOMAIN,
         name,
         "must be a lower case DNS subdomain: letters, digits, '-' and '.', beginning and ending "
         "with a letter or digit",
     )
+
+
+def path_segment_problem(name: str) -> str:
+    """For names that may be anything a path can hold, such as ``system:admin``."""
+    if name in (".", "..") or "/" in name or "%" in name:
+        return "may not be '.' or '..', nor contain '/' or '%'"
+    return "" if name else "must not be empty"
 
 
 def qualified_name_problem(name: str) -> str:

@@ -1,0 +1,256 @@
+"""Whether the schema of a custom kind is structural, so that it can prune, default and validate.
+
+Every node says its type; ``allOf``, ``anyOf``, ``oneOf`` and ``not`` only narrow what the rest has
+described. Each problem names its field. What this platform cannot keep is refused here, when the
+kind is defined, and never skipped when an object is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from datum_compute.api.checkreport import shown
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import Cause
+from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE
+from datum_compute.api.structural import Report, compiled
+from datum_compute.api.valuerules import compiled_pattern
+
+_TYPES = ("object", "array", "string", "integer", "number", "boolean")
+_LIST_TYPE, _LIST_KEYS = "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
+_MAP_TYPE = "x-kubernetes-map-type"
+_CEL = "x-kubernetes-validations"
+
+_NUMBER, _COUNT, _TEXT, _FLAG, _LIST = (int, float), (int,), (str,), (bool,), (list,)
+_KEYWORDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("type", "description", "title", "format", "pattern"), _TEXT),
+    **dict.fromkeys(("minimum", "maximum", "multipleOf"), _NUMBER),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
+    **dict.fromkeys(("minProperties", "maxProperties"), _COUNT),
+    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum", "nullable", "uniqueItems"), _FLAG),
+    **dict.fromkeys((PRESERVE, EMBEDDED, INT_OR_STRING), _FLAG),
+    **dict.fromkeys(("enum", "required", "allOf", "anyOf", "oneOf", _LIST_KEYS), _LIST),
+    **dict.fromkeys((_LIST_TYPE, _MAP_TYPE), _TEXT),
+    **dict.fromkeys(("properties", "items", "not", "externalDocs"), (dict,)),
+    "additionalProperties": (dict, bool),
+    **dict.fromkeys(("default", "example"), (object,)),
+}
+_REFUSED = {
+    "$ref": "references are not supported; write the schema out",
+    "definitions": "references are not supported; write the schema out",
+    "dependencies": "is not part of a structural schema",
+    "patternProperties": "is not part of a structural schema; use additionalProperties",
+    "additionalItems": "is not part of a structural schema",
+    "id": "is not part of a structural schema",
+    _CEL: "validation rules (CEL) are not supported yet; remove them, or say the same with "
+    "pattern, enum, minimum, maximum, oneOf or not",
+}
+_ONLY_OUTSIDE = ("description", "title", "default", "nullable", "additionalProperties", PRESERVE)
+
+
+def schema_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
+    """Everything that keeps the schema of a version from being structural."""
+    if schema.get("type") != "object":
+        yield _invalid(f"{path}.type", schema.get("type"), "must be object at the root")
+        return
+    for keyword in (INT_OR_STRING, EMBEDDED, "nullable"):
+        if schema.get(keyword):
+            yield _forbidden(f"{path}.{keyword}", "must not be set at the root")
+    metadata = schema.get("properties", {})
+    metadata = metadata.get("metadata", {}) if isinstance(metadata, dict) else {}
+    inside = metadata.get("properties", {}) if isinstance(metadata, dict) else {}
+    for name in inside if isinstance(inside, dict) else ():
+        if name not in ("name", "generateName"):
+            where = f"{path}.properties[metadata].properties[{name}]"
+            yield _forbidden(where, "only name and generateName of the metadata can be restricted")
+    found = list(_node_problems(schema, path))
+    yield from found
+    if not found:
+        yield from _default_problems(schema, path)
+
+
+def _node_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
+    shape = list(_keyword_problems(schema, path))
+    yield from shape
+    if shape:
+        return
+    yield from _type_problems(schema, path)
+    yield from _list_problems(schema, path)
+    yield from _value_problems(schema, path)
+    for name, inner in _children(schema):
+        yield from _node_problems(inner, f"{path}.{name}")
+    for name, inner in _junctions(schema):
+        yield from _junction_problems(inner, schema, f"{path}.{name}")
+
+
+def _keyword_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
+    """Words nobody knows, and words with values of the wrong kind."""
+    for keyword, value in schema.items():
+        where = f"{path}.{keyword}"
+        expected = _KEYWORDS.get(keyword)
+        if keyword in _REFUSED:
+            yield _forbidden(where, _REFUSED[keyword])
+        elif expected is None:
+            yield _forbidden(where, "is not a keyword of a structural schema; remove it")
+        elif not isinstance(value, expected) or (
+            isinstance(value, bool) and bool not in expected and object not in expected
+        ):
+            yield _invalid(where, value, "has a value of the wrong type")
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for index, inner in enumerate(_list_of(schema, keyword)):
+            if not isinstance(inner, dict):
+                yield _invalid(f"{path}.{keyword}[{index}]", inner, "must be a schema")
+    for name, inner in schema.get("properties", {}).items() if _is_map(schema) else ():
+        if not isinstance(inner, dict):
+            yield _invalid(f"{path}.properties[{name}]", inner, "must be a schema")
+    if any(not isinstance(name, str) for name in _list_of(schema, "required")):
+        yield _invalid(f"{path}.required", schema["required"], "must be a list of names")
+
+
+def _type_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
+    found = schema.get("type")
+    if schema.get(INT_OR_STRING):
+        if found is not None:
+            yield _forbidden(f"{path}.type", f"must be empty beside {INT_OR_STRING}")
+    elif found is None and not schema.get(PRESERVE):
+        yield _required(f"{path}.type", "must not be empty for specified object fields")
+    elif found is not None and found not in _TYPES:
+        yield _unsupported(f"{path}.type", found, _TYPES)
+    if "properties" in schema and "additionalProperties" in schema:
+        yield _forbidden(f"{path}.additionalProperties", "excludes properties; use one of them")
+    if schema.get("additionalProperties") is False:
+        yield _forbidden(f"{path}.additionalProperties", "must not be false; unknown fields go")
+    if found == "array" and "items" not in schema:
+        yield _required(f"{path}.items", "must be specified for arrays")
+    if found not in (None, "object") and ("properties" in schema or schema.get(PRESERVE)):
+        yield _invalid(f"{path}.type", found, "must be object here")
+    if schema.get(EMBEDDED) and found != "object":
+        yield _invalid(f"{path}.type", found, f"must be object beside {EMBEDDED}")
+    if PRESERVE in schema and schema[PRESERVE] is False:
+        yield _invalid(f"{path}.{PRESERVE}", False, "must be true or absent")
+    if schema.get("uniqueItems"):
+        yield _forbidden(f"{path}.uniqueItems", f"use {_LIST_TYPE}: set")
+
+
+def _list_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
+    kind = schema.get(_LIST_TYPE)
+    if kind is not None and schema.get("type") != "array":
+        yield _invalid(f"{path}.type", schema.get("type"), f"must be array beside {_LIST_TYPE}")
+    elif kind not in (None, "atomic", "set", "map"):
+        yield _unsupported(f"{path}.{_LIST_TYPE}", kind, ("atomic", "set", "map"))
+    if schema.get(_MAP_TYPE) not in (None, "atomic", "granular"):
+        yield _unsupported(f"{path}.{_MAP_TYPE}", schema[_MAP_TYPE], ("atomic", "granular"))
+    if kind != "map":
+        if _LIST_KEYS in schema:
+            yield _forbidden(f"{path}.{_LIST_KEYS}", f"needs {_LIST_TYPE}: map")
+        return
+    keys, items = schema.get(_LIST_KEYS, []), schema.get("items", {})
+    if not keys:
+        yield _required(f"{path}.{_LIST_KEYS}", f"{_LIST_TYPE} map needs its keys")
+    fields = items.get("properties", {}) if isinstance(items, dict) else {}
+    for index, key in enumerate(keys):
+        field = fields.get(key) if isinstance(key, str) and isinstance(fields, dict) else None
+        where = f"{path}.{_LIST_KEYS}[{index}]"
+        if not isinstance(field, dict):
+            yield _invalid(where, key, "must be a property of the items")
+        elif key not in items.get("required", ()) and "default" not in field:
+            yield _required(f"{path}.items.properties[{key}]", "a key is required or has a default")
+
+
+def _value_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
+    if "pattern" in schema:
+        try:
+            compiled_pattern(schema["pattern"])
+        except (re.error, OverflowError, RecursionError) as error:
+            yield _invalid(f"{path}.pattern", schema["pattern"], f"cannot be read: {error}")
+    if "enum" in schema and not schema["enum"]:
+        yield _required(f"{path}.enum", "must list at least one value")
+    if schema.get("multipleOf") is not None and schema["multipleOf"] <= 0:
+        yield _invalid(f"{path}.multipleOf", schema["multipleOf"], "must be greater than 0")
+
+
+def _junction_problems(schema: JsonObject, outer: JsonObject, path: str) -> Iterator[Cause]:
+    """A branch may only speak of what the structural part has described."""
+    shape = list(_keyword_problems(schema, path))
+    yield from shape
+    if shape:
+        return
+    for keyword in _ONLY_OUTSIDE:
+        if keyword in schema:
+            yield _forbidden(f"{path}.{keyword}", "belongs outside allOf, anyOf, oneOf and not")
+    if "type" in schema and not outer.get(INT_OR_STRING):
+        yield _forbidden(f"{path}.type", "belongs outside allOf, anyOf, oneOf and not")
+    yield from _value_problems(schema, path)
+    described = outer.get("properties", {})
+    for name, inner in schema.get("properties", {}).items():
+        where = f"{path}.properties[{name}]"
+        if name in described:
+            yield from _junction_problems(inner, described[name], where)
+        elif not outer.get(PRESERVE):
+            yield _required(where, "is not described by the schema outside; describe it there")
+    if "items" in schema:
+        yield from _junction_problems(schema["items"], outer.get("items", {}), f"{path}.items")
+    for name, inner in _junctions(schema):
+        yield from _junction_problems(inner, outer, f"{path}.{name}")
+
+
+def _default_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
+    """A default must be what the server would store: valid, with nothing to prune."""
+    if "default" in schema:
+        report = Report()
+        if schema["default"] is None and not schema.get("nullable"):
+            report.invalid("", None, "must not be null unless nullable is true")
+        else:
+            compiled(schema)(schema["default"], "", report)
+        for cause in report.errors:
+            where = ".".join(filter(None, (f"{path}.default", cause.field)))
+            yield Cause(where, cause.reason, cause.message)
+        for field in report.unknown:
+            yield _invalid(f"{path}.default.{field}", field, "would be pruned; describe it first")
+    for name, inner in _children(schema):
+        yield from _default_problems(inner, f"{path}.{name}")
+
+
+def _children(schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    for name, inner in schema.get("properties", {}).items():
+        yield f"properties[{name}]", inner
+    for keyword in ("items", "additionalProperties"):
+        if isinstance(schema.get(keyword), dict):
+            yield keyword, schema[keyword]
+
+
+def _junctions(schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for index, inner in enumerate(schema.get(keyword, ())):
+            yield f"{keyword}[{index}]", inner
+    if "not" in schema:
+        yield "not", schema["not"]
+
+
+def _list_of(schema: JsonObject, keyword: str) -> Iterable[Any]:
+    found = schema.get(keyword)
+    return found if isinstance(found, list) else ()
+
+
+def _is_map(schema: JsonObject) -> bool:
+    return isinstance(schema.get("properties"), dict)
+
+
+def _invalid(field: str, value: Any, why: str) -> Cause:
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {why}")
+
+
+def _forbidden(field: str, why: str) -> Cause:
+    return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def _required(field: str, why: str) -> Cause:
+    return Cause(field, "FieldValueRequired", f"Required value: {why}")
+
+
+def _unsupported(field: str, value: Any, allowed: Iterable[str]) -> Cause:
+    listed = ", ".join(f'"{a}"' for a in allowed)
+    why = f"Unsupported value: {shown(value)}: supported values: {listed}"
+    return Cause(field, "FieldValueNotSupported", why)

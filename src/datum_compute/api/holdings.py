@@ -1,0 +1,64 @@
+"""What a plane holds, of every kind: the seam between a server and those who clean up after others.
+
+Only a process that serves a plane can offer this. It is always current: there is no cache that
+could be behind, so what is not found is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from datum_compute.api.meta import KindInfo, OwnerReference, Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One object as those who clean up see it. ``kind`` is how it can be reached."""
+
+    kind: KindInfo[Any]
+    ref: Ref
+    uid: str
+    version: str
+    terminating: bool
+    finalizers: tuple[str, ...]
+    owners: tuple[OwnerReference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """One committed change. ``owners`` are told when the object is new or gone, or they differ."""
+
+    resource: str
+    ref: Ref
+    uid: str
+    gone: bool
+    begins_to_end: bool  # terminating now, and not before
+    owners: tuple[OwnerReference, ...]
+
+
+class Changes(Protocol):
+    """What is there now, as changes, and then every change, until it is closed."""
+
+    def __aiter__(self) -> AsyncIterator[Changed]: ...
+
+    def close(self) -> None: ...
+
+
+class Holdings(Protocol):
+    def kind_named(self, api_version: str, kind: str) -> KindInfo[Any] | None:
+        """The kind of a reference; any version of its group will do."""
+        ...
+
+    def find(self, resource: str, ref: Ref) -> Held | None: ...
+
+    def dependents(self, uid: str) -> list[Held]:
+        """Objects that name this uid as an owner."""
+        ...
+
+    def in_namespace(self, namespace: str) -> list[Held]: ...
+
+    def of_resource(self, resource: str) -> list[Held]: ...
+
+    def changes(self) -> Changes: ...

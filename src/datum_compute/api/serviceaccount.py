@@ -1,0 +1,30 @@
+"""ServiceAccount (core): a name that programs, not people, act under."""
+
+from __future__ import annotations
+
+from datum_compute.api.corefields import LocalObjectReference, ObjectReference
+from datum_compute.api.meta import ApiObject, Column, KindInfo
+
+
+class ServiceAccount(ApiObject, frozen=True, kw_only=True):
+    secrets: list[ObjectReference] = []
+    image_pull_secrets: list[LocalObjectReference] = []
+    automount_service_account_token: bool | None = None
+
+
+KIND = KindInfo(
+    group="",
+    version="v1",
+    kind="ServiceAccount",
+    plural="serviceaccounts",
+    model=ServiceAccount,
+    has_status=False,
+    built_in=True,
+    needs_version=False,
+    has_generation=False,
+    short_names=("sa",),
+    columns=(
+        Column("Secrets", ".secrets", "count"),
+        Column("Age", ".metadata.creationTimestamp", "date"),
+    ),
+)

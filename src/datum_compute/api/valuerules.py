@@ -1,0 +1,146 @@
+"""Rules about a single value: enumerations, lengths, patterns, formats, bounds, numbers of entries.
+
+Each ``_rule`` below turns its keywords of a schema into a check, or None where the schema says
+nothing of it. A rule looks only at values of the type it is about.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from datum_compute.api.checkreport import HIDDEN, Check, Report, shown
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import Cause
+from datum_compute.api.formats import FORMATS, SECRET_FORMATS
+
+
+def value_rules(schema: JsonObject) -> tuple[Check, ...]:
+    found = (
+        _enum_rule(schema),
+        _text_rule(schema),
+        _format_rule(schema),
+        _number_rule(schema),
+        _multiple_rule(schema),
+        _entries_rule(schema),
+    )
+    return tuple(rule for rule in found if rule is not None)
+
+
+def is_secret(schema: JsonObject) -> bool:
+    """Whether values of the schema, or of the map it describes, must not be shown."""
+    others = schema.get("additionalProperties")
+    inner = others.get("format") if isinstance(others, dict) else None
+    return schema.get("format") in SECRET_FORMATS or inner in SECRET_FORMATS
+
+
+def compiled_pattern(pattern: str) -> re.Pattern[str]:
+    """In a schema ``$`` ends the text; Python's would also allow a line break after it."""
+    ends = pattern.endswith("$") and not pattern.endswith(r"\$")
+    return re.compile(pattern.removesuffix("$") + r"\Z" if ends else pattern)
+
+
+def _enum_rule(schema: JsonObject) -> Check | None:
+    allowed = schema.get("enum")
+    if allowed is None:
+        return None
+    listed = ", ".join(shown(a) for a in allowed)
+
+    def check(value: Any, path: str, report: Report) -> None:
+        if value not in allowed:
+            message = f"Unsupported value: {shown(value)}: supported values: {listed}"
+            report.errors.append(Cause(path, "FieldValueNotSupported", message))
+
+    return check
+
+
+def _text_rule(schema: JsonObject) -> Check | None:
+    shortest, longest = schema.get("minLength", 0), schema.get("maxLength")
+    pattern = compiled_pattern(schema["pattern"]) if "pattern" in schema else None
+    if not shortest and longest is None and pattern is None:
+        return None
+
+    def check(value: Any, path: str, report: Report) -> None:
+        if not isinstance(value, str):
+            return
+        if len(value) < shortest:
+            report.invalid(path, value, f"should be at least {shortest} chars long")
+        if longest is not None and len(value) > longest:
+            report.invalid(path, value, f"may not be longer than {longest} chars")
+        elif pattern is not None and not pattern.search(value):
+            report.invalid(path, value, f"should match '{schema['pattern']}'")
+
+    return check
+
+
+def _format_rule(schema: JsonObject) -> Check | None:
+    name = schema.get("format", "")
+    fits = FORMATS.get(name)
+    if fits is None:
+        return None
+    secret = name in SECRET_FORMATS
+
+    def check(value: Any, path: str, report: Report) -> None:
+        if isinstance(value, str) and not fits(value):
+            word = "base64" if name == "byte" else name
+            report.invalid(path, HIDDEN if secret else value, f"must be valid {word}")
+
+    return check
+
+
+def _number_rule(schema: JsonObject) -> Check | None:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    if low is None and high is None:
+        return None
+
+    def check(value: Any, path: str, report: Report) -> None:
+        if not isinstance(value, int | float):
+            return
+        if low is not None and (value < low or (above and value == low)):
+            report.invalid(
+                path, value, f"should be greater than {'' if above else 'or equal to '}{low}"
+            )
+        if high is not None and (value > high or (below and value == high)):
+            report.invalid(
+                path, value, f"should be less than {'' if below else 'or equal to '}{high}"
+            )
+
+    return check
+
+
+def _multiple_rule(schema: JsonObject) -> Check | None:
+    step = schema.get("multipleOf")
+    if not step:
+        return None
+
+    def check(value: Any, path: str, report: Report) -> None:
+        if isinstance(value, int | float) and (value / step) % 1:
+            report.invalid(path, value, f"should be a multiple of {step}")
+
+    return check
+
+
+def _entries_rule(schema: JsonObject) -> Check | None:
+    least_items, most_items = schema.get("minItems", 0), schema.get("maxItems")
+    least, most = schema.get("minProperties", 0), schema.get("maxProperties")
+    if not (least_items or least) and most_items is None and most is None:
+        return None
+
+    def check(value: Any, path: str, report: Report) -> None:
+        match value:
+            case list():
+                _check_number(len(value), least_items, most_items, "items", path, report)
+            case dict():
+                _check_number(len(value), least, most, "properties", path, report)
+
+    return check
+
+
+def _check_number(
+    found: int, least: int, most: int | None, what: str, path: str, report: Report
+) -> None:
+    if found < least:
+        report.invalid(path, found, f"should have at least {least} {what}")
+    if most is not None and found > most:
+        report.invalid(path, found, f"should have at most {most} {what}")

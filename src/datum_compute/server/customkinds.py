@@ -1,0 +1,100 @@
+"""The kinds that a CustomResourceDefinition adds to a plane, one for each version it serves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta import ApiObject, Column, KindInfo, Scale, Selectable
+from datum_compute.api.structural import Report, compiled, whole_object
+from datum_compute.server.catalogue import Served, served_kind
+from datum_compute.server.conversion import Conversion, Rewrite
+from datum_compute.server.definitions import is_established
+
+_WIDE_FROM = 1  # columns of this priority are for -o wide
+
+
+def custom_kinds(definition: JsonObject, since: int) -> list[Served]:
+    """``since``: objects up to that version may have been stored under an earlier definition."""
+    if not is_established(definition):
+        return []
+    versions = definition["spec"]["versions"]
+    stored_in = next(version["name"] for version in versions if version["storage"])
+    # While it terminates, its objects must be reachable to be deleted.
+    ends = "deletionTimestamp" in definition["metadata"]
+    return [
+        _served(definition, version, stored_in, since)
+        for version in versions
+        if version["served"] or (ends and version["name"] == stored_in)
+    ]
+
+
+def _served(definition: JsonObject, version: JsonObject, stored_in: str, since: int) -> Served:
+    kind = _kind(definition, version)
+    schema = version["schema"]["openAPIV3Schema"]
+    group = definition["spec"]["group"]
+    conversion = Conversion(
+        _brought_up_to_date(schema, kind.api_version),
+        lambda obj: {**obj, "apiVersion": f"{group}/{stored_in}"},
+        differs=version["name"] != stored_in,
+        since=since,
+    )
+    return served_kind(kind, schema, conversion)
+
+
+def _brought_up_to_date(schema: JsonObject, api_version: str) -> Rewrite:
+    """Pruned and defaulted as if it had been written now; errors are for the next write."""
+    check = compiled(whole_object(schema))
+
+    def rewrite(obj: JsonObject) -> JsonObject:
+        result: JsonObject = check({**obj, "apiVersion": api_version}, "", Report())
+        return result
+
+    return rewrite
+
+
+def _kind(definition: JsonObject, version: JsonObject) -> KindInfo[Any]:
+    spec, names = definition["spec"], definition["status"]["acceptedNames"]
+    subresources = version.get("subresources") or {}
+    return KindInfo(
+        group=spec["group"],
+        version=version["name"],
+        kind=names["kind"],
+        plural=names["plural"],
+        model=ApiObject,
+        namespaced=spec["scope"] == "Namespaced",
+        has_status=subresources.get("status") is not None,
+        short_names=tuple(names.get("shortNames", ())),
+        columns=tuple(map(_column, version.get("additionalPrinterColumns", ()))),
+        scale=_scale(subresources.get("scale")),
+        categories=tuple(names.get("categories", ())),
+        selectable=tuple(map(_selectable, version.get("selectableFields", ()))),
+        singular_name=names["singular"],
+        list_name=names["listKind"],
+        defined=True,
+    )
+
+
+def _column(column: JsonObject) -> Column:
+    return Column(
+        name=column["name"],
+        path=column["jsonPath"],
+        type=column["type"],
+        wide=column.get("priority", 0) >= _WIDE_FROM,
+        description=column.get("description", ""),
+    )
+
+
+def _scale(scale: JsonObject | None) -> Scale | None:
+    if scale is None:
+        return None
+    return Scale(
+        spec_replicas_path=scale["specReplicasPath"],
+        status_replicas_path=scale["statusReplicasPath"],
+        label_selector_path=scale.get("labelSelectorPath", ""),
+    )
+
+
+def _selectable(field: JsonObject) -> Selectable:
+    path: str = field["jsonPath"]
+    return Selectable(path.removeprefix("."), path)

@@ -1,0 +1,113 @@
+"""What a plane holds, straight from the store: for garbage collection and emptying."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+from datum_compute.api.codec import decode_as
+from datum_compute.api.holdings import Changed, Held
+from datum_compute.api.meta import ApiObject, KindInfo, OwnerReference, Ref
+from datum_compute.api.plane import PlaneName
+from datum_compute.server.catalogue import Catalogue
+from datum_compute.store.journal import ObjectKey
+from datum_compute.store.record import Record
+from datum_compute.store.store import Store
+from datum_compute.store.watchlog import StoreEvent
+
+
+class PlaneHoldings:
+    def __init__(
+        self, store: Store, plane: PlaneName, catalogue_of: Callable[[PlaneName], Catalogue]
+    ) -> None:
+        self._store = store
+        self._plane = plane
+        self._catalogue_of = catalogue_of
+
+    def kind_named(self, api_version: str, kind: str) -> KindInfo[Any] | None:
+        return self._catalogue_of(self._plane).kind_named(api_version, kind)
+
+    def find(self, resource: str, ref: Ref) -> Held | None:
+        record = self._store.get(self._plane, ObjectKey(resource, ref.namespace, ref.name))
+        return next(iter(self._held([record])), None) if record is not None else None
+
+    def dependents(self, uid: str) -> list[Held]:
+        return self._held(self._store.dependents(self._plane, uid))
+
+    def in_namespace(self, namespace: str) -> list[Held]:
+        return [
+            held
+            for resource in self._store.resources(self._plane)
+            for held in self._held(self._store.snapshot(self._plane, resource, namespace).records)
+        ]
+
+    def of_resource(self, resource: str) -> list[Held]:
+        return self._held(self._store.snapshot(self._plane, resource).records)
+
+    def changes(self) -> _Changes:
+        return _Changes(self._store, self._plane)
+
+    def _held(self, records: Iterable[Record]) -> list[Held]:
+        """Without what no kind leads to any more: nobody could do anything about it."""
+        kinds = self._catalogue_of(self._plane).kinds_by_storage()
+        return [_held(kinds[r.key.resource], r) for r in records if r.key.resource in kinds]
+
+
+class _Changes:
+    """A plain object and no generator, so that nothing is left to finish at an odd time."""
+
+    def __init__(self, store: Store, plane: PlaneName) -> None:
+        self._waiting: deque[Changed] = deque(
+            _change(record, None, gone=False)
+            for resource in store.resources(plane)
+            for record in store.snapshot(plane, resource).records
+        )
+        self._news = asyncio.Event()
+        self.close = store.listen(plane, self._take)
+
+    def __aiter__(self) -> AsyncIterator[Changed]:
+        return self
+
+    async def __anext__(self) -> Changed:
+        while not self._waiting:
+            self._news.clear()
+            await self._news.wait()
+        return self._waiting.popleft()
+
+    def _take(self, event: StoreEvent) -> None:
+        self._waiting.append(_change(event.record, event.previous, gone=event.deleted))
+        self._news.set()
+
+
+def _change(record: Record, previous: Record | None, *, gone: bool) -> Changed:
+    key = record.key
+    tells_owners = gone or previous is None or previous.owners != record.owners
+    return Changed(
+        key.resource,
+        Ref(key.namespace, key.name),
+        record.uid,
+        gone,
+        record.terminating and not (previous is not None and previous.terminating),
+        _owners(record) if tells_owners else (),
+    )
+
+
+def _held(kind: KindInfo[Any], record: Record) -> Held:
+    key = record.key
+    return Held(
+        kind,
+        Ref(key.namespace, key.name),
+        record.uid,
+        str(record.version),
+        record.terminating,
+        record.finalizers,
+        _owners(record),
+    )
+
+
+def _owners(record: Record) -> tuple[OwnerReference, ...]:
+    if not record.owners:
+        return ()
+    return tuple(decode_as(record.body, ApiObject).metadata.owner_references)

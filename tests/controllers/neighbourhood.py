@@ -1,0 +1,88 @@
+"""A hub with its server and the controllers beside it, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.api.exchange import MERGE_PATCH, Request
+from datum_compute.api.plane import HUB, PlaneName, path_prefix
+from datum_compute.app.ports import Ports
+from datum_compute.app.wiring import build_manager
+from datum_compute.controllers import registry
+from datum_compute.planes.bootstrap import ensure_plane
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from tests.runtime.planes import Planes
+
+CORE = "/api/v1/namespaces/default"
+SETTLED_S = 5.0
+
+
+@dataclass
+class Neighbourhood:
+    planes: Planes
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, plane: PlaneName = HUB, **query: str
+    ) -> tuple[int, JsonObject]:
+        headers = {"authorization": "Bearer token"}
+        if method == "PATCH":
+            headers["content-type"] = MERGE_PATCH
+        sent = encode(body) if body is not None else b""
+        request = Request(method, path_prefix(plane) + path, query, headers, sent)
+        response = await self.planes.server.dispatch(request)
+        shown = decode(response.body) if response.body.startswith(b"{") else {}
+        return response.status, shown
+
+    async def made(self, path: str, body: JsonObject) -> JsonObject:
+        status, obj = await self.ask("POST", path, body)
+        assert status == 201, obj
+        return obj
+
+    async def settled(self) -> None:
+        await asyncio.sleep(SETTLED_S)
+
+    async def config_map(self, name: str, *owners: JsonObject, **metadata: Any) -> JsonObject:
+        about = {"name": name, "ownerReferences": list(owners), **metadata}
+        obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about}
+        return await self.made(f"{CORE}/configmaps", obj)
+
+    async def present(self, *names: str, namespace: str = "default") -> list[str]:
+        """Which of the config maps are there."""
+        _, listed = await self.ask("GET", f"/api/v1/namespaces/{namespace}/configmaps")
+        found = {item["metadata"]["name"] for item in listed.get("items", ())}
+        return [name for name in names if name in found]
+
+
+def owner(obj: JsonObject, **more: Any) -> JsonObject:
+    metadata = obj["metadata"]
+    named = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": metadata["name"]}
+    return {**named, "uid": metadata["uid"], **more}
+
+
+def in_neighbourhood(test: Callable[[Neighbourhood], Coroutine[Any, Any, None]]) -> None:
+    """Run a test beside a hub whose neighbours are at work."""
+
+    async def main(loop: VirtualLoop) -> None:
+        planes = Planes(loop)
+        client = await planes.create()
+        await ensure_plane(client, HUB)
+        ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
+        manager = build_manager(
+            registry.NEIGHBOURS,
+            {},
+            ports,
+            holdings=planes.server.holdings,
+            authority="CERTIFICATE",
+        )
+        manager.engage(HUB, client)
+        running = loop.create_task(manager.run())
+        await manager.synced()
+        await test(Neighbourhood(planes))
+        running.cancel()
+
+    run_virtual(Random(1), main)

@@ -1,0 +1,106 @@
+"""The scale subresource: replicas of any kind through one small window."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from datum_compute.api.codec import JsonObject
+from tests.server.definitions import WIDGETS, define, definition, objects, version, widget
+from tests.server.running_server import Server, causes, running_server
+
+SCALE = f"{WIDGETS}/w/scale"
+NUMBER = {"type": "integer", "minimum": 0, "maximum": 50}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    spec = objects(pool=objects(replicas=NUMBER), note={"type": "string"})
+    status = objects(replicas=NUMBER, selector={"type": "string"})
+    paths = {
+        "specReplicasPath": ".spec.pool.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    }
+    scaled = version(
+        schema=objects(spec=spec, status=status), subresources={"status": {}, "scale": paths}
+    )
+    async with running_server() as running:
+        await define(running, definition(scaled))
+        await running.json("POST", WIDGETS, widget(spec={"pool": {"replicas": 2}, "note": "n"}))
+        reached = {"status": {"replicas": 1, "selector": "app=w"}}
+        await running.merge(f"{WIDGETS}/w/status", reached)
+        yield running
+
+
+async def test_a_scale_shows_replicas_and_selector(server: Server) -> None:
+    scale = await server.json("GET", SCALE)
+    assert (scale["apiVersion"], scale["kind"]) == ("autoscaling/v1", "Scale")
+    assert scale["spec"] == {"replicas": 2}
+    assert scale["status"] == {"replicas": 1, "selector": "app=w"}
+    assert scale["metadata"]["name"] == "w"
+
+
+async def test_a_scale_is_put_and_patched_and_changes_nothing_else(server: Server) -> None:
+    scale = await server.json("GET", SCALE)
+    scale["spec"]["replicas"] = 5
+    scale["status"]["replicas"] = 9
+    put = await server.json("PUT", SCALE, scale)
+    assert (put["spec"], put["status"]["replicas"]) == ({"replicas": 5}, 1)
+    stored = await server.json("GET", f"{WIDGETS}/w")
+    assert stored["spec"] == {"pool": {"replicas": 5}, "note": "n"}
+    assert stored["metadata"]["generation"] == 2
+    patched = await server.merge(SCALE, {"spec": {"replicas": 0}})
+    assert patched["spec"] == {"replicas": 0}
+    unchanged = await server.merge(SCALE, {"spec": {"replicas": 0}})
+    assert unchanged["metadata"] == patched["metadata"]
+
+
+async def test_a_stale_scale_conflicts(server: Server) -> None:
+    scale = await server.json("GET", SCALE)
+    await server.merge(SCALE, {"spec": {"replicas": 3}})
+    assert (await server.status("PUT", SCALE, scale))["code"] == 409
+    del scale["metadata"]["resourceVersion"]
+    assert (await server.json("PUT", SCALE, scale))["spec"] == {"replicas": 2}
+
+
+@pytest.mark.parametrize("replicas", [-1, "3", 1.5, True, 2**31])
+async def test_replicas_are_a_number_that_makes_sense(server: Server, replicas: Any) -> None:
+    status = await server.patch_refused(SCALE, {"spec": {"replicas": replicas}})
+    assert (status["code"], status["details"]["kind"]) == (422, "Scale")
+    assert causes(status) == {"spec.replicas": "FieldValueInvalid"}
+
+
+async def test_the_schema_of_the_object_holds_for_its_scale(server: Server) -> None:
+    status = await server.patch_refused(SCALE, {"spec": {"replicas": 51}})
+    assert causes(status) == {"spec.pool.replicas": "FieldValueInvalid"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"apiVersion": "v1", "kind": "ConfigMap"},
+        {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}},
+        {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "w"}, "spec": 1},
+    ],
+)
+async def test_bodies_that_are_no_scale_of_this_object_are_400(
+    server: Server, body: JsonObject
+) -> None:
+    assert (await server.status("PUT", SCALE, body))["code"] == 400
+
+
+async def test_without_replicas_there_is_no_scale_until_somebody_sets_one(server: Server) -> None:
+    await server.json("POST", WIDGETS, widget("bare"))
+    status = await server.status("GET", f"{WIDGETS}/bare/scale")
+    assert status["code"] == 404
+    assert ".spec.pool.replicas" in status["message"]
+    patched = await server.merge(f"{WIDGETS}/bare/scale", {"spec": {"replicas": 3}})
+    assert patched["spec"] == {"replicas": 3}
+    assert (await server.json("GET", f"{WIDGETS}/bare"))["spec"] == {"pool": {"replicas": 3}}
+
+
+async def test_a_scale_cannot_be_deleted(server: Server) -> None:
+    assert (await server.ask("DELETE", SCALE)).status == 405
