@@ -18,6 +18,7 @@ from yarl import URL
 
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import JSON, ByteStream, Request, Response
+from datum_compute.client.transport import is_watch
 
 # What aiohttp lets out when there is no answer; OSError and TimeoutError slip through at times.
 _NETWORK_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
@@ -77,7 +78,7 @@ class HttpTransport:
                 allow_redirects=False,
                 timeout=self._patience(request),
             )
-            if _is_watch(request) and answer.status == 200:
+            if is_watch(request) and answer.status == 200:
                 return _response(answer, stream=self._chunks(answer))
             body = await answer.read()
         except _NETWORK_ERRORS as error:
@@ -102,7 +103,7 @@ class HttpTransport:
 
     def _patience(self, request: Request) -> aiohttp.ClientTimeout:
         read_s = self._timeouts.read_s
-        if _is_watch(request):
+        if is_watch(request):
             read_s += float(request.query.get("timeoutSeconds", 0))
         return aiohttp.ClientTimeout(
             total=None, sock_connect=self._timeouts.connect_s, sock_read=read_s
@@ -132,10 +133,6 @@ def _trust(ca_pem: bytes | None, *, insecure: bool) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def _is_watch(request: Request) -> bool:
-    return request.query.get("watch") in ("1", "true")
 
 
 def _response(
