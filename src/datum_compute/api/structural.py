@@ -65,29 +65,40 @@ def _object_check(schema: JsonObject) -> Check:
     other = compiled(others) if isinstance(others, dict) else None
     keep = bool(schema.get(PRESERVE)) or not (properties or other)
 
+    plain = {name: _plain_type(s) for name, s in schema.get("properties", {}).items()}
+    plain_other = _plain_type(others) if isinstance(others, dict) else None
+
     def check(value: JsonObject, path: str, report: Report) -> JsonObject:
         result: JsonObject = {}
+        prefix = f"{path}." if path else ""
         for name, item in value.items():
+            if type(item) is plain.get(name, plain_other):
+                result[name] = item  # most values are of this sort, and need no more than that
+                continue
             rule = properties.get(name, other)
             if item is None and name in properties:
                 continue  # null means absent, so that a default can take its place
             if rule is not None:
-                result[name] = rule(item, _joined(path, name), report)
+                result[name] = rule(item, prefix + name, report)
             elif keep:
                 result[name] = item
             else:
-                report.unknown.append(_joined(path, name))
+                report.unknown.append(prefix + name)
         for name, default in defaults.items():
             if name not in result:
-                result[name] = properties[name](default, _joined(path, name), report)
+                result[name] = properties[name](default, prefix + name, report)
         for name in required:
             if name not in result:
-                report.errors.append(
-                    Cause(_joined(path, name), "FieldValueRequired", "Required value")
-                )
+                report.errors.append(Cause(prefix + name, "FieldValueRequired", "Required value"))
         return result
 
     return check
+
+
+def _plain_type(schema: JsonObject) -> type | None:
+    """The type that is all a schema asks of a scalar; None where it asks for more."""
+    known = {"string": str, "boolean": bool, "integer": int}.get(str(schema.get("type")))
+    return known if known and not any((_enum(schema), _text(schema), _number(schema))) else None
 
 
 def _array_check(schema: JsonObject) -> Check:
@@ -120,6 +131,8 @@ def _list_keys(schema: JsonObject) -> tuple[str, ...] | None:
 
 
 def _check_unique(items: list[Any], keys: tuple[str, ...], path: str, report: Report) -> None:
+    if len(keys) == 1 and _all_differ(items, keys[0]):
+        return
     seen: set[str] = set()
     for index, item in enumerate(items):
         identity = {k: item.get(k) for k in keys} if keys and isinstance(item, dict) else item
@@ -133,6 +146,12 @@ def _check_unique(items: list[Any], keys: tuple[str, ...], path: str, report: Re
                 )
             )
         seen.add(shown)
+
+
+def _all_differ(items: list[Any], key: str) -> bool:
+    """Quickly, for the usual case: objects told apart by one text."""
+    texts = {item.get(key) for item in items if type(item) is dict and type(item.get(key)) is str}
+    return len(texts) == len(items)
 
 
 def _scalar_check(schema: JsonObject) -> Check:
@@ -194,10 +213,6 @@ def _number(schema: JsonObject) -> Check | None:
             report.invalid(path, value, f"should be less than or equal to {high}")
 
     return check
-
-
-def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 def _shown(value: Any) -> str:

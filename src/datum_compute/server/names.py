@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
@@ -35,6 +36,7 @@ def name_problem(kind: KindInfo[Any], name: str) -> str:
     )
 
 
+@lru_cache(maxsize=4096)  # the keys of labels are few and come again with every object
 def qualified_name_problem(name: str) -> str:
     """Why a key (an optional DNS prefix, a slash and a name) is not valid."""
     prefix, slash, part = name.rpartition("/")
@@ -48,6 +50,7 @@ def qualified_name_problem(name: str) -> str:
     )
 
 
+@lru_cache(maxsize=4096)
 def label_value_problem(value: str) -> str:
     if not value:
         return ""
