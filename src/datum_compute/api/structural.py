@@ -47,9 +47,12 @@ def compiled(schema: JsonObject) -> Check:
     if kind is None:
         return inner
     expected = _TYPES[kind]
+    usual = expected[0]  # as it comes from JSON; a subclass or another type is looked at closely
 
     def check(value: Any, path: str, report: Report) -> Any:
-        if not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
+        if type(value) is not usual and (
+            not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected)
+        ):
             report.invalid(path, value, f"must be of type {kind}")
             return value
         return inner(value, path, report)
@@ -156,10 +159,22 @@ def _all_differ(items: list[Any], key: str) -> bool:
 
 def _scalar_check(schema: JsonObject) -> Check:
     rules = [rule for rule in (_enum(schema), _text(schema), _number(schema)) if rule is not None]
+    if len(rules) == 1:
+        return _returning(rules[0])
 
     def check(value: Any, path: str, report: Report) -> Any:
         for rule in rules:
             rule(value, path, report)
+        return value
+
+    return check
+
+
+def _returning(rule: Check) -> Check:
+    """A single rule as a check: the value passes through."""
+
+    def check(value: Any, path: str, report: Report) -> Any:
+        rule(value, path, report)
         return value
 
     return check

@@ -7,7 +7,7 @@ status, so that neither side can be blocked by what the other wrote.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,21 +29,8 @@ class Served:
     check_main: Check
     check_status: Check
 
-    @property
-    def verbs(self) -> tuple[str, ...]:
-        # Namespaces are never deleted in bulk: each is emptied first.
-        several = () if is_namespace(self.kind) else ("deletecollection",)
-        return tuple(sorted((*_OBJECT_VERBS, *several)))
-
-    @property
-    def subresources(self) -> dict[str, tuple[str, ...]]:
-        """Verbs by subresource."""
-        found: dict[str, tuple[str, ...]] = {}
-        if self.kind.has_status:
-            found["status"] = ("get", "patch", "update")
-        if is_namespace(self.kind):
-            found["finalize"] = ("update",)
-        return found
+    verbs: tuple[str, ...]
+    subresources: Mapping[str, tuple[str, ...]]  # verbs by subresource
 
 
 class Catalogue:
@@ -71,17 +58,33 @@ class Catalogue:
 
 
 def is_namespace(kind: KindInfo[Any]) -> bool:
-    return kind.resource == NAMESPACE.resource
+    return kind.plural == NAMESPACE.plural and not kind.group
 
 
 def _served(kind: KindInfo[Any]) -> Served:
     schema = structural_schema(kind)
-    if not kind.has_status:
-        return Served(kind, compiled(schema), compiled({}))
-    properties = {name: s for name, s in schema["properties"].items() if name != "status"}
-    required = [name for name in schema.get("required", ()) if name != "status"]
-    main = {**schema, "properties": properties, "required": required}
-    return Served(kind, compiled(main), compiled(schema["properties"]["status"]))
+    check_main, check_status = compiled(schema), compiled({})
+    if kind.has_status:
+        properties = {name: s for name, s in schema["properties"].items() if name != "status"}
+        required = [name for name in schema.get("required", ()) if name != "status"]
+        check_main = compiled({**schema, "properties": properties, "required": required})
+        check_status = compiled(schema["properties"]["status"])
+    return Served(kind, check_main, check_status, _verbs(kind), _subresources(kind))
+
+
+def _verbs(kind: KindInfo[Any]) -> tuple[str, ...]:
+    # Namespaces are never deleted in bulk: each is emptied first.
+    several = () if is_namespace(kind) else ("deletecollection",)
+    return tuple(sorted((*_OBJECT_VERBS, *several)))
+
+
+def _subresources(kind: KindInfo[Any]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    if kind.has_status:
+        found["status"] = ("get", "patch", "update")
+    if is_namespace(kind):
+        found["finalize"] = ("update",)
+    return found
 
 
 def _stability(version: str) -> tuple[int, int, int, str]:
