@@ -44,11 +44,12 @@ async def serve(folder: Path, body: bytes, stop: asyncio.Event) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
     )
     front = EmbeddedServer(config)
     with listening_socket(0) as bound:
         serving = asyncio.create_task(front.serve(sockets=[bound]))
-        while not front.started:
+        while not front.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
         print(bound.getsockname()[1], flush=True)
         await stop.wait()
