@@ -18,6 +18,19 @@ class Measurement:
     value: float
     unit: str
     floor: str = ""  # name of the measurement in the same bench that this one is held against
+    at_least: float | None = None  # goals
+    at_most: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the goal is met; empty without one."""
+        if self.at_least is not None:
+            met = self.value >= self.at_least
+            return f"{'met' if met else 'MISSED'}: at least {self.at_least:,.0f}"
+        if self.at_most is not None:
+            met = self.value <= self.at_most
+            return f"{'met' if met else 'MISSED'}: at most {self.at_most:,.0f}"
+        return ""
 
 
 def rate(step: Callable[[], int], *, seconds: float = 1.0) -> float:
@@ -51,8 +64,10 @@ def table(measurements: list[Measurement]) -> str:
     width = max(len(m.name) for m in measurements)
     lines = []
     for m in measurements:
-        share = f"  {m.value / values[m.floor]:5.0%} of {m.floor}" if m.floor else ""
-        lines.append(f"  {m.name:<{width}}  {m.value:>12,.0f} {m.unit:<10}{share}".rstrip())
+        share = f"{m.value / values[m.floor]:5.0%} of {m.floor}" if m.floor else ""
+        number = f"{m.value:>12,.0f}" if m.value >= 100 else f"{m.value:>12.2f}"
+        words = "; ".join(filter(None, (share, m.verdict)))
+        lines.append(f"  {m.name:<{width}}  {number} {m.unit:<10}  {words}".rstrip())
     return "\n".join(lines)
 
 

@@ -65,6 +65,7 @@ _CHANCE = {"os.urandom", "uuid.uuid1", "uuid.uuid4", "random.SystemRandom"}
 _TASKS = frozenset({"create_task", "ensure_future"})
 
 ROOMS_WITH_TASKS = frozenset({"runtime", "app", "testing"})
+CHANCE_MAKERS = frozenset({"cli/context.py"})
 ENVIRONMENT_READERS = frozenset({"app/settings.py", "cli/context.py"})
 
 
@@ -180,7 +181,7 @@ def async_in_planning(source: Source) -> Iterator[str]:
 
 def hidden_clock_or_chance(source: Source) -> Iterator[str]:
     """Clock, ids and randomness are arguments; only app makes them (cli may tell the time)."""
-    if source.room == "app":
+    if source.room == "app" or source.path in CHANCE_MAKERS:
         return
     for line, name in _used_names(source):
         clock = name in _CLOCK and source.room != "cli"

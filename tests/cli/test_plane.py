@@ -118,6 +118,13 @@ def test_a_project_chooses_its_context(desk: Desk, tmp_path: Path) -> None:
     assert "project/shop" in failure(desk, project="other").message
 
 
+def test_inside_a_pod_the_cluster_around_it_comes_last(desk: Desk, local_file: Path) -> None:
+    desk.environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert find(desk).is_local_platform
+    local_file.unlink()
+    assert "the service account of this pod is incomplete" in str(failure(desk))
+
+
 def test_context_and_project_exclude_each_other(desk: Desk, local_file: Path) -> None:
     assert failure(desk, context="hub", project="shop").exit_code == 2
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -17,12 +14,11 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.client.client import Client
 from datum_compute.client.http import HttpTransport, Timeouts
 from tests.client.authority import Authority, new_authority
+from tests.client.serving import server_tls, serving
 
 TOKEN = "very-secret-token"
 HEADERS = {"authorization": f"Bearer {TOKEN}"}
 WATCH = Request("GET", "/watch", {"watch": "1", "timeoutSeconds": "60"}, HEADERS)
-
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @pytest.fixture(scope="module")
@@ -31,27 +27,8 @@ def authority() -> Authority:
 
 
 @pytest.fixture
-def tls(authority: Authority, tmp_path: Path) -> ssl.SSLContext:
-    file = tmp_path / "server.pem"
-    file.write_bytes(authority.server_pem)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(file)
-    return context
-
-
-@asynccontextmanager
-async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """The address of a server that answers with ``handler``."""
-    server = web.Server(handler, handler_cancellation=True)
-    runner = web.ServerRunner(server, shutdown_timeout=0)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-    await site.start()
-    host, port = runner.addresses[0][:2]
-    try:
-        yield f"{'https' if tls else 'http'}://{host}:{port}"
-    finally:
-        await runner.cleanup()
+def tls(authority: Authority) -> ssl.SSLContext:
+    return server_tls(authority)
 
 
 async def told(request: web.BaseRequest) -> web.Response:

@@ -12,6 +12,7 @@ import yaml
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
+from datum_compute.client.connection import Certificate, ExecSignIn, FileSignIn
 from datum_compute.client.kubeconfig import (
     Connection,
     KubeconfigError,
@@ -19,7 +20,14 @@ from datum_compute.client.kubeconfig import (
     connection_of,
     load_kubeconfig,
 )
+from tests.client.recorded import Recorded, answer
 
+AUTHORITY = {"certificate-authority-data": "YQ=="}
+V1 = {
+    "apiVersion": "client.authentication.k8s.io/v1",
+    "command": "plugin",
+    "interactiveMode": "Never",
+}
 SERVER = "https://127.0.0.1:7443/planes/hub"
 
 
@@ -128,11 +136,32 @@ def test_a_merged_entry_keeps_the_directory_of_its_own_file(tmp_path: Path) -> N
         (config(cluster={"server": "http://example.test"}), "", "clear text"),
         (config(cluster={"certificate-authority-data": "?"}), "", "is not base64"),
         (config(cluster={"certificate-authority": "gone"}), "", "cannot be read: No such file"),
-        (config(cluster={"proxy-url": "http://p"}), "", "uses proxy-url, which is not supported"),
+        (config(cluster={"proxy-url": "socks5://p"}), "", "not an address of an http or https"),
+        (config(cluster={"proxy-url": "http://[p"}), "", "not an address of an http or https"),
+        (
+            config(
+                cluster={"certificate-authority-data": "YQ==", "insecure-skip-tls-verify": True}
+            ),
+            "",
+            "only one can be meant",
+        ),
         (config(user={}), "", "the user of context 'hub' has no token"),
         (config(user={"tokenFile": "gone"}), "", "tokenFile of context 'hub'"),
-        (config(user={"client-certificate-data": "x"}), "", "uses client-certificate-data"),
-        (config(user={"exec": {"command": "x"}, "token": "t"}), "", "uses exec"),
+        (config(user={"client-certificate-data": "x"}), "", "client-certificate-data of context"),
+        (config(user={"client-certificate-data": "YQ=="}), "", "has no client-key to go with"),
+        (config(user={"client-key": "gone"}), "", "cannot be read: No such file"),
+        (config(user={"username": "u", "password": "p"}), "", "uses username, password"),
+        (config(user={"as": "x", "token": "t"}), "", "uses as, which is not supported"),
+        (config(user={"exec": {}, "auth-provider": {}}), "", "has no token"),
+        (config(user={"exec": {"a": 1}, "auth-provider": {"a": 1}}), "", "has both exec and"),
+        (config(user={"exec": "x"}), "", "exec of the user of context 'hub' is not a mapping"),
+        (config(user={"exec": {"command": "x"}}), "", "apiVersion must be one of client.auth"),
+        (config(user={"exec": {**V1, "command": ""}}), "", "it names no command"),
+        (config(user={"exec": {**V1, "interactiveMode": ""}}), "", "interactiveMode must be one"),
+        (config(user={"exec": {**V1, "args": "a b"}}), "", "args is not a list"),
+        (config(user={"exec": {**V1, "env": [{"value": "x"}]}}), "", "env is not a list of names"),
+        (config(user={"auth-provider": {"name": "gcp"}}), "", "auth-provider 'gcp' of context"),
+        (config(user={"auth-provider": {"name": "oidc"}}), "", "lacks idp-issuer-url, client-id"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_file_and_cause(
@@ -155,6 +184,72 @@ def test_a_file_that_is_not_yaml_is_refused_without_quoting_it(tmp_path: Path) -
     with pytest.raises(KubeconfigError, match=r"is not YAML \(line \d\)") as caught:
         connect(tmp_path, "users: [{token: s3cret]")
     assert "s3cret" not in str(caught.value)
+
+
+def test_proxy_and_server_name_are_read(tmp_path: Path) -> None:
+    cluster = {"proxy-url": "http://user:pass@proxy:3128", "tls-server-name": "kube.internal"}
+    found = connect(tmp_path, config(cluster=cluster))
+    assert (found.proxy, found.tls_server_name) == ("http://user:pass@proxy:3128", "kube.internal")
+    assert "pass@" not in repr(found)
+
+
+def test_certificates_come_inline_or_from_files_that_are_read_again(tmp_path: Path) -> None:
+    inline = {"client-certificate-data": "Y2VydA==", "client-key-data": "a2V5"}
+    found = connect(tmp_path, config(user=inline))
+    assert found.certificate == Certificate(b"cert", b"key")
+    assert found.sign_in is None
+    assert "key" not in repr(found.certificate).replace("key_pem", "")
+    (tmp_path / "crt").write_bytes(b"cert")
+    (tmp_path / "key").write_bytes(b"key")
+    found = connect(tmp_path, config(user={"client-certificate": "crt", "client-key": "key"}))
+    assert found.certificate == Certificate(b"cert", b"key")
+    assert found.sign_in == FileSignIn(None, (tmp_path / "crt", tmp_path / "key"))
+
+
+def test_a_plugin_is_found_beside_the_file_and_told_what_it_asks_for(tmp_path: Path) -> None:
+    plugin = {**V1, "command": "./bin/plugin", "args": ["a", 1], "provideClusterInfo": True}
+    plugin["env"] = [{"name": "X", "value": "1"}]
+    cluster = {
+        "certificate-authority-data": "Y2E=",
+        "tls-server-name": "kube.internal",
+        "extensions": [
+            {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "me"}}
+        ],
+    }
+    found = connect(tmp_path, config(user={"exec": plugin}, cluster=cluster)).sign_in
+    assert found == ExecSignIn(
+        api_version="client.authentication.k8s.io/v1",
+        command=str(tmp_path / "bin" / "plugin"),
+        arguments=("a", "1"),
+        environment=(("X", "1"),),
+        interactive_mode="Never",
+        cluster={
+            "server": SERVER,
+            "certificate-authority-data": "Y2E=",
+            "tls-server-name": "kube.internal",
+            "config": {"audience": "me"},
+        },
+    )
+
+
+def test_a_plugin_without_a_path_is_looked_for_by_the_system(tmp_path: Path) -> None:
+    beta = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "plugin"}
+    found = connect(tmp_path, config(user={"exec": beta})).sign_in
+    assert isinstance(found, ExecSignIn)
+    assert (found.command, found.interactive_mode, found.cluster) == ("plugin", "IfAvailable", None)
+
+
+def test_a_token_wins_over_a_plugin_as_in_kubectl(tmp_path: Path) -> None:
+    found = connect(tmp_path, config(user={"exec": V1, "token": "t"}))
+    assert (found.token, found.sign_in) == ("t", None)
+
+
+async def test_a_client_leaves_the_token_to_a_transport_that_renews_it(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    transport = Recorded(answer({"metadata": {"name": "default"}}))
+    client = build_client(connect(tmp_path, config(user={"tokenFile": "token"})), transport)
+    await client.get(NAMESPACE, Ref("", "default"))
+    assert "authorization" not in transport.asked[0].headers
 
 
 def test_no_file_at_all_names_what_was_looked_for(tmp_path: Path) -> None:

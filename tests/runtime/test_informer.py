@@ -11,7 +11,8 @@ from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.namespace import Namespace
-from datum_compute.runtime.informer import STALL_S, Change, Informer
+from datum_compute.client.watching import STALL_S
+from datum_compute.runtime.informer import Change, Informer
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
 

@@ -267,15 +267,15 @@ def test_a_watch_without_a_timeout_ends_within_the_hour() -> None:
     in_virtual_time(scenario)
 
 
-def test_bookmarks_come_every_minute_and_before_the_end_with_the_newest_version() -> None:
+def test_bookmarks_come_twice_a_minute_and_before_the_end_with_the_newest_version() -> None:
     async def scenario(server: Server) -> None:
-        watch = await server.watch(WORKLOADS, timeoutSeconds="150", allowWatchBookmarks="true")
-        kind, mark = await watch.next_in(61)
+        watch = await server.watch(WORKLOADS, timeoutSeconds="75", allowWatchBookmarks="true")
+        kind, mark = await watch.next_in(31)
         assert (kind, mark["metadata"]["resourceVersion"]) == ("BOOKMARK", version(server))
         await server.json("POST", "/api/v1/namespaces", namespace("unrelated"))
-        kind, mark = await watch.next_in(61)
+        kind, mark = await watch.next_in(31)
         assert (kind, mark["metadata"]["resourceVersion"]) == ("BOOKMARK", version(server))
-        ((kind, mark),) = await watch.rest_in(61)
+        ((kind, mark),) = await watch.rest_in(31)
         assert kind == "BOOKMARK"
         assert "annotations" not in mark["metadata"]
 

@@ -6,6 +6,7 @@ Each function says why a text does not fit, or returns the empty string.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 NAME_MAX, LABEL_MAX = 253, 63
 
@@ -37,6 +38,7 @@ def path_segment_problem(name: str) -> str:
     return "" if name else "must not be empty"
 
 
+@lru_cache(maxsize=4096)  # the keys of labels are few and come again with every object
 def qualified_name_problem(name: str) -> str:
     """Why a key (an optional DNS prefix, a slash and a name) is not valid."""
     prefix, slash, part = name.rpartition("/")
@@ -50,6 +52,7 @@ def qualified_name_problem(name: str) -> str:
     )
 
 
+@lru_cache(maxsize=4096)
 def label_value_problem(value: str) -> str:
     if not value:
         return ""

@@ -122,9 +122,15 @@ def _object_check(schema: JsonObject) -> Check:
     other = compiled(others) if isinstance(others, dict) else None
     keep = bool(schema.get(PRESERVE)) or others is True
 
+    plain = {name: _plain_type(field) for name, field in fields.items()}
+    plain_other = _plain_type(others) if isinstance(others, dict) else None
+
     def check(value: JsonObject, path: str, report: Report) -> JsonObject:
         result: JsonObject = {}
         for name, item in value.items():
+            if type(item) is plain.get(name, plain_other):
+                result[name] = item  # most values are of this sort, and need no more than that
+                continue
             rule = properties.get(name, other)
             if item is None and name in properties and name not in nullable:
                 continue  # null means absent, so that a default can take its place
@@ -143,6 +149,12 @@ def _object_check(schema: JsonObject) -> Check:
         return result
 
     return check
+
+
+def _plain_type(schema: JsonObject) -> type | None:
+    """The type that is all a schema asks of a scalar; None where it asks for more."""
+    known = {"string": str, "boolean": bool, "integer": int}.get(str(schema.get("type")))
+    return known if known and not value_rules(schema) and not _junctions(schema) else None
 
 
 def _array_check(schema: JsonObject) -> Check:

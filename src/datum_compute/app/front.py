@@ -51,6 +51,7 @@ def build_front(app: AsgiApp, certificate: ServerCertificate) -> EmbeddedServer:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nobody stands before us, so nobody's word about the caller counts
         timeout_keep_alive=75,
         timeout_graceful_shutdown=STOP_S,
     )

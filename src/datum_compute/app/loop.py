@@ -5,19 +5,26 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 try:
     from uvloop import new_event_loop
 except ImportError:  # an optional extra
     from asyncio import new_event_loop  # type: ignore[assignment]
 
+R = TypeVar("R")
+
 
 def run_until_stopped(serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> int:
     """``serve`` is given the event that says it is time to stop; returns the exit code."""
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_with_signals(serve))
+    run_loop(_with_signals(serve))
     return 0
+
+
+def run_loop(coroutine: Coroutine[Any, Any, R]) -> R:
+    """Run to the end, on the loop the processes run on."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(coroutine)
 
 
 async def _with_signals(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:

@@ -20,7 +20,8 @@ from datum_compute.app.ports import real_ports
 from datum_compute.app.settings import ManagerSettings, configure_logging, manager_settings
 from datum_compute.app.wiring import build_manager
 from datum_compute.client.client import Client
-from datum_compute.client.http import HttpTransport
+from datum_compute.client.connecting import open_transport
+from datum_compute.client.credentials import Outside
 from datum_compute.client.kubeconfig import (
     KubeconfigError,
     build_client,
@@ -46,8 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def manage(settings: ManagerSettings, stop: asyncio.Event) -> None:
     async with AsyncExitStack() as connections:
-        clients = await _clients(settings, connections)
         ports = real_ports()
+        outside = Outside(
+            environ=settings.environment,
+            is_terminal=False,
+            unix_s=ports.unix_s,
+            random=ports.random,
+        )
+        clients = await _clients(settings, connections, outside)
         state = private_directory(settings.state_dir)
         drivers = {
             plane: simulated_driver(
@@ -75,7 +82,7 @@ def _controllers(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
 
 
 async def _clients(
-    settings: ManagerSettings, connections: AsyncExitStack
+    settings: ManagerSettings, connections: AsyncExitStack, outside: Outside
 ) -> dict[PlaneName, Client]:
     """A client for every context that names a plane the chosen controllers work on."""
     config = load_kubeconfig([settings.kubeconfig])
@@ -86,10 +93,7 @@ async def _clients(
         plane = PlaneName(name)
         if plane_role(plane) in roles:
             connection = connection_of(config, name)
-            transport = HttpTransport(
-                connection.server, ca_pem=connection.ca_pem, insecure=connection.insecure
-            )
-            await connections.enter_async_context(transport)
+            transport = await connections.enter_async_context(open_transport(connection, outside))
             clients[plane] = build_client(connection, transport)
     missing = roles - {plane_role(plane) for plane in clients}
     if missing:

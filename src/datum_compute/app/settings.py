@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -33,6 +33,7 @@ class ManagerSettings:
     cell: bool
     propagator: bool
     log_level: str
+    environment: Mapping[str, str] = field(repr=False)  # for the plugins of a kubeconfig
 
 
 def local_settings(
@@ -89,6 +90,7 @@ def manager_settings(
         cell=parsed.enable_cell_controllers,
         propagator=parsed.enable_propagator,
         log_level=parsed.log_level,
+        environment=environment,
     )
     if not (settings.management or settings.cell or settings.propagator):
         parser.error(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ API_HOST = "DATUM_API_HOST"
 CREDENTIALS_HELPER = "DATUM_CREDENTIALS_HELPER"
 SESSION = "DATUM_SESSION"
 KUBECONFIG = "KUBECONFIG"
+SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
+SERVICE_PORT = "KUBERNETES_SERVICE_PORT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +74,16 @@ def process_surroundings() -> tuple[Surroundings, list[str]]:
 
 
 def open_http_transport(connection: Connection) -> AbstractAsyncContextManager[Transport]:
-    from datum_compute.client.http import HttpTransport
+    from datum_compute.client.connecting import open_transport
+    from datum_compute.client.credentials import Outside
 
-    return HttpTransport(connection.server, ca_pem=connection.ca_pem, insecure=connection.insecure)
+    outside = Outside(
+        environ=os.environ,
+        is_terminal=sys.stdin.isatty() and sys.stderr.isatty(),
+        unix_s=time.time,
+        random=Random(),  # noqa: S311 - jitter, not secrets
+    )
+    return open_transport(connection, outside)
 
 
 def default_state_dir(surroundings: Surroundings) -> Path:

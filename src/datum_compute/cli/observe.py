@@ -14,7 +14,7 @@ from datum_compute.api.workload import Workload
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.session import Session
-from datum_compute.client.client import Listed
+from datum_compute.client.answers import Listed
 
 
 @dataclass(frozen=True, slots=True)

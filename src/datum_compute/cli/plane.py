@@ -1,8 +1,8 @@
 """Finds the plane a command talks to.
 
 In this order: the flags; the DATUM_* variables a host program sets for its plugins; KUBECONFIG;
-the local platform. The first that says anything decides: a half-set one is an error that names
-what is missing, never a reason to try the next.
+the local platform; inside a pod the cluster around it. The first that says anything decides: a
+half-set one is an error that names what is missing, never a reason to try the next.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from datum_compute.cli.context import (
     CREDENTIALS_HELPER,
     KUBECONFIG,
     PROJECT,
+    SERVICE_HOST,
+    SERVICE_PORT,
     SESSION,
     Surroundings,
     default_state_dir,
 )
 from datum_compute.cli.errors import ForbiddenError, OtherError, UsageError
 from datum_compute.cli.options import Choice
+from datum_compute.client.in_cluster import SERVICE_ACCOUNT, in_cluster_connection
 from datum_compute.client.kubeconfig import (
     Connection,
     KubeconfigError,
@@ -47,6 +50,8 @@ def locate(surroundings: Surroundings, choice: Choice) -> Located:
     if not by_flag and (environ.get(API_HOST) or environ.get(CREDENTIALS_HELPER)):
         return Located(_hosted(surroundings, choice))
     local_file = default_state_dir(surroundings) / "kubeconfig"
+    if _is_in_cluster(surroundings, choice, local_file):
+        return Located(_in_cluster(surroundings))
     files = _kubeconfig_files(surroundings, choice, local_file)
     try:
         connection = connection_of(load_kubeconfig(files), _context(surroundings, choice))
@@ -66,6 +71,22 @@ def _refuse_inner_plane(connection: Connection) -> None:
             f"Context {connection.context!r} is the plane {plane}, not a project.",
             "Choose a project with --project, or its context with --context.",
         )
+
+
+def _is_in_cluster(surroundings: Surroundings, choice: Choice, local_file: Path) -> bool:
+    """Whether we run in a pod and nothing says to talk to anything else."""
+    environ = surroundings.environ
+    chosen = choice.kubeconfig or choice.context or choice.project or environ.get(KUBECONFIG)
+    return bool(environ.get(SERVICE_HOST)) and not chosen and not local_file.is_file()
+
+
+def _in_cluster(surroundings: Surroundings) -> Connection:
+    environ = surroundings.environ
+    port = environ.get(SERVICE_PORT) or "443"
+    try:
+        return in_cluster_connection(SERVICE_ACCOUNT, environ[SERVICE_HOST], port)
+    except KubeconfigError as error:
+        raise OtherError(f"{error}.", "Choose a plane with --kubeconfig.") from error
 
 
 def _kubeconfig_files(surroundings: Surroundings, choice: Choice, local_file: Path) -> list[Path]:

@@ -1,29 +1,41 @@
-"""The client of one plane. Typed by the kind; ``*_plain`` for objects of kinds we only carry."""
+"""The client of one plane. Typed by the kind; ``*_plain`` for objects of kinds we only carry.
+
+Rules it keeps: an object of a kind that we model only in part is never written back whole (that
+would drop the fields we do not know), it is patched or written as plain JSON; a list is whole or
+an error, however many pages it takes. Retries and signing in are the business of the transport.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
-import msgspec
-
-from datum_compute.api.codec import (
-    DecodeError,
-    JsonObject,
-    decode,
-    decode_as,
-    encode,
-    plain,
+from datum_compute.api.codec import JsonObject, encode, plain
+from datum_compute.api.errors import Expired, InternalError
+from datum_compute.api.exchange import (
+    APPLY_PATCH,
+    JSON,
+    JSON_PATCH,
+    MERGE_PATCH,
+    Request,
+    Response,
 )
-from datum_compute.api.errors import InternalError, from_status
-from datum_compute.api.exchange import JSON, JSON_PATCH, MERGE_PATCH, Request, Response
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.namespace import Namespace
+from datum_compute.client.answers import (
+    Listed,
+    WatchEvent,
+    event_of,
+    lines_of,
+    object_of,
+    page_of,
+    refusal_of,
+)
 from datum_compute.client.transport import Transport
+from datum_compute.client.watching import wait_for
 
 T = TypeVar("T", bound=ApiObject)
 M = TypeVar("M")
@@ -31,90 +43,152 @@ M = TypeVar("M")
 BACKGROUND = "Background"
 
 Patch = JsonObject | list[JsonObject]
-EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
-
-@dataclass(frozen=True, slots=True)
-class Listed(Generic[T]):
-    items: list[T]
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[T]):
-    """``object`` is the new (or last) state, and None for a bookmark."""
-
-    type: EventType
-    version: str
-    object: T | None
-
-
-class _WireEvent(msgspec.Struct, frozen=True):
-    type: EventType
-    object: msgspec.Raw
-
-
-class _WireMeta(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-
-
-class _WireObject(msgspec.Struct, frozen=True):
-    metadata: _WireMeta = _WireMeta()
-
-
-class _WireList(msgspec.Struct, frozen=True):
-    items: list[msgspec.Raw]
-    metadata: _WireMeta = _WireMeta()
+WATCH_S = 300
+# How often a list whose pages expired under it begins again before it asks for all at once.
+_RESTARTS = 2
 
 
 class Client:
-    """Requests to one plane, as one user."""
+    """Requests to one plane, as one user; without a token the transport signs in."""
 
     def __init__(self, transport: Transport, *, prefix: str, token: str, agent: str) -> None:
         self._transport = transport
         self._prefix = prefix
-        self._headers = {"authorization": f"Bearer {token}", "accept": JSON, "user-agent": agent}
+        self._headers = {"accept": JSON, "user-agent": agent}
+        if token:
+            self._headers["authorization"] = f"Bearer {token}"
+
+    # --- reading
 
     async def get(self, kind: KindInfo[T], ref: Ref) -> T:
-        return _typed(await self._call("GET", _path(kind, ref)), kind)
+        return object_of(await self._call("GET", _path(kind, ref)), kind.model)
 
     async def get_plain(self, kind: KindInfo[Any], ref: Ref) -> JsonObject:
-        return _plain_body(await self._call("GET", _path(kind, ref)))
+        return object_of(await self._call("GET", _path(kind, ref)), JsonObject)
 
     async def list(
-        self, kind: KindInfo[T], namespace: str = "", *, labels: Mapping[str, str] | None = None
+        self,
+        kind: KindInfo[T],
+        namespace: str = "",
+        *,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+        page_size: int = 0,
     ) -> Listed[T]:
-        query = {"labelSelector": _selector(labels)} if labels else {}
-        response = await self._call("GET", _path(kind, Ref(namespace, "")), query=query)
-        listed = _decoded(response, _WireList)
-        items = [_readable(bytes(raw), kind) for raw in listed.items]
-        return Listed(items, listed.metadata.resource_version)
+        """All objects as of one version; with a page size in several requests."""
+        query = _selection(labels, fields)
+        return await self._listed(_path(kind, Ref(namespace, "")), query, page_size, kind.model)
+
+    async def list_plain(
+        self,
+        kind: KindInfo[Any],
+        namespace: str = "",
+        *,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+        page_size: int = 0,
+    ) -> Listed[JsonObject]:
+        query = _selection(labels, fields)
+        return await self._listed(_path(kind, Ref(namespace, "")), query, page_size, JsonObject)
+
+    def watch(
+        self,
+        kind: KindInfo[T],
+        since: str,
+        *,
+        namespace: str = "",
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+        timeout_s: int = WATCH_S,
+    ) -> AsyncGenerator[WatchEvent[T], None]:
+        """Events after ``since`` until the server ends the stream; an ERROR event is raised.
+
+        ``watching.follow`` is the one that goes on for ever.
+        """
+        query = {**_selection(labels, fields), **_watching(since, timeout_s)}
+        return self._events(_path(kind, Ref(namespace, "")), query, kind.model)
+
+    def watch_plain(
+        self,
+        kind: KindInfo[Any],
+        since: str,
+        *,
+        namespace: str = "",
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+        timeout_s: int = WATCH_S,
+    ) -> AsyncGenerator[WatchEvent[JsonObject], None]:
+        query = {**_selection(labels, fields), **_watching(since, timeout_s)}
+        return self._events(_path(kind, Ref(namespace, "")), query, JsonObject)
+
+    async def wait(
+        self,
+        kind: KindInfo[T],
+        ref: Ref,
+        condition: Callable[[T | None], bool],
+        *,
+        timeout_s: float,
+    ) -> T | None:
+        """The object (None: absent) as soon as the condition holds of it, else TimeoutError."""
+        return await wait_for(self, kind, ref, condition, timeout_s=timeout_s)
+
+    # --- writing
 
     async def create(self, kind: KindInfo[T], obj: T, *, dry_run: bool = False) -> T:
-        ref = Ref(obj.metadata.namespace, "")
+        path = _path(kind, Ref(obj.metadata.namespace, ""))
         query = {"dryRun": "All"} if dry_run else {}
         body = encode(manifest(kind, obj))
-        return _typed(await self._call("POST", _path(kind, ref), body=body, query=query), kind)
+        return object_of(await self._call("POST", path, body=body, query=query), kind.model)
 
     async def create_plain(self, kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
         path = _path(kind, Ref(obj["metadata"].get("namespace", ""), ""))
-        return _plain_body(await self._call("POST", path, body=encode(obj)))
+        return object_of(await self._call("POST", path, body=encode(obj)), JsonObject)
+
+    async def update(self, kind: KindInfo[T], obj: T) -> T:
+        """Replace the object as it was read at its own version, or Conflict."""
+        assert not kind.partial, f"{kind.kind} is known in part only: patch it"
+        assert obj.metadata.resource_version, "an update carries the version it was read at"
+        body = encode(manifest(kind, obj))
+        response = await self._call("PUT", _path(kind, ref_of(obj)), body=body)
+        return object_of(response, kind.model)
 
     async def update_plain(self, kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
         """Replace an object; its metadata must carry the version it was read at."""
-        ref = Ref(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-        return _plain_body(await self._call("PUT", _path(kind, ref), body=encode(obj)))
+        path = _path(kind, _plain_ref(obj))
+        return object_of(await self._call("PUT", path, body=encode(obj)), JsonObject)
+
+    async def apply(
+        self, kind: KindInfo[T], obj: T, *, manager: str, force: bool = False, dry_run: bool = False
+    ) -> T:
+        """Make the fields of ``obj`` ours and drop those we no longer name (server-side apply)."""
+        body = manifest(kind, obj)
+        return object_of(await self._applied(kind, body, manager, force, dry_run), kind.model)
+
+    async def apply_plain(
+        self,
+        kind: KindInfo[Any],
+        obj: JsonObject,
+        *,
+        manager: str,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> JsonObject:
+        return object_of(await self._applied(kind, obj, manager, force, dry_run), JsonObject)
 
     async def patch(self, kind: KindInfo[T], ref: Ref, patch: Patch) -> T:
         """Merge patch for an object, JSON patch for a list of operations."""
-        return _typed(await self._patched(_path(kind, ref), patch), kind)
+        return object_of(await self._patched(_path(kind, ref), patch), kind.model)
+
+    async def patch_plain(self, kind: KindInfo[Any], ref: Ref, patch: Patch) -> JsonObject:
+        return object_of(await self._patched(_path(kind, ref), patch), JsonObject)
 
     async def patch_status(
         self, kind: KindInfo[T], ref: Ref, status: JsonObject, *, version: str
     ) -> T:
         """Merge ``status`` into the status of the object as read at ``version``, or Conflict."""
         patch = {"metadata": {"resourceVersion": version}, "status": status}
-        return _typed(await self._patched(_path(kind, ref) + "/status", patch), kind)
+        return object_of(await self._patched(_path(kind, ref) + "/status", patch), kind.model)
 
     async def delete(
         self,
@@ -139,24 +213,56 @@ class Client:
         path = _path(NAMESPACE, ref_of(namespace)) + "/finalize"
         await self._call("PUT", path, body=encode(body))
 
-    async def watch(
-        self, kind: KindInfo[T], since: str, *, namespace: str = "", timeout_s: int = 300
-    ) -> AsyncGenerator[WatchEvent[T], None]:
-        """Events after ``since`` until the server ends the stream; an ERROR event is raised."""
-        query = {
-            "watch": "1",
-            "resourceVersion": since,
-            "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(timeout_s),
-        }
-        response = await self._call("GET", _path(kind, Ref(namespace, "")), query=query)
-        assert response.stream is not None, "a watch is answered by a stream"
+    # --- on the wire
+
+    async def _listed(
+        self, path: str, query: Mapping[str, str], page_size: int, model: type[M]
+    ) -> Listed[M]:
+        for _ in range(_RESTARTS if page_size else 0):
+            try:
+                return await self._pages(path, {**query, "limit": str(page_size)}, model)
+            except Expired:
+                continue  # the snapshot behind the pages is gone: begin again
+        return await self._pages(path, query, model)
+
+    async def _pages(self, path: str, query: Mapping[str, str], model: type[M]) -> Listed[M]:
+        page = page_of(await self._call("GET", path, query=query), model)
+        # A watch that goes on from the first page's version misses nothing of the later ones.
+        items, version = page.items, page.version
+        while page.more:
+            asked = {**query, "continue": page.more}
+            page = page_of(await self._call("GET", path, query=asked), model)
+            items += page.items
+        return Listed(items, version)
+
+    async def _events(
+        self, path: str, query: Mapping[str, str], model: type[M]
+    ) -> AsyncGenerator[WatchEvent[M], None]:
+        response = await self._call("GET", path, query=query)
+        if response.stream is None:
+            raise InternalError("the server answered a watch with a body instead of a stream")
         async with aclosing(response.stream) as stream:
-            async for line in _lines(stream):
-                yield _event(line, kind)
+            async for line in lines_of(stream):
+                yield event_of(line, model)
+
+    async def _applied(
+        self, kind: KindInfo[Any], obj: JsonObject, manager: str, force: bool, dry_run: bool
+    ) -> Response:
+        query = {"fieldManager": manager}
+        if force:
+            query["force"] = "true"
+        if dry_run:
+            query["dryRun"] = "All"
+        return await self._call(
+            "PATCH",
+            _path(kind, _plain_ref(obj)),
+            query=query,
+            body=encode(obj),  # JSON is YAML
+            content_type=APPLY_PATCH,
+        )
 
     async def _patched(self, path: str, patch: Patch) -> Response:
-        content_type = JSON_PATCH if isinstance(patch, list) else MERGE_PATCH
+        content_type = MERGE_PATCH if isinstance(patch, dict) else JSON_PATCH
         return await self._call("PATCH", path, body=encode(patch), content_type=content_type)
 
     async def _call(
@@ -172,13 +278,17 @@ class Client:
         request = Request(method, self._prefix + path, query or {}, headers, body)
         response = await self._transport.send(request)
         if response.status >= 400:
-            raise from_status(response.status, _status_body(response))
+            raise refusal_of(response)
         return response
 
 
 def manifest(kind: KindInfo[Any], obj: ApiObject) -> JsonObject:
     """The plain JSON of an object, with its apiVersion and kind."""
     return {**plain(obj), "apiVersion": kind.api_version, "kind": kind.kind}
+
+
+def _plain_ref(obj: JsonObject) -> Ref:
+    return Ref(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
 
 
 def _path(kind: KindInfo[Any], ref: Ref) -> str:
@@ -190,64 +300,21 @@ def _path(kind: KindInfo[Any], ref: Ref) -> str:
     return f"{base}/{quote(ref.name, safe='')}" if ref.name else base
 
 
-def _selector(labels: Mapping[str, str]) -> str:
-    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+def _selection(
+    labels: Mapping[str, str] | None, fields: Mapping[str, str] | None
+) -> dict[str, str]:
+    chosen = (("labelSelector", labels), ("fieldSelector", fields))
+    return {name: _selector(pairs) for name, pairs in chosen if pairs}
 
 
-def _typed(response: Response, kind: KindInfo[T]) -> T:
-    return _decoded(response, kind.model)
+def _selector(pairs: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(pairs.items()))
 
 
-def _plain_body(response: Response) -> JsonObject:
-    body: JsonObject = decode(response.body)
-    return body
-
-
-def _decoded(response: Response, model: type[M]) -> M:
-    try:
-        return decode_as(response.body, model)
-    except DecodeError as error:
-        raise InternalError(f"the server's answer cannot be read: {error}") from error
-
-
-def _status_body(response: Response) -> JsonObject:
-    try:
-        body = decode(response.body)
-    except DecodeError:
-        body = None
-    if isinstance(body, dict):
-        return body
-    return {"message": response.body[:200].decode(errors="replace").strip()}
-
-
-async def _lines(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Whole lines of a chunked stream, however it was cut."""
-    parts: list[bytes] = []  # of a line that has not ended yet
-    async for chunk in stream:
-        first, *others = chunk.split(b"\n")
-        parts.append(first)
-        for other in others:
-            line = b"".join(parts)
-            if line:
-                yield line
-            parts = [other]
-
-
-def _event(line: bytes, kind: KindInfo[T]) -> WatchEvent[T]:
-    event = decode_as(line, _WireEvent)
-    body = bytes(event.object)
-    if event.type == "ERROR":
-        status = decode(body)
-        raise from_status(int(status.get("code", 500)), status)
-    version = decode_as(body, _WireObject).metadata.resource_version
-    if event.type == "BOOKMARK":
-        return WatchEvent("BOOKMARK", version, None)
-    return WatchEvent(event.type, version, _readable(body, kind))
-
-
-def _readable(body: bytes, kind: KindInfo[T]) -> T:
-    """An object of the plane; one that our model cannot read is the plane's error, not a crash."""
-    try:
-        return decode_as(body, kind.model)
-    except DecodeError as error:
-        raise InternalError(f"a {kind.kind} of the plane cannot be read: {error}") from error
+def _watching(since: str, timeout_s: int) -> dict[str, str]:
+    return {
+        "watch": "1",
+        "resourceVersion": since,
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": str(timeout_s),
+    }

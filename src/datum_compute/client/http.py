@@ -18,6 +18,9 @@ from yarl import URL
 
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import JSON, ByteStream, Request, Response
+from datum_compute.client.connection import Certificate
+from datum_compute.client.tls import trust
+from datum_compute.client.transport import is_watch
 
 # What aiohttp lets out when there is no answer; OSError and TimeoutError slip through at times.
 _NETWORK_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
@@ -40,11 +43,16 @@ class HttpTransport:
         *,
         ca_pem: bytes | None = None,
         insecure: bool = False,
+        certificate: Certificate | None = None,
+        proxy: str = "",
+        server_name: str = "",
         timeouts: Timeouts | None = None,
     ) -> None:
         self._server = URL(server).origin()
         self._timeouts = timeouts or Timeouts()
-        self._tls = _trust(ca_pem, insecure=insecure)
+        self._tls = trust(ca_pem, insecure=insecure, certificate=certificate)
+        self._proxy = proxy or None
+        self._server_name = server_name or None  # None: the host of the server
         self._session: aiohttp.ClientSession | None = None
 
     def __repr__(self) -> str:
@@ -76,8 +84,10 @@ class HttpTransport:
                 data=request.body or None,
                 allow_redirects=False,
                 timeout=self._patience(request),
+                proxy=self._proxy,
+                server_hostname=self._server_name,
             )
-            if _is_watch(request) and answer.status == 200:
+            if is_watch(request) and answer.status == 200:
                 return _response(answer, stream=self._chunks(answer))
             body = await answer.read()
         except _NETWORK_ERRORS as error:
@@ -102,7 +112,7 @@ class HttpTransport:
 
     def _patience(self, request: Request) -> aiohttp.ClientTimeout:
         read_s = self._timeouts.read_s
-        if _is_watch(request):
+        if is_watch(request):
             read_s += float(request.query.get("timeoutSeconds", 0))
         return aiohttp.ClientTimeout(
             total=None, sock_connect=self._timeouts.connect_s, sock_read=read_s
@@ -122,22 +132,6 @@ class HttpTransport:
         return Unreachable(f"{self._server} does not answer: {why}. {advice}")
 
 
-def _trust(ca_pem: bytes | None, *, insecure: bool) -> ssl.SSLContext:
-    """The given CA alone, or those of the machine when there is none."""
-    try:
-        context = ssl.create_default_context(cadata=ca_pem.decode("ascii") if ca_pem else None)
-    except (ssl.SSLError, UnicodeDecodeError):
-        raise ValueError("the certificate authority is not a PEM certificate") from None
-    if insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _is_watch(request: Request) -> bool:
-    return request.query.get("watch") in ("1", "true")
-
-
 def _response(
     answer: aiohttp.ClientResponse, body: bytes = b"", stream: ByteStream | None = None
 ) -> Response:
@@ -155,6 +149,10 @@ def _explained(error: BaseException) -> tuple[str, str]:
             return why, "Check the certificate authority in the kubeconfig."
         case aiohttp.ClientSSLError():
             return "the TLS handshake failed", "Check that the address speaks https."
+        case aiohttp.ClientHttpProxyError(status=status):
+            return f"the proxy refuses to connect ({status})", "Check the proxy-url."
+        case aiohttp.ClientProxyConnectionError():
+            return "the proxy cannot be reached", "Check the proxy-url."
         case aiohttp.ClientConnectorDNSError():
             return "its name cannot be resolved", "Check the spelling of the host."
         case aiohttp.ClientConnectorError(os_error=cause):

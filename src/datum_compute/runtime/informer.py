@@ -1,31 +1,25 @@
-"""Keeps a cache equal to what a plane holds of one kind: list, then watch, for ever.
+"""Keeps a cache equal to what a plane holds of one kind.
 
-A watch that ends is resumed; one that is too old, or goes quiet without closing, leads to a new
-list. Errors are retried with backoff and never end the informer.
+How a watch is kept alive is told in ``client/watching.py``; here its news become a cache and
+changes, and nothing a plane does ends it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
 from typing import Generic, TypeVar
 
-from datum_compute.api.errors import ApiError, Expired, Unreachable
 from datum_compute.api.meta import ApiObject, KindInfo, ref_of
-from datum_compute.client.client import Client, WatchEvent
-from datum_compute.runtime.backoff import Backoff
+from datum_compute.client.answers import Listed, WatchEvent
+from datum_compute.client.client import Client
+from datum_compute.client.watching import Watched, follow
 from datum_compute.runtime.cache import Cache
 
 T = TypeVar("T", bound=ApiObject)
-
-# Servers send a bookmark about once a minute; after two of them missing the stream is dead.
-WATCH_S = 300
-STALL_S = 130.0
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +50,6 @@ class Informer(Generic[T]):
         self._version = 0
         self._handlers: list[Handler[T]] = []
         self._progress = asyncio.Event()
-        self._backoff = Backoff(first_s=0.1, most_s=10.0)
 
     @property
     def synced(self) -> bool:
@@ -74,17 +67,12 @@ class Informer(Generic[T]):
             handler(Change(None, obj))
 
     async def run(self) -> None:
-        failures = 0
-        while True:
-            try:
-                await self._list()
-                failures = 0
-                await self._watch_until_expired()
-            except (ApiError, Unreachable) as error:
-                failures += 1
-                delay_s = self._backoff.delay_s(failures, self._random)
-                _log.debug("%s: %s; listing again in %.1f s", self.kind.plural, error, delay_s)
-                await asyncio.sleep(delay_s)
+        async with aclosing(follow(self._client, Watched(self.kind), self._random)) as news:
+            async for item in news:
+                if isinstance(item, Listed):
+                    self._replace(item)
+                else:
+                    self._apply(item)
 
     async def caught_up(self, version: int, timeout_s: float) -> bool:
         """Wait until the cache has seen ``version``; False if it has not in time."""
@@ -97,8 +85,7 @@ class Informer(Generic[T]):
             return False
         return True
 
-    async def _list(self) -> None:
-        listed = await self._client.list(self.kind)
+    def _replace(self, listed: Listed[T]) -> None:
         present = {ref_of(obj) for obj in listed.items}
         for ref in self.cache.refs():
             if ref not in present:
@@ -107,23 +94,6 @@ class Informer(Generic[T]):
             self._put(obj)
         self._advance(listed.version)
         self.first_sync.set()
-
-    async def _watch_until_expired(self) -> None:
-        while True:
-            events = self._client.watch(self.kind, str(self._version), timeout_s=WATCH_S)
-            try:
-                while True:
-                    async with asyncio.timeout(STALL_S):
-                        event = await anext(events, None)
-                    if event is None:
-                        break
-                    self._apply(event)
-            except TimeoutError:
-                _log.warning("%s: the watch went quiet; opening another", self.kind.plural)
-            except Expired:
-                return
-            finally:
-                await events.aclose()
 
     def _apply(self, event: WatchEvent[T]) -> None:
         if event.object is not None:
@@ -141,7 +111,7 @@ class Informer(Generic[T]):
         self._tell(Change(old, obj))
 
     def _advance(self, version: str) -> None:
-        self._version = int(version)
+        self._version = int(version or self._version)
         self._progress.set()
 
     def _tell(self, change: Change[T]) -> None:

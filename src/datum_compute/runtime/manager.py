@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName, plane_role
+from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
-from datum_compute.runtime.backoff import Backoff
 from datum_compute.runtime.controller import Controller, Watches, own_key
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key

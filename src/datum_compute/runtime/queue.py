@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from random import Random
 
-from datum_compute.runtime.backoff import Backoff
+from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.key import Key
 
 

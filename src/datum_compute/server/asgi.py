@@ -27,6 +27,8 @@ QUERY_FIELDS_MAX = 100
 BODY_TIMEOUT_S = 60.0
 SEND_TIMEOUT_S = 60.0
 _CHUNK_BYTES = 64 * 1024
+# A request of HTTP/1.1 that has neither has no body; a GET is not even asked for one then.
+_BODY_HEADERS = frozenset({"content-length", "transfer-encoding"})
 _DIGITS = re.compile(r"[0-9]{1,18}")
 
 Scope = MutableMapping[str, Any]
@@ -127,12 +129,17 @@ async def _read_request(scope: Scope, receive: Receive) -> Request:
     headers = {
         name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
     }
+    bare = scope["method"] == "GET" and not headers.keys() & _BODY_HEADERS
+    body = b"" if bare else await _timely_body(headers, receive)
+    return Request(scope["method"], scope["path"], _query(scope["query_string"]), headers, body)
+
+
+async def _timely_body(headers: dict[str, str], receive: Receive) -> bytes:
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
-            body = await _read_body(headers.get("content-length", ""), receive)
+            return await _read_body(headers.get("content-length", ""), receive)
     except TimeoutError as error:
         raise BadRequest(f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s") from error
-    return Request(scope["method"], scope["path"], _query(scope["query_string"]), headers, body)
 
 
 async def _read_body(declared: str, receive: Receive) -> bytes:
@@ -154,6 +161,8 @@ async def _read_body(declared: str, receive: Receive) -> bytes:
 
 def _query(raw: bytes) -> dict[str, str]:
     """The first value of every parameter; one without a value is there all the same."""
+    if not raw:
+        return {}
     try:
         pairs = parse_qsl(
             raw.decode("latin-1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from datum_compute.api.errors import NotAcceptable, UnsupportedMediaType
 from datum_compute.api.exchange import JSON
@@ -25,11 +26,12 @@ class MediaType:
         return self.name in _ANY and not self.form
 
 
-def accepted(header: str) -> list[MediaType]:
+@lru_cache(maxsize=256)  # every client sends the same few headers again and again
+def accepted(header: str) -> tuple[MediaType, ...]:
     """The types of an Accept header, the most wanted first; no header means any."""
     weighted = [_parsed(part) for part in header.split(",") if part.strip()]
     weighted.sort(key=lambda found: -found[0])  # stable: equal weights keep their order
-    return [media for weight, media in weighted if weight > 0] or [MediaType("*/*")]
+    return tuple(media for weight, media in weighted if weight > 0) or (MediaType("*/*"),)
 
 
 def preferred(header: str, forms: Sequence[MediaType]) -> MediaType:

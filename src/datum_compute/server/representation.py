@@ -77,9 +77,9 @@ def representation_of(call: Call, clock: Callable[[], float]) -> Representation:
     """The form the caller asked for; raises NotAcceptable before anything has been done."""
     header = call.request.headers.get("accept", "")
     media = preferred(header, (_TABLE, _PARTIAL, _PARTIAL_LIST))
+    if not media.form:
+        return PlainForm(call.kind)
     if media == _TABLE:
         include = choice(call.query, "includeObject", INCLUDE) or "Metadata"
         return TableForm(call.kind, include, clock)
-    if media in (_PARTIAL, _PARTIAL_LIST):
-        return PartialForm()
-    return PlainForm(call.kind)
+    return PartialForm()

@@ -15,7 +15,8 @@ from datum_compute.server.eventlines import EventLines, error_line
 from datum_compute.server.streams import OpenStreams, end_now
 from datum_compute.store.watchlog import StoreEvent, Watch
 
-BOOKMARK_EVERY_S = 60.0
+# Twice a minute, so that a reader may take a minute of silence for a dead stream.
+BOOKMARK_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)

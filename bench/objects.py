@@ -1,0 +1,119 @@
+"""The objects that are written and read, and a platform in this process to write them with."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+from bench.load import plugged
+from bench.processes import Running
+from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.instance import KIND as INSTANCE
+from datum_compute.api.kinds import NAMESPACE as NAMESPACE_KIND
+from datum_compute.api.meta import ObjectMeta, Ref
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import PlaneName, path_prefix
+from datum_compute.client.client import Client
+from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.server.apiserver import ApiServer
+from datum_compute.server.authentication import EVERY_PLANE, User, authenticator_of
+from datum_compute.store.sqlite import SqliteJournal
+from datum_compute.store.store import Store
+
+BODY_BYTES = 2000
+NAMESPACE = "bench"
+CELL = PlaneName("cell/dfw")
+
+
+def instance(name: str, namespace: str = NAMESPACE) -> JsonObject:
+    """An Instance of about 2 KB, shaped as the controllers write them."""
+    environment = [{"name": f"SETTING_{n}", "value": f"value-{n}-" + "x" * 24} for n in range(14)]
+    container = {
+        "name": "app",
+        "image": "registry.example/team/application:1.27.3",
+        "env": environment,
+        "ports": [{"name": "http", "port": 8080}, {"name": "metrics", "port": 9090}],
+    }
+    labels = {
+        "compute.datumapis.com/workload-name": "application",
+        "compute.datumapis.com/placement-name": "main",
+        "compute.datumapis.com/city-code": "DFW",
+        "app.kubernetes.io/name": "application",
+    }
+    return {
+        "apiVersion": INSTANCE.api_version,
+        "kind": INSTANCE.kind,
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": {"example.com/note": "y" * 300},
+        },
+        "spec": {
+            "runtime": {
+                "sandbox": {"containers": [container]},
+                "resources": {"instanceType": "datumcloud/d1-standard-2"},
+            },
+            "controller": {"templateHash": "0123456789abcdef" * 4},
+        },
+    }
+
+
+def instances_path(prefix: str, namespace: str = NAMESPACE) -> str:
+    return f"{prefix}/apis/{INSTANCE.api_version}/namespaces/{namespace}/{INSTANCE.plural}"
+
+
+async def fill(running: Running, namespace: str, objects: int) -> None:
+    """Put objects into a namespace of their own, over the socket."""
+    target, path = running.target, instances_path(running.prefix, namespace)
+    numbers = count()
+    async with plugged(target, 32) as plugs:
+        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        namespaces = f"{running.prefix}/api/v1/namespaces"
+        await plugs[0].ask(target.request("POST", namespaces, encode(manifest)))
+
+        async def work(worker: int) -> None:
+            while (number := next(numbers)) < objects:
+                body = encode(instance(f"{namespace}-{number}", namespace))
+                answer = await plugs[worker].ask(target.request("POST", path, body))
+                assert answer[9:12] == b"201", answer[:300]
+
+        await asyncio.gather(*(work(worker) for worker in range(len(plugs))))
+
+
+@asynccontextmanager
+async def new_platform(database: Path) -> AsyncIterator[Client]:
+    """A client of the cell of a server in this process, durable in ``database``."""
+    journal = SqliteJournal(database)
+    store = Store(journal)
+    await store.load()
+    uids = count()
+    server = ApiServer(
+        store,
+        clock=time.time,
+        new_uid=lambda: f"00000000-0000-4000-8000-{next(uids):012d}",
+        new_suffix=lambda: f"{next(uids):05d}",
+        authenticator=authenticator_of({"token": User("bench", (), frozenset({EVERY_PLANE}))}),
+    )
+    running = asyncio.create_task(store.run())
+    try:
+        await store.create_plane(CELL)
+        transport = InProcessTransport(server.dispatch)
+        client = Client(transport, prefix=path_prefix(CELL), token="token", agent="bench")
+        if not await _exists(client):
+            name = ObjectMeta(name=NAMESPACE)
+            await client.create(NAMESPACE_KIND, Namespace(metadata=name))
+        yield client
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await journal.close()
+
+
+async def _exists(client: Client) -> bool:
+    found = await client.list(NAMESPACE_KIND, fields={"metadata.name": NAMESPACE})
+    return bool(found.items) and await client.get(NAMESPACE_KIND, Ref("", NAMESPACE)) is not None

@@ -1,0 +1,215 @@
+"""The server as clients meet it: over TLS, durable, with watchers; and its floor beside it.
+
+Creates are compared with what a kube-apiserver over etcd did on such a machine (see PEER), reads
+with a uvicorn that does nothing but answer, start with SQLite reading all rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Coroutine
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from bench.latencies import create_to_event_ms, fan_out_ms
+from bench.load import Throughput, plugged, throughput
+from bench.measurement import RESULTS, Measurement, rate_async
+from bench.objects import BODY_BYTES, NAMESPACE, fill, instance, instances_path, new_platform
+from bench.processes import Running, echo, platform
+from datum_compute.api.codec import decode, encode, typed
+from datum_compute.api.instance import KIND as INSTANCE
+from datum_compute.api.instance import Instance
+from datum_compute.app.loop import run_loop
+
+# A kube-apiserver with etcd, measured once on a machine like this one; it is not at hand here.
+PEER = {"creates": 280.0, "memory": 858.0}
+
+CONNECTIONS = 32
+SECONDS = 5.0
+LISTED = 10_000
+STORED = 100_000
+WATCHERS = 1000
+CELL = "cell/dfw"
+
+
+def measure() -> list[Measurement]:
+    # Beside the results: the disk of the checkout, not a memory file system.
+    RESULTS.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
+        root = Path(folder)
+        return [
+            *idle(root / "idle"),
+            *in_process(root / "in-process.db"),
+            *over_tls(root / "served"),
+            *start(root / "start"),
+        ]
+
+
+def idle(state: Path) -> list[Measurement]:
+    """The whole platform, controllers included, with nothing to do."""
+    with platform(state, CELL) as running:
+        time.sleep(2)
+        busy = running.busy_share(10)
+        return [
+            Measurement("idle: share of a core", busy * 100, "%", at_most=1.0),
+            Measurement("memory of the peer", PEER["memory"], "MB"),
+            Measurement("idle: memory", running.rss_mb(), "MB", "memory of the peer", at_most=100),
+        ]
+
+
+def in_process(database: Path) -> list[Measurement]:
+    async def creates() -> float:
+        async with new_platform(database) as client:
+            numbers = count()
+
+            async def step(_worker: int) -> None:
+                obj = typed(instance(f"own-{next(numbers)}"), Instance)
+                await client.create(INSTANCE, obj)
+
+            return await rate_async(step, workers=CONNECTIONS * 2, seconds=SECONDS)
+
+    return [Measurement("creates in process", run_loop(creates()), "creates/s", at_least=5000)]
+
+
+def over_tls(state: Path) -> list[Measurement]:
+    with platform(state, CELL, "--no-controllers") as running:
+        measured = run_loop(_creates_and_gets(running, state))
+        measured += run_loop(_list(running, state))
+        return measured + run_loop(_watches(running))
+
+
+async def _creates_and_gets(running: Running, state: Path) -> list[Measurement]:
+    target, path = running.target, instances_path(running.prefix)
+    async with plugged(target, 1) as (plug,):
+        body = b'{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"%s"}}'
+        namespaces = f"{running.prefix}/api/v1/namespaces"
+        await plug.ask(target.request("POST", namespaces, body % NAMESPACE.encode()))
+        await plug.ask(target.request("POST", path, instance_bytes("read")))
+        read = await plug.ask(target.request("GET", f"{path}/read"))
+    stored = read.partition(b"\r\n\r\n")[2]
+    numbers = count()
+    creates = await _throughput(
+        running, lambda: target.request("POST", path, instance_bytes(f"n-{next(numbers)}"))
+    )
+    get_request = target.request("GET", f"{path}/read")
+    gets = await _throughput(running, lambda: get_request)
+    with echo(state, stored) as floor:
+        bare_get, bare_post = (
+            floor.target.request(method, "/", body)
+            for method, body in (("GET", b""), ("POST", instance_bytes("n")))
+        )
+        bare_gets = await _throughput(floor, lambda: bare_get)
+        bare_posts = await _throughput(floor, lambda: bare_post)
+    return _compared(creates, bare_posts, gets, bare_gets)
+
+
+async def _throughput(running: Running, next_request: Callable[[], bytes]) -> Throughput:
+    return await throughput(
+        running.target, running.cpu_s, next_request, connections=CONNECTIONS, seconds=SECONDS
+    )
+
+
+def _compared(
+    creates: Throughput, bare_posts: Throughput, gets: Throughput, bare_gets: Throughput
+) -> list[Measurement]:
+    peer, bare_get, bare_post = "creates of the peer", "bare echo, GET", "bare echo, POST"
+    return [
+        Measurement(peer, PEER["creates"], "creates/s"),
+        Measurement(bare_post, bare_posts.a_second, "posts/s"),
+        Measurement(
+            "durable creates", creates.a_second, "creates/s", peer, at_least=8 * PEER["creates"]
+        ),
+        Measurement(f"{bare_post}: CPU", bare_posts.cpu_us, "us"),
+        Measurement("durable creates: CPU", creates.cpu_us, "us", f"{bare_post}: CPU"),
+        Measurement(bare_get, bare_gets.a_second, "gets/s"),
+        Measurement("GET", gets.a_second, "gets/s", bare_get, at_least=bare_gets.a_second / 2),
+        Measurement(f"{bare_get}: CPU", bare_gets.cpu_us, "us"),
+        Measurement("GET: CPU", gets.cpu_us, "us", f"{bare_get}: CPU"),
+    ]
+
+
+async def _list(running: Running, state: Path) -> list[Measurement]:
+    target, path = running.target, instances_path(running.prefix, namespace="listed")
+    await fill(running, "listed", LISTED)
+    async with plugged(target, 1) as (plug,):
+        list_ms, answer = await _median_ms(plug.ask, target.request("GET", path))
+    items = decode(answer.partition(b"\r\n\r\n")[2])["items"]
+    assert len(items) == LISTED, len(items)
+    with echo(state, answer.partition(b"\r\n\r\n")[2]) as floor:
+        async with plugged(floor.target, 1) as (plug,):
+            bare_ms, _ = await _median_ms(plug.ask, floor.target.request("GET", "/"))
+    bare = f"bare echo of {len(answer) // 1_000_000} MB"
+    return [
+        Measurement(bare, bare_ms, "ms"),
+        Measurement(f"list of {LISTED:,}", list_ms, "ms", bare, at_most=300),
+    ]
+
+
+async def _median_ms(
+    ask: Callable[[bytes], Coroutine[Any, Any, bytes]], request: bytes
+) -> tuple[float, bytes]:
+    """The median of five, and the last answer."""
+    taken = []
+    for _ in range(5):
+        start = time.perf_counter()
+        answer = await ask(request)
+        taken.append((time.perf_counter() - start) * 1000)
+    return sorted(taken)[2], answer
+
+
+async def _watches(running: Running) -> list[Measurement]:
+    alone = await create_to_event_ms(running)
+    many = await fan_out_ms(running, watchers=WATCHERS, events_a_second=5, seconds=10)
+    return [
+        Measurement("create to event, idle, p50", alone.p50, "ms"),
+        Measurement("create to event, idle, p99", alone.p99, "ms", at_most=5),
+        Measurement(f"{WATCHERS} watchers at 5 events/s, p50", many.p50, "ms"),
+        Measurement(f"{WATCHERS} watchers at 5 events/s, p99", many.p99, "ms", at_most=250),
+    ]
+
+
+def start(state: Path) -> list[Measurement]:
+    """A platform that finds many objects on its disk."""
+    with platform(state, CELL, "--no-controllers"):
+        pass  # makes the directory
+
+    async def fill_database() -> None:
+        async with new_platform(state / "store.db") as client:
+            for first in range(0, STORED, 1000):
+                names = (f"stored-{number}" for number in range(first, first + 1000))
+                objects = [typed(instance(name), Instance) for name in names]
+                await asyncio.gather(*(client.create(INSTANCE, obj) for obj in objects))
+
+    run_loop(fill_database())
+    bare_s = _read_all_s(state / "store.db")
+    with platform(state, CELL, "--no-controllers") as running:
+        started_s, memory = running.started_s, running.rss_mb()
+    floor = f"bare SQLite reads {STORED:,} rows"
+    return [
+        Measurement(floor, bare_s, "s"),
+        Measurement(f"start with {STORED:,} objects", started_s, "s", floor, at_most=5),
+        Measurement(f"memory with {STORED:,} objects", memory, "MB"),
+    ]
+
+
+def _read_all_s(database: Path) -> float:
+    start = time.perf_counter()
+    connection = sqlite3.connect(database)
+    try:
+        rows = connection.execute("SELECT name, version, body FROM objects").fetchall()
+    finally:
+        connection.close()
+    assert len(rows) >= STORED
+    return time.perf_counter() - start
+
+
+_TEMPLATE = encode(instance("NAME"))
+assert BODY_BYTES * 0.9 < len(_TEMPLATE) < BODY_BYTES * 1.1, len(_TEMPLATE)
+
+
+def instance_bytes(name: str) -> bytes:
+    return _TEMPLATE.replace(b"NAME", name.encode(), 1)

@@ -1,0 +1,72 @@
+"""From a connection to an open transport: socket, signing in, retries."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from random import Random
+from typing import assert_never
+
+from datum_compute.client.authenticated import AuthenticatedTransport
+from datum_compute.client.connection import (
+    Certificate,
+    Connection,
+    ExecSignIn,
+    FileSignIn,
+    OidcSignIn,
+    SignIn,
+)
+from datum_compute.client.credentials import (
+    Credential,
+    Credentials,
+    FileCredentials,
+    Outside,
+    Renewing,
+)
+from datum_compute.client.exec_plugin import ExecPlugin
+from datum_compute.client.http import HttpTransport
+from datum_compute.client.oidc import OidcRefresh
+from datum_compute.client.retrying import RetryingTransport
+from datum_compute.client.transport import Transport
+
+
+def open_transport(
+    connection: Connection, outside: Outside
+) -> AbstractAsyncContextManager[Transport]:
+    """What cannot be used is refused here (ValueError); the network is not touched yet."""
+
+    def connect(certificate: Certificate | None) -> HttpTransport:
+        return HttpTransport(
+            connection.server,
+            ca_pem=connection.ca_pem,
+            insecure=connection.insecure,
+            certificate=certificate or connection.certificate,
+            proxy=connection.proxy,
+            server_name=connection.tls_server_name,
+        )
+
+    first = connect(None)
+    if connection.sign_in is None:
+        return _opened(first, outside.random)
+    credentials = _credentials(connection, connection.sign_in, outside)
+    return _opened(AuthenticatedTransport(credentials, connect), outside.random)
+
+
+def _credentials(connection: Connection, sign_in: SignIn, outside: Outside) -> Credentials:
+    match sign_in:
+        case FileSignIn():
+            return FileCredentials(sign_in, Credential(connection.token, connection.certificate))
+        case ExecSignIn():
+            return Renewing(ExecPlugin(sign_in, outside).obtain, outside.unix_s)
+        case OidcSignIn():
+            return Renewing(OidcRefresh(sign_in, outside).obtain, outside.unix_s)
+        case _:
+            assert_never(sign_in)
+
+
+@asynccontextmanager
+async def _opened(
+    inner: HttpTransport | AuthenticatedTransport, random: Random
+) -> AsyncIterator[Transport]:
+    async with inner:
+        yield RetryingTransport(inner, random)

@@ -1,0 +1,95 @@
+"""A transport that plays back prepared answers and keeps what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from random import Random
+from typing import Any, TypeVar
+
+from datum_compute.api.codec import encode
+from datum_compute.api.errors import Unreachable
+from datum_compute.api.exchange import Request, Response
+from datum_compute.client.client import Client
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+
+R = TypeVar("R")
+
+Answer = Response | Unreachable
+
+
+class Recorded:
+    """Answers in order; after the last one nothing is answered any more, for ever."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.asked: list[Request] = []
+        self.asked_at_s: list[float] = []
+
+    async def send(self, request: Request) -> Response:
+        self.asked.append(request)
+        self.asked_at_s.append(asyncio.get_running_loop().time())
+        if not self.answers:
+            await asyncio.Event().wait()
+        answer = self.answers.pop(0)
+        if isinstance(answer, Unreachable):
+            raise answer
+        return answer
+
+    def client(self) -> Client:
+        return Client(self, prefix="/planes/hub", token="token", agent="test")
+
+    @property
+    def watched_since(self) -> list[str]:
+        """The version each watch asked for; "list" for a list."""
+        return [
+            r.query.get("resourceVersion", "") if r.query.get("watch") else "list"
+            for r in self.asked
+        ]
+
+
+def lost(why: str = "no answer") -> Unreachable:
+    return Unreachable(why)
+
+
+def answer(body: Any, status: int = 200, **headers: str) -> Response:
+    return Response(status, encode(body), headers=headers)
+
+
+def status(code: int, reason: str = "", message: str = "no", **headers: str) -> Response:
+    body = {"kind": "Status", "code": code, "reason": reason, "message": message}
+    return answer(body, code, **{k.replace("_", "-"): v for k, v in headers.items()})
+
+
+def namespace(name: str, version: int, **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": str(version), **metadata}}
+
+
+def listed(version: int, *items: Any, **metadata: str) -> Response:
+    return answer({"items": list(items), "metadata": {"resourceVersion": str(version), **metadata}})
+
+
+def event(kind: str, obj: Any) -> bytes:
+    return encode({"type": kind, "object": obj}) + b"\n"
+
+
+def stream(*lines: bytes, then: str = "ends", lives_s: float = 10.0) -> Response:
+    """A watch that brings these lines, then ends, breaks or goes silent; after a while."""
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        for line in lines:
+            yield line
+        if then == "is silent":
+            await asyncio.Event().wait()
+        await asyncio.sleep(lives_s)
+        if then == "breaks":
+            raise Unreachable("the connection was lost")
+
+    return Response(200, stream=chunks())
+
+
+def in_virtual_time(test: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    async def main(_loop: VirtualLoop) -> R:
+        return await test()
+
+    return run_virtual(Random(1), main)

@@ -1,0 +1,153 @@
+"""The same kubeconfig files, read by us and by kubernetes_asyncio: both must mean the same."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+
+from datum_compute.client.connecting import open_transport
+from datum_compute.client.connection import Connection, ExecSignIn
+from datum_compute.client.credentials import Outside
+from datum_compute.client.exec_plugin import ExecPlugin
+from datum_compute.client.kubeconfig import connection_of, load_kubeconfig
+from tests.client.authority import Authority, new_authority
+
+reference = pytest.importorskip(
+    "kubernetes_asyncio.config.kube_config", reason="kubernetes_asyncio is not installed"
+)
+reference_client = pytest.importorskip("kubernetes_asyncio.client")
+
+# What the other library leaves open or uses though deprecated is its own business.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+OUTSIDE = Outside({}, False, lambda: 0.0, Random(1))
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return new_authority()
+
+
+def encoded(body: bytes) -> str:
+    return base64.b64encode(body).decode()
+
+
+def plugin(token: str) -> dict[str, Any]:
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": token},
+    }
+    return {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": sys.executable,
+        "args": ["-c", f"print({json.dumps(credential)!r})"],
+        "interactiveMode": "Never",
+    }
+
+
+def users(folder: Path, authority: Authority) -> dict[str, dict[str, Any]]:
+    pair = authority.client("alice")
+    (folder / "token").write_text("from-file")
+    (folder / "alice.crt").write_bytes(pair.certificate_pem)
+    (folder / "alice.key").write_bytes(pair.key_pem)
+    return {
+        "token": {"token": "inline"},
+        "token file": {"tokenFile": "token"},
+        "inline certificate": {
+            "client-certificate-data": encoded(pair.certificate_pem),
+            "client-key-data": encoded(pair.key_pem),
+        },
+        "certificate files": {"client-certificate": "alice.crt", "client-key": "alice.key"},
+        "plugin": {"exec": plugin("from-plugin")},
+    }
+
+
+def clusters(folder: Path, authority: Authority) -> dict[str, dict[str, Any]]:
+    (folder / "ca.crt").write_bytes(authority.ca_pem)
+    return {
+        "inline authority": {"certificate-authority-data": encoded(authority.ca_pem)},
+        "authority file": {"certificate-authority": "ca.crt"},
+        "insecure": {"insecure-skip-tls-verify": True},
+        "server name": {"tls-server-name": "kube.internal"},
+        "proxy": {"proxy-url": "http://proxy.internal:3128"},
+    }
+
+
+def written(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
+    server = "https://127.0.0.1:6443/planes/hub"
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }
+    file = folder / "config"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+async def theirs(file: Path) -> dict[str, Any]:
+    read = reference_client.Configuration()
+    await reference.load_kube_config(str(file), client_configuration=read, persist_config=False)
+    return {
+        "server": read.host,
+        "token": (read.api_key.get("BearerToken") or "").removeprefix("Bearer "),
+        "ca": contents(read.ssl_ca_cert),
+        "certificate": contents(read.cert_file),
+        "key": contents(read.key_file),
+        "insecure": not read.verify_ssl,
+        "proxy": read.proxy or "",
+        "server name": read.tls_server_name or "",
+    }
+
+
+def contents(path: str | None) -> bytes | None:
+    return Path(path).read_bytes() if path else None
+
+
+async def ours(file: Path) -> dict[str, Any]:
+    read = connection_of(load_kubeconfig([file]))
+    open_transport(read, OUTSIDE)  # takes every setting without a complaint
+    return {
+        "server": read.server + read.path_prefix,
+        "token": await token_of(read),
+        "ca": read.ca_pem,
+        "certificate": read.certificate.certificate_pem if read.certificate else None,
+        "key": read.certificate.key_pem if read.certificate else None,
+        "insecure": read.insecure,
+        "proxy": read.proxy,
+        "server name": read.tls_server_name,
+    }
+
+
+async def token_of(connection: Connection) -> str:
+    if isinstance(connection.sign_in, ExecSignIn):
+        return (await ExecPlugin(connection.sign_in, OUTSIDE).obtain())[0].token
+    return connection.token
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["token", "token file", "inline certificate", "certificate files", "plugin"],
+)
+async def test_users_mean_the_same(tmp_path: Path, authority: Authority, name: str) -> None:
+    file = written(tmp_path, {}, users(tmp_path, authority)[name])
+    assert await ours(file) == await theirs(file)
+
+
+@pytest.mark.parametrize(
+    "name", ["inline authority", "authority file", "insecure", "server name", "proxy"]
+)
+async def test_clusters_mean_the_same(tmp_path: Path, authority: Authority, name: str) -> None:
+    file = written(tmp_path, clusters(tmp_path, authority)[name], {"token": "inline"})
+    assert await ours(file) == await theirs(file)

@@ -1,0 +1,185 @@
+"""A watch that resumes, lists again when it must, notices silence and never dies."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from datum_compute.api.kinds import NAMESPACE
+from datum_compute.api.meta import Ref
+from datum_compute.api.namespace import Namespace
+from datum_compute.client.answers import Listed
+from datum_compute.client.watching import STALL_S, Watched, follow
+from tests.client.recorded import (
+    Answer,
+    Recorded,
+    event,
+    in_virtual_time,
+    listed,
+    lost,
+    namespace,
+    status,
+    stream,
+)
+
+ADDED = event("ADDED", namespace("a", 7))
+GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+
+
+def news_of(transport: Recorded, count: int) -> list[str]:
+    """The first news, in words."""
+
+    async def test() -> list[str]:
+        seen: list[str] = []
+        watched = Watched(NAMESPACE)
+        async with aclosing(follow(transport.client(), watched, Random(1))) as news:
+            async for item in news:
+                if isinstance(item, Listed):
+                    seen.append(f"list@{item.version}")
+                else:
+                    seen.append(f"{item.type}@{item.version}")
+                if len(seen) == count:
+                    return seen
+        raise AssertionError
+
+    return in_virtual_time(test)
+
+
+def test_it_lists_and_then_watches_from_there() -> None:
+    transport = Recorded(listed(5), stream(ADDED))
+    assert news_of(transport, 2) == ["list@5", "ADDED@7"]
+    assert transport.watched_since == ["list", "5"]
+
+
+def test_a_stream_that_ends_is_resumed_at_the_last_version_seen() -> None:
+    bookmark = event("BOOKMARK", namespace("", 9))
+    again = event("MODIFIED", namespace("a", 11))
+    transport = Recorded(listed(5), stream(ADDED, bookmark), stream(again))
+    assert news_of(transport, 4) == ["list@5", "ADDED@7", "BOOKMARK@9", "MODIFIED@11"]
+    assert transport.watched_since == ["list", "5", "9"]
+
+
+@pytest.mark.parametrize(
+    "break_",
+    [
+        stream(ADDED, then="breaks"),
+        stream(ADDED, event("ERROR", {"kind": "Status", "code": 503, "message": "busy"})),
+    ],
+)
+def test_a_stream_that_breaks_is_resumed_without_a_new_list(break_: Answer) -> None:
+    refused: list[Answer] = [lost(), status(503), status(429, "TooManyRequests")]
+    transport = Recorded(listed(5), break_, *refused, stream(event("DELETED", namespace("a", 8))))
+    assert news_of(transport, 3) == ["list@5", "ADDED@7", "DELETED@8"]
+    assert transport.watched_since == ["list", "5", "7", "7", "7", "7"]
+
+
+@pytest.mark.parametrize("expired", [status(410, "Expired"), stream(event("ERROR", GONE))])
+def test_a_version_that_is_too_old_leads_to_a_new_list(expired: Answer) -> None:
+    transport = Recorded(listed(5), expired, listed(50), stream(event("ADDED", namespace("b", 51))))
+    assert news_of(transport, 3) == ["list@5", "list@50", "ADDED@51"]
+    assert transport.watched_since == ["list", "5", "list", "50"]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        stream(b"not json\n"),
+        stream(event("SURPRISE", {})),
+        stream(event("ADDED", {"metadata": {"name": 5}})),
+        stream(event("ERROR", {"code": "x"})),
+        status(403, "Forbidden"),
+        status(500),
+    ],
+)
+def test_an_answer_without_sense_leads_to_a_new_list_and_not_to_the_end(nonsense: Answer) -> None:
+    transport = Recorded(listed(5), nonsense, listed(6), stream(ADDED))
+    assert news_of(transport, 3) == ["list@5", "list@6", "ADDED@7"]
+
+
+@pytest.mark.parametrize("nonsense", [listed(5, 3), status(500), lost()])
+def test_a_list_that_fails_is_tried_again(nonsense: Answer) -> None:
+    transport = Recorded(nonsense, listed(5), stream(ADDED))
+    assert news_of(transport, 2) == ["list@5", "ADDED@7"]
+
+
+def test_silence_is_noticed_within_a_minute() -> None:
+    transport = Recorded(listed(5), stream(then="is silent"), stream(ADDED))
+    assert news_of(transport, 2) == ["list@5", "ADDED@7"]
+    assert transport.watched_since == ["list", "5", "5"]
+    assert transport.asked_at_s[-1] == STALL_S < 60
+
+
+def test_a_server_that_does_not_even_answer_a_watch_is_noticed_as_well() -> None:
+    async def test() -> list[float]:
+        transport = Recorded(listed(5))
+        async with aclosing(follow(transport.client(), Watched(NAMESPACE), Random(1))) as news:
+            await anext(news)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(3 * STALL_S - 1):
+                    await anext(news)
+        return transport.asked_at_s
+
+    assert in_virtual_time(test) == [0, 0, STALL_S, 2 * STALL_S]
+
+
+def test_streams_that_end_at_once_are_not_reopened_in_a_circle() -> None:
+    useless = [stream(lives_s=0) for _ in range(6)]
+    transport = Recorded(listed(5), *useless, stream(ADDED))
+    news_of(transport, 2)
+    waits = [later - earlier for earlier, later in pairwise(transport.asked_at_s[1:])]
+    assert all(wait > 0 for wait in waits)
+    assert waits[-1] > 10 * waits[0]
+
+
+def test_a_half_line_at_the_end_of_a_stream_is_not_an_event() -> None:
+    transport = Recorded(listed(5), stream(ADDED, b'{"type":"ADD'), stream(ADDED))
+    assert news_of(transport, 3) == ["list@5", "ADDED@7", "ADDED@7"]
+    assert transport.watched_since[2] == "7"
+
+
+def wait(transport: Recorded, name: str, timeout_s: float = 60) -> Namespace | None:
+    """Wait for the label x, or for nobody when the name is empty."""
+
+    async def test() -> Namespace | None:
+        def holds(found: Namespace | None) -> bool:
+            return (
+                found is None if not name else found is not None and name in found.metadata.labels
+            )
+
+        client = transport.client()
+        return await client.wait(NAMESPACE, Ref("", "a"), holds, timeout_s=timeout_s)
+
+    return in_virtual_time(test)
+
+
+def test_wait_ends_at_once_when_the_condition_holds_already() -> None:
+    transport = Recorded(listed(5, namespace("a", 4, labels={"x": "1"})))
+    found = wait(transport, "x")
+    assert found is not None
+    assert found.metadata.resource_version == "4"
+    assert transport.asked[0].query == {"fieldSelector": "metadata.name=a"}
+
+
+def test_wait_sees_a_later_change_through_a_broken_watch() -> None:
+    changed = event("MODIFIED", namespace("a", 9, labels={"x": "1"}))
+    transport = Recorded(listed(5, namespace("a", 4)), stream(then="breaks"), stream(changed))
+    found = wait(transport, "x")
+    assert found is not None
+    assert found.metadata.resource_version == "9"
+    assert transport.asked[1].query["fieldSelector"] == "metadata.name=a"
+
+
+def test_wait_can_wait_for_absence() -> None:
+    deleted = event("DELETED", namespace("a", 9))
+    assert wait(Recorded(listed(5, namespace("a", 4)), stream(deleted)), "") is None
+    assert wait(Recorded(listed(5)), "") is None
+
+
+def test_wait_is_bounded_and_says_what_did_not_come() -> None:
+    transport = Recorded(listed(5, namespace("a", 4)), stream(then="is silent"))
+    with pytest.raises(TimeoutError, match="Namespace a was not as awaited within 7 s"):
+        wait(transport, "x", timeout_s=7)
