@@ -10,7 +10,6 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.identity import normalized_city
 
-_NAME_MAX = 63
 _CITY = re.compile(r"[A-Z0-9]([-A-Z0-9]*[A-Z0-9])?")
 
 
@@ -21,14 +20,6 @@ def with_upper_case_cities(new: JsonObject, old: JsonObject | None) -> JsonObjec
         for placement in new["spec"]["placements"]
     ]
     return {**new, "spec": {**new["spec"], "placements": placements}}
-
-
-def name_fits_a_label(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Deployments and instances carry the name of their workload as a label value."""
-    name = new["metadata"].get("name", "")
-    if old is None and len(name) > _NAME_MAX:
-        why = f"must be no more than {_NAME_MAX} characters, because it becomes a label value"
-        yield Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {why}')
 
 
 def cities_are_codes(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:

@@ -5,25 +5,69 @@ from __future__ import annotations
 from typing import Any
 
 from datum_compute.api import (
+    allowancebucket,
     cluster,
     clusterpropagationpolicy,
     clusterresourcebinding,
     instance,
+    instancetype,
+    location,
+    locationbinding,
     namespace,
+    network,
+    networkbinding,
+    networkcontext,
+    organization,
+    project,
     propagationpolicy,
     resourcebinding,
+    resourceclaim,
+    resourcegrant,
+    resourceregistration,
     server,
+    service,
+    serviceconfiguration,
+    serviceconsumer,
+    serviceentitlement,
+    subnet,
+    subnetclaim,
     work,
     workload,
     workloaddeployment,
+    workloadrevision,
 )
 from datum_compute.api.meta import KindInfo
 
 NAMESPACE = namespace.KIND
+
 WORKLOAD = workload.KIND
 DEPLOYMENT = workloaddeployment.KIND
 INSTANCE = instance.KIND
+INSTANCE_TYPE = instancetype.KIND
+REVISION = workloadrevision.KIND
 SERVER = server.KIND
+
+NETWORK = network.KIND
+NETWORK_BINDING = networkbinding.KIND
+NETWORK_CONTEXT = networkcontext.KIND
+SUBNET = subnet.KIND
+SUBNET_CLAIM = subnetclaim.KIND
+LOCATION = location.KIND
+LOCATION_BINDING = locationbinding.KIND
+
+REGISTRATION = resourceregistration.KIND
+GRANT = resourcegrant.KIND
+CLAIM = resourceclaim.KIND
+BUCKET = allowancebucket.KIND
+
+SERVICE = service.KIND
+SERVICE_CONFIGURATION = serviceconfiguration.KIND
+ENTITLEMENT = serviceentitlement.KIND
+CONSUMER = serviceconsumer.KIND
+
+ORGANIZATION = organization.KIND
+PROJECT = project.KIND
+
 CLUSTER = cluster.KIND
 POLICY = propagationpolicy.KIND
 CLUSTER_POLICY = clusterpropagationpolicy.KIND
@@ -36,7 +80,26 @@ KINDS: tuple[KindInfo[Any], ...] = (
     WORKLOAD,
     DEPLOYMENT,
     INSTANCE,
+    INSTANCE_TYPE,
+    REVISION,
     SERVER,
+    NETWORK,
+    NETWORK_BINDING,
+    NETWORK_CONTEXT,
+    SUBNET,
+    SUBNET_CLAIM,
+    LOCATION,
+    LOCATION_BINDING,
+    REGISTRATION,
+    GRANT,
+    CLAIM,
+    BUCKET,
+    SERVICE,
+    SERVICE_CONFIGURATION,
+    ENTITLEMENT,
+    CONSUMER,
+    ORGANIZATION,
+    PROJECT,
     CLUSTER,
     POLICY,
     CLUSTER_POLICY,

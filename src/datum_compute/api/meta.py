@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from datum_compute.api.codec import ApiStruct
+from datum_compute.api.fields import says
 
 T = TypeVar("T", bound="ApiObject")
 
@@ -37,8 +38,8 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 class ApiObject(ApiStruct, frozen=True, kw_only=True):
     """What all kinds have in common; each kind adds spec and status."""
 
-    api_version: str = ""
-    kind: str = ""
+    api_version: Annotated[str, says("Group and version of the schema, as group/version.")] = ""
+    kind: Annotated[str, says("What this object is.")] = ""
     metadata: ObjectMeta = ObjectMeta()
 
     @property
@@ -73,6 +74,15 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """Where the scale subresource finds its numbers: paths such as ``.spec.replicas``."""
+
+    spec_replicas: str
+    status_replicas: str
+    label_selector: str = ""  # of a text field; an autoscaler needs it, a person does not
+
+
+@dataclass(frozen=True, slots=True)
 class KindInfo(Generic[T]):
     """All that the rest of the house needs to know about a kind."""
 
@@ -87,6 +97,9 @@ class KindInfo(Generic[T]):
     partial: bool = False  # a neighbour's kind of which we model only what we use
     short_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
+    categories: tuple[str, ...] = ()  # words that name several kinds at once (kubectl get all)
+    selectable_fields: tuple[str, ...] = ()  # paths, besides name and namespace
+    scale: Scale | None = None
 
     @property
     def api_version(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
-from datum_compute.api.schema import PRESERVE
+from datum_compute.api.schema import INT_OR_STRING, PRESERVE
 
 Check = Callable[[Any, str, "Report"], Any]
 
@@ -36,12 +36,14 @@ class Report:
 
     def invalid(self, path: str, value: Any, why: str) -> None:
         self.errors.append(
-            Cause(path, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {why}")
+            Cause(path, "FieldValueInvalid", f"Invalid value: {shown(value)}: {why}")
         )
 
 
 def compiled(schema: JsonObject) -> Check:
     """The check of one schema node."""
+    if schema.get(INT_OR_STRING):
+        return _int_or_string_check(schema)
     kind = schema.get("type")
     inner = {"object": _object_check, "array": _array_check}.get(str(kind), _scalar_check)(schema)
     if kind is None:
@@ -123,16 +125,32 @@ def _check_unique(items: list[Any], keys: tuple[str, ...], path: str, report: Re
     seen: set[str] = set()
     for index, item in enumerate(items):
         identity = {k: item.get(k) for k in keys} if keys and isinstance(item, dict) else item
-        shown = repr(identity)
-        if shown in seen:
+        text = repr(identity)
+        if text in seen:
             report.errors.append(
                 Cause(
                     f"{path}[{index}]",
                     "FieldValueDuplicate",
-                    f"Duplicate value: {_shown(identity)}",
+                    f"Duplicate value: {shown(identity)}",
                 )
             )
-        seen.add(shown)
+        seen.add(text)
+
+
+def _int_or_string_check(schema: JsonObject) -> Check:
+    """Limits of numbers hold for a number, limits of texts for a text."""
+    text, number = _text(schema), _number(schema)
+
+    def check(value: Any, path: str, report: Report) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            report.invalid(path, value, "must be a whole number or a string")
+            return value
+        rule = text if isinstance(value, str) else number
+        if rule is not None:
+            rule(value, path, report)
+        return value
+
+    return check
 
 
 def _scalar_check(schema: JsonObject) -> Check:
@@ -150,11 +168,11 @@ def _enum(schema: JsonObject) -> Check | None:
     allowed = schema.get("enum")
     if allowed is None:
         return None
-    listed = ", ".join(_shown(a) for a in allowed)
+    listed = ", ".join(shown(a) for a in allowed)
 
     def check(value: Any, path: str, report: Report) -> None:
         if value not in allowed:
-            message = f"Unsupported value: {_shown(value)}: supported values: {listed}"
+            message = f"Unsupported value: {shown(value)}: supported values: {listed}"
             report.errors.append(Cause(path, "FieldValueNotSupported", message))
 
     return check
@@ -170,8 +188,9 @@ def _text(schema: JsonObject) -> Check | None:
         if len(value) < shortest:
             report.invalid(path, value, f"should be at least {shortest} chars long")
         if longest is not None and len(value) > longest:
+            # Not matched as well: a pattern may take long over a text that it was not made for.
             report.invalid(path, value, f"may not be longer than {longest} chars")
-        if pattern is not None and not pattern.search(value):
+        elif pattern is not None and not pattern.search(value):
             report.invalid(path, value, f"should match '{schema['pattern']}'")
 
     return check
@@ -200,7 +219,7 @@ def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """The value as people should see it in an error: short, quoted where it is text."""
     text = f'"{value}"' if isinstance(value, str) else repr(value)
     return text if len(text) <= 120 else text[:117] + "..."

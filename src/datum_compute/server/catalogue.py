@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.schema import structural_schema
@@ -28,6 +29,7 @@ class Served:
     kind: KindInfo[Any]
     check_main: Check
     check_status: Check
+    status_at_first: JsonObject | None = None  # what a new object says before anybody looked at it
 
     @property
     def verbs(self) -> tuple[str, ...]:
@@ -81,7 +83,8 @@ def _served(kind: KindInfo[Any]) -> Served:
     properties = {name: s for name, s in schema["properties"].items() if name != "status"}
     required = [name for name in schema.get("required", ()) if name != "status"]
     main = {**schema, "properties": properties, "required": required}
-    return Served(kind, compiled(main), compiled(schema["properties"]["status"]))
+    status = schema["properties"]["status"]
+    return Served(kind, compiled(main), compiled(status), status.get("default"))
 
 
 def _stability(version: str) -> tuple[int, int, int, str]:

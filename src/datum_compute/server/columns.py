@@ -1,6 +1,7 @@
 """Values of printer columns: the few forms of path that columns use, and ages as people read them.
 
 A path is ``.a.b``, with ``[0]`` for an item and ``[?(@.type=="X")]`` for the item of that type.
+A dot inside a name is written ``\\.``, as in ``.metadata.labels.example\\.com/name``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from datum_compute.api.timestamps import parse_timestamp
 
 _STEP = re.compile(
-    r"""\.(?P<field>[A-Za-z0-9_-]+)
+    r"""\.(?P<field>(?:[A-Za-z0-9_/-]|\\\.)+)
       | \[(?P<index>[0-9]+)\]
       | \[\?\(@\.(?P<key>[A-Za-z0-9_]+)\s*==\s*["'](?P<value>[^"']*)["']\)\]""",
     re.VERBOSE,
@@ -81,7 +82,8 @@ def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
 def _step(found: re.Match[str]) -> Step:
     field, index, key, wanted = found.group("field", "index", "key", "value")
     if field is not None:
-        return lambda value: value.get(field) if isinstance(value, dict) else None
+        name = field.replace("\\.", ".")
+        return lambda value: value.get(name) if isinstance(value, dict) else None
     if index is not None:
         at = int(index)
         return lambda value: value[at] if isinstance(value, list) and len(value) > at else None

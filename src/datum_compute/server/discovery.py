@@ -86,6 +86,7 @@ def _resource_and_subresources(served: Served) -> list[JsonObject]:
         "kind": kind.kind,
         "verbs": served.verbs,
         "shortNames": kind.short_names,
+        "categories": kind.categories,
     }
     subresources: list[JsonObject] = [
         {
@@ -133,6 +134,7 @@ def _aggregated_kind(served: Served) -> JsonObject:
         "singularResource": kind.singular,
         "verbs": served.verbs,
         "shortNames": kind.short_names,
+        "categories": kind.categories,
         "subresources": [
             {"subresource": name, "responseKind": shown_as, "verbs": verbs}
             for name, verbs in served.subresources.items()

@@ -1,7 +1,8 @@
 """Label and field selectors, parsed once into predicates over a record.
 
 Labels: ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``, ``a notin (b,c)``, ``a``, ``!a``.
-Fields: ``metadata.name`` and ``metadata.namespace`` with ``=``, ``==`` and ``!=``.
+Fields: ``metadata.name``, ``metadata.namespace`` and what the kind lists as selectable, with ``=``,
+``==`` and ``!=``; a field that is absent is equal to the empty text.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from datum_compute.api.codec import decode
 from datum_compute.api.errors import BadRequest
 from datum_compute.api.meta import KindInfo
+from datum_compute.server.columns import value_at
 from datum_compute.server.names import label_value_problem, qualified_name_problem
 from datum_compute.server.problems import shortened
 from datum_compute.store.record import Record
@@ -115,4 +118,16 @@ def _field_check(kind: KindInfo[Any], term: str) -> Matches:
         return lambda record: (record.key.name == wanted) is not negative
     if field == "metadata.namespace" and kind.namespaced:
         return lambda record: (record.key.namespace == wanted) is not negative
+    if f".{field}" in kind.selectable_fields:
+        return lambda record: (_text_at(record, f".{field}") == wanted) is not negative
     raise BadRequest(f"field label not supported: {shortened(field)}")
+
+
+def _text_at(record: Record, path: str) -> str:
+    match value_at(decode(record.body), path):
+        case None:
+            return ""
+        case bool() as value:
+            return str(value).lower()
+        case value:
+            return str(value)
