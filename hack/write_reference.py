@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.fields import IMMUTABLE_RULE, VALIDATIONS
+from datum_compute.api.fields import IMMUTABLE_RULE, INT64_MAX, VALIDATIONS
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta import Column, KindInfo
 from datum_compute.api.schema import (
@@ -101,16 +101,16 @@ def _facts(kind: KindInfo[Any]) -> Iterator[str]:
     yield f"- apiVersion: `{kind.api_version}`"
     yield f"- scope: {'namespaced' if kind.namespaced else 'cluster'}"
     yield f"- resource: `{kind.plural}`"
-    selectable = tuple(path.removeprefix(".") for path in kind.selectable_fields)
     for word, names in (
         ("short names", kind.short_names),
         ("categories", kind.categories),
-        ("field selectors", selectable),
+        ("field selectors", tuple(field.label for field in kind.selectable)),
     ):
         if names:
             yield f"- {word}: " + ", ".join(f"`{name}`" for name in names)
     if kind.scale:
-        yield f"- scale: `{kind.scale.spec_replicas}` is wanted, `{kind.scale.status_replicas}` is"
+        wanted, found = kind.scale.spec_replicas_path, kind.scale.status_replicas_path
+        yield f"- scale: sets `{wanted}`, shows `{found}`"
     if kind.partial:
         yield "- belongs to a neighbour; only the fields used here are listed"
 
@@ -154,7 +154,11 @@ def _type_name(schema: JsonObject) -> str:
 
 def _constraints(schema: JsonObject, *, required: bool) -> str:
     found = ["*required*"] if required else []
-    found += [text.format(schema[word]) for word, text in _BOUNDS if word in schema]
+    found += [
+        text.format(schema[word])
+        for word, text in _BOUNDS
+        if word in schema and schema[word] != INT64_MAX
+    ]
     if "enum" in schema:
         found.append("one of " + ", ".join(f"`{value}`" for value in schema["enum"]))
     if schema.get("x-kubernetes-list-type") == "map":

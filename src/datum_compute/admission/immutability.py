@@ -16,7 +16,7 @@ from datum_compute.api.errors import Cause
 from datum_compute.api.fields import IMMUTABLE_RULE, VALIDATIONS
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.schema import structural_schema
-from datum_compute.api.structural import Check, Report, compiled, shown
+from datum_compute.api.structural import Check, Report, compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,15 @@ class ImmutableField:
 def immutable_fields_stay(
     kind: KindInfo[Any], new: JsonObject, old: JsonObject | None
 ) -> Iterable[Cause]:
-    for field in _immutable_fields(kind) if old is not None else ():
-        before, now = field.value_in(old or {}), field.value_in(new)
+    if old is None:
+        return
+    report = Report()
+    for field in _immutable_fields(kind):
+        before, now = field.value_in(old), field.value_in(new)
         if before is not None and now is not None and before != now:
-            why = f"{field.message} (it is {shown(before)})"
-            yield Cause(
-                ".".join(field.path), "FieldValueInvalid", f"Invalid value: {shown(now)}: {why}"
-            )
+            said = f' (it is "{before}")' if isinstance(before, str) else ""
+            report.invalid(".".join(field.path), now, field.message + said)
+    yield from report.errors
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import Annotated
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.fields import Amount, ObjectReference, ShortText, Time, keyed, says
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 from datum_compute.api.resourceregistration import ResourceType
 
 
@@ -57,10 +57,8 @@ KIND = KindInfo(
     plural="allowancebuckets",
     model=AllowanceBucket,
     categories=("quota",),
-    selectable_fields=(
-        ".spec.consumerRef.kind",
-        ".spec.consumerRef.name",
-        ".spec.resourceType",
+    selectable=selectable_fields(
+        "spec.consumerRef.kind", "spec.consumerRef.name", "spec.resourceType"
     ),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),

@@ -57,8 +57,8 @@ def _version(kind: KindInfo[Any]) -> JsonObject:
         version["subresources"] = subresources
     if kind.columns:
         version["additionalPrinterColumns"] = [_column(column) for column in kind.columns]
-    if kind.selectable_fields:
-        version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable_fields]
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": field.path} for field in kind.selectable]
     return version
 
 
@@ -69,9 +69,9 @@ def _subresources(kind: KindInfo[Any]) -> JsonObject:
 
 def _scale(scale: Scale) -> JsonObject:
     paths = {
-        "specReplicasPath": scale.spec_replicas,
-        "statusReplicasPath": scale.status_replicas,
-        "labelSelectorPath": scale.label_selector,
+        "specReplicasPath": scale.spec_replicas_path,
+        "statusReplicasPath": scale.status_replicas_path,
+        "labelSelectorPath": scale.label_selector_path,
     }
     return {name: path for name, path in paths.items() if path}
 

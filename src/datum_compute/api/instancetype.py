@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.fields import Cpu, Memory, ShortText, Text, Time, immutable, says
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 
 class InstanceTypeResources(ApiStruct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ KIND = KindInfo(
     namespaced=False,
     short_names=("insttype",),
     categories=("compute",),
-    selectable_fields=(".spec.lifecycle.phase",),
+    selectable=selectable_fields("spec.lifecycle.phase"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("CPU", ".spec.resources.cpu"),

@@ -11,7 +11,7 @@ from typing import Annotated
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.fields import LocationClass, ShortText, Topology, says
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 CITY = r".spec.topology.topology\.datum\.net/city-code"
 
@@ -55,7 +55,7 @@ KIND = KindInfo(
     namespaced=False,
     short_names=("loc",),
     categories=("networking",),
-    selectable_fields=(".spec.locationClassName",),
+    selectable=selectable_fields("spec.locationClassName"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("City", CITY),

@@ -12,7 +12,7 @@ from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.fields import LocalReference, LocationClass, ShortText, Topology, says
 from datum_compute.api.location import CITY
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 
 class LocationBindingSpec(ApiStruct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ KIND = KindInfo(
     namespaced=False,
     short_names=("locbind",),
     categories=("networking",),
-    selectable_fields=(".spec.locationRef.name",),
+    selectable=selectable_fields("spec.locationRef.name"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("City", CITY),

@@ -75,11 +75,19 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where the scale subresource finds its numbers: paths such as ``.spec.replicas``."""
+    """Where a kind keeps what the scale subresource shows, as paths (``.spec.replicas``)."""
 
-    spec_replicas: str
-    status_replicas: str
-    label_selector: str = ""  # of a text field; an autoscaler needs it, a person does not
+    spec_replicas_path: str
+    status_replicas_path: str
+    label_selector_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selectable:
+    """A field selector beyond name and namespace: its label, and the path of the value."""
+
+    label: str
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +105,9 @@ class KindInfo(Generic[T]):
     partial: bool = False  # a neighbour's kind of which we model only what we use
     short_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
-    categories: tuple[str, ...] = ()  # words that name several kinds at once (kubectl get all)
-    selectable_fields: tuple[str, ...] = ()  # paths, besides name and namespace
     scale: Scale | None = None
+    categories: tuple[str, ...] = ()
+    selectable: tuple[Selectable, ...] = ()
 
     @property
     def api_version(self) -> str:
@@ -113,6 +121,11 @@ class KindInfo(Generic[T]):
     def resource(self) -> str:
         """The name under which the store keeps the kind: ``plural.group``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+def selectable_fields(*labels: str) -> tuple[Selectable, ...]:
+    """Field selectors that are called as the path of their value: ``spec.phase``."""
+    return tuple(Selectable(label, f".{label}") for label in labels)
 
 
 def ref_of(obj: ApiObject) -> Ref:

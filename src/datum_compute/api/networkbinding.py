@@ -16,7 +16,7 @@ from datum_compute.api.fields import (
     immutable,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 _INSTEAD = "create another binding instead"
 
@@ -50,7 +50,7 @@ KIND = KindInfo(
     model=NetworkBinding,
     short_names=("netbind",),
     categories=("networking",),
-    selectable_fields=(".spec.network.name", ".spec.location.name"),
+    selectable=selectable_fields("spec.network.name", "spec.location.name"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Network", ".spec.network.name"),

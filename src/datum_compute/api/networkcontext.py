@@ -21,7 +21,7 @@ from datum_compute.api.fields import (
     defaults_to,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 from datum_compute.api.network import MTU, PrefixReference
 
 
@@ -67,7 +67,7 @@ KIND = KindInfo(
     model=NetworkContext,
     short_names=("netctx",),
     categories=("networking",),
-    selectable_fields=(".spec.network.name", ".spec.location.name"),
+    selectable=selectable_fields("spec.network.name", "spec.location.name"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Network", ".spec.network.name"),

@@ -13,7 +13,7 @@ from msgspec import Meta
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.fields import ShortText, immutable, says
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 
 class ProjectOwner(ApiStruct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ KIND = KindInfo(
     namespaced=False,
     short_names=("proj",),
     categories=("catalogue",),
-    selectable_fields=(".spec.ownerRef.name",),
+    selectable=selectable_fields("spec.ownerRef.name"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Owner", ".spec.ownerRef.name"),

@@ -23,7 +23,7 @@ from datum_compute.api.fields import (
     keyed,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 from datum_compute.api.resourceregistration import ResourceType
 
 GRANTED = "Granted"
@@ -91,11 +91,11 @@ KIND = KindInfo(
     plural="resourceclaims",
     model=ResourceClaim,
     categories=("quota",),
-    selectable_fields=(
-        ".spec.consumerRef.kind",
-        ".spec.consumerRef.name",
-        ".spec.resourceRef.kind",
-        ".spec.resourceRef.name",
+    selectable=selectable_fields(
+        "spec.consumerRef.kind",
+        "spec.consumerRef.name",
+        "spec.resourceRef.kind",
+        "spec.resourceRef.name",
     ),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),

@@ -12,7 +12,7 @@ from msgspec import Meta
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.fields import Amount, ObjectReference, keyed, says
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 from datum_compute.api.resourceregistration import ResourceType
 
 
@@ -58,7 +58,7 @@ KIND = KindInfo(
     plural="resourcegrants",
     model=ResourceGrant,
     categories=("quota",),
-    selectable_fields=(".spec.consumerRef.kind", ".spec.consumerRef.name"),
+    selectable=selectable_fields("spec.consumerRef.kind", "spec.consumerRef.name"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Consumer Kind", ".spec.consumerRef.kind"),

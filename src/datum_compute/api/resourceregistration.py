@@ -20,7 +20,7 @@ from datum_compute.api.fields import (
     keyed,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 _INSTEAD = "register another resource type instead"
 
@@ -74,7 +74,7 @@ KIND = KindInfo(
     model=ResourceRegistration,
     namespaced=False,
     categories=("quota",),
-    selectable_fields=(".spec.resourceType",),
+    selectable=selectable_fields("spec.resourceType"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Resource Type", ".spec.resourceType"),

@@ -9,7 +9,7 @@ from msgspec import Meta
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.fields import MAP_BY_NAME, says
 from datum_compute.api.instance import Container
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 Phase = Literal["Pending", "Running", "Sleeping", "Stopped", "Failed"]
 
@@ -48,7 +48,7 @@ KIND = KindInfo(
     plural="servers",
     model=Server,
     categories=("compute",),
-    selectable_fields=(".status.phase",),
+    selectable=selectable_fields("status.phase"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Phase", ".status.phase"),

@@ -22,7 +22,7 @@ from datum_compute.api.fields import (
     immutable,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 
 class ServiceOwner(ApiStruct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ KIND = KindInfo(
     model=Service,
     namespaced=False,
     categories=("catalogue",),
-    selectable_fields=(".spec.serviceName", ".spec.phase"),
+    selectable=selectable_fields("spec.serviceName", "spec.phase"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Service Name", ".spec.serviceName"),

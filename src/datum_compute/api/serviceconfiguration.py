@@ -25,7 +25,7 @@ from datum_compute.api.fields import (
     Text,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 MetricName = Annotated[str, Meta(min_length=1, max_length=253)]
 Manifest = dict[str, Any]
@@ -116,7 +116,7 @@ KIND = KindInfo(
     model=ServiceConfiguration,
     namespaced=False,
     categories=("catalogue",),
-    selectable_fields=(".spec.serviceRef.name",),
+    selectable=selectable_fields("spec.serviceRef.name"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Service", ".spec.serviceRef.name"),

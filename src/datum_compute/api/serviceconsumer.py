@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.fields import LocalReference, ShortText, Text, Time, says
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 
 class Approval(ApiStruct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ KIND = KindInfo(
     model=ServiceConsumer,
     namespaced=False,
     categories=("catalogue",),
-    selectable_fields=(".spec.serviceRef.name", ".spec.consumerProjectRef.name"),
+    selectable=selectable_fields("spec.serviceRef.name", "spec.consumerProjectRef.name"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Service", ".spec.serviceRef.name"),

@@ -18,7 +18,7 @@ from datum_compute.api.fields import (
     Time,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 
 class ServiceEntitlementSpec(ApiStruct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ KIND = KindInfo(
     model=ServiceEntitlement,
     namespaced=False,
     categories=("catalogue",),
-    selectable_fields=(".spec.serviceRef.name",),
+    selectable=selectable_fields("spec.serviceRef.name"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Service", ".spec.serviceRef.name"),

@@ -36,7 +36,7 @@ class Report:
 
     def invalid(self, path: str, value: Any, why: str) -> None:
         self.errors.append(
-            Cause(path, "FieldValueInvalid", f"Invalid value: {shown(value)}: {why}")
+            Cause(path, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {why}")
         )
 
 
@@ -131,7 +131,7 @@ def _check_unique(items: list[Any], keys: tuple[str, ...], path: str, report: Re
                 Cause(
                     f"{path}[{index}]",
                     "FieldValueDuplicate",
-                    f"Duplicate value: {shown(identity)}",
+                    f"Duplicate value: {_shown(identity)}",
                 )
             )
         seen.add(text)
@@ -168,11 +168,11 @@ def _enum(schema: JsonObject) -> Check | None:
     allowed = schema.get("enum")
     if allowed is None:
         return None
-    listed = ", ".join(shown(a) for a in allowed)
+    listed = ", ".join(_shown(a) for a in allowed)
 
     def check(value: Any, path: str, report: Report) -> None:
         if value not in allowed:
-            message = f"Unsupported value: {shown(value)}: supported values: {listed}"
+            message = f"Unsupported value: {_shown(value)}: supported values: {listed}"
             report.errors.append(Cause(path, "FieldValueNotSupported", message))
 
     return check
@@ -219,7 +219,7 @@ def _joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def shown(value: Any) -> str:
+def _shown(value: Any) -> str:
     """The value as people should see it in an error: short, quoted where it is text."""
     text = f'"{value}"' if isinstance(value, str) else repr(value)
     return text if len(text) <= 120 else text[:117] + "..."

@@ -18,7 +18,7 @@ from datum_compute.api.fields import (
     PrefixLength,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 
 class SubnetSpec(ApiStruct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ KIND = KindInfo(
     plural="subnets",
     model=Subnet,
     categories=("networking",),
-    selectable_fields=(".spec.networkContext.name", ".spec.location.name"),
+    selectable=selectable_fields("spec.networkContext.name", "spec.location.name"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Context", ".spec.networkContext.name"),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from datum_compute.api.conditions import Conditions, undecided
 from datum_compute.api.fields import LocalReference, says
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 from datum_compute.api.subnet import AllocatedPrefix, SubnetSpec
 
 
@@ -30,7 +30,7 @@ KIND = KindInfo(
     plural="subnetclaims",
     model=SubnetClaim,
     categories=("networking",),
-    selectable_fields=(".spec.networkContext.name", ".spec.location.name"),
+    selectable=selectable_fields("spec.networkContext.name", "spec.location.name"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Context", ".spec.networkContext.name"),

@@ -12,7 +12,7 @@ from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.fields import immutable, says
 from datum_compute.api.instance import InstanceTemplate
-from datum_compute.api.meta import ApiObject, Column, KindInfo, Scale
+from datum_compute.api.meta import ApiObject, Column, KindInfo, Scale, selectable_fields
 from datum_compute.api.workload import ReplicaCounts, ScaleSettings
 
 
@@ -61,7 +61,7 @@ KIND = KindInfo(
     model=WorkloadDeployment,
     short_names=("wd",),
     categories=("all", "compute"),
-    selectable_fields=(".spec.cityCode", ".spec.placementName", ".spec.workloadRef.name"),
+    selectable=selectable_fields("spec.cityCode", "spec.placementName", "spec.workloadRef.name"),
     scale=Scale(".spec.scaleSettings.minReplicas", ".status.replicas"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),

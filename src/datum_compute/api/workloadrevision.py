@@ -14,7 +14,7 @@ from msgspec import Meta
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.fields import MAP_BY_NAME, ShortText, Text, immutable, keyed, says
 from datum_compute.api.instance import InstanceTemplate
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 from datum_compute.api.workload import Placement
 from datum_compute.api.workloaddeployment import WorkloadRef
 
@@ -76,7 +76,7 @@ KIND = KindInfo(
     has_status=False,
     short_names=("wlrev",),
     categories=("compute",),
-    selectable_fields=(".spec.workloadRef.name", ".spec.templateHash"),
+    selectable=selectable_fields("spec.workloadRef.name", "spec.templateHash"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Workload", ".spec.workloadRef.name"),

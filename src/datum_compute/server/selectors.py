@@ -118,8 +118,10 @@ def _field_check(kind: KindInfo[Any], term: str) -> Matches:
         return lambda record: (record.key.name == wanted) is not negative
     if field == "metadata.namespace" and kind.namespaced:
         return lambda record: (record.key.namespace == wanted) is not negative
-    if f".{field}" in kind.selectable_fields:
-        return lambda record: (_text_at(record, f".{field}") == wanted) is not negative
+    for selectable in kind.selectable:
+        if selectable.label == field:
+            path = selectable.path
+            return lambda record: (_text_at(record, path) == wanted) is not negative
     raise BadRequest(f"field label not supported: {shortened(field)}")
 
 
