@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.schema import PRESERVE, structural_schema
+from datum_compute.api.schema import INT_OR_STRING, PRESERVE, structural_schema
 from datum_compute.api.structural import Report, compiled
 
 
@@ -66,6 +66,33 @@ def test_enumerations_list_what_is_supported() -> None:
     (cause,) = walked(schema, {"x": "ICMP"})[1].errors
     assert cause.reason == "FieldValueNotSupported"
     assert cause.message == 'Unsupported value: "ICMP": supported values: "TCP", "UDP"'
+
+
+QUANTITY = {
+    INT_OR_STRING: True,
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "minimum": 1,
+    "pattern": "^[1-9][0-9]*m?$",
+    "maxLength": 5,
+}
+
+
+@pytest.mark.parametrize("right", [1, 12345678, "1", "500m"])
+def test_a_number_or_a_text_keeps_the_limits_of_what_it_is(right: Any) -> None:
+    assert walked(field(QUANTITY), {"x": right})[0] == {"x": right}
+    assert problems(field(QUANTITY), {"x": right}) == []
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, [], {}, "", "0", "1x", "123456"])
+def test_a_number_or_a_text_that_is_neither_or_out_of_bounds(wrong: Any) -> None:
+    assert problems(field(QUANTITY), {"x": wrong}) == [("x", INVALID)]
+
+
+def test_a_text_that_is_too_long_is_not_matched_as_well() -> None:
+    """A pattern may need time that grows with the square of the length, and then some."""
+    slow = {"type": "string", "maxLength": 9, "pattern": "^(a|a)*$"}
+    (cause,) = walked(field(slow), {"x": "a" * 60 + "!"})[1].errors
+    assert "longer than 9" in cause.message
 
 
 def test_every_error_is_found_with_its_path() -> None:
