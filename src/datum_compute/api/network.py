@@ -35,8 +35,12 @@ class NetworkIpam(ApiStruct, frozen=True, kw_only=True):
         Literal["Auto", "Policy"],
         says("Auto: the platform chooses prefixes. Policy: nothing is given out."),
     ]
-    ipv4_range: Annotated[Ipv4Range | None, says("Range to take IPv4 prefixes from.")] = None
-    ipv6_range: Annotated[Ipv6Range | None, says("Range to take IPv6 prefixes from.")] = None
+    ipv4_range: Annotated[
+        Ipv4Range | None, says("Range that IPv4 prefixes should be from; Auto does not ask.")
+    ] = None
+    ipv6_range: Annotated[
+        Ipv6Range | None, says("Range that IPv6 prefixes should be from; Auto does not ask.")
+    ] = None
 
 
 class NetworkSpec(ApiStruct, frozen=True, kw_only=True):
