@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from base64 import b64encode
 from functools import cache
 from typing import Any
 
@@ -17,16 +18,21 @@ Drawn = st.SearchStrategy[Any]
 
 _WORDS = st.text(string.ascii_letters + string.digits + "-. /", max_size=8)
 _ANYTHING = st.dictionaries(_WORDS, st.integers() | _WORDS | st.booleans(), max_size=2)
+_FORMATS = {
+    "byte": st.binary(max_size=4).map(lambda value: b64encode(value).decode()),
+    "date-time": st.just("2026-01-02T03:04:05Z"),
+}
 _MOST_ITEMS = 3
 _MANY = 2**53
 
 
 @cache
 def objects_of(kind: KindInfo[Any]) -> st.SearchStrategy[JsonObject]:
-    """Whole objects; metadata is not part of the schema and stays the same."""
+    """Objects without metadata, which has rules of its own."""
     schema = structural_schema(kind)
-    identity = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "x"}}
-    parts = {name: s for name, s in schema["properties"].items() if name not in identity}
+    identity = {"apiVersion": kind.api_version, "kind": kind.kind}
+    own = {*identity, "metadata"}
+    parts = {name: s for name, s in schema["properties"].items() if name not in own}
     required = [name for name in schema.get("required", ()) if name in parts]
     drawn = _fields({"properties": parts, "required": required})
     return drawn.map(lambda fields: {**identity, **fields})
@@ -81,6 +87,8 @@ def _lists(schema: JsonObject) -> Drawn:
 
 
 def _texts(schema: JsonObject) -> Drawn:
+    if schema.get("format") in _FORMATS:
+        return _FORMATS[schema["format"]]
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength", 50)
     if "pattern" in schema:
         drawn = st.from_regex(schema["pattern"].removesuffix("$") + r"\Z")
