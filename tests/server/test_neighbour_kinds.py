@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import KINDS
-from tests.server.running_server import COMPUTE, WORKLOADS, Server, causes, workload
+from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, causes, workload
 
 NETWORKING = "/apis/networking.datumapis.com/v1alpha"
 NETWORKS = f"{NETWORKING}/namespaces/default/networks"
@@ -154,6 +154,24 @@ async def test_a_field_of_another_kind_selects_nothing(server: Server) -> None:
     await server.json("POST", WORKLOADS, workload())
     status = await server.status("GET", WORKLOADS, fieldSelector="spec.cityCode=DFW")
     assert (status["code"], status["reason"]) == (400, "BadRequest")
+
+
+async def test_a_project_is_an_object_and_the_way_to_its_plane(server: Server) -> None:
+    projects = "/apis/resourcemanager.miloapis.com/v1alpha1/projects"
+    project = {
+        "apiVersion": "resourcemanager.miloapis.com/v1alpha1",
+        "kind": "Project",
+        "metadata": {"name": "demo"},
+        "spec": {"ownerRef": {"kind": "Organization", "name": "acme"}},
+    }
+    await server.json("POST", projects, project)
+    assert (await server.json("GET", f"{projects}/demo"))["kind"] == "Project"
+    ready = {"type": "Ready", "status": "True", "reason": "Ready"}
+    await server.merge(f"{projects}/demo/status", {"status": {"conditions": [ready]}})
+    inside = await server.json("GET", f"{PROJECT}{projects}")
+    assert (inside["kind"], inside["items"]) == ("ProjectList", [])
+    await server.json("DELETE", f"{projects}/demo")
+    assert (await server.json("GET", f"{PROJECT}/api/v1/namespaces/default"))["kind"] == "Namespace"
 
 
 async def test_discovery_tells_categories(server: Server) -> None:
