@@ -10,6 +10,7 @@ import yaml
 from hack.generated import stale_files
 from hack.write_crds import crd_files
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.crd import crd_manifest
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, KINDS, NAMESPACE, POLICY
 from datum_compute.api.meta import KindInfo
@@ -29,9 +30,16 @@ def test_the_committed_files_are_fresh() -> None:
     assert stale_files(CRDS, crd_files(), owned="*.yaml") == [], "run: make crds"
 
 
-def test_only_our_own_kinds_are_ours_to_install() -> None:
+def test_the_kinds_of_karmada_and_of_kubernetes_are_not_ours_to_install() -> None:
     groups = {name.split("_")[0] for name in crd_files()}
-    assert groups == {"compute.datumapis.com", "region.datumapis.com"}
+    assert groups == {
+        "compute.datumapis.com",
+        "networking.datumapis.com",
+        "quota.miloapis.com",
+        "region.datumapis.com",
+        "resourcemanager.miloapis.com",
+        "services.miloapis.com",
+    }
 
 
 def test_files_parse_to_what_was_meant() -> None:
@@ -59,9 +67,49 @@ def test_every_column_has_a_type_kubernetes_knows(kind: KindInfo[Any]) -> None:
 
 
 def test_status_is_a_subresource_where_there_is_one() -> None:
-    assert version_of(DEPLOYMENT)["subresources"] == {"status": {}}
+    assert version_of(INSTANCE)["subresources"] == {"status": {}}
     assert "subresources" not in version_of(POLICY)
     assert crd_manifest(CLUSTER)["spec"]["scope"] == "Cluster"
+
+
+def test_scale_is_a_subresource_where_a_kind_says_how_many_it_wants_and_has() -> None:
+    assert version_of(DEPLOYMENT)["subresources"] == {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.scaleSettings.minReplicas",
+            "statusReplicasPath": ".status.replicas",
+        },
+    }
+
+
+def test_categories_and_selectable_fields_are_told() -> None:
+    assert crd_manifest(INSTANCE)["spec"]["names"]["categories"] == ["all", "compute"]
+    assert "categories" not in crd_manifest(POLICY)["spec"]["names"]
+    assert {"jsonPath": ".spec.cityCode"} in version_of(DEPLOYMENT)["selectableFields"]
+    assert "selectableFields" not in version_of(INSTANCE)
+
+
+def field_type(schema: JsonObject, path: str) -> str:
+    """The type of the field that a path leads to, or the empty text."""
+    for name in path.removeprefix(".").split("."):
+        schema = schema.get("properties", {}).get(name, {})
+    return str(schema.get("type", ""))
+
+
+@pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: str(kind.kind))
+def test_paths_lead_to_fields(kind: KindInfo[Any]) -> None:
+    """A real API server refuses selectable fields that are no text, number or boolean."""
+    schema = structural_schema(kind)
+    for field in kind.selectable:
+        assert field_type(schema, field.path) in ("string", "integer", "boolean"), field.path
+    if kind.scale:
+        assert field_type(schema, kind.scale.spec_replicas_path) == "integer"
+        assert field_type(schema, kind.scale.status_replicas_path) == "integer"
+    for column in kind.columns:
+        start = column.path.partition("[")[0].partition(r".topology\.")[0]
+        int_or_string = start.startswith(".spec.resources.")
+        known = column.path.startswith(".metadata") or int_or_string or field_type(schema, start)
+        assert known or kind.partial, column.path
 
 
 def test_wide_columns_have_a_lower_priority() -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from datum_compute.api.codec import typed
 from datum_compute.api.kinds import KINDS, NAMESPACE, WORKLOAD, kind_of
-from datum_compute.api.meta import ApiObject, Ref, controller_uid, owner_reference, ref_of
+from datum_compute.api.meta import (
+    ApiObject,
+    Ref,
+    controller_uid,
+    owner_reference,
+    ref_of,
+    selectable_fields,
+)
 from datum_compute.api.namespace import Namespace
 
 
@@ -45,3 +52,18 @@ def test_every_kind_is_found_by_its_api_version() -> None:
     assert kind_of("compute.datumapis.com/v1", "Workload") is None
     assert NAMESPACE.resource == "namespaces"
     assert WORKLOAD.resource == "workloads.compute.datumapis.com"
+
+
+def test_field_selectors_are_called_as_the_path_of_their_value() -> None:
+    (found,) = selectable_fields("spec.phase")
+    assert (found.label, found.path) == ("spec.phase", ".spec.phase")
+
+
+def test_a_word_for_one_of_our_kinds_means_no_other_whatever_its_group() -> None:
+    """kubectl takes the first of several, and nobody knows which that is."""
+    words = [word for kind in KINDS for word in {kind.plural, kind.singular, *kind.short_names}]
+    for kind in KINDS:
+        if not kind.built_in:
+            for word in (kind.plural, kind.singular, *kind.short_names):
+                assert words.count(word) == 1, word
+    assert not {word for kind in KINDS for word in kind.categories} & set(words)

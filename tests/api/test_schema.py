@@ -10,9 +10,10 @@ import orjson
 import pytest
 
 from datum_compute.api.codec import JsonObject
+from datum_compute.api.fields import LIST_KEYS, LIST_TYPE, VALIDATIONS
 from datum_compute.api.kinds import CLUSTER, KINDS, POLICY, WORK, WORKLOAD
 from datum_compute.api.meta import KindInfo
-from datum_compute.api.schema import PRESERVE, structural_schema
+from datum_compute.api.schema import INT_OR_STRING, PRESERVE, structural_schema
 from datum_compute.api.structural import Report, compiled
 
 GOLDEN = Path(__file__).parent / "golden" / "workload_schema.json"
@@ -39,7 +40,7 @@ def nodes(path: str, schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
 KEYWORDS = {
     *("type", "properties", "required", "items", "additionalProperties", "default", "enum"),
     *("description", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"),
-    *("pattern", "format", PRESERVE, "x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
+    *("pattern", "format", PRESERVE, LIST_TYPE, LIST_KEYS, VALIDATIONS, INT_OR_STRING, "anyOf"),
 }
 
 
@@ -47,10 +48,56 @@ KEYWORDS = {
 def test_schemas_use_only_words_of_the_structural_dialect(kind: KindInfo[Any]) -> None:
     for path, schema in nodes(kind.kind, structural_schema(kind)):
         assert set(schema) <= KEYWORDS, path
-        assert "type" in schema or schema.get(PRESERVE), f"{path} has no type"
+        typed = "type" in schema or schema.get(PRESERVE) or schema.get(INT_OR_STRING)
+        assert typed, f"{path} has no type"
+        assert ("anyOf" in schema) is bool(schema.get(INT_OR_STRING)), path
         assert not ("properties" in schema and "additionalProperties" in schema), path
         assert set(schema.get("required", ())) <= set(schema.get("properties", ())), path
         assert schema.get("required") != [], path
+
+
+OURS = [kind for kind in KINDS if not (kind.built_in or kind.partial)]
+
+
+@pytest.mark.parametrize("kind", OURS, ids=lambda kind: str(kind.kind))
+def test_every_field_of_our_own_kinds_is_described(kind: KindInfo[Any]) -> None:
+    """That is what kubectl explain and the reference show."""
+    silent = [
+        path
+        for path, schema in nodes(kind.kind, structural_schema(kind))
+        if "description" not in schema and not path.endswith("[]")
+    ]
+    assert silent == [f"{kind.kind}.metadata"]  # every object's; described by OpenAPI
+
+
+@EACH_KIND
+def test_every_list_says_how_it_is_merged(kind: KindInfo[Any]) -> None:
+    for path, schema in nodes(kind.kind, structural_schema(kind)):
+        if schema.get("type") == "array":
+            assert schema[LIST_TYPE] in ("atomic", "set", "map"), path
+            assert (LIST_KEYS in schema) is (schema[LIST_TYPE] == "map"), path
+
+
+@EACH_KIND
+def test_every_pattern_has_a_longest_length(kind: KindInfo[Any]) -> None:
+    for path, schema in nodes(kind.kind, structural_schema(kind)):
+        assert "pattern" not in schema or schema["maxLength"] <= 1024, path
+
+
+@EACH_KIND
+def test_immutable_fields_are_required_and_outside_lists(kind: KindInfo[Any]) -> None:
+    """Elsewhere a rule that compares old and new would not always be asked."""
+
+    def check(path: str, schema: JsonObject, *, always: bool) -> None:
+        assert VALIDATIONS not in schema or always, path
+        for name, inner in schema.get("properties", {}).items():
+            required = name in schema.get("required", ())
+            check(f"{path}.{name}", inner, always=always and required)
+        for word in ("items", "additionalProperties"):
+            if isinstance(schema.get(word), dict):
+                check(f"{path}[]", schema[word], always=False)
+
+    check(kind.kind, structural_schema(kind), always=True)
 
 
 @EACH_KIND

@@ -3,7 +3,8 @@
 Rules are pure functions of (new, old); ``old`` is None on create. They run after the structural
 schema found no error, so they may rely on the shape it promises, and only when something besides
 metadata and status changed: a stored object that a newer rule dislikes can still lose a finalizer.
-To add a rule: write it in the file of its kind and list it in ``CHAIN``.
+To add a rule: write it in the file of its kind and list it in ``CHAIN``. Immutable fields need no
+line: their model says so.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from datum_compute.admission import (
+    addresses,
     configdata,
     customresourcedefinition,
     event,
+    instancetype,
     rbac,
     secret,
+    service,
     workload,
-    workloaddeployment,
 )
+from datum_compute.admission.immutability import immutable_fields_stay
+from datum_compute.admission.names import name_at_most
 from datum_compute.admission.times import with_times
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
@@ -29,13 +34,20 @@ from datum_compute.api.kinds import (
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     DEFINITION,
-    DEPLOYMENT,
     EVENT,
     EVENTS_V1,
+    INSTANCE_TYPE,
     LEASE,
+    NETWORK,
+    ORGANIZATION,
+    PROJECT,
     ROLE,
     ROLE_BINDING,
     SECRET,
+    SERVICE,
+    SERVICE_CONFIGURATION,
+    SUBNET,
+    SUBNET_CLAIM,
     WORKLOAD,
 )
 from datum_compute.api.meta import KindInfo
@@ -62,14 +74,13 @@ CHAIN: Mapping[str, Rules] = {
     WORKLOAD.resource: Rules(
         defaults=(workload.with_upper_case_cities,),
         validations=(
-            workload.name_fits_a_label,
+            name_at_most(63, "it becomes a label value"),
             workload.template_labels_are_labels,
             workload.cities_are_unique,
             workload.port_names_are_unique,
             workload.env_names_are_unique,
         ),
     ),
-    DEPLOYMENT.resource: Rules(validations=(workloaddeployment.city_is_immutable,)),
     CONFIG_MAP.resource: Rules(
         validations=(
             configdata.keys_are_file_names,
@@ -124,6 +135,35 @@ CHAIN: Mapping[str, Rules] = {
             rbac.subjects_of_a_binding,
         ),
     ),
+    INSTANCE_TYPE.resource: Rules(
+        validations=(
+            instancetype.a_new_one_is_active,
+            instancetype.phase_goes_forward,
+            instancetype.replacement_is_named,
+        )
+    ),
+    NETWORK.resource: Rules(validations=(addresses.ranges_are_prefixes,)),
+    SUBNET.resource: Rules(validations=(addresses.prefix_fits_its_family,)),
+    SUBNET_CLAIM.resource: Rules(validations=(addresses.prefix_fits_its_family,)),
+    SERVICE.resource: Rules(
+        validations=(
+            name_at_most(63, "it becomes a label value"),
+            service.phase_goes_forward,
+        )
+    ),
+    SERVICE_CONFIGURATION.resource: Rules(
+        validations=(
+            service.phase_goes_forward,
+            service.metrics_are_declared,
+            service.limits_are_in_order,
+        )
+    ),
+    ORGANIZATION.resource: Rules(
+        validations=(name_at_most(50, "its namespace is organization-<name>"),)
+    ),
+    PROJECT.resource: Rules(
+        validations=(name_at_most(55, "names that are made from it have a limit of 63"),)
+    ),
 }
 
 
@@ -134,4 +174,5 @@ def admit(
     rules = CHAIN.get(kind.resource, Rules())
     for default in rules.defaults:
         new = default(new, old)
-    return new, [cause for validation in rules.validations for cause in validation(new, old)]
+    causes = [*immutable_fields_stay(kind, new, old)]
+    return new, causes + [c for validation in rules.validations for c in validation(new, old)]

@@ -10,8 +10,6 @@ from datum_compute.api.errors import Cause
 from datum_compute.api.identity import normalized_city
 from datum_compute.api.names import label_value_problem, qualified_name_problem
 
-_NAME_MAX = 63
-
 
 def with_upper_case_cities(new: JsonObject, old: JsonObject | None) -> JsonObject:
     """Cities lie outside the template, so writing them in another case rolls nothing."""
@@ -20,14 +18,6 @@ def with_upper_case_cities(new: JsonObject, old: JsonObject | None) -> JsonObjec
         for placement in new["spec"]["placements"]
     ]
     return {**new, "spec": {**new["spec"], "placements": placements}}
-
-
-def name_fits_a_label(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Deployments and instances carry the name of their workload as a label value."""
-    name = new["metadata"].get("name", "")
-    if old is None and len(name) > _NAME_MAX:
-        why = f"must be no more than {_NAME_MAX} characters, because it becomes a label value"
-        yield Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {why}')
 
 
 def template_labels_are_labels(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:

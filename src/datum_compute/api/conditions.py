@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, Literal, NamedTuple
 
-from msgspec import Meta
-
 from datum_compute.api.codec import ApiStruct
+from datum_compute.api.fields import keyed, says
 
 TRUE: Final = "True"
 FALSE: Final = "False"
@@ -19,22 +18,18 @@ EPOCH = "1970-01-01T00:00:00Z"
 
 
 class Condition(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    type: str
-    status: ConditionStatus
-    reason: str
-    message: str = ""
-    last_transition_time: str = EPOCH
-    observed_generation: int = 0
+    """One thing that is so, is not so, or is not known, and why."""
+
+    type: Annotated[str, says("What is said; one of each type in the list.")]
+    status: Annotated[ConditionStatus, says("Whether it is so.")]
+    reason: Annotated[str, says("The cause, one word for programs.")]
+    message: Annotated[str, says("The cause, for people.")] = ""
+    last_transition_time: Annotated[str, says("When the status changed last (RFC 3339).")] = EPOCH
+    observed_generation: Annotated[int, says("The generation that this is said about.")] = 0
 
 
 Conditions = Annotated[
-    list[Condition],
-    Meta(
-        extra_json_schema={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-        }
-    ),
+    list[Condition], keyed("type"), says("What is known of the object, each with its reason.")
 ]
 
 
@@ -44,6 +39,14 @@ class Verdict(NamedTuple):
     status: ConditionStatus
     reason: str
     message: str
+
+
+def undecided(*types: str) -> list[Condition]:
+    """What a new object says before anybody has looked at it."""
+    return [
+        Condition(type=type_, status=UNKNOWN, reason="Pending", message="Not looked at yet")
+        for type_ in types
+    ]
 
 
 def decided(type_: str, verdict: Verdict, *, generation: int, now: str) -> Condition:

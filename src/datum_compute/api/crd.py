@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.meta import Column, KindInfo
+from datum_compute.api.meta import Column, KindInfo, Scale
 from datum_compute.api.schema import structural_schema
 
 _WIDE_PRIORITY = 1
@@ -41,6 +41,8 @@ def _names(kind: KindInfo[Any]) -> JsonObject:
     }
     if kind.short_names:
         names["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        names["categories"] = list(kind.categories)
     return names
 
 
@@ -51,11 +53,27 @@ def _version(kind: KindInfo[Any]) -> JsonObject:
         "storage": True,
         "schema": {"openAPIV3Schema": structural_schema(kind)},
     }
-    if kind.has_status:
-        version["subresources"] = {"status": {}}
+    if subresources := _subresources(kind):
+        version["subresources"] = subresources
     if kind.columns:
         version["additionalPrinterColumns"] = [_column(column) for column in kind.columns]
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": field.path} for field in kind.selectable]
     return version
+
+
+def _subresources(kind: KindInfo[Any]) -> JsonObject:
+    found: JsonObject = {"status": {}} if kind.has_status else {}
+    return {**found, "scale": _scale(kind.scale)} if kind.scale else found
+
+
+def _scale(scale: Scale) -> JsonObject:
+    paths = {
+        "specReplicasPath": scale.spec_replicas_path,
+        "statusReplicasPath": scale.status_replicas_path,
+        "labelSelectorPath": scale.label_selector_path,
+    }
+    return {name: path for name, path in paths.items() if path}
 
 
 def _column(column: Column) -> JsonObject:

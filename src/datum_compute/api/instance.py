@@ -8,9 +8,9 @@ from msgspec import Meta, field
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
+from datum_compute.api.fields import MAP_BY_NAME, DnsLabel, Port, PortName, says
 from datum_compute.api.meta import ApiObject, Column, KindInfo
 
-DnsLabel = Annotated[str, Meta(pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 # [host[:port]/]path[:tag][@digest], as registries understand it.
 _HOST = (
     "[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]+)?"
@@ -21,67 +21,92 @@ _DIGEST = "[a-z0-9]+:[0-9a-fA-F]{32,}"
 ImageReference = Annotated[
     str, Meta(pattern=f"^({_HOST}/)?{_PATH}(:{_TAG})?(@{_DIGEST})?$", max_length=1024)
 ]
-MAP_BY_NAME = Meta(
-    extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-)
 
 
 class EnvVar(ApiStruct, frozen=True, kw_only=True):
-    name: Annotated[str, Meta(min_length=1)]
-    value: str = ""
+    """An environment variable."""
+
+    name: Annotated[str, Meta(min_length=1), says("Name of the variable.")]
+    value: Annotated[str, says("Its value, taken as it is.")] = ""
 
 
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
-    name: DnsLabel
-    port: Annotated[int, Meta(ge=1, le=65535)]
-    protocol: Literal["TCP", "UDP"] = "TCP"
+    """A port that the container listens on."""
+
+    name: Annotated[PortName, says("Name of the port, unique over all containers.")]
+    port: Annotated[Port, says("Number of the port.")]
+    protocol: Annotated[Literal["TCP", "UDP"], says("Protocol spoken on it.")] = "TCP"
 
 
 class Container(ApiStruct, frozen=True, kw_only=True):
     """command replaces ENTRYPOINT, args replace CMD; without both the image decides."""
 
-    name: DnsLabel
-    image: ImageReference
-    command: list[str] = []
-    args: list[str] = []
-    env: Annotated[list[EnvVar], MAP_BY_NAME] = []
-    ports: Annotated[list[ContainerPort], MAP_BY_NAME] = []
+    name: Annotated[DnsLabel, says("Name of the container, unique in the instance.")]
+    image: Annotated[ImageReference, says("Image to run, with tag or digest.")]
+    command: Annotated[list[str], says("What to run instead of the image's own entry point.")] = []
+    args: Annotated[list[str], says("Arguments instead of the image's own.")] = []
+    env: Annotated[list[EnvVar], MAP_BY_NAME, says("Environment variables.")] = []
+    ports: Annotated[list[ContainerPort], MAP_BY_NAME, says("Ports it listens on.")] = []
 
 
 class Sandbox(ApiStruct, frozen=True, kw_only=True):
-    containers: Annotated[list[Container], MAP_BY_NAME, Meta(min_length=1)]
+    """Containers that share one address."""
+
+    containers: Annotated[
+        list[Container], MAP_BY_NAME, Meta(min_length=1), says("What runs in the instance.")
+    ]
 
 
 class RuntimeResources(ApiStruct, frozen=True, kw_only=True):
-    instance_type: str = "datumcloud/d1-standard-2"
+    """How large the instance is."""
+
+    instance_type: Annotated[str, says("Name of the size of the instance.")] = (
+        "datumcloud/d1-standard-2"
+    )
 
 
 class Runtime(ApiStruct, frozen=True, kw_only=True):
+    """What runs, and on how large a machine."""
+
     sandbox: Sandbox
     resources: RuntimeResources = RuntimeResources()
 
 
 class TemplateSpec(ApiStruct, frozen=True, kw_only=True):
+    """The instances as they should be."""
+
     runtime: Runtime
 
 
 class TemplateMeta(ApiStruct, frozen=True, kw_only=True):
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    """Labels and annotations of the instances; a change of them is a rollout too."""
+
+    labels: Annotated[dict[str, str], says("Labels given to every instance.")] = {}
+    annotations: Annotated[dict[str, str], says("Annotations given to every instance.")] = {}
 
 
 class InstanceTemplate(ApiStruct, frozen=True, kw_only=True):
+    """What every instance is made from; a change of it rolls all instances."""
+
     spec: TemplateSpec
     metadata: TemplateMeta = TemplateMeta()
 
 
 class SchedulingGate(ApiStruct, frozen=True, kw_only=True):
-    name: str
+    """Something that must happen first."""
+
+    name: Annotated[str, says("What is waited for.")]
 
 
 class InstanceControl(ApiStruct, frozen=True, kw_only=True):
-    template_hash: str = ""
-    scheduling_gates: Annotated[list[SchedulingGate], MAP_BY_NAME] = []
+    """What the deployment controller keeps on the instance."""
+
+    template_hash: Annotated[str, says("Identity of the template it was made from.")] = ""
+    scheduling_gates: Annotated[
+        list[SchedulingGate],
+        MAP_BY_NAME,
+        says("What it waits for; no machine is asked for while any is left."),
+    ] = []
 
 
 class InstanceSpec(ApiStruct, frozen=True, kw_only=True):
@@ -90,21 +115,35 @@ class InstanceSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class NetworkAssignments(ApiStruct, frozen=True, kw_only=True):
-    network_ip: str = field(name="networkIP", default="")
-    external_ip: str = field(name="externalIP", default="")
+    """Addresses that were given to the interface."""
+
+    network_ip: Annotated[str, says("Address inside the network.")] = field(
+        name="networkIP", default=""
+    )
+    external_ip: Annotated[str, says("Address for the outside, if it has one.")] = field(
+        name="externalIP", default=""
+    )
 
 
 class NetworkInterfaceStatus(ApiStruct, frozen=True, kw_only=True):
+    """One network interface."""
+
     assignments: NetworkAssignments = NetworkAssignments()
 
 
 class InstanceControlStatus(ApiStruct, frozen=True, kw_only=True):
-    observed_template_hash: str = ""
+    """What the machine reports back to the deployment controller."""
+
+    observed_template_hash: Annotated[
+        str, says("Identity of the template that the machine was set up from.")
+    ] = ""
 
 
 class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    network_interfaces: list[NetworkInterfaceStatus] = []
+    network_interfaces: Annotated[
+        list[NetworkInterfaceStatus], says("Network interfaces, in the order of the machine.")
+    ] = []
     controller: InstanceControlStatus = InstanceControlStatus()
 
 
@@ -122,6 +161,7 @@ KIND = KindInfo(
     plural="instances",
     model=Instance,
     short_names=("inst",),
+    categories=("all", "compute"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from datum_compute.api import (
+    allowancebucket,
     cluster,
     clusterpropagationpolicy,
     clusterresourcebinding,
@@ -15,18 +16,36 @@ from datum_compute.api import (
     event,
     eventsv1,
     instance,
+    instancetype,
     lease,
+    location,
+    locationbinding,
     namespace,
+    network,
+    networkbinding,
+    networkcontext,
+    organization,
+    project,
     propagationpolicy,
     resourcebinding,
+    resourceclaim,
+    resourcegrant,
+    resourceregistration,
     role,
     rolebinding,
     secret,
     server,
+    service,
     serviceaccount,
+    serviceconfiguration,
+    serviceconsumer,
+    serviceentitlement,
+    subnet,
+    subnetclaim,
     work,
     workload,
     workloaddeployment,
+    workloadrevision,
 )
 from datum_compute.api.meta import KindInfo
 
@@ -46,7 +65,31 @@ DEFINITION = customresourcedefinition.KIND
 WORKLOAD = workload.KIND
 DEPLOYMENT = workloaddeployment.KIND
 INSTANCE = instance.KIND
+INSTANCE_TYPE = instancetype.KIND
+REVISION = workloadrevision.KIND
 SERVER = server.KIND
+
+NETWORK = network.KIND
+NETWORK_BINDING = networkbinding.KIND
+NETWORK_CONTEXT = networkcontext.KIND
+SUBNET = subnet.KIND
+SUBNET_CLAIM = subnetclaim.KIND
+LOCATION = location.KIND
+LOCATION_BINDING = locationbinding.KIND
+
+REGISTRATION = resourceregistration.KIND
+GRANT = resourcegrant.KIND
+CLAIM = resourceclaim.KIND
+BUCKET = allowancebucket.KIND
+
+SERVICE = service.KIND
+SERVICE_CONFIGURATION = serviceconfiguration.KIND
+ENTITLEMENT = serviceentitlement.KIND
+CONSUMER = serviceconsumer.KIND
+
+ORGANIZATION = organization.KIND
+PROJECT = project.KIND
+
 CLUSTER = cluster.KIND
 POLICY = propagationpolicy.KIND
 CLUSTER_POLICY = clusterpropagationpolicy.KIND
@@ -74,7 +117,26 @@ KINDS: tuple[KindInfo[Any], ...] = (
     WORKLOAD,
     DEPLOYMENT,
     INSTANCE,
+    INSTANCE_TYPE,
+    REVISION,
     SERVER,
+    NETWORK,
+    NETWORK_BINDING,
+    NETWORK_CONTEXT,
+    SUBNET,
+    SUBNET_CLAIM,
+    LOCATION,
+    LOCATION_BINDING,
+    REGISTRATION,
+    GRANT,
+    CLAIM,
+    BUCKET,
+    SERVICE,
+    SERVICE_CONFIGURATION,
+    ENTITLEMENT,
+    CONSUMER,
+    ORGANIZATION,
+    PROJECT,
     CLUSTER,
     POLICY,
     CLUSTER_POLICY,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from datum_compute.api.codec import ApiStruct
+from datum_compute.api.fields import says
 
 T = TypeVar("T", bound="ApiObject")
 
@@ -37,8 +38,8 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 class ApiObject(ApiStruct, frozen=True, kw_only=True):
     """What all kinds have in common; each kind adds spec and status."""
 
-    api_version: str = ""
-    kind: str = ""
+    api_version: Annotated[str, says("Group and version of the schema, as group/version.")] = ""
+    kind: Annotated[str, says("What this object is.")] = ""
     metadata: ObjectMeta = ObjectMeta()
 
     @property
@@ -141,6 +142,11 @@ class KindInfo(Generic[T]):
     def storage(self) -> str:
         """The resource under which the store keeps the objects."""
         return self.stored_as or self.resource
+
+
+def selectable_fields(*labels: str) -> tuple[Selectable, ...]:
+    """Field selectors that are called as the path of their value: ``spec.phase``."""
+    return tuple(Selectable(label, f".{label}") for label in labels)
 
 
 def ref_of(obj: ApiObject) -> Ref:

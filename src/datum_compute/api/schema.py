@@ -1,7 +1,8 @@
 """The structural schema of a kind, derived from its model.
 
 What a CRD, OpenAPI and the server's checks need, in the dialect Kubernetes calls structural:
-no references, no nulls in unions, and only those defaults that say something.
+no references, no nulls in unions, only those defaults that say something, every list with its
+merge type, and the one union Kubernetes knows (a number or a text).
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from typing import Any
 import msgspec
 
 from datum_compute.api.codec import JsonObject, plain
+from datum_compute.api.fields import LIST_TYPE
 from datum_compute.api.meta import KindInfo
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 EMBEDDED = "x-kubernetes-embedded-resource"
 INT_OR_STRING = "x-kubernetes-int-or-string"
+
+_PARTS = {
+    "spec": "What is wanted.",
+    "status": "What was found; written by controllers, never by users.",
+}
 
 
 @cache
@@ -27,18 +34,28 @@ def structural_schema(kind: KindInfo[Any]) -> JsonObject:
     definitions = document["$defs"]
     root = _inlined(document, definitions)
     root["properties"]["metadata"] = {"type": "object"}
-    for part in ("spec", "status"):
+    for part, description in _PARTS.items():
         if part in root["properties"]:
-            root["properties"][part].pop("default", None)
+            schema = root["properties"][part]
+            schema.setdefault("description", description)
+            if not _is_seeded(kind, part):
+                schema.pop("default", None)  # a part that nobody wrote stays away
             if kind.partial:
-                _open(root["properties"][part])
+                _open(schema)
     return {"description": kind_description(kind), **root}
 
 
+def _is_seeded(kind: KindInfo[Any], part: str) -> bool:
+    """Whether the model gives a new object more than its fields' own defaults in this part."""
+    (field,) = [f for f in msgspec.structs.fields(kind.model) if f.name == part]
+    seed = field.default
+    return isinstance(seed, msgspec.Struct) and seed != type(seed)()
+
+
 def kind_description(kind: KindInfo[Any]) -> str:
-    """What the kind is, in the words that open its module."""
+    """What the kind is, in the paragraph that opens its module."""
     module = sys.modules[kind.model.__module__]
-    return " ".join((module.__doc__ or kind.kind).split())
+    return _one_line((module.__doc__ or kind.kind).partition("\n\n")[0])
 
 
 def _inlined(schema: JsonObject, definitions: JsonObject) -> JsonObject:
@@ -48,10 +65,11 @@ def _inlined(schema: JsonObject, definitions: JsonObject) -> JsonObject:
         target = definitions[schema["$ref"].rpartition("/")[2]]
         schema = {**target, **{k: v for k, v in schema.items() if k not in ("$ref", "$defs")}}
     if "anyOf" in schema:
-        (some,) = [s for s in schema.pop("anyOf") if s.get("type") != "null"]
-        schema = {**some, **schema}
+        schema = _joined([s for s in schema["anyOf"] if s.get("type") != "null"], schema)
         schema = _inlined(schema, definitions) if "$ref" in schema else schema
     schema.pop("title", None)
+    if "description" in schema:
+        schema["description"] = _one_line(schema["description"])
     if "properties" in schema:
         schema["properties"] = {
             name: _inlined(s, definitions) for name, s in schema["properties"].items()
@@ -63,11 +81,28 @@ def _inlined(schema: JsonObject, definitions: JsonObject) -> JsonObject:
             schema[inner] = _inlined(schema[inner], definitions)
     if "enum" in schema:
         schema.setdefault("type", "string")
+    if schema.get("type") == "array":
+        schema.setdefault(LIST_TYPE, "atomic")
     if _is_free_form(schema):
         schema = {PRESERVE: True, **{k: v for k, v in schema.items() if not _is_map(k)}}
     if not _says_something(schema):
         schema.pop("default", None)
     return schema
+
+
+def _joined(choices: list[JsonObject], schema: JsonObject) -> JsonObject:
+    """The only choice there is; or a number or a text, with the limits of both."""
+    schema = {word: value for word, value in schema.items() if word != "anyOf"}
+    if len(choices) == 1:
+        return {**choices[0], **schema}
+    types = [choice.get("type") for choice in choices]
+    assert types == ["integer", "string"], f"Kubernetes has no such union: {choices}"
+    limits = {word: v for choice in choices for word, v in choice.items() if word != "type"}
+    return {INT_OR_STRING: True, "anyOf": [{"type": t} for t in types], **limits, **schema}
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _open(schema: JsonObject) -> None:

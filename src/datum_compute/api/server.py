@@ -7,28 +7,33 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from datum_compute.api.codec import ApiStruct
-from datum_compute.api.instance import MAP_BY_NAME, Container
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.fields import MAP_BY_NAME, says
+from datum_compute.api.instance import Container
+from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 Phase = Literal["Pending", "Running", "Sleeping", "Stopped", "Failed"]
 
 
 class ServerSpec(ApiStruct, frozen=True, kw_only=True):
-    instance_type: str
-    template_hash: str
-    containers: Annotated[list[Container], MAP_BY_NAME, Meta(min_length=1)]
-    tags: dict[str, str] = {}
+    instance_type: Annotated[str, says("Name of the size of the machine.")]
+    template_hash: Annotated[str, says("Identity of the template it is set up from.")]
+    containers: Annotated[
+        list[Container], MAP_BY_NAME, Meta(min_length=1), says("What runs on the machine.")
+    ]
+    tags: Annotated[
+        dict[str, str], says("Marks by which the machine is found again, such as its instance.")
+    ] = {}
 
 
 class ServerStatus(ApiStruct, frozen=True, kw_only=True):
-    phase: Phase = "Pending"
-    reason: str = ""
-    message: str = ""
-    restarts: int = 0
-    exit_code: int | None = None
-    started_at: str | None = None
-    addresses: list[str] = []
-    observed_generation: int = 0
+    phase: Annotated[Phase, says("What the machine is doing.")] = "Pending"
+    reason: Annotated[str, says("Why it is in this phase, one word for programs.")] = ""
+    message: Annotated[str, says("Why it is in this phase, for people.")] = ""
+    restarts: Annotated[int, says("How often it was started again.")] = 0
+    exit_code: Annotated[int | None, says("Exit code of its last end.")] = None
+    started_at: Annotated[str | None, says("Since when it runs (RFC 3339).")] = None
+    addresses: Annotated[list[str], says("Addresses of the machine.")] = []
+    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
 
 
 class Server(ApiObject, frozen=True, kw_only=True):
@@ -42,6 +47,8 @@ KIND = KindInfo(
     kind="Server",
     plural="servers",
     model=Server,
+    categories=("compute",),
+    selectable=selectable_fields("status.phase"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Phase", ".status.phase"),

@@ -8,54 +8,67 @@ from msgspec import Meta
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.instance import MAP_BY_NAME, DnsLabel, InstanceTemplate
+from datum_compute.api.fields import MAP_BY_NAME, SET, DnsLabel, says
+from datum_compute.api.instance import InstanceTemplate
 from datum_compute.api.meta import ApiObject, Column, KindInfo
 
 CityCode = Annotated[str, Meta(pattern="^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$", max_length=32)]
 
 
 class ScaleSettings(ApiStruct, frozen=True, kw_only=True):
-    min_replicas: Annotated[int, Meta(ge=1, le=1000)]
-    instance_management_policy: Literal["OrderedReady"] = "OrderedReady"
+    """How many instances run, and in which order they come and go."""
+
+    min_replicas: Annotated[int, Meta(ge=1, le=1000), says("Instances in each city.")]
+    instance_management_policy: Annotated[
+        Literal["OrderedReady"],
+        says("OrderedReady: one at a time, each when all before it are ready."),
+    ] = "OrderedReady"
 
 
 class Placement(ApiStruct, frozen=True, kw_only=True):
-    name: DnsLabel
+    """Cities that are scaled alike."""
+
+    name: Annotated[DnsLabel, says("Name of the placement, unique in the workload.")]
     city_codes: Annotated[
         list[CityCode],
-        Meta(min_length=1, extra_json_schema={"x-kubernetes-list-type": "set"}),
+        Meta(min_length=1),
+        SET,
+        says("Codes of the cities to run in, such as DFW; stored in upper case."),
     ]
     scale_settings: ScaleSettings
 
 
 class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
     template: InstanceTemplate
-    placements: Annotated[list[Placement], MAP_BY_NAME, Meta(min_length=1)]
+    placements: Annotated[list[Placement], MAP_BY_NAME, Meta(min_length=1), says("Where it runs.")]
 
 
 class ReplicaCounts(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """Said in full, because none is not the same as not known.
+    """Said in full, because none is not the same as not known."""
 
-    replicas exist; updated carry the current template; current are updated and programmed.
-    """
-
-    replicas: int = 0
-    current_replicas: int = 0
-    updated_replicas: int = 0
-    desired_replicas: int = 0
-    ready_replicas: int = 0
+    replicas: Annotated[int, says("Instances that exist.")] = 0
+    current_replicas: Annotated[
+        int, says("Instances of the current template whose machine is set up.")
+    ] = 0
+    updated_replicas: Annotated[int, says("Instances of the current template, ready or not.")] = 0
+    desired_replicas: Annotated[int, says("Instances that there should be.")] = 0
+    ready_replicas: Annotated[int, says("Instances that are ready.")] = 0
 
 
 class PlacementStatus(ReplicaCounts, frozen=True, kw_only=True):
-    name: str
+    """One placement, over all its cities."""
+
+    name: Annotated[str, says("Name of the placement.")]
     conditions: Conditions = []
 
 
 class WorkloadStatus(ReplicaCounts, frozen=True, kw_only=True):
     conditions: Conditions = []
-    deployments: int = 0
-    observed_generation: int = 0
-    placements: Annotated[list[PlacementStatus], MAP_BY_NAME] = []
+    deployments: Annotated[int, says("Deployments, one for each placement and city.")] = 0
+    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    placements: Annotated[
+        list[PlacementStatus], MAP_BY_NAME, says("The same, placement by placement.")
+    ] = []
 
 
 class Workload(ApiObject, frozen=True, kw_only=True):
@@ -70,6 +83,7 @@ KIND = KindInfo(
     plural="workloads",
     model=Workload,
     short_names=("wl",),
+    categories=("all", "compute"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Available", '.status.conditions[?(@.type=="Available")].status'),

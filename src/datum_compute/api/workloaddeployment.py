@@ -1,23 +1,36 @@
-"""WorkloadDeployment: the share of a Workload that one city runs."""
+"""WorkloadDeployment: the share of a Workload that one city runs.
+
+Its scale subresource reads and writes the number of its placement. As with a Kubernetes ReplicaSet
+the owner has the last word: scale a deployment that belongs to a Workload at the Workload.
+"""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
+from datum_compute.api.fields import immutable, says
 from datum_compute.api.instance import InstanceTemplate
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, Scale, selectable_fields
 from datum_compute.api.workload import CityCode, ReplicaCounts, ScaleSettings
 
 
 class WorkloadRef(ApiStruct, frozen=True, kw_only=True):
-    name: str
-    uid: str
+    """The workload that this belongs to."""
+
+    name: Annotated[str, says("Name of the workload.")]
+    uid: Annotated[str, says("UID of the workload in its project.")]
 
 
 class WorkloadDeploymentSpec(ApiStruct, frozen=True, kw_only=True):
     workload_ref: WorkloadRef
-    placement_name: str
-    city_code: CityCode
+    placement_name: Annotated[str, says("Name of the workload's placement.")]
+    city_code: Annotated[
+        CityCode,
+        says("Code of the city that it runs in."),
+        immutable("create a deployment for the other city instead"),
+    ]
     template: InstanceTemplate
     scale_settings: ScaleSettings
 
@@ -25,13 +38,13 @@ class WorkloadDeploymentSpec(ApiStruct, frozen=True, kw_only=True):
 class ObservedSource(ApiStruct, frozen=True, kw_only=True):
     """Which generation of the project's deployment this status speaks about."""
 
-    generation: int = 0
-    template_hash: str = ""
+    generation: Annotated[int, says("Generation of the deployment in the project.")] = 0
+    template_hash: Annotated[str, says("Identity of its template.")] = ""
 
 
 class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: int = 0
+    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
     observed_source: ObservedSource = ObservedSource()
 
 
@@ -47,6 +60,9 @@ KIND = KindInfo(
     plural="workloaddeployments",
     model=WorkloadDeployment,
     short_names=("wd",),
+    categories=("all", "compute"),
+    selectable=selectable_fields("spec.cityCode", "spec.placementName", "spec.workloadRef.name"),
+    scale=Scale(".spec.scaleSettings.minReplicas", ".status.replicas"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("City", ".spec.cityCode"),

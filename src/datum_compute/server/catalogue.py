@@ -34,6 +34,7 @@ class Served:
     check_status: Check
     shape: ObjectShape
     conversion: Conversion = AS_STORED
+    status_at_first: JsonObject | None = None  # what a new object says before anybody looked at it
 
     @property
     def verbs(self) -> tuple[str, ...]:
@@ -127,7 +128,8 @@ def served_kind(
     required = [name for name in schema.get("required", ()) if name != "status"]
     main = {**whole, "properties": properties, "required": required}
     status = whole["properties"].get("status", {"type": "object", PRESERVE: PRESERVE in schema})
-    return Served(kind, schema, compiled(main), compiled(status), shape, conversion)
+    first = None if kind.defined else status.get("default")
+    return Served(kind, schema, compiled(main), compiled(status), shape, conversion, first)
 
 
 def _stability(version: str) -> tuple[int, int, int, str]:

@@ -94,6 +94,8 @@ def created_object(
     proposal = _checked(served, new, None, metadata_problems(kind, metadata), incoming.unknown)
     if is_namespace(kind):
         return replace(proposal, obj=namespaces.activated(proposal.obj))
+    if served.status_at_first is not None:
+        return replace(proposal, obj={**proposal.obj, "status": served.status_at_first})
     return proposal
 
 

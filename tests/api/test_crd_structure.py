@@ -1,0 +1,106 @@
+"""The written CRDs are ones that a real API server takes: structural, with defaults that hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from hack.write_crds import crd_files
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.fields import LIST_KEYS, LIST_TYPE, VALIDATIONS
+from datum_compute.api.schema import INT_OR_STRING, PRESERVE
+from datum_compute.api.structural import Report, compiled
+
+FILES = crd_files()
+EACH_FILE = pytest.mark.parametrize("name", FILES)
+TYPES = ("object", "array", "string", "integer", "number", "boolean")
+
+
+def schema_of(name: str) -> JsonObject:
+    (version,) = yaml.safe_load(FILES[name])["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    assert isinstance(schema, dict)
+    return schema
+
+
+def nodes(schema: JsonObject, path: str = "") -> Iterator[tuple[str, JsonObject]]:
+    yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        yield from nodes(inner, f"{path}.{name}")
+    for word in ("items", "additionalProperties"):
+        if word in schema:
+            yield from nodes(schema[word], f"{path}[]")
+
+
+def words(value: Any) -> Iterator[str]:
+    """Every key at any depth."""
+    if isinstance(value, dict):
+        yield from value
+    for inner in value.values() if isinstance(value, dict) else value:
+        if isinstance(inner, dict | list):
+            yield from words(inner)
+
+
+@EACH_FILE
+def test_every_node_has_a_type_and_nothing_is_referred_to(name: str) -> None:
+    schema = schema_of(name)
+    assert not {"$ref", "$defs", "definitions", "nullable"} & set(words(schema))
+    for path, node in nodes(schema):
+        if node.get(INT_OR_STRING):
+            assert "type" not in node, path
+            assert node["anyOf"] == [{"type": "integer"}, {"type": "string"}], path
+        elif "type" not in node:
+            assert node.get(PRESERVE) is True, path
+        else:
+            assert node["type"] in TYPES, path
+            assert not {"allOf", "anyOf", "oneOf", "not"} & set(node), path
+
+
+@EACH_FILE
+def test_defaults_are_valid_and_complete_in_themselves(name: str) -> None:
+    """A real API server refuses a default that it would have to prune or cannot accept."""
+    for path, node in nodes(schema_of(name)):
+        if "default" in node:
+            report = Report()
+            compiled(node)(node["default"], path, report)
+            assert (report.errors, report.unknown) == ([], []), path
+
+
+@EACH_FILE
+def test_lists_with_keys_can_tell_their_items_apart(name: str) -> None:
+    for path, node in nodes(schema_of(name)):
+        if node.get("type") != "array":
+            continue
+        match node[LIST_TYPE]:
+            case "map":
+                fields = node["items"]["properties"]
+                for key in node[LIST_KEYS]:
+                    known = key in node["items"].get("required", ()) or "default" in fields[key]
+                    assert known, f"{path}: {key}"
+                    assert fields[key]["type"] in ("string", "integer", "boolean"), f"{path}: {key}"
+            case "set":
+                assert node["items"]["type"] in ("string", "integer", "boolean"), path
+            case other:
+                assert other == "atomic", path
+
+
+@EACH_FILE
+def test_patterns_are_ones_that_go_knows(name: str) -> None:
+    """RE2 has neither look-around nor back references."""
+    for path, node in nodes(schema_of(name)):
+        if "pattern" in node:
+            assert not re.search(r"\(\?[=!<]|\\[1-9]|\\Z", node["pattern"]), path
+            assert node["pattern"].startswith("^"), path
+            assert node["pattern"].endswith("$"), path
+
+
+@EACH_FILE
+def test_rules_say_what_to_do_instead(name: str) -> None:
+    for path, node in nodes(schema_of(name)):
+        for rule in node.get(VALIDATIONS, ()):
+            assert rule["rule"] == "self == oldSelf", path
+            assert rule["message"].startswith("is immutable; "), path

@@ -1,0 +1,41 @@
+"""What holds for every valid object of every kind: the schema, the model and the wire agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from datum_compute.api.codec import JsonObject, decode, encode, typed
+from datum_compute.api.kinds import KINDS
+from datum_compute.api.meta import KindInfo
+from datum_compute.api.schema import structural_schema
+from datum_compute.api.structural import Report, compiled
+from tests.api.generated_objects import objects_of
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_defaults_change_nothing_for_a_reader_and_all_that_is_written_is_valid(
+    kind: KindInfo[Any], data: st.DataObject
+) -> None:
+    sent = data.draw(objects_of(kind))
+    read = typed(sent, kind.model)
+
+    defaulted = defaulted_without_a_problem(kind, sent)
+    assert typed(defaulted, kind.model) == read
+    assert defaulted_without_a_problem(kind, defaulted) == defaulted
+
+    written = decode(encode(read))  # defaults are left out again
+    assert typed(written, kind.model) == read
+    assert typed(defaulted_without_a_problem(kind, written), kind.model) == read
+
+
+def defaulted_without_a_problem(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
+    report = Report()
+    result: JsonObject = compiled(structural_schema(kind))(obj, "", report)
+    assert (report.errors, report.unknown) == ([], [])
+    return result
