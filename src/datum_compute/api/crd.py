@@ -51,11 +51,24 @@ def _version(kind: KindInfo[Any]) -> JsonObject:
         "storage": True,
         "schema": {"openAPIV3Schema": structural_schema(kind)},
     }
-    if kind.has_status:
-        version["subresources"] = {"status": {}}
+    subresources = _subresources(kind)
+    if subresources:
+        version["subresources"] = subresources
     if kind.columns:
         version["additionalPrinterColumns"] = [_column(column) for column in kind.columns]
     return version
+
+
+def _subresources(kind: KindInfo[Any]) -> JsonObject:
+    found: JsonObject = {"status": {}} if kind.has_status else {}
+    if kind.scale is not None:
+        found["scale"] = {
+            "specReplicasPath": kind.scale.spec_replicas_path,
+            "statusReplicasPath": kind.scale.status_replicas_path,
+        }
+        if kind.scale.label_selector_path:
+            found["scale"]["labelSelectorPath"] = kind.scale.label_selector_path
+    return found
 
 
 def _column(column: Column) -> JsonObject:

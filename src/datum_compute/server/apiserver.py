@@ -31,6 +31,7 @@ from datum_compute.server.discovery import discovery_answer
 from datum_compute.server.health import PATHS, health_answer
 from datum_compute.server.holdings import PlaneHoldings
 from datum_compute.server.options import flag
+from datum_compute.server.owndefinitions import OwnDefinitions
 from datum_compute.server.patch import patch
 from datum_compute.server.ports import Ports
 from datum_compute.server.read import get, list_objects
@@ -63,7 +64,11 @@ class ApiServer:
         is_ready: Callable[[], bool] = always_ready,
         kinds: Iterable[KindInfo[Any]] = KINDS,
     ) -> None:
-        self._ports = Ports(store, clock, new_uid, new_suffix, OpenStreams(), CreationsUnderWay())
+        kinds = tuple(kinds)
+        own = OwnDefinitions(kinds, clock())
+        self._ports = Ports(
+            store, clock, new_uid, new_suffix, OpenStreams(), CreationsUnderWay(), own
+        )
         self._authenticator = authenticator
         self._is_ready = is_ready
         self._catalogues = Catalogues(store, kinds)
