@@ -1,68 +1,23 @@
-"""Planes that come and go while the platform runs, and stay what they are over a restart."""
+"""Planes that come and go while the platform runs, over restarts; and what a plane forgets."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from random import Random
-from typing import Any
 
 import pytest
 
 from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.corefields import ObjectReference
 from datum_compute.api.errors import ApiError, NotFound
-from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
+from datum_compute.api.event import Event
+from datum_compute.api.kinds import CONFIG_MAP, EVENT, NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
-from datum_compute.app.credentials import Credentials
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import Layout, Platform
 from datum_compute.client.client import Client
-from datum_compute.store.memory import MemoryJournal
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from tests.app.running_platform import FIRST, Running, on_a_platform
 
-FIRST, ADDED = project_plane("first"), project_plane("added")
+ADDED = project_plane("added")
 DATA = Ref("default", "data")
-
-
-class Running:
-    """One platform over a disk; started as often as a test likes."""
-
-    def __init__(self, loop: VirtualLoop) -> None:
-        self.loop = loop
-        self.disk = MemoryJournal()
-        self.ids = 0
-        self.platform: Platform
-        self.task: asyncio.Task[None]
-
-    async def start(self) -> None:
-        ports = Ports(self.loop.time, self.next_id, self.next_id, Random(1))
-        credentials = Credentials("token", {})
-        self.platform = Platform(Layout((FIRST,), {}), ports, self.disk, credentials)
-        await self.platform.load()
-        self.task = self.loop.create_task(self.platform.run())
-        await self.platform.ready.wait()
-
-    async def stop(self) -> None:
-        self.task.cancel()
-        await asyncio.wait([self.task])
-
-    def client(self, plane: PlaneName) -> Client:
-        return self.platform.client(plane, "token")
-
-    def next_id(self) -> str:
-        self.ids += 1
-        return f"id-{self.ids}"
-
-
-def on_a_platform(test: Callable[[Running], Coroutine[Any, Any, None]]) -> None:
-    async def main(loop: VirtualLoop) -> None:
-        running = Running(loop)
-        await running.start()
-        await test(running)
-        await running.stop()
-
-    run_virtual(Random(1), main)
 
 
 async def put_data(client: Client) -> ConfigMap:
@@ -135,5 +90,20 @@ def test_what_the_layout_holds_stays(plane: PlaneName) -> None:
     async def story(running: Running) -> None:
         with pytest.raises(ValueError, match="cannot be removed"):
             await running.platform.remove_plane(plane)
+
+    on_a_platform(story)
+
+
+def test_events_are_swept_an_hour_after_they_happened() -> None:
+    async def story(running: Running) -> None:
+        client = running.client(FIRST)
+        about = ObjectReference(kind="Workload", name="web", namespace="default")
+        metadata = ObjectMeta(name="e", namespace="default")
+        await client.create(EVENT, Event(metadata=metadata, involved_object=about))
+        await asyncio.sleep(3500)
+        assert await client.get(EVENT, Ref("default", "e"))
+        await asyncio.sleep(200)
+        with pytest.raises(NotFound):
+            await client.get(EVENT, Ref("default", "e"))
 
     on_a_platform(story)

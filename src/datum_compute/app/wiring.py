@@ -6,10 +6,12 @@ A production process and the simulator build the same thing; they differ only in
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from datum_compute import __version__
+from datum_compute.api.errors import ApiError
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.holdings import Holdings
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix, plane_role
@@ -30,6 +32,8 @@ from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
 
 SWEEP_S = 60.0
+
+_log = logging.getLogger(__name__)
 
 EVERYTHING = (
     *registry.MANAGEMENT,
@@ -165,7 +169,10 @@ class Platform:
         while True:
             await asyncio.sleep(SWEEP_S)
             for plane in self.store.planes():
-                await expire_events(self.store, plane, self._unix_s())
+                try:
+                    await expire_events(self.store, plane, self._unix_s())
+                except ApiError as error:  # a full disk, a plane that has just gone
+                    _log.warning("events of %s are not swept: %s", plane, error)
 
     def _own_client(self, plane: PlaneName) -> Client:
         return self.client(plane, self._credentials.manager)
