@@ -17,7 +17,7 @@ import yaml
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.schema import structural_schema
-from datum_compute.api.structural import Check, Report, compiled
+from datum_compute.api.structural import Check, Report, compiled, whole_object
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.errors import UsageError
 
@@ -70,7 +70,7 @@ def _checked_spec(document: JsonObject, shown: str) -> JsonObject:
 
 @cache
 def _workload_check() -> Check:
-    return compiled(structural_schema(WORKLOAD))
+    return compiled(whole_object(structural_schema(WORKLOAD)))
 
 
 def _only_document(text: str, shown: str) -> JsonObject:
