@@ -14,9 +14,9 @@ from typing import Any
 from datum_compute.api.checkreport import shown
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
+from datum_compute.api.pattern import compiled_search
 from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.structural import Report, compiled
-from datum_compute.api.valuerules import compiled_pattern
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean")
 _LIST_TYPE, _LIST_KEYS = "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
@@ -162,7 +162,7 @@ def _list_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
 def _value_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
     if "pattern" in schema:
         try:
-            compiled_pattern(schema["pattern"])
+            compiled_search(schema["pattern"])
         except (re.error, OverflowError, RecursionError) as error:
             yield _invalid(f"{path}.pattern", schema["pattern"], f"cannot be read: {error}")
     if "enum" in schema and not schema["enum"]:

@@ -117,6 +117,7 @@ class KindInfo(Generic[T]):
     put_creates: bool = False  # a PUT of an object that is not there creates it
     has_generation: bool = True
     defined: bool = False  # by a CustomResourceDefinition of its plane
+    deprecation: str = ""  # a warning for whoever uses this version
     stored_as: str = ""  # the resource whose objects this kind is another view of
     singular_name: str = ""  # where it is not the kind in lower case
     list_name: str = ""  # where it is not the kind followed by List

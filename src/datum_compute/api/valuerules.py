@@ -6,13 +6,13 @@ nothing of it. A rule looks only at values of the type it is about.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from datum_compute.api.checkreport import HIDDEN, Check, Report, shown
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.formats import FORMATS, SECRET_FORMATS
+from datum_compute.api.pattern import compiled_search
 
 
 def value_rules(schema: JsonObject) -> tuple[Check, ...]:
@@ -34,12 +34,6 @@ def is_secret(schema: JsonObject) -> bool:
     return schema.get("format") in SECRET_FORMATS or inner in SECRET_FORMATS
 
 
-def compiled_pattern(pattern: str) -> re.Pattern[str]:
-    """In a schema ``$`` ends the text; Python's would also allow a line break after it."""
-    ends = pattern.endswith("$") and not pattern.endswith(r"\$")
-    return re.compile(pattern.removesuffix("$") + r"\Z" if ends else pattern)
-
-
 def _enum_rule(schema: JsonObject) -> Check | None:
     allowed = schema.get("enum")
     if allowed is None:
@@ -56,8 +50,8 @@ def _enum_rule(schema: JsonObject) -> Check | None:
 
 def _text_rule(schema: JsonObject) -> Check | None:
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength")
-    pattern = compiled_pattern(schema["pattern"]) if "pattern" in schema else None
-    if not shortest and longest is None and pattern is None:
+    fits = compiled_search(schema["pattern"]) if "pattern" in schema else None
+    if not shortest and longest is None and fits is None:
         return None
 
     def check(value: Any, path: str, report: Report) -> None:
@@ -67,7 +61,7 @@ def _text_rule(schema: JsonObject) -> Check | None:
             report.invalid(path, value, f"should be at least {shortest} chars long")
         if longest is not None and len(value) > longest:
             report.invalid(path, value, f"may not be longer than {longest} chars")
-        elif pattern is not None and not pattern.search(value):
+        elif fits is not None and not fits(value):
             report.invalid(path, value, f"should match '{schema['pattern']}'")
 
     return check

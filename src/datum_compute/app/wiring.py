@@ -6,13 +6,15 @@ A production process and the simulator build the same thing; they differ only in
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from datum_compute import __version__
+from datum_compute.api.errors import ApiError
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.holdings import Holdings
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix
+from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix, plane_role
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.client.client import Client
@@ -30,6 +32,8 @@ from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
 
 SWEEP_S = 60.0
+
+_log = logging.getLogger(__name__)
 
 EVERYTHING = (
     *registry.MANAGEMENT,
@@ -126,23 +130,49 @@ class Platform:
         """Bring up every plane, then run controllers until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.store.run())
-            for plane in self._layout.planes:
+            planes = (*self._layout.planes, *self._added_before())
+            for plane in planes:
                 await self.store.create_plane(plane)
                 await ensure_plane(self._own_client(plane), plane)
             await ensure_cells(self._own_client(HUB), self._layout.cells)
-            for plane in self._layout.planes:
+            for plane in planes:
                 self._manager.engage(plane, self._own_client(plane))
             group.create_task(self._manager.run())
             group.create_task(self._sweep())
             await self._manager.synced()
             self.ready.set()
 
+    async def add_plane(self, plane: PlaneName) -> None:
+        """A project's plane from now on, also after a restart; one that is there stays."""
+        if plane_role(plane) != "project":
+            raise ValueError(f"{plane} cannot be added while running: only projects can")
+        await self.store.create_plane(plane)
+        await ensure_plane(self._own_client(plane), plane)
+        if self._manager.view(plane) is None:
+            self._manager.engage(plane, self._own_client(plane))
+
+    async def remove_plane(self, plane: PlaneName) -> None:
+        """The plane and everything in it are gone; its watches end. No plane of that name is
+        fine."""
+        if plane_role(plane) != "project" or plane in self._layout.projects:
+            raise ValueError(f"{plane} belongs to the layout and cannot be removed while running")
+        self._manager.disengage(plane)
+        await self.store.delete_plane(plane)
+
+    def _added_before(self) -> list[PlaneName]:
+        """Planes of projects that were added in an earlier run."""
+        stored = (PlaneName(name) for name in self.store.planes())
+        return [p for p in stored if p not in self._layout.planes and plane_role(p) == "project"]
+
     async def _sweep(self) -> None:
         """Remove what has had its time, on every plane, again and again."""
         while True:
             await asyncio.sleep(SWEEP_S)
             for plane in self.store.planes():
-                await expire_events(self.store, plane, self._unix_s())
+                try:
+                    await expire_events(self.store, plane, self._unix_s())
+                except ApiError as error:  # a full disk, a plane that has just gone
+                    _log.warning("events of %s are not swept: %s", plane, error)
 
     def _own_client(self, plane: PlaneName) -> Client:
         return self.client(plane, self._credentials.manager)

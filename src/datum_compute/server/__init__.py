@@ -2,6 +2,8 @@
 
 May not enter: state that outlives a request (but for counts of what is under way), controllers,
 wall clock, randomness, threads.
+What a plane serves is in ``catalogues.py``; custom kinds come from ``definitions.py`` (their life)
+and ``customkinds.py`` (what they look like).
 Reading order: ``apiserver.py`` (one request from start to end), then the file of a verb
 (``create``, ``update``, ``patch``, ``delete``, ``read``, ``watch``). ``asgi.py`` puts it on a
 socket.

@@ -28,9 +28,11 @@ from datum_compute.server.creations import CreationsUnderWay
 from datum_compute.server.definitions import is_definition
 from datum_compute.server.delete import delete, delete_collection
 from datum_compute.server.discovery import discovery_answer
+from datum_compute.server.fieldvalidation import warning_header
 from datum_compute.server.health import PATHS, health_answer
 from datum_compute.server.holdings import PlaneHoldings
 from datum_compute.server.options import flag
+from datum_compute.server.owndefinitions import OwnDefinitions
 from datum_compute.server.patch import patch
 from datum_compute.server.ports import Ports
 from datum_compute.server.read import get, list_objects
@@ -63,7 +65,11 @@ class ApiServer:
         is_ready: Callable[[], bool] = always_ready,
         kinds: Iterable[KindInfo[Any]] = KINDS,
     ) -> None:
-        self._ports = Ports(store, clock, new_uid, new_suffix, OpenStreams(), CreationsUnderWay())
+        kinds = tuple(kinds)
+        own = OwnDefinitions(kinds, clock())
+        self._ports = Ports(
+            store, clock, new_uid, new_suffix, OpenStreams(), CreationsUnderWay(), own
+        )
         self._authenticator = authenticator
         self._is_ready = is_ready
         self._catalogues = Catalogues(store, kinds)
@@ -113,7 +119,7 @@ class ApiServer:
             # One after the other, so that two cannot be promised the same name.
             async with self._definition_writes:
                 return await self._resource(verb, served.catalogue, call)
-        return await self._resource(verb, served.catalogue, call)
+        return _warned(await self._resource(verb, served.catalogue, call), call.kind.deprecation)
 
     def _check_health_caller(self, request: Request, plane: PlaneName) -> None:
         """Anonymous callers learn how the process is; those who may see the plane, whether it
@@ -160,6 +166,15 @@ class ApiServer:
             return _allowed(methods)
         answer = error_answer(_not_allowed(call.request.method))
         return dataclasses.replace(answer, headers={"allow": ", ".join(methods)})
+
+
+def _warned(response: Response, deprecation: str) -> Response:
+    """The answer with a warning for users of a deprecated version."""
+    if not deprecation:
+        return response
+    told = [warning_header([deprecation]), response.headers.get("warning", "")]
+    headers = {**response.headers, "warning": ", ".join(filter(None, told))}
+    return dataclasses.replace(response, headers=headers)
 
 
 def _verb(request: Request, route: Route | None) -> str:

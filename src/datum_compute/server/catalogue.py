@@ -62,6 +62,7 @@ class Catalogue:
             # What is there first stays: a definition cannot take the place of a built-in kind.
             place = (one.kind.group, one.kind.version, one.kind.plural)
             self._served.setdefault(place, one)
+        self._by_storage = self._reachable()
 
     @classmethod
     def of_kinds(cls, kinds: Iterable[KindInfo[Any]]) -> Catalogue:
@@ -84,6 +85,9 @@ class Catalogue:
 
     def kinds_by_storage(self) -> dict[str, KindInfo[Any]]:
         """How the objects of each stored resource can be reached: as they are stored."""
+        return self._by_storage
+
+    def _reachable(self) -> dict[str, KindInfo[Any]]:
         found: dict[str, KindInfo[Any]] = {}
         for served in self._served.values():
             if not (served.conversion.differs and served.kind.storage in found):

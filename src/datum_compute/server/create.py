@@ -104,6 +104,8 @@ async def _attempt(
     namespace = identity.namespace
     if call.kind.namespaced:
         namespaces.check_accepts(ports, call.plane, namespace, call.kind, identity.name)
+    if ports.own.get(call.key_of(identity.name)) is not None:
+        raise problems.already_exists(call.kind, identity.name)
     if call.kind.defined:
         definitions.check_accepts(ports, call.plane, call.kind)
     proposal = created_object(call.served, creation.obj, creation.incoming, identity)

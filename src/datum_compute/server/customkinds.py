@@ -72,7 +72,16 @@ def _kind(definition: JsonObject, version: JsonObject) -> KindInfo[Any]:
         singular_name=names["singular"],
         list_name=names["listKind"],
         defined=True,
+        deprecation=_deprecation(definition, version),
     )
+
+
+def _deprecation(definition: JsonObject, version: JsonObject) -> str:
+    if not version.get("deprecated"):
+        return ""
+    group, kind = definition["spec"]["group"], definition["spec"]["names"]["kind"]
+    told: str = version.get("deprecationWarning") or ""
+    return told or f"{group}/{version['name']} {kind} is deprecated"
 
 
 def _column(column: JsonObject) -> Column:

@@ -120,7 +120,7 @@ async def _delete_one(
     async def attempt() -> _Deleted:
         record = ports.store.get(call.plane, key)
         if record is None:
-            raise problems.not_found(call.kind, key.name)
+            raise ports.own.absence(call.kind, key)
         old = call.served.conversion.object_of(record)
         _check_preconditions(call, old, options)
         held = {**old, "metadata": _with_policy(old["metadata"], options.policy)}

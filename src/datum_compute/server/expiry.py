@@ -6,6 +6,7 @@ removal checks the version it has looked at.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from datum_compute.api.codec import JsonObject, decode
@@ -17,15 +18,17 @@ from datum_compute.store.record import Record
 from datum_compute.store.store import Store
 
 EVENT_LIFETIME_S = 3600.0
+_AT_ONCE = 100  # removals that share commits
 
 
 async def expire_events(store: Store, plane: str, now: float) -> int:
     """Remove what is older than its lifetime; returns how many that were."""
+    present = ((r, decode(r.body)) for r in store.snapshot(plane, EVENT.storage).records)
+    old = [(r, obj) for r, obj in present if now - _last_seen(obj, now) >= EVENT_LIFETIME_S]
     removed = 0
-    for record in store.snapshot(plane, EVENT.storage).records:
-        obj = decode(record.body)
-        if now - _last_seen(obj, now) >= EVENT_LIFETIME_S:
-            removed += await _remove(store, plane, record, obj)
+    for start in range(0, len(old), _AT_ONCE):
+        batch = (_remove(store, plane, r, obj) for r, obj in old[start : start + _AT_ONCE])
+        removed += sum(await asyncio.gather(*batch))
     return removed
 
 

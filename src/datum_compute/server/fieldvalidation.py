@@ -37,7 +37,7 @@ class FieldValidation:
                 f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
                 f"strict decoding error: {', '.join(found)}"
             )
-        return {"warning": _warnings(found)} if found else {}
+        return {"warning": warning_header(found)} if found else {}
 
 
 def field_validation(query: Mapping[str, str], body: bytes) -> FieldValidation:
@@ -74,7 +74,7 @@ def _duplicates(value: Any, path: str) -> Iterator[str]:
             yield from _duplicates(inner, f"{path}[{index}]")
 
 
-def _warnings(texts: Sequence[str]) -> str:
+def warning_header(texts: Sequence[str]) -> str:
     """One Warning header for all texts; names of fields come from the caller, so only printable
     ASCII goes in."""
     result = ""

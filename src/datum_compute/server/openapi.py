@@ -19,7 +19,13 @@ from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName, path_prefix
 from datum_compute.server.answer import json_answer
 from datum_compute.server.catalogue import Catalogue, Served
-from datum_compute.server.openapimeta import META_SCHEMAS, OBJECT_META, schema_reference
+from datum_compute.server.openapimeta import (
+    META_SCHEMAS,
+    OBJECT_META,
+    SCALE_SCHEMA_NAME,
+    SCALE_SCHEMAS,
+    schema_reference,
+)
 from datum_compute.server.patch import patch_types
 
 _INDEX = "/openapi/v3"
@@ -89,7 +95,11 @@ def _document(kinds: Sequence[Served]) -> JsonObject:
         "info": {"title": "datum-compute", "version": f"v{__version__}"},
         "paths": paths,
         "components": {
-            "schemas": {**META_SCHEMAS, **{n: s for k in kinds for n, s in _schemas(k)}},
+            "schemas": {
+                **META_SCHEMAS,
+                **(SCALE_SCHEMAS if any(k.kind.scale for k in kinds) else {}),
+                **{n: s for k in kinds for n, s in _schemas(k)},
+            },
         },
     }
 
@@ -135,7 +145,8 @@ def _paths(served: Served) -> JsonObject:
     if "deletecollection" in served.verbs:
         paths[collection]["delete"] = _operation(kind, "deletecollection", several)
     for suffix in ("", *(f"/{name}" for name in served.subresources)):
-        paths[f"{collection}/{{name}}{suffix}"] = _object_operations(kind, one, suffix)
+        shown = SCALE_SCHEMA_NAME if suffix == "/scale" else one
+        paths[f"{collection}/{{name}}{suffix}"] = _object_operations(kind, shown, suffix)
     for path, operations in paths.items():
         operations["parameters"] = [
             _parameter(name, "path") for name in ("namespace", "name") if f"{{{name}}}" in path

@@ -81,3 +81,25 @@ META_SCHEMAS: JsonObject = {
         },
     },
 }
+
+SCALE_SCHEMA_NAME = "io.k8s.api.autoscaling.v1.Scale"
+_REPLICAS: JsonObject = {"type": "integer", "format": "int32"}
+SCALE_SCHEMAS: JsonObject = {
+    SCALE_SCHEMA_NAME: {
+        "type": "object",
+        "description": "How many replicas an object should have, and has.",
+        "properties": {
+            "apiVersion": _text("autoscaling/v1"),
+            "kind": _text("Scale"),
+            "metadata": schema_reference(OBJECT_META),
+            "spec": {"type": "object", "properties": {"replicas": _REPLICAS}},
+            "status": {
+                "type": "object",
+                "properties": {"replicas": _REPLICAS, "selector": _text("Finds the replicas.")},
+            },
+        },
+        "x-kubernetes-group-version-kind": [
+            {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+        ],
+    }
+}

@@ -30,7 +30,7 @@ EXACT, NOT_OLDER = "Exact", "NotOlderThan"
 async def get(ports: Ports, call: Call) -> Response:
     shown = representation_of(call, ports.clock)
     check_reached(ports.store, call.plane, number(call.query, "resourceVersion") or 0)
-    record = ports.store.get(call.plane, call.key)
+    record = ports.store.get(call.plane, call.key) or ports.own.get(call.key)
     if record is None:
         raise problems.not_found(call.kind, call.route.name)
     if scale.is_scale(call):
@@ -54,6 +54,7 @@ async def list_objects(ports: Ports, call: Call) -> Response:
     token = call.query.get("continue", "")
     after = read_continue_token(token) if token else None
     snapshot = await _wanted_snapshot(ports, call, after)
+    snapshot = ports.own.added_to(snapshot, call.kind.storage)
     start = (after.namespace, after.name) if after else ("", "")
     found = [r for r in snapshot.records if _place(r) > start and matches(r)]
     page = _page(found, limit, snapshot.version, counts=not has_selector(call.query))

@@ -1,7 +1,7 @@
 """Objects as rows of a table: what ``kubectl get`` prints.
 
 Columns come from the kind. Dates are shown as ages, missing values are null, and a kind without
-an age column gets one.
+columns gets its age.
 """
 
 from __future__ import annotations
@@ -69,8 +69,7 @@ class TableForm:
 
 
 def _columns(kind: KindInfo[Any]) -> tuple[Column, ...]:
-    has_age = any(column.type == "date" for column in kind.columns)
-    return kind.columns if has_age else (*kind.columns, _AGE)
+    return kind.columns or (_AGE,)
 
 
 def _definition(column: Column) -> JsonObject:

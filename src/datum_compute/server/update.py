@@ -100,7 +100,7 @@ async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: 
     async def attempt() -> tuple[bytes, dict[str, str]]:
         record = ports.store.get(call.plane, call.key)
         if record is None:
-            raise problems.not_found(call.kind, call.route.name)
+            raise ports.own.absence(call.kind, call.key)
         conversion = call.served.conversion
         old = conversion.object_of(record)
         proposed = identified(call.kind, propose(old))

@@ -48,6 +48,7 @@ async def watch(ports: Ports, call: Call) -> Response:
     since = start.since
     if since is None:
         snapshot = ports.store.snapshot(call.plane, call.kind.storage, call.route.namespace or None)
+        snapshot = ports.own.added_to(snapshot, call.kind.storage)
         initial, since = _initial(lines, snapshot, marks_end=start.marks_end), snapshot.version
     stream: WatchStream
     try:

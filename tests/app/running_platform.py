@@ -1,0 +1,58 @@
+"""A platform with one project and no cells, in virtual time, over a disk that outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from datum_compute.api.plane import PlaneName, project_plane
+from datum_compute.app.credentials import Credentials
+from datum_compute.app.ports import Ports
+from datum_compute.app.wiring import Layout, Platform
+from datum_compute.client.client import Client
+from datum_compute.store.memory import MemoryJournal
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+
+FIRST = project_plane("first")
+
+
+class Running:
+    """One platform over a disk; started as often as a test likes."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+        self.disk = MemoryJournal()
+        self.ids = 0
+        self.platform: Platform
+        self.task: asyncio.Task[None]
+
+    async def start(self) -> None:
+        ports = Ports(self.loop.time, self.next_id, self.next_id, Random(1))
+        credentials = Credentials("token", {})
+        self.platform = Platform(Layout((FIRST,), {}), ports, self.disk, credentials)
+        await self.platform.load()
+        self.task = self.loop.create_task(self.platform.run())
+        await self.platform.ready.wait()
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+    def client(self, plane: PlaneName) -> Client:
+        return self.platform.client(plane, "token")
+
+    def next_id(self) -> str:
+        self.ids += 1
+        return f"id-{self.ids}"
+
+
+def on_a_platform(test: Callable[[Running], Coroutine[Any, Any, None]]) -> None:
+    async def main(loop: VirtualLoop) -> None:
+        running = Running(loop)
+        await running.start()
+        await test(running)
+        await running.stop()
+
+    run_virtual(Random(1), main)

@@ -1,0 +1,109 @@
+"""Planes that come and go while the platform runs, over restarts; and what a plane forgets."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.corefields import ObjectReference
+from datum_compute.api.errors import ApiError, NotFound
+from datum_compute.api.event import Event
+from datum_compute.api.kinds import CONFIG_MAP, EVENT, NAMESPACE, SERVICE_ACCOUNT
+from datum_compute.api.meta import ObjectMeta, Ref
+from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
+from datum_compute.client.client import Client
+from tests.app.running_platform import FIRST, Running, on_a_platform
+
+ADDED = project_plane("added")
+DATA = Ref("default", "data")
+
+
+async def put_data(client: Client) -> ConfigMap:
+    metadata = ObjectMeta(name=DATA.name, namespace=DATA.namespace)
+    return await client.create(CONFIG_MAP, ConfigMap(metadata=metadata, data={"a": "b"}))
+
+
+def test_a_plane_that_is_added_is_a_whole_plane() -> None:
+    async def story(running: Running) -> None:
+        with pytest.raises(NotFound, match="no plane"):
+            await running.client(ADDED).list(NAMESPACE)
+        await running.platform.add_plane(ADDED)
+        await running.platform.add_plane(ADDED)
+        await asyncio.sleep(5)
+        account = await running.client(ADDED).get(SERVICE_ACCOUNT, Ref("default", "default"))
+        assert account.metadata.uid
+        await running.client(ADDED).delete(NAMESPACE, Ref("", "kube-public"))
+        await asyncio.sleep(5)
+        with pytest.raises(NotFound):
+            await running.client(ADDED).get(NAMESPACE, Ref("", "kube-public"))
+        assert await running.client(FIRST).get(NAMESPACE, Ref("", "kube-public"))
+
+    on_a_platform(story)
+
+
+def test_a_plane_that_is_removed_takes_its_data_and_ends_its_watches() -> None:
+    async def story(running: Running) -> None:
+        await running.platform.add_plane(ADDED)
+        await asyncio.sleep(5)
+        client = running.client(ADDED)
+        version = (await put_data(client)).metadata.resource_version
+        events = client.watch(CONFIG_MAP, version, timeout_s=3000)
+        waiting = running.loop.create_task(anext(events, None))
+        await asyncio.sleep(1)
+        await running.platform.remove_plane(ADDED)
+        await running.platform.remove_plane(ADDED)
+        assert await waiting is None
+        with pytest.raises(NotFound, match="no plane"):
+            await client.get(CONFIG_MAP, DATA)
+        await running.platform.add_plane(ADDED)
+        with pytest.raises(NotFound, match="configmaps"):
+            await client.get(CONFIG_MAP, DATA)
+        again = (await put_data(client)).metadata.resource_version
+        assert int(again) > int(version)
+
+    on_a_platform(story)
+
+
+def test_planes_that_were_added_are_there_after_a_restart_and_removed_ones_are_not() -> None:
+    async def story(running: Running) -> None:
+        other = project_plane("other")
+        for plane in (ADDED, other):
+            await running.platform.add_plane(plane)
+        await put_data(running.client(ADDED))
+        await running.platform.remove_plane(other)
+        await running.stop()
+        await running.start()
+        assert (await running.client(ADDED).get(CONFIG_MAP, DATA)).data == {"a": "b"}
+        await running.client(ADDED).delete(SERVICE_ACCOUNT, Ref("default", "default"))
+        await asyncio.sleep(5)
+        assert await running.client(ADDED).get(SERVICE_ACCOUNT, Ref("default", "default"))
+        with pytest.raises(ApiError, match="no plane"):
+            await running.client(other).list(NAMESPACE)
+
+    on_a_platform(story)
+
+
+@pytest.mark.parametrize("plane", [HUB, cell_plane("dfw"), FIRST])
+def test_what_the_layout_holds_stays(plane: PlaneName) -> None:
+    async def story(running: Running) -> None:
+        with pytest.raises(ValueError, match="cannot be removed"):
+            await running.platform.remove_plane(plane)
+
+    on_a_platform(story)
+
+
+def test_events_are_swept_an_hour_after_they_happened() -> None:
+    async def story(running: Running) -> None:
+        client = running.client(FIRST)
+        about = ObjectReference(kind="Workload", name="web", namespace="default")
+        metadata = ObjectMeta(name="e", namespace="default")
+        await client.create(EVENT, Event(metadata=metadata, involved_object=about))
+        await asyncio.sleep(3500)
+        assert await client.get(EVENT, Ref("default", "e"))
+        await asyncio.sleep(200)
+        with pytest.raises(NotFound):
+            await client.get(EVENT, Ref("default", "e"))
+
+    on_a_platform(story)
