@@ -190,7 +190,7 @@ def _read_all(connection: sqlite3.Connection, path: Path) -> dict[str, LoadedPla
         )
     }
     rows = connection.execute(
-        "SELECT plane, resource, namespace, name, version, body FROM objects ORDER BY version"
+        "SELECT plane, resource, namespace, name, version, body FROM objects"
     )
     for plane, resource, namespace, name, version, body in rows:
         if plane not in planes:
