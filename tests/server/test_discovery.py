@@ -33,6 +33,11 @@ async def test_a_group_is_described_on_its_own_and_with_a_slash_at_the_end(serve
     assert await server.json("GET", "/apis/") == await server.json("GET", "/apis")
 
 
+async def test_a_slash_at_the_end_changes_nothing(server: Server) -> None:
+    for path in ("/version", "/api/v1", COMPUTE, WORKLOADS):
+        assert await server.json("GET", f"{path}/") == await server.json("GET", path)
+
+
 async def test_core_versions(server: Server) -> None:
     assert (await server.json("GET", "/api"))["versions"] == ["v1"]
 

@@ -7,6 +7,7 @@ Started again on the same directory it goes on where it was.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -78,6 +79,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
     announcement = state / "server.json"
     with _bound_socket(settings) as bound:
         try:
+            gc.disable()  # what is read now stays: looking for garbage in it is lost time
             await platform.load()
             # From here on the directory is ours: whoever looks for its server finds this one.
             port = bound.getsockname()[1]
@@ -105,6 +107,7 @@ async def _run(
         if not await _is_ready(running, platform.ready, stop):
             running.cancel()
             return
+        _settle_memory()
         front = build_front(AsgiApp(platform.server), certificate)
         serving = group.create_task(front.serve(sockets=[bound]))
         write_kubeconfig(
@@ -123,6 +126,13 @@ async def _run(
             front.should_exit = True
         await serving
         running.cancel()
+
+
+def _settle_memory() -> None:
+    """From here on the collector looks at what is new only, and less often."""
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+    gc.enable()
 
 
 async def _is_ready(running: asyncio.Task[None], ready: asyncio.Event, stop: asyncio.Event) -> bool:

@@ -101,6 +101,7 @@ class ApiServer:
 
     async def _answer(self, request: Request) -> Response:
         plane, path = split_path(request.path)
+        path = path.removesuffix("/") or "/"  # kr8s asks for /version/, as Kubernetes allows
         if path in PATHS and request.method in _READS:
             self._check_health_caller(request, plane)
             return health_answer(path, self._is_ready)

@@ -100,7 +100,8 @@ class _WatchResponse:
             async for line in self._stream:
                 more = self._stream.take_ready(_CHUNK_BYTES)
                 await self._send_part(_chunk(line + more))
-                await asyncio.sleep(0)  # a long initial state must not keep others waiting
+                if more:
+                    await asyncio.sleep(0)  # a long initial state must not keep others waiting
             await self._send_part(_chunk(b"", more=False))
         except TimeoutError:
             logger.info("a watch was ended because its client took no data")
