@@ -12,10 +12,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from datum_compute.admission import workload, workloaddeployment
+from datum_compute.admission import rbac, workload, workloaddeployment
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
-from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
+from datum_compute.api.kinds import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    DEPLOYMENT,
+    ROLE,
+    ROLE_BINDING,
+    WORKLOAD,
+)
 from datum_compute.api.meta import KindInfo
 
 Default = Callable[[JsonObject, JsonObject | None], JsonObject]
@@ -40,6 +47,18 @@ CHAIN: Mapping[str, Rules] = {
         ),
     ),
     DEPLOYMENT.resource: Rules(validations=(workloaddeployment.city_is_immutable,)),
+    ROLE.resource: Rules(validations=(rbac.role_rules_are_complete,)),
+    CLUSTER_ROLE.resource: Rules(
+        validations=(rbac.rules_are_complete, rbac.selectors_are_complete)
+    ),
+    ROLE_BINDING.resource: Rules(
+        defaults=(rbac.with_api_groups,),
+        validations=(rbac.subjects_are_known, rbac.role_is_known, rbac.role_is_immutable),
+    ),
+    CLUSTER_ROLE_BINDING.resource: Rules(
+        defaults=(rbac.with_api_groups,),
+        validations=(rbac.subjects_are_known, rbac.cluster_role_is_known, rbac.role_is_immutable),
+    ),
 }
 
 

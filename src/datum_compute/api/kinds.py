@@ -8,11 +8,16 @@ from datum_compute.api import (
     cluster,
     clusterpropagationpolicy,
     clusterresourcebinding,
+    clusterrole,
+    clusterrolebinding,
     instance,
     namespace,
     propagationpolicy,
     resourcebinding,
+    role,
+    rolebinding,
     server,
+    serviceaccount,
     work,
     workload,
     workloaddeployment,
@@ -20,6 +25,11 @@ from datum_compute.api import (
 from datum_compute.api.meta import KindInfo
 
 NAMESPACE = namespace.KIND
+SERVICE_ACCOUNT = serviceaccount.KIND
+ROLE = role.KIND
+CLUSTER_ROLE = clusterrole.KIND
+ROLE_BINDING = rolebinding.KIND
+CLUSTER_ROLE_BINDING = clusterrolebinding.KIND
 WORKLOAD = workload.KIND
 DEPLOYMENT = workloaddeployment.KIND
 INSTANCE = instance.KIND
@@ -43,6 +53,11 @@ KINDS: tuple[KindInfo[Any], ...] = (
     BINDING,
     CLUSTER_BINDING,
     WORK,
+    SERVICE_ACCOUNT,
+    ROLE,
+    CLUSTER_ROLE,
+    ROLE_BINDING,
+    CLUSTER_ROLE_BINDING,
 )
 
 _BY_GROUP_KIND = {(k.api_version, k.kind): k for k in KINDS}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from datum_compute import __version__
 from datum_compute.api.exchange import Request, Response
@@ -24,8 +25,12 @@ from datum_compute.planes.planes import Planes
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.manager import Manager
 from datum_compute.server.apiserver import ApiServer
+from datum_compute.server.authentication import EVERY_PLANE, MASTERS, User
 from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
+
+# Brings up planes from inside the process; no token or certificate gives this identity.
+BOOTSTRAP = User("system:bootstrap", (MASTERS,), frozenset({EVERY_PLANE}))
 
 EVERYTHING = (
     *registry.MANAGEMENT,
@@ -109,13 +114,17 @@ class Platform:
             group.create_task(self.store.run())
             for plane in self._layout.planes:
                 await self.store.create_plane(plane)
-                await ensure_plane(self._own_client(plane), plane)
-            await ensure_cells(self._own_client(HUB), self._layout.cells)
+                await ensure_plane(self._bootstrap_client(plane), plane)
+            await ensure_cells(self._bootstrap_client(HUB), self._layout.cells)
             for plane in self._layout.planes:
                 self._manager.engage(plane, self._own_client(plane))
             group.create_task(self._manager.run())
             await self._manager.synced()
             self.ready.set()
+
+    def _bootstrap_client(self, plane: PlaneName) -> Client:
+        transport = InProcessTransport(partial(self.server.dispatch_as, BOOTSTRAP))
+        return Client(transport, prefix=path_prefix(plane), token="", agent="bootstrap")
 
     def _own_client(self, plane: PlaneName) -> Client:
         return self.client(plane, self._credentials.manager)

@@ -16,9 +16,12 @@ from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName, split_path
+from datum_compute.server.access.attributes import Attributes, attributes_of
+from datum_compute.server.access.gate import Caller, Gate
+from datum_compute.server.access.watches import OpenWatches
 from datum_compute.server.answer import error_answer, json_answer, page_not_found
-from datum_compute.server.authentication import Authenticator, User
-from datum_compute.server.authorization import authorize
+from datum_compute.server.authentication import Authenticator, User, authenticated
+from datum_compute.server.authorization import Authorizer
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue
 from datum_compute.server.create import create
@@ -35,6 +38,7 @@ from datum_compute.server.route import Route, find_route
 from datum_compute.server.streams import OpenStreams
 from datum_compute.server.update import update
 from datum_compute.server.watch import watch
+from datum_compute.server.watchstream import WatchStream
 from datum_compute.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -60,10 +64,15 @@ class ApiServer:
         is_ready: Callable[[], bool] = always_ready,
         kinds: Iterable[KindInfo[Any]] = KINDS,
     ) -> None:
-        self._ports = Ports(store, clock, new_uid, new_suffix, OpenStreams(), CreationsUnderWay())
-        self._authenticator = authenticator
-        self._is_ready = is_ready
         self._catalogue = Catalogue(kinds)
+        self._watches = OpenWatches()
+        groups = self._catalogue.groups()
+        authorizer = Authorizer(store, groups, self._watches.grants_changed)
+        self._gate = Gate(authenticator, authorizer)
+        self._ports = Ports(
+            store, clock, new_uid, new_suffix, OpenStreams(), CreationsUnderWay(), authorizer
+        )
+        self._is_ready = is_ready
         self._openapi = OpenApi(self._catalogue)
 
     @property
@@ -75,37 +84,67 @@ class ApiServer:
         self._ports.streams.close()
 
     async def dispatch(self, request: Request) -> Response:
+        return await self._dispatch(request, None)
+
+    async def dispatch_as(self, user: User, request: Request) -> Response:
+        """For code of this process that needs no credentials: bringing up a plane, before there
+        are roles that could let anybody in."""
+        known = authenticated(user)
+        return await self._dispatch(request, Caller(known, known))
+
+    async def _dispatch(self, request: Request, known: Caller | None) -> Response:
         try:
             _check_text(request)
-            return await self._answer(request)
+            return await self._answer(request, known)
         except ApiError as error:
             return error_answer(error)
         except Exception:
-            logger.exception("%s %s failed", request.method, request.path)
+            logger.exception("%s %r failed", request.method, request.path)
             return error_answer(InternalError("an internal error occurred; the log has details"))
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, known: Caller | None) -> Response:
         plane, path = split_path(request.path)
         if path in PATHS and request.method in _READS:
-            self._check_health_caller(request, plane)
+            self._check_health_caller(request, plane, path)
             return health_answer(path, self._is_ready)
-        user = self._authenticator.user_of(request.headers)
         route = find_route(self._catalogue, path)
         verb = _verb(request, route)
-        authorize(user, plane, verb, route, path)
+        wanted = attributes_of(verb, route, path, request.query)
+        caller = self._admitted(request, plane, wanted, known)
         self._ports.store.version(plane)  # raises NotFound when there is no such plane
         if route is None:
             return self._non_resource(request, plane, path)
-        return await self._resource(verb, Call(user, plane, route, request))
+        call = Call(caller.user, plane, route, request)
+        if verb == "watch":
+            return await self._watch(call, wanted)
+        return await self._resource(verb, call)
 
-    def _check_health_caller(self, request: Request, plane: PlaneName) -> None:
+    def _admitted(
+        self, request: Request, plane: PlaneName, wanted: Attributes, known: Caller | None
+    ) -> Caller:
+        if known is None:
+            return self._gate.pass_through(request, plane, wanted)
+        self._ports.authorizer.check(known.user, plane, wanted)
+        return known
+
+    def _check_health_caller(self, request: Request, plane: PlaneName, path: str) -> None:
         """Anonymous callers learn how the process is; those who may see the plane, whether it
         is there at all."""
         if "authorization" not in request.headers:
             return
-        user: User = self._authenticator.user_of(request.headers)
-        if user.may_reach(plane):
+        user = self._gate.identify(request, plane).user
+        wanted = Attributes("get", path=path)
+        if user.may_reach(plane) and self._ports.authorizer.allows(user, plane, wanted):
             self._ports.store.version(plane)
+
+    async def _watch(self, call: Call, wanted: Attributes) -> Response:
+        """A watch stays open only as long as the same request would be let through."""
+        self._watches.check_room(call.plane, call.user.name)
+        response = await watch(self._ports, call)
+        assert isinstance(response.stream, WatchStream)
+        may_stay = self._gate.still_open(call.request, call.plane, wanted)
+        self._watches.add(call.plane, call.user.name, response.stream, may_stay)
+        return response
 
     def _non_resource(self, request: Request, plane: PlaneName, path: str) -> Response:
         found = discovery_answer(self._catalogue, request, path) or self._openapi.answer(
@@ -126,7 +165,6 @@ class ApiServer:
         handlers: dict[str, Callable[[], Awaitable[Response]]] = {
             "get": lambda: get(ports, call),
             "list": lambda: list_objects(ports, call),
-            "watch": lambda: watch(ports, call),
             "create": lambda: create(ports, call),
             "update": lambda: update(ports, catalogue, call),
             "patch": lambda: patch(ports, catalogue, call),

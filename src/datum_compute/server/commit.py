@@ -12,6 +12,7 @@ from typing import TypeVar
 from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
 from datum_compute.server import problems
+from datum_compute.server.access.escalation import check_grant
 from datum_compute.server.call import Call
 from datum_compute.server.document import stamped
 from datum_compute.server.ports import Ports
@@ -52,6 +53,7 @@ async def put(
     dry_run: bool,
 ) -> bytes:
     """The body as it is stored; a dry run stops just before the store."""
+    check_grant(ports.authorizer, call, obj, old)
     if dry_run:
         _check_absent(ports, call, key, old)
         return encode(obj)

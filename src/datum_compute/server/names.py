@@ -9,6 +9,7 @@ from typing import Any
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.meta import KindInfo
+from datum_compute.api.role import RBAC_GROUP
 from datum_compute.server.catalogue import is_namespace
 from datum_compute.server.problems import field_error
 
@@ -18,11 +19,15 @@ ANNOTATIONS_BYTES_MAX = 256 * 1024
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)
 _DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_PATH_SEGMENT = re.compile(r"[^/%\s\x00-\x1f\x7f]{1,253}")  # as in system:discovery
+_SEGMENT_RULE = "must be 1 to 253 characters, not '.' or '..', without '/', '%' or white space"
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def name_problem(kind: KindInfo[Any], name: str) -> str:
     """Why the name of an object is not valid, or the empty string."""
+    if kind.group == RBAC_GROUP:
+        return "" if name not in (".", "..") and _PATH_SEGMENT.fullmatch(name) else _SEGMENT_RULE
     if is_namespace(kind):
         return _too_long(name, LABEL_MAX) or _form(
             _DNS_LABEL, name, "must be lower case letters, digits and inner dashes"

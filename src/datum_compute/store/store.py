@@ -150,6 +150,14 @@ class Store:
     def version(self, plane: str) -> int:
         return self._plane(plane).version
 
+    def newest(self, plane: str, resource: str) -> int:
+        """The version at which a resource last changed, or one from before it ever did."""
+        return self._log(self._plane(plane), resource).newest
+
+    def subscribe(self, plane: str, resource: str, waker: Callable[[], None]) -> None:
+        """Call ``waker`` after every change of a resource, and when the plane goes."""
+        self._log(self._plane(plane), resource).subscribe(waker)
+
     async def put(self, plane: str, key: ObjectKey, expected: int, encode: Encode) -> Record:
         """Write an object that is at version ``expected`` now (0: that does not exist).
 

@@ -68,6 +68,11 @@ class WatchLog:
     def closed(self) -> bool:
         return self._closed
 
+    @property
+    def newest(self) -> int:
+        """The version of the last event, or the floor while there is none."""
+        return self._events[-1].version if self._events else self._floor
+
     def subscribe(self, waker: Callable[[], None]) -> Callable[[], None]:
         self._wakers[waker] = None
         return lambda: self._wakers.pop(waker, None)

@@ -1,0 +1,77 @@
+"""One request from its credentials to the permission to go on.
+
+A bearer token or a client certificate says who calls. When both are sent the token alone decides,
+because it was given on purpose: a wrong one is refused, the certificate does not make up for it.
+Whoever sends neither is nobody and gets 401; only health and version answer without a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from datum_compute.api.errors import ApiError, Unauthorized
+from datum_compute.api.exchange import Request
+from datum_compute.api.plane import PlaneName
+from datum_compute.server.access.attributes import Attributes
+from datum_compute.server.access.impersonation import impersonated
+from datum_compute.server.authentication import Authenticator, User
+from datum_compute.server.authorization import Authorizer
+
+NEVER_S = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """``user`` is who the request is answered for, ``behind`` who really sent it. The proof of
+    who that is ends at ``until_s``."""
+
+    user: User
+    behind: User
+    until_s: float = NEVER_S
+
+
+class Gate:
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+    ) -> None:
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+
+    def pass_through(self, request: Request, plane: PlaneName, wanted: Attributes) -> Caller:
+        """Who calls, if that user may do what it wants on the plane; raises otherwise."""
+        caller = self.identify(request, plane)
+        self._authorizer.check(caller.user, plane, wanted)
+        return caller
+
+    def identify(self, request: Request, plane: PlaneName) -> Caller:
+        behind, until_s = self._proven(request, plane)
+        user = impersonated(self._authorizer, behind, plane, request.headers)
+        return Caller(user, behind, until_s)
+
+    def still_open(
+        self, request: Request, plane: PlaneName, wanted: Attributes
+    ) -> Callable[[], bool]:
+        """Whether the same request would be let through now."""
+
+        def check() -> bool:
+            try:
+                self.pass_through(request, plane, wanted)
+            except ApiError:
+                return False
+            return True
+
+        return check
+
+    def _proven(self, request: Request, plane: PlaneName) -> tuple[User, float]:
+        header = request.headers.get("authorization")
+        if header is not None:
+            scheme, _, token = header.partition(" ")
+            user = (
+                self._authenticator.user_of(token.strip()) if scheme.lower() == "bearer" else None
+            )
+            if user is not None:
+                return user, NEVER_S
+        raise Unauthorized("Unauthorized")
