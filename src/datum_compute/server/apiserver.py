@@ -79,6 +79,10 @@ class ApiServer:
     def streams(self) -> OpenStreams:
         return self._ports.streams
 
+    @property
+    def authorizer(self) -> Authorizer:
+        return self._ports.authorizer
+
     def close_streams(self) -> None:
         """End every watch and refuse new ones; call it when shutdown begins."""
         self._ports.streams.close()
