@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import store, watch
+from bench import access, store, watch
 from bench.measurement import Measurement, keep, table
 
 BENCHES: dict[str, Callable[[], list[Measurement]]] = {
+    "access": access.measure,
     "store": store.measure,
     "watch": watch.measure,
 }

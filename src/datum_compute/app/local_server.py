@@ -25,6 +25,7 @@ from datum_compute.app.loop import run_until_stopped
 from datum_compute.app.machines import simulated_driver
 from datum_compute.app.ports import real_ports
 from datum_compute.app.settings import LocalSettings, configure_logging, local_settings
+from datum_compute.app.signingkey import ensure_signer
 from datum_compute.app.tls import ServerCertificate, ensure_certificate
 from datum_compute.app.wiring import EVERYTHING, Layout, Platform
 from datum_compute.controllers import registry
@@ -61,7 +62,8 @@ async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
     certificate = ensure_certificate(state, datetime.now(UTC))
     journal = SqliteJournal(state / "store.db")
     controllers = EVERYTHING if settings.controllers else registry.NEIGHBOURS
-    platform = Platform(layout, ports, journal, credentials, controllers=controllers)
+    signer = ensure_signer(state / "service-accounts.key")
+    platform = Platform(layout, ports, journal, credentials, controllers=controllers, signer=signer)
     announcement = state / "server.json"
     with _bound_socket(settings) as bound:
         try:

@@ -24,6 +24,7 @@ from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.manager import Manager
+from datum_compute.server.access.signer import TokenSigner
 from datum_compute.server.apiserver import ApiServer
 from datum_compute.server.authentication import EVERY_PLANE, MASTERS, User
 from datum_compute.store.journal import Journal
@@ -78,6 +79,7 @@ class Platform:
         credentials: Credentials,
         *,
         controllers: Sequence[Controller[Context]] = EVERYTHING,
+        signer: TokenSigner | None = None,
     ) -> None:
         self.ready = asyncio.Event()
         self._layout = layout
@@ -90,6 +92,7 @@ class Platform:
             new_suffix=ports.new_suffix,
             authenticator=credentials.authenticator(),
             is_ready=self.ready.is_set,
+            signer=signer,
         )
         self._manager = build_manager(controllers, layout.drivers, ports)
 

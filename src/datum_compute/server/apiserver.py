@@ -16,8 +16,12 @@ from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName, split_path
+from datum_compute.server.access.accounts import AccountTokens
 from datum_compute.server.access.attributes import Attributes, attributes_of
 from datum_compute.server.access.gate import Caller, Gate
+from datum_compute.server.access.reviews import Desk, review
+from datum_compute.server.access.signer import TokenSigner
+from datum_compute.server.access.tokenrequest import token_request
 from datum_compute.server.access.watches import OpenWatches
 from datum_compute.server.answer import error_answer, json_answer, page_not_found
 from datum_compute.server.authentication import Authenticator, User, authenticated
@@ -62,13 +66,16 @@ class ApiServer:
         new_suffix: Callable[[], str],
         authenticator: Authenticator,
         is_ready: Callable[[], bool] = always_ready,
+        signer: TokenSigner | None = None,
         kinds: Iterable[KindInfo[Any]] = KINDS,
     ) -> None:
         self._catalogue = Catalogue(kinds)
         self._watches = OpenWatches()
         groups = self._catalogue.groups()
         authorizer = Authorizer(store, groups, self._watches.grants_changed)
-        self._gate = Gate(authenticator, authorizer)
+        self._accounts = AccountTokens(store, signer, clock) if signer is not None else None
+        self._gate = Gate(authenticator, authorizer, self._accounts)
+        self._desk = Desk(self._gate, authorizer)
         self._ports = Ports(
             store, clock, new_uid, new_suffix, OpenStreams(), CreationsUnderWay(), authorizer
         )
@@ -120,7 +127,7 @@ class ApiServer:
             return self._non_resource(request, plane, path)
         call = Call(caller.user, plane, route, request)
         if verb == "watch":
-            return await self._watch(call, wanted)
+            return await self._watch(call, wanted, caller.until_s)
         return await self._resource(verb, call)
 
     def _admitted(
@@ -141,10 +148,11 @@ class ApiServer:
         if user.may_reach(plane) and self._ports.authorizer.allows(user, plane, wanted):
             self._ports.store.version(plane)
 
-    async def _watch(self, call: Call, wanted: Attributes) -> Response:
+    async def _watch(self, call: Call, wanted: Attributes, until_s: float) -> Response:
         """A watch stays open only as long as the same request would be let through."""
         self._watches.check_room(call.plane, call.user.name)
-        response = await watch(self._ports, call)
+        left_s = max(0.0, until_s - self._ports.clock())
+        response = await watch(self._ports, call, left_s)
         assert isinstance(response.stream, WatchStream)
         may_stay = self._gate.still_open(call.request, call.plane, wanted)
         self._watches.add(call.plane, call.user.name, response.stream, may_stay)
@@ -166,6 +174,10 @@ class ApiServer:
 
     async def _resource(self, verb: str, call: Call) -> Response:
         ports, catalogue = self._ports, self._catalogue
+        if verb == "create" and not call.served.stored:
+            return review(self._desk, call)
+        if verb == "create" and call.route.subresource == "token":
+            return token_request(ports, self._accounts, catalogue.token_request, call)
         handlers: dict[str, Callable[[], Awaitable[Response]]] = {
             "get": lambda: get(ports, call),
             "list": lambda: list_objects(ports, call),

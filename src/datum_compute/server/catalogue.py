@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from datum_compute.api.kinds import NAMESPACE
+from datum_compute.api.kinds import NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta import KindInfo
+from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
 from datum_compute.api.schema import structural_schema
 from datum_compute.api.structural import Check, compiled
 
@@ -28,9 +29,12 @@ class Served:
     kind: KindInfo[Any]
     check_main: Check
     check_status: Check
+    stored: bool = True  # reviews are answered only
 
     @property
     def verbs(self) -> tuple[str, ...]:
+        if not self.stored:
+            return ("create",)
         # Namespaces are never deleted in bulk: each is emptied first.
         several = () if is_namespace(self.kind) else ("deletecollection",)
         return tuple(sorted((*_OBJECT_VERBS, *several)))
@@ -43,18 +47,28 @@ class Served:
             found["status"] = ("get", "patch", "update")
         if is_namespace(self.kind):
             found["finalize"] = ("update",)
+        if self.kind.resource == SERVICE_ACCOUNT.resource:
+            found["token"] = ("create",)
         return found
+
+    def shown_as(self, subresource: str) -> KindInfo[Any]:
+        """The kind that a subresource speaks."""
+        return TOKEN_REQUEST if subresource == "token" else self.kind
 
 
 class Catalogue:
     def __init__(self, kinds: Iterable[KindInfo[Any]]) -> None:
-        self._served = {(k.group, k.version, k.plural): _served(k) for k in kinds}
+        found = [_served(kind) for kind in kinds]
+        found += [replace(_served(kind), stored=False) for kind in REVIEWS]
+        self._served = {(s.kind.group, s.kind.version, s.kind.plural): s for s in found}
+        self.token_request = replace(_served(TOKEN_REQUEST), stored=False)
 
     def find(self, group: str, version: str, plural: str) -> Served | None:
         return self._served.get((group, version, plural))
 
     def all(self) -> list[Served]:
-        return list(self._served.values())
+        """Every kind that has objects."""
+        return [served for served in self._served.values() if served.stored]
 
     def groups(self) -> list[str]:
         """Named groups; the core group is served apart."""

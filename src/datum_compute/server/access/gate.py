@@ -7,12 +7,13 @@ Whoever sends neither is nobody and gets 401; only health and version answer wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from datum_compute.api.errors import ApiError, Unauthorized
 from datum_compute.api.exchange import Request
 from datum_compute.api.plane import PlaneName
+from datum_compute.server.access.accounts import ISSUER, AccountTokens, TokenUser
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.impersonation import impersonated
 from datum_compute.server.authentication import Authenticator, User
@@ -36,9 +37,11 @@ class Gate:
         self,
         authenticator: Authenticator,
         authorizer: Authorizer,
+        accounts: AccountTokens | None,
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
+        self._accounts = accounts
 
     def pass_through(self, request: Request, plane: PlaneName, wanted: Attributes) -> Caller:
         """Who calls, if that user may do what it wants on the plane; raises otherwise."""
@@ -65,13 +68,26 @@ class Gate:
 
         return check
 
+    def user_of_token(self, token: str, audiences: Sequence[str] = ()) -> TokenUser | None:
+        """Who a token stands for, if it was made for one of the audiences; ours if none is given.
+        The tokens of the kubeconfig are for this server and nobody else."""
+        wanted = tuple(audiences) or (ISSUER,)
+        user = self._authenticator.user_of(token)
+        found = (
+            TokenUser(user, (ISSUER,), NEVER_S)
+            if user is not None
+            else self._accounts.user_of(token)
+            if self._accounts is not None
+            else None
+        )
+        shared = tuple(a for a in wanted if found is not None and a in found.audiences)
+        return replace(found, audiences=shared) if found is not None and shared else None
+
     def _proven(self, request: Request, plane: PlaneName) -> tuple[User, float]:
         header = request.headers.get("authorization")
         if header is not None:
             scheme, _, token = header.partition(" ")
-            user = (
-                self._authenticator.user_of(token.strip()) if scheme.lower() == "bearer" else None
-            )
-            if user is not None:
-                return user, NEVER_S
+            found = self.user_of_token(token.strip()) if scheme.lower() == "bearer" else None
+            if found is not None:
+                return found.user, found.until_s
         raise Unauthorized("Unauthorized")
