@@ -12,11 +12,13 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from datum_compute.api.codec import decode, encode
 from datum_compute.api.plane import cell_plane, project_plane
+from datum_compute.app.auditlog import AuditLog
 from datum_compute.app.credentials import Credentials, ensure_credentials
 from datum_compute.app.files import private_directory, write_private
 from datum_compute.app.front import HOST, build_front, listening_socket
@@ -50,6 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """The parts of the process that run together."""
+
+    state: Path
+    platform: Platform
+    certificate: ServerCertificate
+    credentials: Credentials
+    audit: AuditLog
+
+
 async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
     state = private_directory(settings.state_dir)
     ports = real_ports()
@@ -61,9 +74,16 @@ async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
     credentials = ensure_credentials(state / "tokens.json", layout.planes)
     certificate = ensure_certificate(state, datetime.now(UTC))
     journal = SqliteJournal(state / "store.db")
-    controllers = EVERYTHING if settings.controllers else registry.NEIGHBOURS
-    signer = ensure_signer(state / "service-accounts.key")
-    platform = Platform(layout, ports, journal, credentials, controllers=controllers, signer=signer)
+    audit = AuditLog(state / "audit.log")
+    platform = Platform(
+        layout,
+        ports,
+        journal,
+        credentials,
+        controllers=EVERYTHING if settings.controllers else registry.NEIGHBOURS,
+        signer=ensure_signer(state / "service-accounts.key"),
+        audit=audit.keep,
+    )
     announcement = state / "server.json"
     with _bound_socket(settings) as bound:
         try:
@@ -71,32 +91,28 @@ async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
             # From here on the directory is ours: whoever looks for its server finds this one.
             port = bound.getsockname()[1]
             write_private(announcement, encode({"pid": os.getpid(), "port": port}))
-            await _run(state, platform, bound, certificate, credentials, stop)
+            await _run(_Process(state, platform, certificate, credentials, audit), bound, stop)
         finally:
+            await audit.flush()
             await journal.close()
             announcement.unlink(missing_ok=True)
 
 
-async def _run(
-    state: Path,
-    platform: Platform,
-    bound: socket.socket,
-    certificate: ServerCertificate,
-    credentials: Credentials,
-    stop: asyncio.Event,
-) -> None:
+async def _run(process: _Process, bound: socket.socket, stop: asyncio.Event) -> None:
     """Serve until told to stop."""
     port = bound.getsockname()[1]
+    platform, state = process.platform, process.state
     async with asyncio.TaskGroup() as group:
+        auditing = group.create_task(process.audit.run())
         running = group.create_task(platform.run())
         await _first(running, platform.ready)
-        front = build_front(AsgiApp(platform.server), certificate)
+        front = build_front(AsgiApp(platform.server), process.certificate)
         serving = group.create_task(front.serve(sockets=[bound]))
         write_kubeconfig(
             state / "kubeconfig",
             server=f"https://{HOST}:{port}",
-            authority=certificate.authority.read_bytes(),
-            credentials=credentials,
+            authority=process.certificate.authority.read_bytes(),
+            credentials=process.credentials,
             current=PROJECT,
         )
         _remember(state, port)
@@ -108,6 +124,7 @@ async def _run(
             front.should_exit = True
         await serving
         running.cancel()
+        auditing.cancel()
 
 
 async def _first(running: asyncio.Task[None], ready: asyncio.Event) -> None:

@@ -24,6 +24,7 @@ from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.manager import Manager
+from datum_compute.server.access.audit import AuditSink, nowhere
 from datum_compute.server.access.signer import TokenSigner
 from datum_compute.server.apiserver import ApiServer
 from datum_compute.server.authentication import EVERY_PLANE, MASTERS, User
@@ -80,6 +81,7 @@ class Platform:
         *,
         controllers: Sequence[Controller[Context]] = EVERYTHING,
         signer: TokenSigner | None = None,
+        audit: AuditSink = nowhere,
     ) -> None:
         self.ready = asyncio.Event()
         self._layout = layout
@@ -93,6 +95,8 @@ class Platform:
             authenticator=credentials.authenticator(),
             is_ready=self.ready.is_set,
             signer=signer,
+            audit=audit,
+            new_request_id=ports.new_uid,
         )
         self._manager = build_manager(controllers, layout.drivers, ports)
 

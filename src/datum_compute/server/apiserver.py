@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import count
 from typing import Any
 
 from datum_compute.api.errors import ApiError, BadRequest, InternalError, MethodNotAllowed
@@ -18,6 +19,7 @@ from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName, split_path
 from datum_compute.server.access.accounts import AccountTokens
 from datum_compute.server.access.attributes import Attributes, attributes_of
+from datum_compute.server.access.audit import Auditor, AuditSink, Trail, nowhere
 from datum_compute.server.access.gate import Caller, Gate
 from datum_compute.server.access.reviews import Desk, review
 from datum_compute.server.access.signer import TokenSigner
@@ -67,10 +69,13 @@ class ApiServer:
         authenticator: Authenticator,
         is_ready: Callable[[], bool] = always_ready,
         signer: TokenSigner | None = None,
+        audit: AuditSink = nowhere,
+        new_request_id: Callable[[], str] | None = None,
         kinds: Iterable[KindInfo[Any]] = KINDS,
     ) -> None:
         self._catalogue = Catalogue(kinds)
         self._watches = OpenWatches()
+        self._auditor = Auditor(audit, clock, new_request_id or _counted())
         groups = self._catalogue.groups()
         authorizer = Authorizer(store, groups, self._watches.grants_changed)
         self._accounts = AccountTokens(store, signer, clock) if signer is not None else None
@@ -104,24 +109,32 @@ class ApiServer:
         return await self._dispatch(request, Caller(known, known))
 
     async def _dispatch(self, request: Request, known: Caller | None) -> Response:
+        trail = self._auditor.begun()
         try:
             _check_text(request)
-            return await self._answer(request, known)
+            response = await self._answer(request, known, trail)
         except ApiError as error:
-            return error_answer(error)
+            trail.reason = error.reason
+            response = error_answer(error)
         except Exception:
             logger.exception("%s %r failed", request.method, request.path)
-            return error_answer(InternalError("an internal error occurred; the log has details"))
+            trail.reason = InternalError.reason
+            response = error_answer(
+                InternalError("an internal error occurred; the log has details")
+            )
+        return self._auditor.ended(trail, response)
 
-    async def _answer(self, request: Request, known: Caller | None) -> Response:
+    async def _answer(self, request: Request, known: Caller | None, trail: Trail) -> Response:
         plane, path = split_path(request.path)
+        trail.plane = plane
         if path in PATHS and request.method in _READS:
             self._check_health_caller(request, plane, path)
             return health_answer(path, self._is_ready)
         route = find_route(self._catalogue, path)
         verb = _verb(request, route)
-        wanted = attributes_of(verb, route, path, request.query)
-        caller = self._admitted(request, plane, wanted, known)
+        trail.wanted = wanted = attributes_of(verb, route, path, request.query)
+        trail.stores = route is not None and route.served.stored
+        caller = self._admitted(request, known, trail)
         self._ports.store.version(plane)  # raises NotFound when there is no such plane
         if route is None:
             return self._non_resource(request, plane, path)
@@ -130,12 +143,13 @@ class ApiServer:
             return await self._watch(call, wanted, caller.until_s)
         return await self._resource(verb, call)
 
-    def _admitted(
-        self, request: Request, plane: PlaneName, wanted: Attributes, known: Caller | None
-    ) -> Caller:
+    def _admitted(self, request: Request, known: Caller | None, trail: Trail) -> Caller:
+        assert trail.plane is not None
+        assert trail.wanted is not None
         if known is None:
-            return self._gate.pass_through(request, plane, wanted)
-        self._ports.authorizer.check(known.user, plane, wanted)
+            return self._gate.pass_through(request, trail.plane, trail.wanted, trail)
+        trail.behind = trail.user = known.user
+        self._ports.authorizer.check(known.user, trail.plane, trail.wanted)
         return known
 
     def _check_health_caller(self, request: Request, plane: PlaneName, path: str) -> None:
@@ -195,6 +209,12 @@ class ApiServer:
             return _allowed(methods)
         answer = error_answer(_not_allowed(call.request.method))
         return dataclasses.replace(answer, headers={"allow": ", ".join(methods)})
+
+
+def _counted() -> Callable[[], str]:
+    """Ids for requests where they need to be unique in this process only."""
+    numbers = count(1)
+    return lambda: f"request-{next(numbers)}"
 
 
 def _verb(request: Request, route: Route | None) -> str:

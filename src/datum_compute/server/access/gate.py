@@ -15,6 +15,7 @@ from datum_compute.api.exchange import Request
 from datum_compute.api.plane import PlaneName
 from datum_compute.server.access.accounts import ISSUER, AccountTokens, TokenUser
 from datum_compute.server.access.attributes import Attributes
+from datum_compute.server.access.audit import Trail
 from datum_compute.server.access.impersonation import impersonated
 from datum_compute.server.authentication import Authenticator, User
 from datum_compute.server.authorization import Authorizer
@@ -43,16 +44,24 @@ class Gate:
         self._authorizer = authorizer
         self._accounts = accounts
 
-    def pass_through(self, request: Request, plane: PlaneName, wanted: Attributes) -> Caller:
+    def pass_through(
+        self, request: Request, plane: PlaneName, wanted: Attributes, trail: Trail | None = None
+    ) -> Caller:
         """Who calls, if that user may do what it wants on the plane; raises otherwise."""
-        caller = self.identify(request, plane)
+        caller = self.identify(request, plane, trail)
         self._authorizer.check(caller.user, plane, wanted)
         return caller
 
-    def identify(self, request: Request, plane: PlaneName) -> Caller:
-        behind, until_s = self._proven(request, plane)
+    def identify(self, request: Request, plane: PlaneName, trail: Trail | None = None) -> Caller:
+        """Who calls; the trail hears of it even if the caller gets no further than that."""
+        proven = self._proven(request)
+        behind = proven.user
+        if trail is not None:
+            trail.behind = trail.user = behind
         user = impersonated(self._authorizer, behind, plane, request.headers)
-        return Caller(user, behind, until_s)
+        if trail is not None:
+            trail.user = user
+        return Caller(user, behind, proven.until_s)
 
     def still_open(
         self, request: Request, plane: PlaneName, wanted: Attributes
@@ -83,11 +92,11 @@ class Gate:
         shared = tuple(a for a in wanted if found is not None and a in found.audiences)
         return replace(found, audiences=shared) if found is not None and shared else None
 
-    def _proven(self, request: Request, plane: PlaneName) -> tuple[User, float]:
+    def _proven(self, request: Request) -> TokenUser:
         header = request.headers.get("authorization")
         if header is not None:
             scheme, _, token = header.partition(" ")
             found = self.user_of_token(token.strip()) if scheme.lower() == "bearer" else None
             if found is not None:
-                return found.user, found.until_s
+                return found
         raise Unauthorized("Unauthorized")
