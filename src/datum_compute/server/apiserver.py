@@ -20,11 +20,11 @@ from datum_compute.api.plane import PlaneName, split_path
 from datum_compute.server.access.accounts import AccountTokens
 from datum_compute.server.access.attributes import Attributes, attributes_of
 from datum_compute.server.access.audit import Auditor, AuditSink, Trail, nowhere
-from datum_compute.server.access.gate import Caller, Gate
+from datum_compute.server.access.gate import Caller, Gate, has_credentials
 from datum_compute.server.access.reviews import Desk, review
 from datum_compute.server.access.signer import TokenSigner
 from datum_compute.server.access.tokenrequest import token_request
-from datum_compute.server.access.watches import OpenWatches
+from datum_compute.server.access.watches import PER_USER_MAX, OpenWatches
 from datum_compute.server.answer import error_answer, json_answer, page_not_found
 from datum_compute.server.authentication import Authenticator, User, authenticated
 from datum_compute.server.authorization import Authorizer
@@ -71,15 +71,16 @@ class ApiServer:
         signer: TokenSigner | None = None,
         audit: AuditSink = nowhere,
         new_request_id: Callable[[], str] | None = None,
+        watches_per_user_max: int = PER_USER_MAX,
         kinds: Iterable[KindInfo[Any]] = KINDS,
     ) -> None:
         self._catalogue = Catalogue(kinds)
-        self._watches = OpenWatches()
+        self._watches = OpenWatches(watches_per_user_max)
         self._auditor = Auditor(audit, clock, new_request_id or _counted())
         groups = self._catalogue.groups()
         authorizer = Authorizer(store, groups, self._watches.grants_changed)
         self._accounts = AccountTokens(store, signer, clock) if signer is not None else None
-        self._gate = Gate(authenticator, authorizer, self._accounts)
+        self._gate = Gate(authenticator, authorizer, self._accounts, clock)
         self._desk = Desk(self._gate, authorizer)
         self._ports = Ports(
             store, clock, new_uid, new_suffix, OpenStreams(), CreationsUnderWay(), authorizer
@@ -117,7 +118,7 @@ class ApiServer:
             trail.reason = error.reason
             response = error_answer(error)
         except Exception:
-            logger.exception("%s %r failed", request.method, request.path)
+            logger.exception("%r %r failed", request.method, request.path)
             trail.reason = InternalError.reason
             response = error_answer(
                 InternalError("an internal error occurred; the log has details")
@@ -155,7 +156,7 @@ class ApiServer:
     def _check_health_caller(self, request: Request, plane: PlaneName, path: str) -> None:
         """Anonymous callers learn how the process is; those who may see the plane, whether it
         is there at all."""
-        if "authorization" not in request.headers:
+        if not has_credentials(request):
             return
         user = self._gate.identify(request, plane).user
         wanted = Attributes("get", path=path)

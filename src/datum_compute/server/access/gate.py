@@ -16,6 +16,7 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.server.access.accounts import ISSUER, AccountTokens, TokenUser
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.audit import Trail
+from datum_compute.server.access.certificates import Certificates, CertificateUser
 from datum_compute.server.access.impersonation import impersonated
 from datum_compute.server.authentication import Authenticator, User
 from datum_compute.server.authorization import Authorizer
@@ -39,10 +40,13 @@ class Gate:
         authenticator: Authenticator,
         authorizer: Authorizer,
         accounts: AccountTokens | None,
+        clock: Callable[[], float],
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._accounts = accounts
+        self._certificates = Certificates()
+        self._clock = clock
 
     def pass_through(
         self, request: Request, plane: PlaneName, wanted: Attributes, trail: Trail | None = None
@@ -92,11 +96,18 @@ class Gate:
         shared = tuple(a for a in wanted if found is not None and a in found.audiences)
         return replace(found, audiences=shared) if found is not None and shared else None
 
-    def _proven(self, request: Request) -> TokenUser:
+    def _proven(self, request: Request) -> TokenUser | CertificateUser:
+        found: TokenUser | CertificateUser | None = None
         header = request.headers.get("authorization")
         if header is not None:
             scheme, _, token = header.partition(" ")
             found = self.user_of_token(token.strip()) if scheme.lower() == "bearer" else None
-            if found is not None:
-                return found
-        raise Unauthorized("Unauthorized")
+        elif request.certificate_pem:
+            found = self._certificates.user_of(request.certificate_pem, self._clock())
+        if found is None:
+            raise Unauthorized("Unauthorized")
+        return found
+
+
+def has_credentials(request: Request) -> bool:
+    return "authorization" in request.headers or bool(request.certificate_pem)
