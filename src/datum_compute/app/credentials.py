@@ -24,6 +24,11 @@ class Credentials:
     manager: str
     planes: dict[PlaneName, str]
 
+    @property
+    def of_manager(self) -> dict[PlaneName, str]:
+        """The token of the controllers, for each plane."""
+        return dict.fromkeys(self.planes, self.manager)
+
     def authenticator(self) -> Authenticator:
         users = {
             token: User(admin_user(plane), (), frozenset({plane}))

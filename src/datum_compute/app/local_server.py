@@ -108,13 +108,7 @@ async def _run(process: _Process, bound: socket.socket, stop: asyncio.Event) -> 
         await _first(running, platform.ready)
         front = build_front(AsgiApp(platform.server), process.certificate)
         serving = group.create_task(front.serve(sockets=[bound]))
-        write_kubeconfig(
-            state / "kubeconfig",
-            server=f"https://{HOST}:{port}",
-            authority=process.certificate.authority.read_bytes(),
-            credentials=process.credentials,
-            current=PROJECT,
-        )
+        _write_kubeconfigs(process, port)
         _remember(state, port)
         _log.info("ready on https://%s:%d, state in %s", HOST, port, state)
         try:
@@ -125,6 +119,18 @@ async def _run(process: _Process, bound: socket.socket, stop: asyncio.Event) -> 
         await serving
         running.cancel()
         auditing.cancel()
+
+
+def _write_kubeconfigs(process: _Process, port: int) -> None:
+    known = process.credentials
+    for name, tokens in (("kubeconfig", known.planes), ("manager.kubeconfig", known.of_manager)):
+        write_kubeconfig(
+            process.state / name,
+            server=f"https://{HOST}:{port}",
+            authority=process.certificate.authority.read_bytes(),
+            tokens=tokens,
+            current=PROJECT,
+        )
 
 
 async def _first(running: asyncio.Task[None], ready: asyncio.Event) -> None:

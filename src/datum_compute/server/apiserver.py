@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 _READS = ("GET", "HEAD")
 
 
-def always_ready() -> bool:
+def always() -> bool:
     return True
 
 
@@ -67,7 +67,7 @@ class ApiServer:
         new_uid: Callable[[], str],
         new_suffix: Callable[[], str],
         authenticator: Authenticator,
-        is_ready: Callable[[], bool] = always_ready,
+        is_ready: Callable[[], bool] = always,
         signer: TokenSigner | None = None,
         audit: AuditSink = nowhere,
         new_request_id: Callable[[], str] | None = None,
@@ -141,7 +141,9 @@ class ApiServer:
             return self._non_resource(request, plane, path)
         call = Call(caller.user, plane, route, request)
         if verb == "watch":
-            return await self._watch(call, wanted, caller.until_s)
+            still_open = self._gate.still_open(request, plane, wanted)
+            may_stay = still_open if known is None else always
+            return await self._watch(call, caller.until_s, may_stay)
         return await self._resource(verb, call)
 
     def _admitted(self, request: Request, known: Caller | None, trail: Trail) -> Caller:
@@ -163,13 +165,12 @@ class ApiServer:
         if user.may_reach(plane) and self._ports.authorizer.allows(user, plane, wanted):
             self._ports.store.version(plane)
 
-    async def _watch(self, call: Call, wanted: Attributes, until_s: float) -> Response:
+    async def _watch(self, call: Call, until_s: float, may_stay: Callable[[], bool]) -> Response:
         """A watch stays open only as long as the same request would be let through."""
         self._watches.check_room(call.plane, call.user.name)
         left_s = max(0.0, until_s - self._ports.clock())
         response = await watch(self._ports, call, left_s)
         assert isinstance(response.stream, WatchStream)
-        may_stay = self._gate.still_open(call.request, call.plane, wanted)
         self._watches.add(call.plane, call.user.name, response.stream, may_stay)
         return response
 

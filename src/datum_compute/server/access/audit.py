@@ -6,7 +6,6 @@ each event to a sink that must not wait; where it goes from there is the sink's 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -59,7 +58,6 @@ class Trail:
 
     request_id: str
     time_s: float
-    started: float
     plane: PlaneName | None = None
     wanted: Attributes | None = None
     behind: User | None = None
@@ -77,12 +75,12 @@ class Auditor:
         self._new_request_id = new_request_id
 
     def begun(self) -> Trail:
-        return Trail(self._new_request_id(), self._clock(), asyncio.get_running_loop().time())
+        return Trail(self._new_request_id(), self._clock())
 
     def ended(self, trail: Trail, response: Response) -> Response:
         """The response with the id of its request; kept in the trail if it is worth that."""
         if _is_worth_keeping(trail, response.status):
-            self._sink(_event(trail, response))
+            self._sink(_event(trail, response, self._clock()))
         return replace(response, headers={**response.headers, REQUEST_ID_HEADER: trail.request_id})
 
 
@@ -96,7 +94,7 @@ def _is_worth_keeping(trail: Trail, code: int) -> bool:
     return trail.stores and trail.wanted.verb in _CHANGES
 
 
-def _event(trail: Trail, response: Response) -> AuditEvent:
+def _event(trail: Trail, response: Response, now_s: float) -> AuditEvent:
     wanted = trail.wanted or Attributes("")
     behind, user = trail.behind, trail.user
     borrowed = user.name if user is not None and behind is not None and user != behind else ""
@@ -115,7 +113,7 @@ def _event(trail: Trail, response: Response) -> AuditEvent:
         path=_short(wanted.path),
         code=response.status,
         reason=trail.reason,
-        duration_s=asyncio.get_running_loop().time() - trail.started,
+        duration_s=max(0.0, now_s - trail.time_s),
     )
 
 
