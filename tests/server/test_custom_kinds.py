@@ -35,7 +35,7 @@ from tests.server.running_server import (
 
 TABLE = {"accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
 AGGREGATED = {"accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
-STATUS = {"subresources": {"status": {}}}
+STATUS: JsonObject = {"subresources": {"status": {}}}
 
 
 # --- the definition
@@ -329,7 +329,8 @@ async def test_columns_and_selectable_fields(server: Server) -> None:
         {"name": "Color", "type": "string", "jsonPath": ".spec.color"},
         {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "priority": 1},
     ]
-    more = {"additionalPrinterColumns": columns, "selectableFields": [{"jsonPath": ".spec.color"}]}
+    selectable = [{"jsonPath": ".spec.color"}]
+    more: JsonObject = {"additionalPrinterColumns": columns, "selectableFields": selectable}
     await define(server, definition(version(**more)))
     await server.json("POST", WIDGETS, widget("a"))
     await server.json("POST", WIDGETS, widget("b", {"color": "blue", "size": 3}))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from datum_compute import __version__
 from datum_compute.api.exchange import Request, Response
@@ -24,12 +25,17 @@ from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.manager import Manager
+from datum_compute.server.access.audit import AuditSink, nowhere
+from datum_compute.server.access.signer import TokenSigner
 from datum_compute.server.apiserver import ApiServer
+from datum_compute.server.authentication import EVERY_PLANE, MASTERS, User
 from datum_compute.server.expiry import expire_events
 from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
 
 SWEEP_S = 60.0
+# Brings up planes from inside the process; no token or certificate gives this identity.
+BOOTSTRAP = User("system:bootstrap", (MASTERS,), frozenset({EVERY_PLANE}))
 
 EVERYTHING = (
     *registry.MANAGEMENT,
@@ -85,6 +91,8 @@ class Platform:
         *,
         controllers: Sequence[Controller[Context]] = EVERYTHING,
         authority: str = "",
+        signer: TokenSigner | None = None,
+        audit: AuditSink = nowhere,
     ) -> None:
         self.ready = asyncio.Event()
         self._layout = layout
@@ -97,6 +105,9 @@ class Platform:
             new_suffix=ports.new_suffix,
             authenticator=credentials.authenticator(),
             is_ready=self.ready.is_set,
+            signer=signer,
+            audit=audit,
+            new_request_id=ports.new_uid,
         )
         self._unix_s = ports.unix_s
         self._manager = build_manager(
@@ -128,8 +139,8 @@ class Platform:
             group.create_task(self.store.run())
             for plane in self._layout.planes:
                 await self.store.create_plane(plane)
-                await ensure_plane(self._own_client(plane), plane)
-            await ensure_cells(self._own_client(HUB), self._layout.cells)
+                await ensure_plane(self._bootstrap_client(plane), plane)
+            await ensure_cells(self._bootstrap_client(HUB), self._layout.cells)
             for plane in self._layout.planes:
                 self._manager.engage(plane, self._own_client(plane))
             group.create_task(self._manager.run())
@@ -143,6 +154,10 @@ class Platform:
             await asyncio.sleep(SWEEP_S)
             for plane in self.store.planes():
                 await expire_events(self.store, plane, self._unix_s())
+
+    def _bootstrap_client(self, plane: PlaneName) -> Client:
+        transport = InProcessTransport(partial(self.server.dispatch_as, BOOTSTRAP))
+        return Client(transport, prefix=path_prefix(plane), token="", agent="bootstrap")
 
     def _own_client(self, plane: PlaneName) -> Client:
         return self.client(plane, self._credentials.manager)

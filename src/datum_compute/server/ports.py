@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from datum_compute.server.authorization import Authorizer
 from datum_compute.server.creations import CreationsUnderWay
 from datum_compute.server.streams import OpenStreams
 from datum_compute.store.store import Store
@@ -18,3 +19,4 @@ class Ports:
     new_suffix: Callable[[], str]  # five characters for generateName
     streams: OpenStreams
     creations: CreationsUnderWay
+    authorizer: Authorizer
