@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.server.apiserver import ApiServer
-from datum_compute.server.authentication import User, authenticator_of
+from datum_compute.server.authentication import MASTERS, User, authenticator_of
 from datum_compute.store.store import Store
 from tests.server.definitions import (
     DEFINITIONS,
@@ -437,7 +437,7 @@ async def test_kinds_are_served_again_before_the_first_request_after_a_restart()
         await server.json("POST", WIDGETS, widget(spec={"size": 2}))
         store = Store(server.journal)
         await store.load()
-        users = {TOKEN: User("root", (), frozenset({"*"}))}
+        users = {TOKEN: User("root", (MASTERS,), frozenset({"*"}))}
         api = ApiServer(
             store,
             clock=Clock(),

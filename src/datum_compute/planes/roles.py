@@ -123,9 +123,16 @@ def _owned(group: str, *resources: str) -> tuple[JsonObject, ...]:
 
 # What is done on every plane: the garbage collector follows owners of any kind and takes them out
 # of what outlives them, a namespace gets what every namespace has and is emptied of whatever is in
-# it, and definitions are told what has become of them.
+# it, and definitions are told what has become of them. Kinds that users define come by
+# aggregation. Roles and bindings are left out of what is patched: whoever changes those can give
+# what it holds to others.
+_PATCHED_GROUPS = (
+    *("", "events.k8s.io", COORDINATION, DEFINITIONS, COMPUTE, NETWORKING, QUOTA, SERVICES, REGION),
+    *("policy.karmada.io", "work.karmada.io", "cluster.karmada.io"),
+)
 _KEEP_HOUSE = (
-    _on("*", ("*",), *READ, "patch", "delete"),
+    _on("*", ("*",), *READ, "delete"),
+    {"apiGroups": list(_PATCHED_GROUPS), "resources": ["*"], "verbs": ["patch"]},
     _on("", ("serviceaccounts", "configmaps"), "create"),
     _on("", ("namespaces/finalize",), "update"),
 )
@@ -223,4 +230,4 @@ def subjects_by_role(plane: PlaneName) -> dict[str, tuple[tuple[str, str], ...]]
 
 def takes_up_others(role: str) -> bool:
     """Whether the role also holds the rules of roles labelled for it."""
-    return role.startswith("project-")
+    return role.startswith("project-") or role == "manager"

@@ -3,9 +3,10 @@
 Nothing is decoded while they stay as they are: a request costs a comparison of versions and a walk
 over the few rules its user holds. An object that cannot be read grants nothing.
 
-Kinds that users define belong to the users: each CustomResourceDefinition counts as two
-ClusterRoles, one that reads its objects and one that writes them, which aggregated roles take up
-like any other (labels ``...aggregate-to-project-viewer`` and ``-editor``, ``-admin``).
+Kinds that users define belong to the users: each CustomResourceDefinition counts as three
+ClusterRoles, one that reads its objects, one that writes them and one for the garbage collector,
+which aggregated roles take up like any other (labels ``...aggregate-to-project-viewer``,
+``-editor`` and ``-admin``, and ``...aggregate-to-manager``).
 """
 
 from __future__ import annotations

@@ -165,6 +165,11 @@ def roles_of_definitions(
             {f"{AGGREGATE_TO}project-{who}": "true" for who in ("editor", "admin")},
             (Rule(_READ | _WRITE, groups, resources),),
         )
+        yield ClusterRole(
+            f"system:definition:keep:{name}",
+            {f"{AGGREGATE_TO}manager": "true"},
+            (Rule(frozenset({"patch"}), groups, frozenset({plural})),),
+        )
 
 
 def rules_of(obj: Mapping[str, object]) -> tuple[Rule, ...]:
