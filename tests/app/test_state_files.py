@@ -62,9 +62,8 @@ def test_tokens_stay_and_new_planes_get_their_own(tmp_path: Path) -> None:
 
 def test_a_token_stands_for_its_plane_only(tmp_path: Path) -> None:
     credentials = ensure_credentials(tmp_path / "tokens.json", PLANES)
-    user = credentials.authenticator().user_of(
-        {"authorization": f"Bearer {credentials.planes[HUB]}"}
-    )
+    user = credentials.authenticator().user_of(credentials.planes[HUB])
+    assert user is not None
     assert user.may_reach(HUB)
     assert not [plane for plane in PLANES if plane != HUB and user.may_reach(plane)]
 
@@ -78,7 +77,7 @@ def test_the_kubeconfig_has_a_context_for_each_plane_and_is_left_alone(tmp_path:
             path,
             server="https://127.0.0.1:1",
             authority=b"pem",
-            credentials=credentials,
+            tokens=credentials.planes,
             current=PLANES[1],
         )
         return path.stat().st_ino

@@ -40,7 +40,7 @@ NAMESPACE = "default"
 TOKENS = {
     "user": User("ada", ("system:masters",), frozenset({PLANE})),
     "stranger": User("eve", (), frozenset()),
-    "controller": User("system:compute-manager", (), frozenset({EVERY_PLANE})),
+    "controller": User("system:bootstrap", ("system:masters",), frozenset({EVERY_PLANE})),
 }
 
 Player = Callable[[Client], Coroutine[Any, Any, None]]

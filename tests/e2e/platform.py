@@ -27,6 +27,11 @@ class LocalPlatform:
         return self.state / "kubeconfig"
 
     @property
+    def manager_kubeconfig(self) -> Path:
+        """Of the controllers: it sees what users do not, on every plane."""
+        return self.state / "manager.kubeconfig"
+
+    @property
     def pid(self) -> int:
         return int(json.loads((self.state / "server.json").read_text())["pid"])
 
@@ -55,9 +60,12 @@ class LocalPlatform:
             timeout=COMMAND_S,
         )
 
-    def kubectl(self, context: str, *arguments: str, stdin: str = "") -> str:
+    def kubectl(
+        self, context: str, *arguments: str, stdin: str = "", kubeconfig: Path | None = None
+    ) -> str:
+        config = str(kubeconfig or self.kubeconfig)
         done = subprocess.run(
-            [kubectl(), "--kubeconfig", str(self.kubeconfig), "--context", context, *arguments],
+            [kubectl(), "--kubeconfig", config, "--context", context, *arguments],
             input=stdin,
             capture_output=True,
             text=True,
@@ -67,7 +75,11 @@ class LocalPlatform:
         return done.stdout
 
     def objects(self, context: str, kinds: str) -> list[dict[str, Any]]:
-        listed = self.kubectl(context, "get", kinds, "--all-namespaces", "-o", "json")
+        listed = self.kubectl(
+            context,
+            *("get", kinds, "--all-namespaces", "-o", "json"),
+            kubeconfig=self.manager_kubeconfig,
+        )
         items: list[dict[str, Any]] = json.loads(listed)["items"]
         return items
 

@@ -143,7 +143,7 @@ def served_only(stopped: LocalPlatform) -> Iterator[LocalPlatform]:
         eventually((stopped.state / "server.json").exists, "the planes are served")
         manager = [
             str(BIN / "compute-manager"),
-            f"--kubeconfig={stopped.kubeconfig}",
+            f"--kubeconfig={stopped.manager_kubeconfig}",
             f"--state-dir={stopped.state / 'manager'}",
         ]
         groups = (

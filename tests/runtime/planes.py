@@ -30,7 +30,7 @@ class Planes:
         self.store = Store(MemoryJournal(), watch_window=20)
         self.intercept: Intercept | None = None
         self._ids = 0
-        users = {"token": User("test", (), frozenset({EVERY_PLANE}))}
+        users = {"token": User("test", ("system:masters",), frozenset({EVERY_PLANE}))}
         self.server = ApiServer(
             self.store,
             clock=loop.time,

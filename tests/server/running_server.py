@@ -165,7 +165,11 @@ class Events:
 
 @asynccontextmanager
 async def running_server(
-    *, watch_window: int = 5000, users: Mapping[str, User] | None = None, is_ready: bool = True
+    *,
+    watch_window: int = 5000,
+    users: Mapping[str, User] | None = None,
+    is_ready: bool = True,
+    **options: Any,
 ) -> AsyncIterator[Server]:
     """A server with an empty platform plane, a hub, a cell and a project; each with a namespace
     ``default``, except the cell."""
@@ -181,6 +185,7 @@ async def running_server(
         new_suffix=suffixes,
         authenticator=authenticator_of(everyone),
         is_ready=lambda: is_ready,
+        **options,
     )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(store.run())

@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.server.apiserver import ApiServer
-from datum_compute.server.authentication import User, authenticator_of
+from datum_compute.server.authentication import MASTERS, User, authenticator_of
 from datum_compute.store.store import Store
 from tests.server.definitions import (
     DEFINITIONS,
@@ -329,19 +329,17 @@ async def test_columns_and_selectable_fields(server: Server) -> None:
         {"name": "Color", "type": "string", "jsonPath": ".spec.color"},
         {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "priority": 1},
     ]
-    more: JsonObject = {
-        "additionalPrinterColumns": columns,
-        "selectableFields": [{"jsonPath": ".spec.color"}],
-    }
+    selectable = [{"jsonPath": ".spec.color"}]
+    more: JsonObject = {"additionalPrinterColumns": columns, "selectableFields": selectable}
     await define(server, definition(version(**more)))
     await server.json("POST", WIDGETS, widget("a"))
     await server.json("POST", WIDGETS, widget("b", {"color": "blue", "size": 3}))
     table = await server.json("GET", WIDGETS, headers=TABLE)
     shown = [(c["name"], c["priority"]) for c in table["columnDefinitions"]]
-    assert shown == [("Name", 0), ("Color", 0), ("Size", 1)]
+    assert shown == [("Name", 0), ("Color", 0), ("Size", 1), ("Age", 0)]
     assert [row["cells"] for row in table["rows"]] == [
-        ["a", "red", None],
-        ["b", "blue", 3],
+        ["a", "red", None, "0s"],
+        ["b", "blue", 3, "0s"],
     ]
     found = await server.json("GET", WIDGETS, fieldSelector="spec.color=blue")
     assert [item["metadata"]["name"] for item in found["items"]] == ["b"]
@@ -408,14 +406,6 @@ async def test_another_storage_version_is_remembered_and_the_first_must_stay(
     assert (await server.ask("GET", f"{WIDGETS}/w")).status == 404
 
 
-async def test_users_of_a_deprecated_version_are_warned(server: Server) -> None:
-    await define(server, definition(version(deprecated=True)))
-    response = await server.ask("POST", WIDGETS, widget(spec={"shape": "round"}))
-    deprecated, unknown = response.headers["warning"].split(", ")
-    assert deprecated == '299 - "example.com/v1 Widget is deprecated"'
-    assert "spec.shape" in unknown
-
-
 async def test_a_version_that_is_not_served_is_not_there(server: Server) -> None:
     await define(server, definition(version("v1"), version("v2", served=False, storage=False)))
     assert (await server.ask("GET", WIDGETS)).status == 200
@@ -447,7 +437,7 @@ async def test_kinds_are_served_again_before_the_first_request_after_a_restart()
         await server.json("POST", WIDGETS, widget(spec={"size": 2}))
         store = Store(server.journal)
         await store.load()
-        users = {TOKEN: User("root", (), frozenset({"*"}))}
+        users = {TOKEN: User("root", (MASTERS,), frozenset({"*"}))}
         api = ApiServer(
             store,
             clock=Clock(),

@@ -10,6 +10,7 @@ from datum_compute.api.codec import JsonObject, decode
 from datum_compute.api.exchange import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from datum_compute.api.kinds import KINDS, WORKLOAD
 from datum_compute.api.meta import KindInfo
+from datum_compute.api.reviews import REVIEWS
 from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, workload
 
 AGGREGATED = (
@@ -17,10 +18,12 @@ AGGREGATED = (
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
 
+SERVED = (*KINDS, *REVIEWS)
+
 
 async def test_groups_name_their_preferred_version_among_their_versions(server: Server) -> None:
     groups = (await server.json("GET", "/apis"))["groups"]
-    assert [group["name"] for group in groups] == sorted({k.group for k in KINDS if k.group})
+    assert [group["name"] for group in groups] == sorted({k.group for k in SERVED if k.group})
     for group in groups:
         assert group["preferredVersion"] in group["versions"]
     work = next(group for group in groups if group["name"] == "work.karmada.io")
@@ -74,7 +77,7 @@ async def test_aggregated_discovery_repeats_its_content_type(server: Server) -> 
         for version in item["versions"]
         for resource in version["resources"]
     }
-    assert set(found) == {(k.group, k.version, k.plural) for k in KINDS if k.group}
+    assert set(found) == {(k.group, k.version, k.plural) for k in SERVED if k.group}
     workloads = found[("compute.datumapis.com", "v1alpha", "workloads")]
     assert workloads["scope"] == "Namespaced"
     assert [s["subresource"] for s in workloads["subresources"]] == ["status"]
@@ -92,7 +95,7 @@ async def test_openapi_documents_are_found_through_the_index_of_their_plane(
     server: Server, prefix: str
 ) -> None:
     paths = (await server.json("GET", f"{prefix}/openapi/v3"))["paths"]
-    groups = {f"apis/{k.api_version}" if k.group else f"api/{k.version}" for k in KINDS}
+    groups = {f"apis/{k.api_version}" if k.group else f"api/{k.version}" for k in SERVED}
     assert set(paths) == groups
     for path in paths.values():
         url, _, digest = path["serverRelativeURL"].partition("?hash=")

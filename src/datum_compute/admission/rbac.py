@@ -30,6 +30,7 @@ def rules_of_a_cluster_role(new: JsonObject, old: JsonObject | None) -> Iterable
             yield Cause(f"{path}.nonResourceURLs", "FieldValueInvalid", why)
         elif not rule["verbs"]:
             yield _needed(f"{path}.verbs", "verbs must contain at least one value")
+        yield from _bad_paths(f"{path}.nonResourceURLs", rule.get("nonResourceURLs", ()))
 
 
 def selectors_of_a_cluster_role(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -99,6 +100,18 @@ def _resource_rule(path: str, rule: JsonObject) -> Iterable[Cause]:
     ):
         if not rule.get(field):
             yield _needed(f"{path}.{field}", what)
+
+
+def _bad_paths(path: str, urls: Iterable[str]) -> Iterable[Cause]:
+    """What would match nothing, or something else than its author thinks."""
+    for index, url in enumerate(urls):
+        shown = f'Invalid value: "{url[:120]}"'
+        if "*" in url.removesuffix("*"):
+            why = f"{shown}: a star may only stand at the end"
+            yield Cause(f"{path}[{index}]", "FieldValueInvalid", why)
+        elif not url.startswith("/") and url != "*":
+            why = f"{shown}: must begin with '/' or be '*'"
+            yield Cause(f"{path}[{index}]", "FieldValueInvalid", why)
 
 
 def _needed(field: str, why: str) -> Cause:

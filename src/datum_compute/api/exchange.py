@@ -36,6 +36,7 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
     body: bytes = b""
+    certificate_pem: str = ""  # of the client, signature checked by the TLS port
 
 
 @dataclass(frozen=True, slots=True)

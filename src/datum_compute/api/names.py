@@ -13,6 +13,7 @@ NAME_MAX, LABEL_MAX = 253, 63
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)
 _DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_PATH_SEGMENT = re.compile(rf"[^/%\s\x00-\x1f\x7f]{{1,{NAME_MAX}}}")
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
@@ -33,9 +34,11 @@ def dns_subdomain_problem(name: str) -> str:
 
 def path_segment_problem(name: str) -> str:
     """For names that may be anything a path can hold, such as ``system:admin``."""
-    if name in (".", "..") or "/" in name or "%" in name:
-        return "may not be '.' or '..', nor contain '/' or '%'"
-    return "" if name else "must not be empty"
+    if name in (".", "..") or not _PATH_SEGMENT.fullmatch(name):
+        return (
+            f"must be 1 to {NAME_MAX} characters, not '.' or '..', without '/', '%' or white space"
+        )
+    return ""
 
 
 @lru_cache(maxsize=4096)  # the keys of labels are few and come again with every object

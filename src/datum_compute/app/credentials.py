@@ -10,6 +10,7 @@ from pathlib import Path
 from datum_compute.api.codec import DecodeError, decode_as, encode
 from datum_compute.api.plane import PlaneName
 from datum_compute.app.files import StateError, write_private
+from datum_compute.planes.roles import MANAGER_USER, admin_user
 from datum_compute.server.authentication import EVERY_PLANE, Authenticator, User, authenticator_of
 
 _MANAGER = "manager"
@@ -17,17 +18,23 @@ _MANAGER = "manager"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Credentials:
-    """Tokens by plane. A plane's token reaches that plane only; never printed."""
+    """Tokens by plane. A plane's token reaches that plane only; what it may do there is for the
+    plane's roles to say. Never printed."""
 
     manager: str
     planes: dict[PlaneName, str]
 
+    @property
+    def of_manager(self) -> dict[PlaneName, str]:
+        """The token of the controllers, for each plane."""
+        return dict.fromkeys(self.planes, self.manager)
+
     def authenticator(self) -> Authenticator:
         users = {
-            token: User(f"admin:{plane}", ("system:masters",), frozenset({plane}))
+            token: User(admin_user(plane), (), frozenset({plane}))
             for plane, token in self.planes.items()
         }
-        controllers = User("system:compute-manager", (), frozenset({EVERY_PLANE}))
+        controllers = User(MANAGER_USER, (), frozenset({EVERY_PLANE}))
         return authenticator_of({**users, self.manager: controllers})
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
 
 import uvicorn
 
+from datum_compute.app.protocol import ClientCertificateProtocol
 from datum_compute.app.tls import ServerCertificate
 from datum_compute.server.asgi import AsgiApp
 
@@ -44,7 +46,10 @@ def build_front(app: AsgiApp, certificate: ServerCertificate) -> EmbeddedServer:
         app,
         ssl_certfile=str(certificate.certificate),
         ssl_keyfile=str(certificate.key),
-        http="httptools",
+        # A client may show a certificate; one that our authority did not sign ends the handshake.
+        ssl_ca_certs=str(certificate.authority),
+        ssl_cert_reqs=ssl.CERT_OPTIONAL,
+        http=ClientCertificateProtocol,
         ws="none",
         lifespan="off",
         loop="none",

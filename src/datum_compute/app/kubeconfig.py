@@ -1,33 +1,38 @@
-"""The kubeconfig of this installation: one context for each plane."""
+"""The kubeconfigs of this installation: one context for each plane. People get one, controllers
+that run beside this process (``compute-manager``) another."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from datum_compute.api.plane import PlaneName, path_prefix
-from datum_compute.app.credentials import Credentials
 from datum_compute.app.files import write_private
 
 
 def write_kubeconfig(
-    path: Path, *, server: str, authority: bytes, credentials: Credentials, current: PlaneName
+    path: Path,
+    *,
+    server: str,
+    authority: bytes,
+    tokens: Mapping[PlaneName, str],
+    current: PlaneName,
 ) -> None:
     """Left alone when nothing changed, so that a restart does not touch what users look at."""
     content = yaml.safe_dump(
-        _kubeconfig(server, authority, credentials, current), sort_keys=False
+        _kubeconfig(server, authority, tokens, current), sort_keys=False
     ).encode()
     if not path.exists() or path.read_bytes() != content:
         write_private(path, content)
 
 
 def _kubeconfig(
-    server: str, authority: bytes, credentials: Credentials, current: PlaneName
+    server: str, authority: bytes, tokens: Mapping[PlaneName, str], current: PlaneName
 ) -> dict[str, Any]:
-    planes = credentials.planes
     encoded = base64.b64encode(authority).decode()
     return {
         "apiVersion": "v1",
@@ -41,14 +46,14 @@ def _kubeconfig(
                     "certificate-authority-data": encoded,
                 },
             }
-            for plane in planes
+            for plane in tokens
         ],
-        "users": [{"name": plane, "user": {"token": token}} for plane, token in planes.items()],
+        "users": [{"name": plane, "user": {"token": token}} for plane, token in tokens.items()],
         "contexts": [
             {
                 "name": plane,
                 "context": {"cluster": plane, "user": plane, "namespace": "default"},
             }
-            for plane in planes
+            for plane in tokens
         ],
     }

@@ -13,11 +13,13 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from datum_compute.api.codec import DecodeError, decode_as, encode
 from datum_compute.api.plane import cell_plane, project_plane
+from datum_compute.app.auditlog import AuditLog
 from datum_compute.app.credentials import Credentials, ensure_credentials
 from datum_compute.app.files import StateError, private_directory, write_private
 from datum_compute.app.front import HOST, build_front, listening_socket
@@ -26,6 +28,7 @@ from datum_compute.app.loop import run_until_stopped
 from datum_compute.app.machines import simulated_driver
 from datum_compute.app.ports import real_ports
 from datum_compute.app.settings import LocalSettings, configure_logging, local_settings
+from datum_compute.app.signingkey import ensure_signer
 from datum_compute.app.tls import ServerCertificate, ensure_certificate
 from datum_compute.app.wiring import EVERYTHING, Layout, Platform
 from datum_compute.controllers import registry
@@ -56,6 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """The parts of the process that run together."""
+
+    state: Path
+    platform: Platform
+    certificate: ServerCertificate
+    credentials: Credentials
+    audit: AuditLog
+
+
 async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
     state = private_directory(settings.state_dir)
     ports = real_ports()
@@ -68,6 +82,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
     certificate = ensure_certificate(state, datetime.now(UTC))
     journal = SqliteJournal(state / "store.db")
     controllers = EVERYTHING if settings.controllers else registry.NEIGHBOURS
+    audit = AuditLog(state / "audit.log")
     platform = Platform(
         layout,
         ports,
@@ -75,6 +90,8 @@ async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
         credentials,
         controllers=controllers,
         authority=certificate.authority.read_text(),
+        signer=ensure_signer(state / "service-accounts.key"),
+        audit=audit.keep,
     )
     announcement = state / "server.json"
     with _bound_socket(settings) as bound:
@@ -85,38 +102,29 @@ async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
             port = bound.getsockname()[1]
             write_private(announcement, encode({"pid": os.getpid(), "port": port}))
             try:
-                await _run(state, platform, bound, certificate, credentials, stop)
+                await _run(_Process(state, platform, certificate, credentials, audit), bound, stop)
             finally:
                 announcement.unlink(missing_ok=True)
         finally:
+            await audit.flush()
             await journal.close()
 
 
-async def _run(
-    state: Path,
-    platform: Platform,
-    bound: socket.socket,
-    certificate: ServerCertificate,
-    credentials: Credentials,
-    stop: asyncio.Event,
-) -> None:
+async def _run(process: _Process, bound: socket.socket, stop: asyncio.Event) -> None:
     """Serve until told to stop."""
     port = bound.getsockname()[1]
+    platform, state = process.platform, process.state
     async with asyncio.TaskGroup() as group:
+        auditing = group.create_task(process.audit.run())
         running = group.create_task(platform.run())
         if not await _is_ready(running, platform.ready, stop):
             running.cancel()
+            auditing.cancel()
             return
         _settle_memory()
-        front = build_front(AsgiApp(platform.server), certificate)
+        front = build_front(AsgiApp(platform.server), process.certificate)
         serving = group.create_task(front.serve(sockets=[bound]))
-        write_kubeconfig(
-            state / "kubeconfig",
-            server=f"https://{HOST}:{port}",
-            authority=certificate.authority.read_bytes(),
-            credentials=credentials,
-            current=PROJECT,
-        )
+        _write_kubeconfigs(process, port)
         _remember(state, port)
         _log.info("ready on https://%s:%d, state in %s", HOST, port, state)
         try:
@@ -126,6 +134,19 @@ async def _run(
             front.should_exit = True
         await serving
         running.cancel()
+        auditing.cancel()
+
+
+def _write_kubeconfigs(process: _Process, port: int) -> None:
+    known = process.credentials
+    for name, tokens in (("kubeconfig", known.planes), ("manager.kubeconfig", known.of_manager)):
+        write_kubeconfig(
+            process.state / name,
+            server=f"https://{HOST}:{port}",
+            authority=process.certificate.authority.read_bytes(),
+            tokens=tokens,
+            current=PROJECT,
+        )
 
 
 def _settle_memory() -> None:

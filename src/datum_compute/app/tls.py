@@ -1,8 +1,10 @@
-"""A certificate authority for this installation, and the server certificate it signs."""
+"""A certificate authority for this installation, and the certificates it signs: the server's, and
+those of clients."""
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,10 +14,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from datum_compute.api.plane import PlaneName
 from datum_compute.app.files import write_private
+from datum_compute.server.access.certificates import PLANE_SCHEME
 
-_AUTHORITY_DAYS = 3650
-_SERVER_DAYS = 365
+_AUTHORITY_LIFETIME = timedelta(days=3650)
+_SERVER_LIFETIME = timedelta(days=365)
+_CLIENT_LIFETIME = timedelta(days=30)
 _RENEW_BEFORE = timedelta(days=30)
 
 
@@ -38,11 +43,7 @@ def ensure_certificate(directory: Path, now: datetime) -> ServerCertificate:
         write_private(files.authority, _authority(key, now).public_bytes(_PEM))
         files.certificate.unlink(missing_ok=True)
     if not _is_good(files, now):
-        authority_key = serialization.load_pem_private_key(
-            authority_key_file.read_bytes(), password=None
-        )
-        assert isinstance(authority_key, ec.EllipticCurvePrivateKey)
-        authority = x509.load_pem_x509_certificate(files.authority.read_bytes())
+        authority_key, authority = _load_authority(directory)
         key = ec.generate_private_key(ec.SECP256R1())
         write_private(files.key, _pem(key))
         signed = _server(key, authority, authority_key, now)
@@ -50,7 +51,50 @@ def ensure_certificate(directory: Path, now: datetime) -> ServerCertificate:
     return files
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class ClientCertificate:
+    """A certificate and its key, as PEM; the key is never printed."""
+
+    certificate: bytes
+    key: bytes
+
+
+def issue_client_certificate(
+    directory: Path,
+    user: str,
+    now: datetime,
+    *,
+    groups: Sequence[str] = (),
+    planes: Sequence[PlaneName] = (),
+    lifetime: timedelta = _CLIENT_LIFETIME,
+) -> ClientCertificate:
+    """A certificate for a user and its groups; with ``planes`` it is good on those only. There is
+    no way to call it back before it ends, so give short lifetimes."""
+    authority_key, authority = _load_authority(directory)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups),
+            x509.NameAttribute(NameOID.COMMON_NAME, user),
+        ]
+    )
+    builder = _signed_by(
+        _builder(subject, authority.subject, key, now, lifetime), authority_key
+    ).add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+    if planes:
+        uris = [x509.UniformResourceIdentifier(f"{PLANE_SCHEME}{plane}") for plane in planes]
+        builder = builder.add_extension(x509.SubjectAlternativeName(uris), critical=False)
+    signed = builder.sign(authority_key, hashes.SHA256())
+    return ClientCertificate(signed.public_bytes(_PEM), _pem(key))
+
+
 _PEM = serialization.Encoding.PEM
+
+
+def _load_authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    key = serialization.load_pem_private_key((directory / "ca.key").read_bytes(), password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key, x509.load_pem_x509_certificate((directory / "ca.crt").read_bytes())
 
 
 def _is_good(files: ServerCertificate, now: datetime) -> bool:
@@ -68,7 +112,7 @@ def _is_good(files: ServerCertificate, now: datetime) -> bool:
 def _authority(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
     name = _name("datum-compute local authority")
     return (
-        _builder(name, name, key, now, _AUTHORITY_DAYS)
+        _builder(name, name, key, now, _AUTHORITY_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
@@ -83,20 +127,33 @@ def _server(
 ) -> x509.Certificate:
     addresses = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
     names = [x509.DNSName("localhost"), *(x509.IPAddress(a) for a in addresses)]
-    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    builder = _builder(_name("datum-compute"), authority.subject, key, now, _SERVER_LIFETIME)
     return (
-        _builder(_name("datum-compute"), authority.subject, key, now, _SERVER_DAYS)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        _signed_by(builder, authority_key)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(signer, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
 
 
+def _signed_by(
+    builder: x509.CertificateBuilder, authority_key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    """What every certificate of ours says but the authority's own."""
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    return (
+        builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(signer, critical=False)
+    )
+
+
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+    lifetime: timedelta,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
@@ -105,7 +162,7 @@ def _builder(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + timedelta(days=days))
+        .not_valid_after(now + lifetime)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 

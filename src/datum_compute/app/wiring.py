@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from datum_compute import __version__
 from datum_compute.api.errors import ApiError
@@ -26,12 +27,17 @@ from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.manager import Manager
+from datum_compute.server.access.audit import AuditSink, nowhere
+from datum_compute.server.access.signer import TokenSigner
 from datum_compute.server.apiserver import ApiServer
+from datum_compute.server.authentication import EVERY_PLANE, MASTERS, User
 from datum_compute.server.expiry import expire_events
 from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
 
 SWEEP_S = 60.0
+# Brings up planes from inside the process; no token or certificate gives this identity.
+BOOTSTRAP = User("system:bootstrap", (MASTERS,), frozenset({EVERY_PLANE}))
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +95,8 @@ class Platform:
         *,
         controllers: Sequence[Controller[Context]] = EVERYTHING,
         authority: str = "",
+        signer: TokenSigner | None = None,
+        audit: AuditSink = nowhere,
     ) -> None:
         self.ready = asyncio.Event()
         self._layout = layout
@@ -101,6 +109,9 @@ class Platform:
             new_suffix=ports.new_suffix,
             authenticator=credentials.authenticator(),
             is_ready=self.ready.is_set,
+            signer=signer,
+            audit=audit,
+            new_request_id=ports.new_uid,
         )
         self._unix_s = ports.unix_s
         self._manager = build_manager(
@@ -133,8 +144,8 @@ class Platform:
             planes = (*self._layout.planes, *self._added_before())
             for plane in planes:
                 await self.store.create_plane(plane)
-                await ensure_plane(self._own_client(plane), plane)
-            await ensure_cells(self._own_client(HUB), self._layout.cells)
+                await ensure_plane(self._bootstrap_client(plane), plane)
+            await ensure_cells(self._bootstrap_client(HUB), self._layout.cells)
             for plane in planes:
                 self._manager.engage(plane, self._own_client(plane))
             group.create_task(self._manager.run())
@@ -173,6 +184,10 @@ class Platform:
                     await expire_events(self.store, plane, self._unix_s())
                 except ApiError as error:  # a full disk, a plane that has just gone
                     _log.warning("events of %s are not swept: %s", plane, error)
+
+    def _bootstrap_client(self, plane: PlaneName) -> Client:
+        transport = InProcessTransport(partial(self.server.dispatch_as, BOOTSTRAP))
+        return Client(transport, prefix=path_prefix(plane), token="", agent="bootstrap")
 
     def _own_client(self, plane: PlaneName) -> Client:
         return self.client(plane, self._credentials.manager)

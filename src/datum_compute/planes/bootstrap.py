@@ -1,4 +1,7 @@
-"""What a plane holds from its first moment. Idempotent: run at every start."""
+"""What a plane holds from its first moment. Idempotent: run at every start.
+
+The client must be allowed everything: there are no roles yet that could let anybody in.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PlaneName, member_name, path_prefix, plane_role
 from datum_compute.client.client import Client
+from datum_compute.planes.roleobjects import ensure_roles
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -22,7 +26,8 @@ _OF_ROLE = {"project": ("milo-system",), "hub": ("karmada-system", "karmada-clus
 
 
 async def ensure_plane(client: Client, plane: PlaneName) -> None:
-    """The namespaces that clients and controllers expect to find."""
+    """The roles, and the namespaces that clients and controllers expect to find."""
+    await ensure_roles(client, plane)
     for name in (*_NAMESPACES, *_OF_ROLE.get(plane_role(plane), ())):
         await _ensure(client, NAMESPACE, Namespace(metadata=ObjectMeta(name=name)))
 

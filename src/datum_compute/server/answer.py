@@ -21,8 +21,21 @@ def json_answer(
 
 
 def error_answer(error: ApiError) -> Response:
+    """Clients print the message: what a stranger wrote into a name must do nothing to a terminal
+    or a log that shows it."""
     headers = {"retry-after": str(error.retry_after_s)} if error.retry_after_s else {}
-    return Response(error.code, encode(to_status(error)), JSON, headers)
+    status = to_status(error)
+    status["message"] = printable(error.message)
+    for cause in status["details"].get("causes", ()):
+        cause["message"] = printable(cause["message"])
+    return Response(error.code, encode(status), JSON, headers)
+
+
+def printable(text: str) -> str:
+    """The text with everything that is not plainly visible written out."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def text_answer(text: str, *, status: int = 200) -> Response:

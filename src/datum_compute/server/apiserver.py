@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import count
 from typing import Any
 
 from datum_compute.api.errors import ApiError, BadRequest, InternalError, MethodNotAllowed
@@ -17,9 +18,17 @@ from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName, split_path
+from datum_compute.server.access.accounts import AccountTokens
+from datum_compute.server.access.attributes import Attributes, attributes_of
+from datum_compute.server.access.audit import Auditor, AuditSink, Trail, nowhere
+from datum_compute.server.access.gate import Caller, Gate, has_credentials
+from datum_compute.server.access.reviews import Desk, review
+from datum_compute.server.access.signer import TokenSigner
+from datum_compute.server.access.tokenrequest import token_request
+from datum_compute.server.access.watches import PER_USER_MAX, OpenWatches
 from datum_compute.server.answer import error_answer, json_answer, page_not_found
-from datum_compute.server.authentication import Authenticator, User
-from datum_compute.server.authorization import authorize
+from datum_compute.server.authentication import Authenticator, User, authenticated
+from datum_compute.server.authorization import Authorizer
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue
 from datum_compute.server.catalogues import Catalogues, PlaneApi
@@ -40,6 +49,7 @@ from datum_compute.server.route import Route, find_route
 from datum_compute.server.streams import OpenStreams
 from datum_compute.server.update import update
 from datum_compute.server.watch import watch
+from datum_compute.server.watchstream import WatchStream
 from datum_compute.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -47,7 +57,7 @@ logger = logging.getLogger(__name__)
 _READS = ("GET", "HEAD")
 
 
-def always_ready() -> bool:
+def always() -> bool:
     return True
 
 
@@ -62,18 +72,28 @@ class ApiServer:
         new_uid: Callable[[], str],
         new_suffix: Callable[[], str],
         authenticator: Authenticator,
-        is_ready: Callable[[], bool] = always_ready,
+        is_ready: Callable[[], bool] = always,
+        signer: TokenSigner | None = None,
+        audit: AuditSink = nowhere,
+        new_request_id: Callable[[], str] | None = None,
+        watches_per_user_max: int = PER_USER_MAX,
         kinds: Iterable[KindInfo[Any]] = KINDS,
     ) -> None:
         kinds = tuple(kinds)
         own = OwnDefinitions(kinds, clock())
-        self._ports = Ports(
-            store, clock, new_uid, new_suffix, OpenStreams(), CreationsUnderWay(), own
-        )
-        self._authenticator = authenticator
-        self._is_ready = is_ready
         self._catalogues = Catalogues(store, kinds)
         self._definition_writes = asyncio.Lock()
+        self._watches = OpenWatches(watches_per_user_max)
+        self._auditor = Auditor(audit, clock, new_request_id or _counted())
+        groups = self._catalogues.platform.catalogue.groups()
+        authorizer = Authorizer(store, groups, self._watches.grants_changed)
+        self._accounts = AccountTokens(store, signer, clock) if signer is not None else None
+        self._gate = Gate(authenticator, authorizer, self._accounts, clock)
+        self._desk = Desk(self._gate, authorizer)
+        self._ports = Ports(
+            store, clock, new_uid, new_suffix, OpenStreams(), CreationsUnderWay(), own, authorizer
+        )
+        self._is_ready = is_ready
 
     @property
     def streams(self) -> OpenStreams:
@@ -85,51 +105,94 @@ class ApiServer:
             self._ports.store, plane, lambda plane: self._catalogues.of(plane).catalogue
         )
 
+    @property
+    def authorizer(self) -> Authorizer:
+        return self._ports.authorizer
+
     def close_streams(self) -> None:
         """End every watch and refuse new ones; call it when shutdown begins."""
         self._ports.streams.close()
 
     async def dispatch(self, request: Request) -> Response:
+        return await self._dispatch(request, None)
+
+    async def dispatch_as(self, user: User, request: Request) -> Response:
+        """For code of this process that needs no credentials: bringing up a plane, before there
+        are roles that could let anybody in."""
+        known = authenticated(user)
+        return await self._dispatch(request, Caller(known, known))
+
+    async def _dispatch(self, request: Request, known: Caller | None) -> Response:
+        trail = self._auditor.begun()
         try:
             _check_text(request)
-            return await self._answer(request)
+            response = await self._answer(request, known, trail)
         except ApiError as error:
-            return error_answer(error)
+            trail.reason = error.reason
+            response = error_answer(error)
         except Exception:
-            logger.exception("%s %s failed", request.method, request.path)
-            return error_answer(InternalError("an internal error occurred; the log has details"))
+            logger.exception("%r %r failed", request.method, request.path)
+            trail.reason = InternalError.reason
+            response = error_answer(
+                InternalError("an internal error occurred; the log has details")
+            )
+        return self._auditor.ended(trail, response)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, known: Caller | None, trail: Trail) -> Response:
         plane, path = split_path(request.path)
         path = path.removesuffix("/") or "/"  # kr8s asks for /version/, as Kubernetes allows
+        trail.plane = plane
         if path in PATHS and request.method in _READS:
-            self._check_health_caller(request, plane)
+            self._check_health_caller(request, plane, path)
             return health_answer(path, self._is_ready)
-        user = self._authenticator.user_of(request.headers)
+        platform = self._catalogues.platform
+        route = _described(trail, platform.catalogue, request, path)
+        caller = self._identified(request, known, trail)
         # Whoever may not reach a plane learns nothing of the kinds it has defined.
-        reachable = user.may_reach(plane)
-        served = self._catalogues.of(plane) if reachable else self._catalogues.platform
-        route = find_route(served.catalogue, path)
-        verb = _verb(request, route)
-        authorize(user, plane, verb, route, path)
+        served = self._catalogues.of(plane) if caller.user.may_reach(plane) else platform
+        if served is not platform:
+            route = _described(trail, served.catalogue, request, path)
+        assert trail.wanted is not None
+        self._ports.authorizer.check(caller.user, plane, trail.wanted)
         self._ports.store.version(plane)  # raises NotFound when there is no such plane
         if route is None:
             return self._non_resource(served, request, plane, path)
-        call = Call(user, plane, route, request)
+        call = Call(caller.user, plane, route, request)
+        if trail.wanted.verb == "watch":
+            still_open = self._gate.still_open(request, plane, trail.wanted)
+            return await self._watch(call, caller.until_s, always if known else still_open)
         if is_definition(call.kind) and request.method not in _READS:
             # One after the other, so that two cannot be promised the same name.
             async with self._definition_writes:
-                return await self._resource(verb, served.catalogue, call)
-        return _warned(await self._resource(verb, served.catalogue, call), call.kind.deprecation)
+                return await self._resource(trail.wanted.verb, served.catalogue, call)
+        response = await self._resource(trail.wanted.verb, served.catalogue, call)
+        return _warned(response, call.kind.deprecation)
 
-    def _check_health_caller(self, request: Request, plane: PlaneName) -> None:
+    def _identified(self, request: Request, known: Caller | None, trail: Trail) -> Caller:
+        if known is None:
+            assert trail.plane is not None
+            return self._gate.identify(request, trail.plane, trail)
+        trail.behind = trail.user = known.user
+        return known
+
+    def _check_health_caller(self, request: Request, plane: PlaneName, path: str) -> None:
         """Anonymous callers learn how the process is; those who may see the plane, whether it
         is there at all."""
-        if "authorization" not in request.headers:
+        if not has_credentials(request):
             return
-        user: User = self._authenticator.user_of(request.headers)
-        if user.may_reach(plane):
+        user = self._gate.identify(request, plane).user
+        wanted = Attributes("get", path=path)
+        if user.may_reach(plane) and self._ports.authorizer.allows(user, plane, wanted):
             self._ports.store.version(plane)
+
+    async def _watch(self, call: Call, until_s: float, may_stay: Callable[[], bool]) -> Response:
+        """A watch stays open only as long as the same request would be let through."""
+        self._watches.check_room(call.plane, call.user.name)
+        left_s = max(0.0, until_s - self._ports.clock())
+        response = await watch(self._ports, call, left_s)
+        assert isinstance(response.stream, WatchStream)
+        self._watches.add(call.plane, call.user.name, response.stream, may_stay)
+        return response
 
     def _non_resource(
         self, served: PlaneApi, request: Request, plane: PlaneName, path: str
@@ -149,10 +212,13 @@ class ApiServer:
 
     async def _resource(self, verb: str, catalogue: Catalogue, call: Call) -> Response:
         ports = self._ports
+        if verb == "create" and not call.served.stored:
+            return review(self._desk, call)
+        if verb == "create" and call.route.subresource == "token":
+            return token_request(ports, self._accounts, call)
         handlers: dict[str, Callable[[], Awaitable[Response]]] = {
             "get": lambda: get(ports, call),
             "list": lambda: list_objects(ports, call),
-            "watch": lambda: watch(ports, call),
             "create": lambda: create(ports, catalogue, call),
             "update": lambda: update(ports, catalogue, call),
             "patch": lambda: patch(ports, catalogue, call),
@@ -176,6 +242,20 @@ def _warned(response: Response, deprecation: str) -> Response:
     told = [warning_header([deprecation]), response.headers.get("warning", "")]
     headers = {**response.headers, "warning": ", ".join(filter(None, told))}
     return dataclasses.replace(response, headers=headers)
+
+
+def _counted() -> Callable[[], str]:
+    """Ids for requests where they need to be unique in this process only."""
+    numbers = count(1)
+    return lambda: f"request-{next(numbers)}"
+
+
+def _described(trail: Trail, catalogue: Catalogue, request: Request, path: str) -> Route | None:
+    """The route of a request; the trail hears what is wanted."""
+    route = find_route(catalogue, path)
+    trail.wanted = attributes_of(_verb(request, route), route, path, request.query)
+    trail.stores = route is not None and route.served.stored
+    return route
 
 
 def _verb(request: Request, route: Route | None) -> str:

@@ -10,10 +10,9 @@ from datum_compute.api.errors import AlreadyExists, BadRequest, NotFound
 from datum_compute.api.exchange import Response
 from datum_compute.api.timestamps import timestamp
 from datum_compute.server import problems
-from datum_compute.server.authorization import authorize
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue
-from datum_compute.server.create import Creation, create_object
+from datum_compute.server.create import Creation, check_may_create, create_object
 from datum_compute.server.document import as_object, decoded_json_or_yaml, json_type
 from datum_compute.server.fieldvalidation import field_validation
 from datum_compute.server.metadata import read_metadata
@@ -39,8 +38,8 @@ async def apply(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
     for _ in range(_ATTEMPTS):
         try:
             return await change_object(ports, catalogue, call, change)
-        except NotFound:
-            if call.route.subresource:
+        except NotFound as error:
+            if call.route.subresource or error.kind != call.kind.plural:
                 raise
         try:
             return await _created(ports, catalogue, call, application, change)
@@ -52,7 +51,7 @@ async def apply(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
 async def _created(
     ports: Ports, catalogue: Catalogue, call: Call, application: Application, change: Change
 ) -> Response:
-    authorize(call.user, call.plane, "create", call.route, call.request.path)
+    check_may_create(ports, call)
     incoming = read_metadata(application.config)
     if incoming.uid or incoming.version:
         why = "the configuration names a uid or a resourceVersion, but there is no such object"

@@ -11,24 +11,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
 from datum_compute.api.errors import ApiError, BadRequest, RequestEntityTooLarge
 from datum_compute.api.exchange import Request, Response
+from datum_compute.server.access.impersonation import SEPARATOR
 from datum_compute.server.answer import error_answer
 from datum_compute.server.apiserver import ApiServer
 from datum_compute.server.streams import OpenStreams, end_now
 from datum_compute.server.watchstream import WatchStream
 
 BODY_BYTES_MAX = 3 * 1024 * 1024
+HEADERS_BYTES_MAX = 64 * 1024
 QUERY_FIELDS_MAX = 100
 BODY_TIMEOUT_S = 60.0
 SEND_TIMEOUT_S = 60.0
 _CHUNK_BYTES = 64 * 1024
 # A request of HTTP/1.1 that has neither has no body; a GET is not even asked for one then.
 _BODY_HEADERS = frozenset({"content-length", "transfer-encoding"})
+_SINGLE = frozenset({"authorization", "content-type", "content-length", "host", "impersonate-user"})
 _DIGITS = re.compile(r"[0-9]{1,18}")
 
 Scope = MutableMapping[str, Any]
@@ -127,12 +130,11 @@ class _WatchResponse:
 
 
 async def _read_request(scope: Scope, receive: Receive) -> Request:
-    headers = {
-        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
-    }
+    headers = _headers(scope["headers"])
     bare = scope["method"] == "GET" and not headers.keys() & _BODY_HEADERS
     body = b"" if bare else await _timely_body(headers, receive)
-    return Request(scope["method"], scope["path"], _query(scope["query_string"]), headers, body)
+    query = _query(scope["query_string"])
+    return Request(scope["method"], scope["path"], query, headers, body, _certificate(scope))
 
 
 async def _timely_body(headers: dict[str, str], receive: Receive) -> bytes:
@@ -141,6 +143,29 @@ async def _timely_body(headers: dict[str, str], receive: Receive) -> bytes:
             return await _read_body(headers.get("content-length", ""), receive)
     except TimeoutError as error:
         raise BadRequest(f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s") from error
+
+
+def _headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Values of a repeated header are joined; one that may stand only once is refused, since two
+    readers of the request could take different ones for the truth."""
+    headers: dict[str, str] = {}
+    size = 0
+    for raw_name, raw_value in raw:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        size += len(raw_name) + len(raw_value)
+        if size > HEADERS_BYTES_MAX:
+            raise BadRequest(f"the headers are larger than {HEADERS_BYTES_MAX} bytes")
+        if name in headers and name in _SINGLE:
+            raise BadRequest(f"the header {name} was sent more than once")
+        separator = SEPARATOR if name.startswith("impersonate-") else ", "
+        headers[name] = f"{headers[name]}{separator}{value}" if name in headers else value
+    return headers
+
+
+def _certificate(scope: Scope) -> str:
+    """The certificate of the client, in the place the ASGI extension for TLS gives it."""
+    chain = scope.get("extensions", {}).get("tls", {}).get("client_cert_chain", ())
+    return next(iter(chain), "")
 
 
 async def _read_body(declared: str, receive: Receive) -> bytes:

@@ -1,4 +1,4 @@
-"""Who is calling: a bearer token becomes a user.
+"""Who is calling: users, and the bearer tokens that are known from the start.
 
 Tokens are kept and looked up by their sha256, so neither memory nor timing tells one.
 """
@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from datum_compute.api.errors import Forbidden, Unauthorized
 from datum_compute.api.plane import PlaneName
 
 EVERY_PLANE = "*"
+AUTHENTICATED = "system:authenticated"
+MASTERS = "system:masters"  # members may do everything on the planes they reach
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """``planes`` lists the planes the user may reach; ``*`` stands for all of them."""
+    """``planes`` lists the planes the user may reach; ``*`` stands for all of them. What it may
+    do there is for the roles of the plane to say."""
 
     name: str
     groups: tuple[str, ...] = ()
     planes: frozenset[str] = frozenset()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def may_reach(self, plane: PlaneName) -> bool:
         return EVERY_PLANE in self.planes or plane in self.planes
@@ -33,13 +37,8 @@ class Authenticator:
 
     users: Mapping[bytes, User]
 
-    def user_of(self, headers: Mapping[str, str]) -> User:
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        user = self.users.get(token_digest(token.strip())) if scheme.lower() == "bearer" else None
-        if user is None:
-            raise Unauthorized("Unauthorized")
-        _refuse_impersonation(headers, user)
-        return user
+    def user_of(self, token: str) -> User | None:
+        return self.users.get(token_digest(token))
 
 
 def token_digest(token: str) -> bytes:
@@ -47,10 +46,13 @@ def token_digest(token: str) -> bytes:
 
 
 def authenticator_of(users_by_token: Mapping[str, User]) -> Authenticator:
-    return Authenticator({token_digest(t): user for t, user in users_by_token.items() if t})
+    return Authenticator(
+        {token_digest(t): authenticated(user) for t, user in users_by_token.items() if t}
+    )
 
 
-def _refuse_impersonation(headers: Mapping[str, str], user: User) -> None:
-    """Answering as the caller what was asked as somebody else would be worse than an error."""
-    if any(name.startswith("impersonate-") for name in headers):
-        raise Forbidden(f'User "{user.name}" cannot impersonate: this server does not support it')
+def authenticated(user: User) -> User:
+    """The user as a member of the group of all whose identity is proven."""
+    if AUTHENTICATED in user.groups:
+        return user
+    return replace(user, groups=(*user.groups, AUTHENTICATED))

@@ -1,4 +1,4 @@
-"""What a user may do. For now: everything on the planes it may reach, nothing elsewhere.
+"""What a user may do: what the roles of the plane grant it, on the planes it may reach.
 
 The answer does not depend on whether the plane or the object exists, so that nobody can find
 out what lies on a plane they may not reach.
@@ -6,28 +6,64 @@ out what lies on a plane they may not reach.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from datum_compute.api.errors import Forbidden
 from datum_compute.api.plane import PlaneName
-from datum_compute.server.authentication import User
-from datum_compute.server.route import Route, namespace_of_request
+from datum_compute.server.access.attributes import Attributes
+from datum_compute.server.access.roles import PlaneRoles, RoleBook
+from datum_compute.server.access.rules import EVERYTHING, Rule, allowed
+from datum_compute.server.authentication import MASTERS, User
+from datum_compute.store.store import Store
 
 
-def authorize(user: User, plane: PlaneName, verb: str, route: Route | None, path: str) -> None:
-    if user.may_reach(plane):
-        return
-    why = f'the user has no access to plane "{plane}"'
-    if route is None:
-        raise Forbidden(f'forbidden: User "{user.name}" cannot {verb} path "{path}": {why}')
-    kind, resource = route.served.kind, route.served.kind.plural
-    if route.subresource:
-        resource += f"/{route.subresource}"
-    namespace = namespace_of_request(route)
-    where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-    subject = f'{kind.resource} "{route.name}"' if route.name else kind.resource
-    raise Forbidden(
-        f'{subject} is forbidden: User "{user.name}" cannot {verb} resource "{resource}" '
-        f'in API group "{kind.group}" {where}: {why}',
-        name=route.name,
-        group=kind.group,
-        kind=kind.plural,
+class Authorizer:
+    """``on_change`` hears of each plane whose grants may have changed."""
+
+    def __init__(
+        self,
+        store: Store,
+        protected_groups: Collection[str],
+        on_change: Callable[[PlaneName], None],
+    ) -> None:
+        self._book = RoleBook(store, protected_groups, on_change)
+
+    def check(self, user: User, plane: PlaneName, wanted: Attributes) -> None:
+        """Raise unless the user may reach the plane and do what it wants there."""
+        if not user.may_reach(plane):
+            raise refusal(user, wanted, f'the user has no access to plane "{plane}"')
+        if not self.allows(user, plane, wanted):
+            raise refusal(user, wanted)
+
+    def allows(self, user: User, plane: PlaneName, wanted: Attributes) -> bool:
+        return MASTERS in user.groups or allowed(
+            self.rules_of(user, plane, wanted.namespace), wanted
+        )
+
+    def rules_of(self, user: User, plane: PlaneName, namespace: str) -> tuple[Rule, ...]:
+        if MASTERS in user.groups:
+            return EVERYTHING
+        roles = self._book.of(plane)
+        return roles.rules_of(user, namespace) if roles is not None else ()
+
+    def roles(self, plane: PlaneName) -> PlaneRoles | None:
+        return self._book.of(plane)
+
+
+def refusal(user: User, wanted: Attributes, why: str = "") -> Forbidden:
+    """The words Kubernetes clients know."""
+    reason = f": {why}" if why else ""
+    if wanted.path:
+        return Forbidden(
+            f'forbidden: User "{user.name}" cannot {wanted.verb} path "{wanted.path}"{reason}'
+        )
+    kind = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
+    subject = f'{kind} "{wanted.name}"' if wanted.name else kind
+    where = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
+    return Forbidden(
+        f'{subject} is forbidden: User "{user.name}" cannot {wanted.verb} resource '
+        f'"{wanted.full_resource}" in API group "{wanted.group}" {where}{reason}',
+        name=wanted.name,
+        group=wanted.group,
+        kind=wanted.resource,
     )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.kinds import NAMESPACE
+from datum_compute.api.kinds import NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta import KindInfo
+from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
 from datum_compute.api.schema import PRESERVE, structural_schema
 from datum_compute.api.structural import Check, compiled, whole_object
 from datum_compute.server.conversion import AS_STORED, VIEWS, Conversion
@@ -35,9 +36,12 @@ class Served:
     shape: ObjectShape
     conversion: Conversion = AS_STORED
     status_at_first: JsonObject | None = None  # what a new object says before anybody looked at it
+    stored: bool = True  # reviews are answered only
 
     @property
     def verbs(self) -> tuple[str, ...]:
+        if not self.stored:
+            return ("create",)
         # Namespaces are never deleted in bulk: each is emptied first.
         several = () if is_namespace(self.kind) else ("deletecollection",)
         return tuple(sorted((*_OBJECT_VERBS, *several)))
@@ -52,7 +56,13 @@ class Served:
             found["scale"] = ("get", "patch", "update")
         if is_namespace(self.kind):
             found["finalize"] = ("update",)
+        if self.kind.resource == SERVICE_ACCOUNT.resource:
+            found["token"] = ("create",)
         return found
+
+    def shown_as(self, subresource: str) -> KindInfo[Any]:
+        """The kind that a subresource speaks."""
+        return TOKEN_REQUEST if subresource == "token" else self.kind
 
 
 class Catalogue:
@@ -66,9 +76,11 @@ class Catalogue:
 
     @classmethod
     def of_kinds(cls, kinds: Iterable[KindInfo[Any]]) -> Catalogue:
-        return cls(
+        """The kinds given, and the reviews."""
+        stored = [
             served_kind(k, structural_schema(k), VIEWS.get(k.resource, AS_STORED)) for k in kinds
-        )
+        ]
+        return cls((*stored, *map(served_review, REVIEWS)))
 
     def with_more(self, served: Iterable[Served]) -> Catalogue:
         return Catalogue((*self._served.values(), *served))
@@ -81,7 +93,7 @@ class Catalogue:
 
     def namespaced_storage(self) -> list[str]:
         """The resources under which the store keeps what lies in namespaces."""
-        return sorted({s.kind.storage for s in self._served.values() if s.kind.namespaced})
+        return sorted({s.kind.storage for s in self._stored() if s.kind.namespaced})
 
     def kinds_by_storage(self) -> dict[str, KindInfo[Any]]:
         """How the objects of each stored resource can be reached: as they are stored."""
@@ -89,19 +101,20 @@ class Catalogue:
 
     def _reachable(self) -> dict[str, KindInfo[Any]]:
         found: dict[str, KindInfo[Any]] = {}
-        for served in self._served.values():
+        for served in self._stored():
             if not (served.conversion.differs and served.kind.storage in found):
                 found[served.kind.storage] = served.kind
         return found
 
     def kind_named(self, api_version: str, kind: str) -> KindInfo[Any] | None:
-        """A kind of the group, in the version that was named if that is served."""
+        """A stored kind of the group, in the version that was named if that is served."""
         group = api_version.rpartition("/")[0]
-        of_group = [
-            s.kind for s in self._served.values() if (s.kind.group, s.kind.kind) == (group, kind)
-        ]
+        of_group = [s.kind for s in self._stored() if (s.kind.group, s.kind.kind) == (group, kind)]
         same = [k for k in of_group if k.api_version == api_version]
         return next(iter((*same, *of_group)), None)
+
+    def _stored(self) -> list[Served]:
+        return [served for served in self._served.values() if served.stored]
 
     def groups(self) -> list[str]:
         """Named groups; the core group is served apart."""
@@ -134,6 +147,11 @@ def served_kind(
     status = whole["properties"].get("status", {"type": "object", PRESERVE: PRESERVE in schema})
     first = None if kind.defined else status.get("default")
     return Served(kind, schema, compiled(main), compiled(status), shape, conversion, first)
+
+
+def served_review(kind: KindInfo[Any]) -> Served:
+    """A kind that is answered and never stored."""
+    return replace(served_kind(kind, structural_schema(kind)), stored=False)
 
 
 def _stability(version: str) -> tuple[int, int, int, str]:

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from datum_compute.api.codec import JsonObject, encode
-from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
+from datum_compute.api.errors import AlreadyExists, Conflict, NotFound, RequestEntityTooLarge
 from datum_compute.server import problems
+from datum_compute.server.access.escalation import check_grant
 from datum_compute.server.call import Call
 from datum_compute.server.document import stamped
 from datum_compute.server.ports import Ports
@@ -19,6 +20,8 @@ from datum_compute.store.journal import ObjectKey
 from datum_compute.store.record import Record
 
 ATTEMPTS = 32
+OBJECT_BYTES_MAX = 1536 * 1024
+_DELETION_BYTES = 64 * 1024
 _WAIT_S = 0.25  # until the next commit of the kind is seen, at most
 
 R = TypeVar("R")
@@ -50,13 +53,16 @@ async def put(
     dry_run: bool,
 ) -> bytes:
     """The body as it is served; a dry run stops just before the store."""
+    check_grant(ports.authorizer, call, obj, old)
     if dry_run:
         _check_absent(ports, call, key, old)
-        return encode(obj)
+        return _sized(call, obj, encode(obj))
     expected = old.version if old else 0
     stored = call.served.conversion.to_stored(obj)
     try:
-        record = await ports.store.put(call.plane, key, expected, lambda v: stamped(stored, v))
+        record = await ports.store.put(
+            call.plane, key, expected, lambda v: _sized(call, obj, stamped(stored, v))
+        )
     except Conflict as error:
         raise Raced from error
     except AlreadyExists as error:
@@ -78,6 +84,22 @@ async def remove(ports: Ports, call: Call, obj: JsonObject, *, old: Record, dry_
     except NotFound as error:
         raise problems.not_found(call.kind, old.key.name) from error
     return call.served.conversion.of_written(record.body)
+
+
+def _sized(call: Call, obj: JsonObject, body: bytes) -> bytes:
+    """The body, if it is not too large to be kept. What is on its way out gets a little more, so
+    that the marks of that always fit."""
+    metadata = obj["metadata"]
+    room = _DELETION_BYTES if "deletionTimestamp" in metadata else 0
+    if len(body) > OBJECT_BYTES_MAX + room:
+        raise RequestEntityTooLarge(
+            f'{call.kind.resource} "{metadata.get("name", "")}" would be {len(body)} bytes; an '
+            f"object may have {OBJECT_BYTES_MAX}. Keep large data elsewhere and refer to it",
+            name=metadata.get("name", ""),
+            group=call.kind.group,
+            kind=call.kind.plural,
+        )
+    return body
 
 
 def _check_absent(ports: Ports, call: Call, key: ObjectKey, old: Record | None) -> None:

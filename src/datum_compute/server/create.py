@@ -10,6 +10,7 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import AlreadyExists, BadRequest, Cause
 from datum_compute.api.exchange import Response
 from datum_compute.server import commit, definitions, namespaces, problems
+from datum_compute.server.access.attributes import attributes_of
 from datum_compute.server.answer import json_answer
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue
@@ -51,6 +52,12 @@ async def create_object(
     _check_sent_metadata(call, creation.incoming)
     stored, headers = await _created(ports, catalogue, call, creation)
     return json_answer(shown.single(stored), status=201, headers=headers)
+
+
+def check_may_create(ports: Ports, call: Call) -> None:
+    """For requests that were let through as a change and turn out to create."""
+    wanted = attributes_of("create", call.route, call.request.path, {})
+    ports.authorizer.check(call.user, call.plane, wanted)
 
 
 def creation_of(

@@ -6,9 +6,11 @@ The older form is one document per group version; the newer one has everything i
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.exchange import JSON, Request, Response
+from datum_compute.api.meta import KindInfo
 from datum_compute.server.answer import json_answer
 from datum_compute.server.catalogue import Catalogue, Served
 from datum_compute.server.negotiation import MediaType, preferred
@@ -94,12 +96,29 @@ def _resource_and_subresources(served: Served) -> list[JsonObject]:
             "name": f"{kind.plural}/{name}",
             "singularName": "",
             "namespaced": kind.namespaced,
-            **(SCALE_KIND if name == "scale" else {"kind": kind.kind}),
+            **_spoken(served, name),
             "verbs": verbs,
         }
         for name, verbs in served.subresources.items()
     ]
     return [resource, *subresources]
+
+
+def _spoken(served: Served, subresource: str) -> JsonObject:
+    """The kind of a subresource; group and version where they are not those of the resource."""
+    kind = _response_kind(served, subresource)
+    own = _group_version_kind(served.kind)
+    return {"kind": served.kind.kind} if kind == own else kind
+
+
+def _response_kind(served: Served, subresource: str) -> JsonObject:
+    return (
+        SCALE_KIND if subresource == "scale" else _group_version_kind(served.shown_as(subresource))
+    )
+
+
+def _group_version_kind(kind: KindInfo[Any]) -> JsonObject:
+    return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 
 def _aggregated(catalogue: Catalogue, *, core: bool) -> JsonObject:
@@ -127,10 +146,9 @@ def _aggregated_group(catalogue: Catalogue, group: str) -> JsonObject:
 
 def _aggregated_kind(served: Served) -> JsonObject:
     kind = served.kind
-    shown_as = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     return {
         "resource": kind.plural,
-        "responseKind": shown_as,
+        "responseKind": _group_version_kind(kind),
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
         "verbs": served.verbs,
@@ -139,7 +157,7 @@ def _aggregated_kind(served: Served) -> JsonObject:
         "subresources": [
             {
                 "subresource": name,
-                "responseKind": SCALE_KIND if name == "scale" else shown_as,
+                "responseKind": _response_kind(served, name),
                 "verbs": verbs,
             }
             for name, verbs in served.subresources.items()

@@ -137,16 +137,16 @@ def _paths(served: Served) -> JsonObject:
     everywhere = f"{base}/{kind.plural}"
     collection = f"{base}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else everywhere
     several, one = f"{_schema_name(kind)}List", _schema_name(kind)
-    paths: JsonObject = {everywhere: {"get": _operation(kind, "list", several)}}
-    paths[collection] = {
-        "get": _operation(kind, "list", several),
-        "post": _operation(kind, "post", one, body=(JSON,)),
-    }
+    post = _operation(kind, "post", one, body=(JSON,))
+    paths: JsonObject = {collection: {"post": post}}
+    if served.stored:
+        paths = {everywhere: {"get": _operation(kind, "list", several)}}
+        paths[collection] = {"get": _operation(kind, "list", several), "post": post}
+        for suffix in ("", *(f"/{name}" for name in served.subresources)):
+            shown = SCALE_SCHEMA_NAME if suffix == "/scale" else one
+            paths[f"{collection}/{{name}}{suffix}"] = _object_operations(kind, shown, suffix)
     if "deletecollection" in served.verbs:
         paths[collection]["delete"] = _operation(kind, "deletecollection", several)
-    for suffix in ("", *(f"/{name}" for name in served.subresources)):
-        shown = SCALE_SCHEMA_NAME if suffix == "/scale" else one
-        paths[f"{collection}/{{name}}{suffix}"] = _object_operations(kind, shown, suffix)
     for path, operations in paths.items():
         operations["parameters"] = [
             _parameter(name, "path") for name in ("namespace", "name") if f"{{{name}}}" in path
@@ -155,6 +155,8 @@ def _paths(served: Served) -> JsonObject:
 
 
 def _object_operations(kind: KindInfo[Any], schema: str, suffix: str) -> JsonObject:
+    if suffix == "/token":
+        return {"post": _operation(kind, "post", schema, body=(JSON,))}
     put = _operation(kind, "put", schema, body=(JSON,))
     if suffix == "/finalize":
         return {"put": put}

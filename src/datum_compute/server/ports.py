@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from datum_compute.server.authorization import Authorizer
 from datum_compute.server.creations import CreationsUnderWay
 from datum_compute.server.owndefinitions import OwnDefinitions
 from datum_compute.server.streams import OpenStreams
@@ -20,3 +21,4 @@ class Ports:
     streams: OpenStreams
     creations: CreationsUnderWay
     own: OwnDefinitions
+    authorizer: Authorizer

@@ -21,7 +21,10 @@ class Route:
         """The methods this route answers; GET of a collection may also be a watch."""
         if self.subresource:
             verbs = self.served.subresources[self.subresource]
-            return {m: v for m, v in _OF_OBJECT.items() if v in verbs}
+            return {m: v for m, v in _OF_SUBRESOURCE.items() if v in verbs}
+        if not self.served.stored:
+            addressed = not self.name and bool(self.namespace) is self.served.kind.namespaced
+            return {"POST": "create"} if addressed else {}
         if self.name:
             return _OF_OBJECT
         if self.served.kind.namespaced and not self.namespace:
@@ -30,6 +33,7 @@ class Route:
 
 
 _OF_OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_OF_SUBRESOURCE = {**_OF_OBJECT, "POST": "create"}
 _OF_COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 
 

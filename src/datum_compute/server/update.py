@@ -16,7 +16,7 @@ from datum_compute.server import commit, definitions, namespaces, problems, scal
 from datum_compute.server.answer import json_answer
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue, Served, is_namespace
-from datum_compute.server.create import create_object, creation_of
+from datum_compute.server.create import check_may_create, create_object, creation_of
 from datum_compute.server.document import decoded_body, same
 from datum_compute.server.fieldvalidation import FieldValidation, field_validation
 from datum_compute.server.metadata import read_metadata
@@ -82,6 +82,7 @@ async def _put_new(
     ports: Ports, catalogue: Catalogue, call: Call, body: JsonObject, validation: FieldValidation
 ) -> Response:
     """Some built-in kinds are created by a PUT to the name they will have."""
+    check_may_create(ports, call)
     named = read_metadata(body).name
     if named != call.route.name:
         raise BadRequest(

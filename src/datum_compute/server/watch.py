@@ -36,12 +36,13 @@ class _Start:
     marks_end: bool
 
 
-async def watch(ports: Ports, call: Call) -> Response:
+async def watch(ports: Ports, call: Call, timeout_max_s: float = TIMEOUT_MAX_S) -> Response:
     if ports.streams.closed:
         raise ServiceUnavailable("the server is shutting down", retry_after_s=1)
     shown = representation_of(call, ports.clock)
     matches = selected(call.served, call.query, namespace=call.route.namespace, name="")
-    timeout_s = min(number(call.query, "timeoutSeconds") or TIMEOUT_S, TIMEOUT_MAX_S)
+    asked_s = number(call.query, "timeoutSeconds") or TIMEOUT_S
+    timeout_s = min(asked_s, TIMEOUT_MAX_S, timeout_max_s)
     start = _start(ports, call)
     lines = EventLines(shown, matches, call.served.conversion.body_of)
     initial: Iterator[bytes] = iter(())

@@ -203,6 +203,10 @@ class Store:
     def version(self, plane: str) -> int:
         return self._plane(plane).version
 
+    def subscribe(self, plane: str, resource: str, waker: Callable[[], None]) -> None:
+        """Call ``waker`` after every change of a resource, and when the plane goes."""
+        self._log(self._plane(plane), resource).subscribe(waker)
+
     async def put(self, plane: str, key: ObjectKey, expected: int, encode: Encode) -> Record:
         """Write an object that is at version ``expected`` now (0: that does not exist).
 

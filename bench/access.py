@@ -1,0 +1,84 @@
+"""What the gate costs a request: who calls, and whether the roles of the plane allow it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bench.measurement import Measurement, rate
+from datum_compute.api.exchange import Request
+from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.plane import PlaneName, path_prefix
+from datum_compute.client.client import Client
+from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.planes.roleobjects import ensure_roles
+from datum_compute.planes.roles import admin_user
+from datum_compute.server.access.attributes import Attributes
+from datum_compute.server.apiserver import ApiServer
+from datum_compute.server.authentication import MASTERS, User, authenticator_of
+from datum_compute.store.journal import ObjectKey
+from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.store import Store
+
+PLANE = PlaneName("project/bench")
+BATCH = 1000
+
+
+def measure() -> list[Measurement]:
+    return asyncio.run(_measured())
+
+
+async def _measured() -> list[Measurement]:
+    store = Store(MemoryJournal())
+    users = {
+        "master": User("root", (MASTERS,), frozenset({PLANE})),
+        "admin": User(admin_user(PLANE), (), frozenset({PLANE})),
+    }
+    server = ApiServer(
+        store,
+        clock=lambda: 0.0,
+        new_uid=lambda: "uid",
+        new_suffix=lambda: "x",
+        authenticator=authenticator_of(users),
+    )
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(store.run())
+        await store.create_plane(PLANE)
+        transport = InProcessTransport(server.dispatch)
+        client = Client(transport, prefix=path_prefix(PLANE), token="master", agent="bench")
+        await ensure_roles(client, PLANE)
+        key = ObjectKey(WORKLOAD.resource, "default", "web")
+        await store.put(PLANE, key, 0, lambda _: b'{"metadata":{"name":"web"}}')
+        found = [
+            Measurement("decision, first rule", _decisions(server, "workloads"), "checks/s"),
+            Measurement("decision, refused", _decisions(server, "nothing"), "checks/s"),
+            Measurement("get as master", await _gets(server, "master"), "requests/s"),
+            Measurement(
+                "get as admin", await _gets(server, "admin"), "requests/s", "get as master"
+            ),
+        ]
+        running.cancel()
+    return found
+
+
+def _decisions(server: ApiServer, plural: str) -> float:
+    user = User(admin_user(PLANE), ("system:authenticated",), frozenset({PLANE}))
+    wanted = Attributes("get", WORKLOAD.group, plural, "", "default", "web")
+
+    def step() -> int:
+        for _ in range(BATCH):
+            server.authorizer.allows(user, PLANE, wanted)
+        return BATCH
+
+    return rate(step)
+
+
+async def _gets(server: ApiServer, token: str) -> float:
+    path = f"{path_prefix(PLANE)}/apis/{WORKLOAD.api_version}/namespaces/default/workloads/web"
+    request = Request("GET", path, {}, {"authorization": f"Bearer {token}"})
+    loop = asyncio.get_running_loop()
+    start, done = loop.time(), 0
+    while loop.time() - start < 1.0:
+        for _ in range(BATCH):
+            await server.dispatch(request)
+        done += BATCH
+    return done / (loop.time() - start)

@@ -1,0 +1,100 @@
+"""The first roles and bindings of a plane as API objects: made when absent, kept when edited.
+
+Each role remembers a digest of the rules it was made with. A newer release may bring other rules;
+they replace the old ones only while those are as they were made. A role that somebody edited is
+theirs, and so is every binding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from datum_compute.api.codec import JsonObject, canonical_hash
+from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
+from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import PlaneName
+from datum_compute.client.client import Client
+from datum_compute.planes.roles import (
+    AGGREGATE_TO,
+    RBAC,
+    rules_by_role,
+    subjects_by_role,
+    takes_up_others,
+)
+
+MADE_WITH = "rbac.compute.datumapis.com/made-with-rules"
+_LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+
+
+async def ensure_roles(client: Client, plane: PlaneName) -> None:
+    for name, rules in rules_by_role(plane).items():
+        await _ensure_role(client, _role(name, rules))
+    for name, subjects in subjects_by_role(plane).items():
+        try:
+            await client.get_plain(CLUSTER_ROLE_BINDING, Ref("", name))
+        except NotFound:
+            await _create_binding(client, _binding(name, subjects))
+
+
+async def _ensure_role(client: Client, wanted: JsonObject) -> None:
+    try:
+        present = await client.get_plain(CLUSTER_ROLE, Ref("", wanted["metadata"]["name"]))
+    except NotFound:
+        await _create_role(client, wanted)
+        return
+    annotations = present["metadata"].get("annotations", {})
+    made_with = annotations.get(MADE_WITH)
+    newest = wanted["metadata"]["annotations"][MADE_WITH]
+    if made_with == newest or made_with != canonical_hash(present.get("rules", [])):
+        return
+    metadata = {**present["metadata"], "annotations": {**annotations, MADE_WITH: newest}}
+    try:
+        await client.update_plain(
+            CLUSTER_ROLE, {**present, "metadata": metadata, "rules": wanted["rules"]}
+        )
+    except Conflict:
+        return  # somebody edits it at this moment: theirs
+
+
+async def _create_role(client: Client, role: JsonObject) -> None:
+    try:
+        await client.create_plain(CLUSTER_ROLE, role)
+    except AlreadyExists:
+        return
+
+
+async def _create_binding(client: Client, binding: JsonObject) -> None:
+    try:
+        await client.create_plain(CLUSTER_ROLE_BINDING, binding)
+    except AlreadyExists:
+        return
+
+
+def _role(name: str, rules: Sequence[JsonObject]) -> JsonObject:
+    role: JsonObject = {
+        "apiVersion": CLUSTER_ROLE.api_version,
+        "kind": CLUSTER_ROLE.kind,
+        "metadata": {
+            "name": name,
+            "labels": _LABELS,
+            "annotations": {MADE_WITH: canonical_hash(list(rules))},
+        },
+        "rules": list(rules),
+    }
+    if takes_up_others(name):
+        selector = {"matchLabels": {f"{AGGREGATE_TO}{name}": "true"}}
+        role["aggregationRule"] = {"clusterRoleSelectors": [selector]}
+    return role
+
+
+def _binding(name: str, subjects: Sequence[tuple[str, str]]) -> JsonObject:
+    return {
+        "apiVersion": CLUSTER_ROLE_BINDING.api_version,
+        "kind": CLUSTER_ROLE_BINDING.kind,
+        "metadata": {"name": name, "labels": _LABELS},
+        "roleRef": {"apiGroup": RBAC, "kind": CLUSTER_ROLE.kind, "name": name},
+        "subjects": [
+            {"apiGroup": RBAC, "kind": kind, "name": subject} for kind, subject in subjects
+        ],
+    }

@@ -1,0 +1,233 @@
+"""The roles every plane starts with, and who holds them: plain data, one place.
+
+A role has the same name on every plane; what ``manager`` and ``cell`` may do depends on what
+the plane is for. Users only read what controllers own (WorkloadDeployments, Instances): their
+roles name each resource, because a star would let them write those too.
+
+To give a controller a new verb: add it to ``_MANAGER`` under the role of the plane it works on.
+To give users a new kind: add its plural to the role of those who need it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from datum_compute.api.plane import PlaneName, member_name, plane_role
+
+JsonObject = dict[str, Any]
+
+RBAC = "rbac.authorization.k8s.io"
+COMPUTE = "compute.datumapis.com"
+NETWORKING = "networking.datumapis.com"
+QUOTA = "quota.miloapis.com"
+SERVICES = "services.miloapis.com"
+REGION = "region.datumapis.com"
+COORDINATION = "coordination.k8s.io"
+DEFINITIONS = "apiextensions.k8s.io"
+AGGREGATE_TO = "rbac.compute.datumapis.com/aggregate-to-"
+MANAGER_USER = "system:compute-manager"
+CELLS_GROUP = "system:cells"
+
+READ = ("get", "list", "watch")
+WRITE = ("create", "update", "patch", "delete", "deletecollection")
+OWN = ("create", "patch", "delete")  # what controllers do with objects they own
+
+
+def admin_user(plane: PlaneName) -> str:
+    """The user behind the token of a plane in the kubeconfig."""
+    return f"admin:{plane}"
+
+
+def cell_user(plane: PlaneName) -> str:
+    """The user a cell has joined as; a member of the group of all cells."""
+    return f"system:cell:{member_name(plane)}"
+
+
+def _on(group: str, resources: tuple[str, ...], *verbs: str) -> JsonObject:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+
+
+def _paths(*paths: str) -> JsonObject:
+    return {"nonResourceURLs": list(paths), "verbs": ["get"]}
+
+
+# --- people
+
+_PLATFORM_ADMIN = (
+    _on("*", ("*",), "*"),
+    {"nonResourceURLs": ["*"], "verbs": ["*"]},
+)
+
+_OWNED_BY_CONTROLLERS = (
+    *("workloaddeployments", "workloaddeployments/status", "instances", "instances/status"),
+    *("workloadrevisions", "instancetypes"),
+)
+_WORKLOADS = ("workloads", "workloads/scale")
+_NETWORKS = ("networks",)
+_NETWORKS_OF_CONTROLLERS = (
+    *("networkbindings", "networkcontexts", "subnets", "subnetclaims"),
+    *("locations", "locationbindings"),
+)
+
+_PROJECT_VIEWER = (
+    _on(COMPUTE, (*_WORKLOADS, "workloads/status", *_OWNED_BY_CONTROLLERS), *READ),
+    _on(NETWORKING, (*_NETWORKS, *_NETWORKS_OF_CONTROLLERS), *READ),
+    _on(
+        QUOTA,
+        ("resourceregistrations", "resourcegrants", "resourceclaims", "allowancebuckets"),
+        *READ,
+    ),
+    _on(
+        SERVICES,
+        ("services", "serviceentitlements", "serviceconsumers", "serviceconfigurations"),
+        *READ,
+    ),
+    _on("", ("namespaces", "namespaces/status", "configmaps", "events", "serviceaccounts"), *READ),
+    _on("events.k8s.io", ("events",), *READ),
+    _on(COORDINATION, ("leases",), *READ),
+    _on(DEFINITIONS, ("customresourcedefinitions", "customresourcedefinitions/status"), *READ),
+)
+
+_PROJECT_EDITOR = (
+    *_PROJECT_VIEWER,
+    _on(COMPUTE, _WORKLOADS, *WRITE),
+    _on(NETWORKING, _NETWORKS, *WRITE),
+    # Programs of the project report what happens, and agree on who leads.
+    _on("", ("configmaps", "events"), *WRITE),
+    _on("events.k8s.io", ("events",), *WRITE),
+    _on(COORDINATION, ("leases",), *WRITE),
+    _on("", ("secrets",), *READ, *WRITE),
+)
+
+_PROJECT_ADMIN = (
+    *_PROJECT_EDITOR,
+    _on("", ("namespaces",), "create", "update", "patch", "delete"),
+    _on("", ("serviceaccounts",), *WRITE),
+    _on("", ("serviceaccounts/token",), "create"),
+    _on(SERVICES, ("serviceentitlements",), *WRITE),
+    _on(DEFINITIONS, ("customresourcedefinitions",), *WRITE),
+    # Inside namespaces only: the roles of the whole plane keep the platform itself working.
+    _on(RBAC, ("roles", "rolebindings"), *READ, *WRITE),
+    _on(RBAC, ("clusterroles", "clusterrolebindings"), *READ),
+    _on("authorization.k8s.io", ("localsubjectaccessreviews", "subjectaccessreviews"), "create"),
+)
+
+# --- programs
+
+
+def _owned(group: str, *resources: str) -> tuple[JsonObject, ...]:
+    """A controller makes, changes and removes these objects, and writes their status."""
+    statuses = tuple(f"{resource}/status" for resource in resources)
+    return (_on(group, resources, *OWN), _on(group, statuses, "patch"))
+
+
+# What is done on every plane: the garbage collector follows owners of any kind and takes them out
+# of what outlives them, a namespace gets what every namespace has and is emptied of whatever is in
+# it, and definitions are told what has become of them. Kinds that users define come by
+# aggregation. Roles and bindings are left out of what is patched: whoever changes those can give
+# what it holds to others.
+_PATCHED_GROUPS = (
+    *("", "events.k8s.io", COORDINATION, DEFINITIONS, COMPUTE, NETWORKING, QUOTA, SERVICES, REGION),
+    *("policy.karmada.io", "work.karmada.io", "cluster.karmada.io"),
+)
+_KEEP_HOUSE = (
+    _on("*", ("*",), *READ, "delete"),
+    {"apiGroups": list(_PATCHED_GROUPS), "resources": ["*"], "verbs": ["patch"]},
+    _on("", ("serviceaccounts", "configmaps"), "create"),
+    _on("", ("namespaces/finalize",), "update"),
+)
+
+_MANAGER: dict[str, tuple[JsonObject, ...]] = {
+    "platform": _KEEP_HOUSE,
+    "project": (
+        *_KEEP_HOUSE,
+        _on(COMPUTE, ("workloads",), "patch"),
+        _on(COMPUTE, ("workloads/status",), "patch"),
+        *_owned(COMPUTE, "workloaddeployments", "instances"),
+    ),
+    "hub": (
+        *_KEEP_HOUSE,
+        _on("", ("namespaces",), *OWN),
+        *_owned(COMPUTE, "workloaddeployments", "instances"),
+        _on("policy.karmada.io", ("propagationpolicies", "clusterpropagationpolicies"), *OWN),
+        *_owned("work.karmada.io", "resourcebindings", "clusterresourcebindings", "works"),
+        _on("cluster.karmada.io", ("clusters/status",), "patch"),
+    ),
+    "cell": (
+        *_KEEP_HOUSE,
+        _on("", ("namespaces",), *OWN),
+        *_owned(COMPUTE, "workloaddeployments", "instances"),
+        *_owned(REGION, "servers"),
+    ),
+}
+
+# A cell that joins: its controllers on its own plane, and what it reports to the hub.
+_CELL: dict[str, tuple[JsonObject, ...]] = {
+    "hub": (
+        _on(COMPUTE, ("workloaddeployments", "instances"), *READ),
+        *_owned(COMPUTE, "instances"),
+    ),
+    "cell": (
+        _on("", ("namespaces",), *READ),
+        _on(COMPUTE, ("workloaddeployments", "instances"), *READ),
+        _on(COMPUTE, ("workloaddeployments",), "patch"),
+        _on(COMPUTE, ("workloaddeployments/status",), "patch"),
+        _on(REGION, ("servers",), *READ),
+        *_owned(COMPUTE, "instances"),
+        *_owned(REGION, "servers"),
+    ),
+}
+
+# --- everybody
+
+_HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
+_PUBLIC = (_paths(*_HEALTH),)
+_DISCOVERY = (_paths("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", *_HEALTH),)
+_BASIC_USER = (
+    _on(
+        "authorization.k8s.io",
+        ("selfsubjectaccessreviews", "selfsubjectrulesreviews"),
+        "create",
+    ),
+    _on("authentication.k8s.io", ("selfsubjectreviews",), "create"),
+)
+
+
+def rules_by_role(plane: PlaneName) -> dict[str, tuple[JsonObject, ...]]:
+    """The rules of every role a plane starts with."""
+    role = plane_role(plane)
+    return {
+        "platform-admin": _PLATFORM_ADMIN,
+        "project-admin": _PROJECT_ADMIN,
+        "project-editor": _PROJECT_EDITOR,
+        "project-viewer": _PROJECT_VIEWER,
+        "manager": _MANAGER[role],
+        "cell": _CELL.get(role, ()),
+        "system:public-info-viewer": _PUBLIC,
+        "system:discovery": _DISCOVERY,
+        "system:basic-user": _BASIC_USER,
+    }
+
+
+def subjects_by_role(plane: PlaneName) -> dict[str, tuple[tuple[str, str], ...]]:
+    """Who holds which role from the start, as (kind, name)."""
+    role = plane_role(plane)
+    everybody = ("Group", "system:authenticated")
+    admins = "project-admin" if role == "project" else "platform-admin"
+    found: dict[str, tuple[tuple[str, str], ...]] = {
+        admins: (("User", admin_user(plane)),),
+        "manager": (("User", MANAGER_USER),),
+        "system:public-info-viewer": (everybody, ("Group", "system:unauthenticated")),
+        "system:discovery": (everybody,),
+        "system:basic-user": (everybody,),
+    }
+    if role == "hub":
+        found["cell"] = (("Group", CELLS_GROUP),)
+    if role == "cell":
+        found["cell"] = (("User", cell_user(plane)),)
+    return found
+
+
+def takes_up_others(role: str) -> bool:
+    """Whether the role also holds the rules of roles labelled for it."""
+    return role.startswith("project-") or role == "manager"

@@ -1,0 +1,113 @@
+"""One request from its credentials to the permission to go on.
+
+A bearer token or a client certificate says who calls. When both are sent the token alone decides,
+because it was given on purpose: a wrong one is refused, the certificate does not make up for it.
+Whoever sends neither is nobody and gets 401; only health and version answer without a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from datum_compute.api.errors import ApiError, Unauthorized
+from datum_compute.api.exchange import Request
+from datum_compute.api.plane import PlaneName
+from datum_compute.server.access.accounts import ISSUER, AccountTokens, TokenUser
+from datum_compute.server.access.attributes import Attributes
+from datum_compute.server.access.audit import Trail
+from datum_compute.server.access.certificates import Certificates, CertificateUser
+from datum_compute.server.access.impersonation import impersonated
+from datum_compute.server.authentication import Authenticator, User
+from datum_compute.server.authorization import Authorizer
+
+NEVER_S = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """``user`` is who the request is answered for, ``behind`` who really sent it. The proof of
+    who that is ends at ``until_s``."""
+
+    user: User
+    behind: User
+    until_s: float = NEVER_S
+
+
+class Gate:
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        accounts: AccountTokens | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._accounts = accounts
+        self._certificates = Certificates()
+        self._clock = clock
+
+    def pass_through(
+        self, request: Request, plane: PlaneName, wanted: Attributes, trail: Trail | None = None
+    ) -> Caller:
+        """Who calls, if that user may do what it wants on the plane; raises otherwise."""
+        caller = self.identify(request, plane, trail)
+        self._authorizer.check(caller.user, plane, wanted)
+        return caller
+
+    def identify(self, request: Request, plane: PlaneName, trail: Trail | None = None) -> Caller:
+        """Who calls; the trail hears of it even if the caller gets no further than that."""
+        proven = self._proven(request)
+        behind = proven.user
+        if trail is not None:
+            trail.behind = trail.user = behind
+        user = impersonated(self._authorizer, behind, plane, request.headers)
+        if trail is not None:
+            trail.user = user
+        return Caller(user, behind, proven.until_s)
+
+    def still_open(
+        self, request: Request, plane: PlaneName, wanted: Attributes
+    ) -> Callable[[], bool]:
+        """Whether the same request would be let through now."""
+
+        def check() -> bool:
+            try:
+                self.pass_through(request, plane, wanted)
+            except ApiError:
+                return False
+            return True
+
+        return check
+
+    def user_of_token(self, token: str, audiences: Sequence[str] = ()) -> TokenUser | None:
+        """Who a token stands for, if it was made for one of the audiences; ours if none is given.
+        The tokens of the kubeconfig are for this server and nobody else."""
+        wanted = tuple(audiences) or (ISSUER,)
+        user = self._authenticator.user_of(token)
+        found = (
+            TokenUser(user, (ISSUER,), NEVER_S)
+            if user is not None
+            else self._accounts.user_of(token)
+            if self._accounts is not None
+            else None
+        )
+        shared = tuple(a for a in wanted if found is not None and a in found.audiences)
+        return replace(found, audiences=shared) if found is not None and shared else None
+
+    def _proven(self, request: Request) -> TokenUser | CertificateUser:
+        found: TokenUser | CertificateUser | None = None
+        header = request.headers.get("authorization")
+        if header is not None:
+            scheme, _, token = header.partition(" ")
+            found = self.user_of_token(token.strip()) if scheme.lower() == "bearer" else None
+        elif request.certificate_pem:
+            found = self._certificates.user_of(request.certificate_pem, self._clock())
+        if found is None:
+            raise Unauthorized("Unauthorized")
+        return found
+
+
+def has_credentials(request: Request) -> bool:
+    return "authorization" in request.headers or bool(request.certificate_pem)

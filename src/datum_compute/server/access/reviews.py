@@ -1,0 +1,182 @@
+"""Answers to reviews: may this user do that, who am I, whose token is this; and tokens.
+
+Nothing is stored. To add a review: a function from (desk, call, spec) to its status, listed in
+``_ANSWERS``, and its kind in ``api/reviews.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from datum_compute.api import reviews as kinds
+from datum_compute.api.codec import JsonObject, typed
+from datum_compute.api.errors import Cause
+from datum_compute.api.exchange import Response
+from datum_compute.api.meta import KindInfo
+from datum_compute.api.structural import Report
+from datum_compute.server import problems
+from datum_compute.server.access.attributes import Attributes
+from datum_compute.server.access.gate import Gate
+from datum_compute.server.access.rules import Rule
+from datum_compute.server.answer import json_answer
+from datum_compute.server.authentication import User
+from datum_compute.server.authorization import Authorizer
+from datum_compute.server.call import Call
+from datum_compute.server.catalogue import Served
+from datum_compute.server.document import decoded_body
+from datum_compute.server.fieldvalidation import field_validation
+from datum_compute.server.options import dry_run
+from datum_compute.server.pipeline import identified
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What reviews are answered from."""
+
+    gate: Gate
+    authorizer: Authorizer
+
+
+def review(desk: Desk, call: Call) -> Response:
+    obj, headers = read_review(call, call.served)
+    dry_run(call.query)  # nothing is stored anyway; a value that makes no sense is refused
+    status = _ANSWERS[call.kind.kind](desk, call, obj)
+    metadata: JsonObject = {"creationTimestamp": None}
+    if call.route.namespace:
+        metadata["namespace"] = call.route.namespace
+    answered = {**obj, "metadata": metadata, "status": status}
+    return json_answer(answered, status=201, headers=headers)
+
+
+def read_review(call: Call, served: Served) -> tuple[JsonObject, dict[str, str]]:
+    """The object as sent, checked by the schema of its kind; headers warn of unknown fields."""
+    body = identified(served.kind, decoded_body(call.request))
+    report = Report()
+    obj = served.check_main(body, "", report)
+    validation = field_validation(call.query, call.request.body)
+    headers = validation.enforce(served.kind, tuple(report.unknown))
+    if report.errors:
+        raise problems.invalid(served.kind, "", report.errors)
+    return obj, headers
+
+
+def user_info(user: User) -> JsonObject:
+    info: JsonObject = {"username": user.name, "groups": list(user.groups)}
+    if user.uid:
+        info["uid"] = user.uid
+    if user.extra:
+        info["extra"] = {key: list(values) for key, values in user.extra}
+    return info
+
+
+def _self_review(_desk: Desk, call: Call, _obj: JsonObject) -> JsonObject:
+    return {"userInfo": user_info(call.user)}
+
+
+def _self_access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
+    spec = typed(obj.get("spec", {}), kinds.SelfAccessSpec)
+    wanted = _wanted(call.kind, spec.resource_attributes, spec.non_resource_attributes)
+    return {"allowed": desk.authorizer.allows(call.user, call.plane, wanted)}
+
+
+def _access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
+    spec = typed(obj.get("spec", {}), kinds.AccessSpec)
+    wanted = _wanted(call.kind, spec.resource_attributes, spec.non_resource_attributes)
+    if not spec.user and not spec.groups:
+        raise _required(call.kind, "spec.user", "at least one of user or group must be specified")
+    user = User(spec.user, tuple(spec.groups), frozenset({call.plane}))
+    return {"allowed": desk.authorizer.allows(user, call.plane, wanted)}
+
+
+def _local_access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
+    spec = typed(obj.get("spec", {}), kinds.AccessSpec)
+    attributes, namespace = spec.resource_attributes, call.route.namespace
+    if attributes is None:
+        raise _required(call.kind, "spec.resourceAttributes", "may not be empty")
+    if attributes.namespace != namespace:
+        why = f"must be the namespace of the request, {namespace}"
+        field = "spec.resourceAttributes.namespace"
+        raise problems.invalid(
+            call.kind, "", [problems.field_error(field, attributes.namespace, why)]
+        )
+    return _access(desk, call, obj)
+
+
+def _self_rules(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
+    namespace = obj.get("spec", {}).get("namespace", "")
+    if not namespace:
+        raise _required(call.kind, "spec.namespace", "no namespace on request")
+    rules = desk.authorizer.rules_of(call.user, call.plane, namespace)
+    return {
+        "resourceRules": [_resource_rule(rule) for rule in rules if rule.resources],
+        "nonResourceRules": [
+            {"verbs": sorted(rule.verbs), "nonResourceURLs": list(rule.paths)}
+            for rule in rules
+            if rule.paths
+        ],
+        "incomplete": False,
+    }
+
+
+def _token_review(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
+    spec = typed(obj.get("spec", {}), kinds.TokenReviewSpec)
+    if not spec.token:
+        raise _required(call.kind, "spec.token", "may not be empty")
+    obj["spec"] = {**obj["spec"], "token": ""}  # what was sent in need not be sent back
+    found = desk.gate.user_of_token(spec.token, spec.audiences)
+    if found is None or not found.user.may_reach(call.plane):
+        return {"authenticated": False, "error": "the token is not valid on this plane"}
+    return {
+        "authenticated": True,
+        "user": user_info(found.user),
+        "audiences": list(found.audiences),
+    }
+
+
+_ANSWERS: dict[str, Callable[[Desk, Call, JsonObject], JsonObject]] = {
+    kinds.SUBJECT_ACCESS_REVIEW.kind: _access,
+    kinds.LOCAL_ACCESS_REVIEW.kind: _local_access,
+    kinds.SELF_ACCESS_REVIEW.kind: _self_access,
+    kinds.SELF_RULES_REVIEW.kind: _self_rules,
+    kinds.SELF_REVIEW.kind: _self_review,
+    kinds.TOKEN_REVIEW.kind: _token_review,
+}
+
+
+def _wanted(
+    kind: KindInfo[Any],
+    resource: kinds.ResourceAttributes | None,
+    path: kinds.NonResourceAttributes | None,
+) -> Attributes:
+    if (resource is None) == (path is None):
+        why = "exactly one of resourceAttributes and nonResourceAttributes must be specified"
+        raise _required(kind, "spec.resourceAttributes", why)
+    if path is not None:
+        if not path.path:
+            raise _required(kind, "spec.nonResourceAttributes.path", "may not be empty")
+        return Attributes(path.verb, path=path.path)
+    assert resource is not None
+    return Attributes(
+        resource.verb,
+        resource.group,
+        resource.resource,
+        resource.subresource,
+        resource.namespace,
+        resource.name,
+    )
+
+
+def _resource_rule(rule: Rule) -> JsonObject:
+    shown = {
+        "verbs": sorted(rule.verbs),
+        "apiGroups": sorted(rule.groups),
+        "resources": sorted(rule.resources),
+    }
+    return {**shown, "resourceNames": sorted(rule.names)} if rule.names else shown
+
+
+def _required(kind: KindInfo[Any], field: str, why: str) -> Exception:
+    cause = Cause(field, "FieldValueRequired", f"Required value: {why}")
+    return problems.invalid(kind, "", [cause])

@@ -1,0 +1,101 @@
+"""The audit log on disk: private, bounded, honest about what it lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from datum_compute.app.auditlog import AuditLog
+from datum_compute.server.access.audit import AuditEvent
+
+EVENT = AuditEvent(
+    time_s=1_700_000_000.25,
+    request_id="r1",
+    user="ann",
+    impersonated_user="",
+    plane="hub",
+    verb="create",
+    group="",
+    resource="secrets",
+    subresource="",
+    namespace="default",
+    name="s",
+    path="",
+    code=201,
+    reason="",
+    duration_s=0.0015,
+)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+async def test_a_line_says_who_did_what_and_leaves_out_what_says_nothing(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    log.keep(EVENT)
+    await log.flush()
+    assert lines(tmp_path / "audit.log") == [
+        {
+            "time": "2023-11-14T22:13:20.250000Z",
+            "requestID": "r1",
+            "user": "ann",
+            "plane": "hub",
+            "verb": "create",
+            "resource": "secrets",
+            "namespace": "default",
+            "name": "s",
+            "code": 201,
+            "durationMs": 1.5,
+        }
+    ]
+
+
+async def test_files_are_private_and_old_ones_go(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log", file_bytes_max=600, files=3)
+    for number in range(20):
+        log.keep(replace(EVENT, request_id=f"r{number}"))
+        await log.flush()
+    files = sorted(os.listdir(tmp_path))
+    assert files == ["audit.log", "audit.log.1", "audit.log.2"]
+    for path in (tmp_path / name for name in files):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert path.stat().st_size <= 600
+    kept = [line["requestID"] for name in reversed(files) for line in lines(tmp_path / name)]
+    assert kept == [f"r{number}" for number in range(20 - len(kept), 20)]
+    assert len(kept) > 4
+
+
+async def test_a_full_buffer_loses_lines_and_says_how_many(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log", buffer_max=2)
+    for number in range(5):
+        log.keep(replace(EVENT, request_id=f"r{number}"))
+    await log.flush()
+    first, *rest = lines(tmp_path / "audit.log")
+    assert first == {"lost": 3}
+    assert [line["requestID"] for line in rest] == ["r0", "r1"]
+
+
+async def test_lines_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "later"
+    log = AuditLog(folder / "audit.log")
+    log.keep(EVENT)
+    await log.flush()
+    folder.mkdir()
+    log.keep(replace(EVENT, request_id="r2"))
+    await log.flush()
+    first, second = lines(folder / "audit.log")
+    assert (first, second["requestID"]) == ({"lost": 1}, "r2")
+
+
+async def test_names_of_strangers_stay_on_their_line_and_off_the_terminal(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log")
+    log.keep(replace(EVENT, name='x\n{"user":"root"}\x1b[2J\u009b31m\u202e\u2028'))
+    await log.flush()
+    raw = (tmp_path / "audit.log").read_bytes()
+    assert raw.count(b"\n") == 1
+    assert all(32 <= byte < 127 for byte in raw.rstrip(b"\n"))

@@ -1,0 +1,164 @@
+"""Client certificates over the real TLS port: who gets in with one, and who never does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from datum_compute.api.plane import PlaneName
+from datum_compute.app.front import build_front, listening_socket
+from datum_compute.app.tls import (
+    ClientCertificate,
+    ensure_certificate,
+    issue_client_certificate,
+)
+from datum_compute.server.access.certificates import Certificates
+from datum_compute.server.asgi import AsgiApp
+from tests.server.granting import ANN, RBAC, cluster_binding, cluster_role, rule, server_with_ann
+from tests.server.running_server import PROJECT, TOKEN, WORKLOADS, Server
+
+NOW = datetime.now(UTC)
+
+
+@dataclass
+class Port:
+    server: Server
+    folder: Path
+    address: str
+
+    def issued(self, user: str, *groups: str, **more: object) -> ClientCertificate:
+        now = NOW - timedelta(days=60) if more.pop("expired", False) else NOW
+        return issue_client_certificate(self.folder, user, now, groups=groups, **more)  # type: ignore[arg-type]
+
+    async def get(
+        self, path: str, shown: ClientCertificate | None = None, **headers: str
+    ) -> tuple[int, str]:
+        context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
+        if shown is not None:
+            file = self.folder / "client.pem"
+            file.write_bytes(shown.key + shown.certificate)
+            context.load_cert_chain(str(file))
+        async with (
+            aiohttp.ClientSession(self.address, headers=headers) as session,
+            session.get(path, ssl=context) as response,
+        ):
+            return response.status, await response.text()
+
+
+@pytest.fixture
+async def port(tmp_path: Path) -> AsyncIterator[Port]:
+    files = ensure_certificate(tmp_path, NOW)
+    with listening_socket(0) as bound:
+        async with server_with_ann() as server:
+            server.clock.now_s = NOW.timestamp()
+            front = build_front(AsgiApp(server.api), files)
+            serving = asyncio.create_task(front.serve(sockets=[bound]))
+            role = cluster_role("lists", rule("list", "workloads"))
+            await server.json("POST", f"{RBAC}/clusterroles", role)
+            subject = {"kind": "Group", "name": "devs"}
+            bound_role = cluster_binding("lists", "lists", subject)
+            await server.json("POST", f"{RBAC}/clusterrolebindings", bound_role)
+            yield Port(server, tmp_path, f"https://127.0.0.1:{bound.getsockname()[1]}")
+            front.should_exit = True
+            await serving
+
+
+async def test_the_common_name_is_the_user_and_the_organisations_its_groups(port: Port) -> None:
+    assert (await port.get(WORKLOADS, port.issued("dora", "devs", "others")))[0] == 200
+    status, text = await port.get(WORKLOADS, port.issued("dora"))
+    assert status == 403
+    assert 'User \\"dora\\" cannot list' in text
+
+
+async def test_nobody_is_asked_for_a_certificate(port: Port) -> None:
+    assert (await port.get("/healthz"))[0] == 200
+    assert (await port.get(WORKLOADS))[0] == 401
+    assert (await port.get(WORKLOADS, Authorization=f"Bearer {TOKEN}"))[0] == 200
+
+
+async def test_a_token_decides_alone_when_both_are_sent(port: Port) -> None:
+    shown = port.issued("dora", "devs")
+    status, text = await port.get(WORKLOADS, shown, Authorization=f"Bearer {ANN}")
+    assert (status, 'User \\"ann\\"' in text) == (403, True)
+    assert (await port.get(WORKLOADS, shown, Authorization="Bearer wrong"))[0] == 401
+
+
+async def test_a_certificate_for_one_plane_reaches_no_other(port: Port) -> None:
+    shown = port.issued("boss", "system:masters", planes=[PlaneName("project/demo")])
+    assert (await port.get(PROJECT + WORKLOADS, shown))[0] == 200
+    assert (await port.get(WORKLOADS, shown))[0] == 403
+
+
+async def refused(port: Port, shown: ClientCertificate) -> bool:
+    with contextlib.suppress(aiohttp.ClientError, ssl.SSLError, ConnectionError):
+        return (await port.get(WORKLOADS, shown))[0] == 401
+    return True  # the connection did not come about
+
+
+async def test_expired_foreign_and_server_certificates_never_get_in(
+    port: Port, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assert await refused(port, port.issued("dora", "devs", expired=True))
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    ensure_certificate(elsewhere, NOW)
+    assert await refused(port, issue_client_certificate(elsewhere, "dora", NOW, groups=["devs"]))
+    files = ensure_certificate(port.folder, NOW)
+    own = ClientCertificate(files.certificate.read_bytes(), files.key.read_bytes())
+    assert await refused(port, own)
+    assert not await refused(port, port.issued("dora", "devs"))
+
+
+async def test_an_open_connection_does_not_outlive_its_certificate(port: Port) -> None:
+    shown = port.issued("dora", "devs", lifetime=timedelta(hours=1))
+    assert (await port.get(WORKLOADS, shown))[0] == 200
+    port.server.clock.now_s += 3600
+    assert (await port.get(WORKLOADS, shown))[0] == 401
+
+
+async def test_headers_that_never_end_are_cut_off(port: Port) -> None:
+    context = ssl.create_default_context(cafile=str(port.folder / "ca.crt"))
+    host, _, number = port.address.removeprefix("https://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(number), ssl=context)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: ")
+    with contextlib.suppress(ConnectionError):
+        for _ in range(64):
+            writer.write(b"x" * 16384)
+            await writer.drain()
+    with contextlib.suppress(ConnectionError):
+        assert (await reader.read(15)).startswith(b"HTTP/1.1 400")
+    writer.close()
+
+
+async def test_a_large_body_is_no_large_header(port: Port) -> None:
+    context = ssl.create_default_context(cafile=str(port.folder / "ca.crt"))
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with aiohttp.ClientSession(port.address, headers=headers) as session:
+        for _ in range(2):
+            body = b" " * 600_000 + b"{"
+            async with session.post(
+                WORKLOADS, data=body, ssl=context, headers={"Content-Type": "application/json"}
+            ) as response:
+                assert "not valid JSON" in (await response.json())["message"]
+
+
+def test_a_certificate_must_be_for_clients_and_name_one_printable_user(tmp_path: Path) -> None:
+    files = ensure_certificate(tmp_path, NOW)
+    known, now_s = Certificates(), NOW.timestamp()
+    good = issue_client_certificate(tmp_path, "dora", NOW, groups=["devs"])
+    found = known.user_of(good.certificate.decode(), now_s)
+    assert found is not None
+    assert (found.user.name, found.user.groups) == ("dora", ("devs", "system:authenticated"))
+    bad = issue_client_certificate(tmp_path, "do\nra\x1b[2J", NOW)
+    for pem in (bad.certificate, files.certificate.read_bytes(), files.authority.read_bytes()):
+        assert known.user_of(pem.decode(), now_s) is None
+    for text in ("", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
+        assert known.user_of(text, now_s) is None
+    assert known.user_of(good.certificate.decode(), now_s - 3600) is None

@@ -1,0 +1,103 @@
+"""The controllers work with exactly the role ``manager``: nothing they ask for is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.kinds import DEFINITION, NAMESPACE, WORKLOAD
+from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
+from datum_compute.app.credentials import Credentials
+from datum_compute.app.ports import Ports
+from datum_compute.app.wiring import Layout, Platform
+from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.planes.roles import MANAGER_USER
+from datum_compute.server.access.audit import AuditEvent
+from datum_compute.store.memory import MemoryJournal
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from datum_compute.testing.world import web
+from tests.server.definitions import definition
+
+PROJECT, CELL = project_plane("default"), cell_plane("dfw")
+SETTLE_S = 60
+WIDGET = KindInfo("example.com", "v1", "Widget", "widgets", ApiObject, has_status=False)
+
+
+def a_platform(loop: VirtualLoop, events: list[AuditEvent]) -> Platform:
+    ids = iter(range(1, 1_000_000))
+    ports = Ports(
+        unix_s=lambda: 1_700_000_000 + loop.time(),
+        new_uid=lambda: f"uid-{next(ids)}",
+        new_suffix=lambda: f"{next(ids):05d}",
+        random=Random(1),
+    )
+    tokens = {plane: f"token-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, CELL)}
+    layout = Layout((PROJECT,), {CELL: SimulatedDriver({}, now=ports.unix_s)})
+    return Platform(
+        layout, ports, MemoryJournal(), Credentials("manager", tokens), audit=events.append
+    )
+
+
+def test_a_workload_lives_and_dies_and_the_manager_is_never_refused() -> None:
+    events: list[AuditEvent] = []
+
+    async def story(loop: VirtualLoop) -> None:
+        platform = a_platform(loop, events)
+        await platform.load()
+        running = loop.create_task(platform.run())
+        await platform.ready.wait()
+        user = platform.client(PROJECT, f"token-of-{PROJECT}")
+        await user.create(WORKLOAD, web("web:1", replicas=2))
+        await asyncio.sleep(SETTLE_S)
+        status = (await user.get(WORKLOAD, Ref("default", "web"))).status
+        assert status.ready_replicas == 2
+        await user.create(NAMESPACE, Namespace(metadata=ObjectMeta(name="extra")))
+        await user.delete(NAMESPACE, Ref("", "extra"))
+        await user.delete(WORKLOAD, Ref("default", "web"))
+        await asyncio.sleep(SETTLE_S)
+        assert (await user.list(WORKLOAD)).items == []
+        assert "extra" not in [n.metadata.name for n in (await user.list(NAMESPACE)).items]
+        running.cancel()
+
+    run_virtual(Random(1), story)
+    by_manager = [event for event in events if event.user == MANAGER_USER]
+    assert {event.plane for event in by_manager} >= {PROJECT, HUB, CELL}
+    assert [event for event in events if event.code in (401, 403)] == []
+
+
+def test_orphans_of_a_kind_that_users_defined_lose_their_owner() -> None:
+    events: list[AuditEvent] = []
+
+    async def story(loop: VirtualLoop) -> None:
+        platform = a_platform(loop, events)
+        await platform.load()
+        running = loop.create_task(platform.run())
+        await platform.ready.wait()
+        user = platform.client(PROJECT, f"token-of-{PROJECT}")
+        await user.create_plain(DEFINITION, definition())
+        await asyncio.sleep(SETTLE_S)
+        owner = await user.create_plain(WIDGET, a_widget("owner"))
+        names = {key: owner["metadata"][key] for key in ("name", "uid")}
+        reference = {"apiVersion": WIDGET.api_version, "kind": WIDGET.kind, **names}
+        await user.create_plain(WIDGET, a_widget("left", ownerReferences=[reference]))
+        await user.delete(WIDGET, Ref("default", "owner"), policy="Orphan")
+        await asyncio.sleep(SETTLE_S)
+        left = await user.list(WIDGET)
+        assert [w.metadata.name for w in left.items] == ["left"]
+        assert left.items[0].metadata.owner_references == []
+        await user.delete(DEFINITION, Ref("", definition()["metadata"]["name"]))
+        await asyncio.sleep(SETTLE_S)
+        assert (await user.list(DEFINITION)).items == []
+        running.cancel()
+
+    run_virtual(Random(1), story)
+    assert [event for event in events if event.code in (401, 403)] == []
+
+
+def a_widget(name: str, **metadata: Any) -> JsonObject:
+    whole = {"name": name, "namespace": "default", **metadata}
+    return {"apiVersion": WIDGET.api_version, "kind": WIDGET.kind, "metadata": whole}

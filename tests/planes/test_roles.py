@@ -1,0 +1,253 @@
+"""The roles every plane starts with: who may do what, said by hand and over everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from datum_compute.api.codec import JsonObject, canonical_hash, encode
+from datum_compute.api.kinds import KINDS
+from datum_compute.api.plane import PlaneName
+from datum_compute.planes.roleobjects import MADE_WITH
+from datum_compute.planes.roles import admin_user, rules_by_role, subjects_by_role
+from datum_compute.server.access.attributes import Attributes
+from datum_compute.server.authentication import User
+from datum_compute.store.journal import ObjectKey
+from tests.server.granting import RBAC, cluster_binding, ensure_first_roles, rule
+from tests.server.running_server import PROJECT, WORKLOADS, Server, running_server, workload
+
+PLANES = ("platform", "project/demo", "hub", "cell/dfw")
+VERBS = (
+    *("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"),
+    *("impersonate", "escalate", "bind"),
+)
+COMPUTE = "compute.datumapis.com"
+
+
+def resources() -> Iterator[tuple[str, str, str]]:
+    """Group, plural and subresource of everything that can be asked for."""
+    for kind in KINDS:
+        yield kind.group, kind.plural, ""
+        if kind.has_status:
+            yield kind.group, kind.plural, "status"
+    yield "", "namespaces", "finalize"
+    yield "", "serviceaccounts", "token"
+    yield "", "secrets", ""
+    yield "", "configmaps", ""
+    yield "", "users", ""
+
+
+def said_by_the_data(rules: tuple[JsonObject, ...], wanted: Attributes) -> bool:
+    """What the role data says, worked out apart from the server's own evaluation."""
+    full = wanted.full_resource
+    return any(
+        ("*" in r["verbs"] or wanted.verb in r["verbs"])
+        and ("*" in r.get("apiGroups", ()) or wanted.group in r.get("apiGroups", ()))
+        and ("*" in r.get("resources", ()) or full in r.get("resources", ()))
+        for r in rules
+    )
+
+
+async def holder_of(server: Server, plane: str, role: str) -> User:
+    prefix = {"platform": "", "project/demo": PROJECT, "hub": "/planes/hub"}.get(
+        plane, "/planes/cells/dfw"
+    )
+    bound = cluster_binding(f"test-{role}", role, {"kind": "User", "name": f"holder-{role}"})
+    await server.json("POST", f"{prefix}{RBAC}/clusterrolebindings", bound)
+    return User(f"holder-{role}", (), frozenset({plane}))
+
+
+@pytest.mark.parametrize("plane", PLANES)
+async def test_the_matrix_of_roles_verbs_and_kinds_is_what_the_data_says(plane: str) -> None:
+    name = PlaneName(plane)
+    async with running_server() as server:
+        await ensure_first_roles(server, plane)
+        authorizer = server.api.authorizer
+        for role, rules in rules_by_role(name).items():
+            user = await holder_of(server, plane, role)
+            for group, plural, subresource in resources():
+                for verb in VERBS:
+                    wanted = Attributes(verb, group, plural, subresource, "default")
+                    expected = said_by_the_data(rules, wanted)
+                    assert authorizer.allows(user, name, wanted) is expected, (role, wanted)
+
+
+# plane, role, verb, group, resource, allowed
+BY_HAND = [
+    ("platform", "platform-admin", "delete", "", "secrets", True),
+    ("platform", "platform-admin", "impersonate", "", "users", True),
+    ("platform", "project-admin", "escalate", "rbac.authorization.k8s.io", "clusterroles", False),
+    ("project/demo", "project-admin", "create", COMPUTE, "workloads", True),
+    ("project/demo", "project-admin", "deletecollection", COMPUTE, "workloads", True),
+    ("project/demo", "project-admin", "get", COMPUTE, "instances", True),
+    ("project/demo", "project-admin", "create", COMPUTE, "instances", False),
+    ("project/demo", "project-admin", "patch", COMPUTE, "instances/status", False),
+    ("project/demo", "project-admin", "delete", COMPUTE, "instances", False),
+    ("project/demo", "project-admin", "patch", COMPUTE, "workloaddeployments", False),
+    ("project/demo", "project-admin", "patch", COMPUTE, "workloads/status", False),
+    ("project/demo", "project-admin", "create", "", "serviceaccounts/token", True),
+    ("project/demo", "project-admin", "create", "rbac.authorization.k8s.io", "roles", True),
+    (
+        *("project/demo", "project-admin", "create"),
+        *("rbac.authorization.k8s.io", "clusterrolebindings", False),
+    ),
+    ("project/demo", "project-admin", "impersonate", "", "users", False),
+    ("project/demo", "project-admin", "update", "", "namespaces/finalize", False),
+    ("project/demo", "project-editor", "update", COMPUTE, "workloads", True),
+    ("project/demo", "project-editor", "get", "", "secrets", True),
+    ("project/demo", "project-editor", "create", "rbac.authorization.k8s.io", "roles", False),
+    ("project/demo", "project-editor", "create", "", "serviceaccounts/token", False),
+    ("project/demo", "project-editor", "delete", COMPUTE, "instances", False),
+    ("project/demo", "project-viewer", "watch", COMPUTE, "workloads", True),
+    ("project/demo", "project-viewer", "get", "", "secrets", False),
+    ("project/demo", "project-viewer", "create", COMPUTE, "workloads", False),
+    ("project/demo", "manager", "create", COMPUTE, "instances", True),
+    ("project/demo", "manager", "create", COMPUTE, "workloads", False),
+    ("project/demo", "manager", "create", "region.datumapis.com", "servers", False),
+    ("project/demo", "manager", "create", "", "serviceaccounts/token", False),
+    ("project/demo", "manager", "patch", "rbac.authorization.k8s.io", "clusterroles", False),
+    ("project/demo", "cell", "get", COMPUTE, "workloads", False),
+    ("hub", "manager", "create", "work.karmada.io", "works", True),
+    ("hub", "manager", "create", "cluster.karmada.io", "clusters", False),
+    ("hub", "cell", "create", COMPUTE, "instances", True),
+    ("hub", "cell", "patch", COMPUTE, "workloaddeployments", False),
+    ("hub", "cell", "list", "work.karmada.io", "works", False),
+    ("hub", "cell", "get", "", "secrets", False),
+    ("cell/dfw", "manager", "create", "region.datumapis.com", "servers", True),
+    ("cell/dfw", "cell", "create", "region.datumapis.com", "servers", True),
+    ("cell/dfw", "cell", "create", COMPUTE, "workloaddeployments", False),
+    ("cell/dfw", "cell", "delete", "", "namespaces", False),
+]
+
+
+@pytest.mark.parametrize(("plane", "role", "verb", "group", "resource", "expected"), BY_HAND)
+async def test_what_roles_allow_said_by_hand(
+    plane: str, role: str, verb: str, group: str, resource: str, *, expected: bool
+) -> None:
+    plural, _, subresource = resource.partition("/")
+    wanted = Attributes(verb, group, plural, subresource, "default", "x")
+    async with running_server() as server:
+        await ensure_first_roles(server, plane)
+        user = await holder_of(server, plane, role)
+        assert server.api.authorizer.allows(user, PlaneName(plane), wanted) is expected
+
+
+@pytest.mark.parametrize("plane", PLANES)
+@pytest.mark.parametrize("role", ["project-admin", "project-editor", "project-viewer"])
+def test_users_never_write_what_controllers_own(plane: str, role: str) -> None:
+    rules = rules_by_role(PlaneName(plane))[role]
+    for plural in ("instances", "workloaddeployments"):
+        for subresource in ("", "status"):
+            for verb in ("create", "update", "patch", "delete", "deletecollection"):
+                wanted = Attributes(verb, COMPUTE, plural, subresource)
+                assert not said_by_the_data(rules, wanted)
+
+
+async def test_each_token_of_the_kubeconfig_holds_the_admin_role_of_its_plane() -> None:
+    for plane in PLANES:
+        name = PlaneName(plane)
+        users = {"t": User(admin_user(name), (), frozenset({name}))}
+        async with running_server(users=users) as server:
+            await ensure_first_roles(server, plane)
+            user = users["t"]
+            writes = Attributes("create", COMPUTE, "workloads", "", "default")
+            grants = Attributes("create", "rbac.authorization.k8s.io", "clusterrolebindings")
+            allows = server.api.authorizer.allows
+            assert allows(user, name, writes)
+            assert allows(user, name, grants) is (plane != "project/demo")
+
+
+async def test_a_project_admin_may_pass_on_the_smaller_roles_inside_a_namespace() -> None:
+    admin = User(admin_user(PlaneName("project/demo")), (), frozenset({"project/demo"}))
+    async with running_server(users={"t": admin}) as server:
+        await ensure_first_roles(server, "project/demo")
+        path = f"{PROJECT}{RBAC}/namespaces/default/rolebindings"
+        for role, expected in (
+            ("project-viewer", 201),
+            ("project-editor", 201),
+            ("project-admin", 201),
+            ("platform-admin", 403),
+            ("manager", 403),
+        ):
+            bound = {**cluster_binding(role, role), "kind": "RoleBinding"}
+            assert (await server.ask("POST", path, bound, token="t")).status == expected
+
+
+async def test_everybody_who_is_somebody_may_discover_and_nothing_else() -> None:
+    eve = User("eve", (), frozenset({"project/demo"}))
+    async with running_server(users={"t": eve}) as server:
+        await ensure_first_roles(server, "project/demo")
+        for path in ("/api", "/apis", "/api/v1", "/openapi/v3", "/version"):
+            assert (await server.ask("GET", PROJECT + path, token="t")).status == 200
+        assert (await server.ask("GET", PROJECT + WORKLOADS, token="t")).status == 403
+        assert (await server.ask("GET", "/apis", token="t")).status == 403
+
+
+async def test_edited_and_deleted_first_roles_at_the_next_start() -> None:
+    path = f"{PROJECT}{RBAC}/clusterroles"
+    async with running_server() as server:
+        await ensure_first_roles(server, "project/demo")
+        edited = [rule("get", "workloads")]
+        await server.merge(f"{path}/project-viewer", {"rules": edited})
+        await server.json("DELETE", f"{path}/project-editor")
+        before = server.store.version("project/demo")
+        await ensure_first_roles(server, "project/demo")
+        assert (await server.json("GET", f"{path}/project-viewer"))["rules"] == edited
+        assert (await server.json("GET", f"{path}/project-editor"))["rules"]
+        assert server.store.version("project/demo") == before + 1
+        await ensure_first_roles(server, "project/demo")
+        assert server.store.version("project/demo") == before + 1
+
+
+async def test_rules_of_an_older_release_are_replaced_unless_somebody_edited_them() -> None:
+    path = f"{PROJECT}{RBAC}/clusterroles/project-viewer"
+    async with running_server() as server:
+        await ensure_first_roles(server, "project/demo")
+        newest = await server.json("GET", path)
+        older = [rule("get", "workloads")]
+        for made_with, kept in ((canonical_hash(older), False), ("something else", True)):
+            annotations = {MADE_WITH: made_with}
+            await server.merge(path, {"rules": older, "metadata": {"annotations": annotations}})
+            await ensure_first_roles(server, "project/demo")
+            found = await server.json("GET", path)
+            assert found["rules"] == (older if kept else newest["rules"])
+
+
+async def test_kinds_that_users_define_are_theirs_but_not_a_way_to_kinds_that_exist() -> None:
+    admin = User(admin_user(PlaneName("project/demo")), (), frozenset({"project/demo"}))
+    name = PlaneName("project/demo")
+
+    async with running_server() as server:
+        await ensure_first_roles(server, "project/demo")
+        for group, plural in (("example.com", "widgets"), (COMPUTE, "instances")):
+            await define(server, group, plural)
+        allows = server.api.authorizer.allows
+        assert allows(admin, name, Attributes("create", "example.com", "widgets"))
+        assert allows(admin, name, Attributes("patch", "example.com", "widgets", "status"))
+        assert not allows(admin, name, Attributes("create", COMPUTE, "instances"))
+        assert not allows(admin, name, Attributes("create", "other.com", "widgets"))
+
+
+async def define(server: Server, group: str, plural: str) -> None:
+    """Straight into the store: whether a definition is accepted is decided elsewhere."""
+    body = encode({"metadata": {}, "spec": {"group": group, "names": {"plural": plural}}})
+    key = ObjectKey("customresourcedefinitions.apiextensions.k8s.io", "", f"{plural}.{group}")
+    await server.store.put("project/demo", key, 0, lambda _: body)
+
+
+def test_every_first_binding_names_a_first_role() -> None:
+    for plane in PLANES:
+        name = PlaneName(plane)
+        assert set(subjects_by_role(name)) <= set(rules_by_role(name))
+
+
+async def test_objects_survive_with_the_project_token_end_to_end() -> None:
+    admin = User(admin_user(PlaneName("project/demo")), (), frozenset({"project/demo"}))
+    async with running_server(users={"t": admin}) as server:
+        await ensure_first_roles(server, "project/demo")
+        path = PROJECT + WORKLOADS
+        assert (await server.ask("POST", path, workload(), token="t")).status == 201
+        assert (await server.ask("PUT", f"{path}/web/status", workload(), token="t")).status == 403
+        assert (await server.ask("DELETE", f"{path}/web", token="t")).status == 200
+        assert (await server.ask("GET", WORKLOADS, token="t")).status == 403

@@ -1,0 +1,146 @@
+"""The trail of requests: what is kept of them, and what never is."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from datum_compute.server.access.audit import AuditEvent
+from datum_compute.server.access.signer import TokenSigner
+from datum_compute.server.authentication import User
+from tests.server.granting import ANN, grant, rule
+from tests.server.running_server import TOKEN, WORKLOADS, Server, running_server, workload
+
+CANARY = "c4n4ry-value"
+SECRETS = "/api/v1/namespaces/default/secrets"
+
+
+@asynccontextmanager
+async def audited(**options: Any) -> AsyncIterator[tuple[Server, list[AuditEvent]]]:
+    events: list[AuditEvent] = []
+    users = {ANN: User("ann", (), frozenset({"platform"}))}
+    async with running_server(users=users, audit=events.append, **options) as server:
+        events.clear()
+        yield server, events
+
+
+def said(event: AuditEvent) -> tuple[str, str, str, str, int]:
+    return (event.user, event.verb, event.resource, event.name, event.code)
+
+
+async def test_every_change_leaves_one_event_and_reads_leave_none() -> None:
+    async with audited() as (server, events):
+        await server.json("POST", WORKLOADS, workload())
+        await server.json("GET", f"{WORKLOADS}/web")
+        await server.json("GET", WORKLOADS)
+        await server.watch(WORKLOADS)
+        await server.merge(f"{WORKLOADS}/web", {"metadata": {"labels": {"a": "b"}}})
+        await server.json("DELETE", f"{WORKLOADS}/web")
+        await server.status("DELETE", f"{WORKLOADS}/web")
+    assert [said(event) for event in events] == [
+        ("root", "create", "workloads", "web", 201),
+        ("root", "patch", "workloads", "web", 200),
+        ("root", "delete", "workloads", "web", 200),
+        ("root", "delete", "workloads", "web", 404),
+    ]
+    assert (events[-1].plane, events[-1].namespace) == ("platform", "default")
+    assert [event.reason for event in events] == ["", "", "", "NotFound"]
+
+
+async def test_refusals_are_kept_with_whoever_was_refused() -> None:
+    async with audited() as (server, events):
+        await server.status("GET", WORKLOADS, token=ANN)
+        await server.status("GET", WORKLOADS, token="wrong")
+        await server.status("GET", "/apis", token=ANN)
+        headers = {"impersonate-user": "root"}
+        await server.status("GET", WORKLOADS, token=ANN, headers=headers)
+    assert [(e.user, e.code, e.reason) for e in events] == [
+        ("ann", 403, "Forbidden"),
+        ("", 401, "Unauthorized"),
+        ("ann", 403, "Forbidden"),
+        ("ann", 403, "Forbidden"),
+    ]
+    assert events[2].path == "/apis"
+
+
+async def test_somebody_who_asks_as_another_is_named_beside_the_other() -> None:
+    async with audited() as (server, events):
+        headers = {"impersonate-user": "ann", "impersonate-group": "system:masters"}
+        await server.json("POST", WORKLOADS, workload(), headers=headers)
+    assert [(e.user, e.impersonated_user) for e in events] == [("root", "ann")]
+
+
+async def test_reviews_are_not_changes_but_tokens_are() -> None:
+    signer = TokenSigner(ec.generate_private_key(ec.SECP256R1()))
+    async with audited(signer=signer) as (server, events):
+        await server.json("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
+        accounts = "/api/v1/namespaces/default/serviceaccounts"
+        await server.json("POST", accounts, {"metadata": {"name": "bot"}})
+        answer = await server.json("POST", f"{accounts}/bot/token", {})
+    assert [(e.resource, e.subresource, e.name) for e in events] == [
+        ("serviceaccounts", "", "bot"),
+        ("serviceaccounts", "token", "bot"),
+    ]
+    assert answer["status"]["token"] not in everything(events)
+
+
+async def test_reads_of_secrets_are_kept_and_their_values_are_not() -> None:
+    encoded = b64encode(CANARY.encode()).decode()
+    async with audited() as (server, events):
+        secret = {"metadata": {"name": "s"}, "data": {"key": encoded}}
+        await server.json("POST", SECRETS, secret)
+        await server.json("GET", f"{SECRETS}/s")
+        await server.json("GET", SECRETS, labelSelector="")
+        await server.watch(SECRETS)
+        await server.status("POST", SECRETS, {**secret, "nonsense": CANARY, "metadata": CANARY})
+    assert [e.verb for e in events] == ["create", "get", "list", "watch", "create"]
+    assert CANARY not in everything(events)
+    assert encoded not in everything(events)
+    assert TOKEN not in everything(events)
+
+
+async def test_a_generated_name_is_in_the_trail_and_a_table_does_no_harm() -> None:
+    async with audited() as (server, events):
+        obj = workload()
+        obj["metadata"] = {"generateName": "web-"}
+        await server.json("POST", WORKLOADS, obj)
+        table = {"accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+        await server.json("POST", WORKLOADS, workload("shown"), headers=table)
+    assert events[0].name.startswith("web-s")
+    assert events[1].code == 201
+
+
+async def test_each_answer_has_the_id_of_its_request_and_a_senders_own_is_ignored() -> None:
+    async with audited() as (server, events):
+        headers = {"audit-id": "chosen by the sender"}
+        first = await server.ask("POST", WORKLOADS, workload(), headers=headers)
+        second = await server.ask("GET", "/healthz", token="")
+    assert events[0].request_id == first.headers["audit-id"] != second.headers["audit-id"]
+    assert first.headers["audit-id"] != headers["audit-id"]
+
+
+async def test_long_names_of_strangers_are_cut() -> None:
+    async with audited() as (server, events):
+        await server.status("GET", f"{WORKLOADS}/{'x' * 60_000}", token="wrong")
+        await server.status("GET", f"/{'y' * 60_000}", token=ANN)
+    assert all(len(e.name) <= 512 and len(e.path) <= 512 for e in events)
+
+
+async def test_events_come_after_grants_too() -> None:
+    async with audited() as (server, events):
+        await grant(server, rule("create", "workloads"))
+        await server.json("POST", WORKLOADS, workload(), token=ANN)
+    assert [said(e)[:4] for e in events] == [
+        ("root", "create", "clusterroles", "held"),
+        ("root", "create", "clusterrolebindings", "held"),
+        ("ann", "create", "workloads", "web"),
+    ]
+
+
+def everything(events: list[AuditEvent]) -> str:
+    return str([[getattr(event, field.name) for field in fields(event)] for event in events])

@@ -1,0 +1,164 @@
+"""Nobody grants what they do not have."""
+
+from __future__ import annotations
+
+from datum_compute.api.codec import JsonObject
+from tests.server.granting import (
+    ANN,
+    DEFAULT,
+    GROUP,
+    RBAC,
+    binding,
+    cluster_binding,
+    cluster_role,
+    grant,
+    grant_in,
+    paths,
+    role,
+    rule,
+    server_with_ann,
+    user,
+)
+from tests.server.running_server import Server
+
+EDITS_ROLES = rule("*", "roles clusterroles rolebindings clusterrolebindings", group=GROUP)
+WRITES_ROLES = rule(
+    "get list watch create update patch delete",
+    "roles clusterroles rolebindings clusterrolebindings",
+    group=GROUP,
+)
+ROLES = f"{RBAC}/clusterroles"
+BINDINGS = f"{RBAC}/clusterrolebindings"
+
+
+async def created(server: Server, path: str, obj: JsonObject) -> int:
+    return (await server.ask("POST", path, obj, token=ANN)).status
+
+
+async def test_a_role_may_hold_what_its_author_holds_and_nothing_more() -> None:
+    async with server_with_ann() as server:
+        await grant(server, WRITES_ROLES, rule("get list", "workloads"), paths("get", "/a/*"))
+        fine = cluster_role("fine", rule("get", "workloads"), paths("get", "/a/b", "/a/b/*"))
+        assert await created(server, ROLES, fine) == 201
+        for wide in (
+            rule("delete", "workloads"),
+            rule("*", "workloads"),
+            rule("get", "instances"),
+            rule("get", "*"),
+            rule("get", "workloads/status"),
+            rule("get", "workloads", group="other"),
+            rule("get", "workloads", group="*"),
+            paths("get", "/b"),
+            paths("get", "/*"),
+        ):
+            status = await server.status("POST", ROLES, cluster_role("wide", wide), token=ANN)
+            assert status["reason"] == "Forbidden"
+            assert "attempting to grant RBAC permissions not currently held" in status["message"]
+
+
+async def test_several_held_rules_together_cover_one() -> None:
+    async with server_with_ann() as server:
+        await grant(
+            server,
+            WRITES_ROLES,
+            rule("get", "workloads instances"),
+            rule("list", "workloads"),
+            rule("list", "instances", names="a b"),
+        )
+        fine = rule("get list", "workloads")
+        assert await created(server, ROLES, cluster_role("fine", fine)) == 201
+        named = rule("get list", "workloads instances", names="a")
+        assert await created(server, ROLES, cluster_role("named", named)) == 201
+        unnamed = rule("get list", "workloads instances")
+        assert await created(server, ROLES, cluster_role("unnamed", unnamed)) == 403
+
+
+async def test_an_update_or_patch_may_not_widen_a_role_either() -> None:
+    async with server_with_ann() as server:
+        await grant(server, WRITES_ROLES, rule("get", "workloads"))
+        await server.json("POST", ROLES, cluster_role("r", rule("delete", "workloads")))
+        wider = cluster_role("r", rule("delete get", "workloads"))
+        assert (await server.ask("PUT", f"{ROLES}/r", wider, token=ANN)).status == 403
+        headers = {"content-type": "application/merge-patch+json"}
+        wider_patch = {"rules": [rule("*", "*", group="*")]}
+        refused = await server.ask(
+            "PATCH", f"{ROLES}/held", wider_patch, token=ANN, headers=headers, dryRun="All"
+        )
+        assert refused.status == 403
+        narrower = cluster_role("r", rule("get", "workloads"))
+        assert (await server.ask("PUT", f"{ROLES}/r", narrower, token=ANN)).status == 200
+        annotate = {"metadata": {"annotations": {"a": "b"}}}
+        kept = await server.ask("PATCH", f"{ROLES}/r", annotate, token=ANN, headers=headers)
+        assert kept.status == 200
+
+
+async def test_escalate_lets_its_holder_write_any_rule() -> None:
+    async with server_with_ann() as server:
+        await grant(server, EDITS_ROLES)
+        assert await created(server, ROLES, cluster_role("r", rule("*", "*", group="*"))) == 201
+
+
+async def test_a_namespaced_role_is_measured_by_what_is_held_in_its_namespace() -> None:
+    async with server_with_ann() as server:
+        await grant_in(server, WRITES_ROLES, rule("get", "workloads"))
+        path = f"{RBAC}{DEFAULT}/roles"
+        assert await created(server, path, role("fine", rule("get", "workloads"))) == 201
+        assert await created(server, path, role("wide", rule("list", "workloads"))) == 403
+
+
+async def test_a_role_is_bound_by_those_who_hold_all_of_it_or_may_bind_it() -> None:
+    async with server_with_ann() as server:
+        await grant(server, WRITES_ROLES, rule("get", "workloads"))
+        await server.json("POST", ROLES, cluster_role("small", rule("get", "workloads")))
+        await server.json("POST", ROLES, cluster_role("large", rule("*", "workloads")))
+        assert await created(server, BINDINGS, cluster_binding("a", "small", user("bob"))) == 201
+        assert await created(server, BINDINGS, cluster_binding("b", "large", user("bob"))) == 403
+        in_default = f"{RBAC}{DEFAULT}/rolebindings"
+        assert await created(server, in_default, binding("b", "large")) == 403
+        bind = rule("bind", "clusterroles", group=GROUP, names="large")
+        await grant(server, bind, name="binder")
+        assert await created(server, BINDINGS, cluster_binding("b", "large", user("bob"))) == 201
+
+
+async def test_another_subject_is_a_new_grant() -> None:
+    async with server_with_ann() as server:
+        await grant(server, WRITES_ROLES)
+        await server.json("POST", ROLES, cluster_role("large", rule("*", "workloads")))
+        await server.json("POST", BINDINGS, cluster_binding("b", "large", user("bob")))
+        more = cluster_binding("b", "large", user("bob"), user("ann"))
+        assert (await server.ask("PUT", f"{BINDINGS}/b", more, token=ANN)).status == 403
+
+
+async def test_a_role_that_is_not_there_yet_cannot_be_bound_unchecked() -> None:
+    async with server_with_ann() as server:
+        await grant(server, WRITES_ROLES)
+        status = await server.status("POST", BINDINGS, cluster_binding("b", "later"), token=ANN)
+        assert (status["code"], status["details"]["kind"]) == (404, "clusterroles")
+
+
+async def test_taking_up_other_roles_needs_everything() -> None:
+    async with server_with_ann() as server:
+        await grant(server, WRITES_ROLES, rule("*", "*", group="compute.datumapis.com"))
+        selector = {"matchLabels": {"part": "x"}}
+        whole = cluster_role("whole", aggregationRule={"clusterRoleSelectors": [selector]})
+        assert await created(server, ROLES, whole) == 403
+
+
+async def test_a_label_that_makes_a_role_part_of_another_is_checked_like_rules() -> None:
+    async with server_with_ann() as server:
+        await grant(server, WRITES_ROLES)
+        await server.json("POST", ROLES, cluster_role("strong", rule("*", "*", group="*")))
+        patch = {"metadata": {"labels": {"part": "x"}}}
+        headers = {"content-type": "application/merge-patch+json"}
+        refused = await server.ask("PATCH", f"{ROLES}/strong", patch, token=ANN, headers=headers)
+        assert refused.status == 403
+
+
+async def test_a_rule_too_wide_to_compare_is_refused_quickly() -> None:
+    async with server_with_ann() as server:
+        await grant(server, WRITES_ROLES, rule("get", "workloads"))
+        many = [f"v{number}" for number in range(1000)]
+        wide = {"verbs": many, "apiGroups": many, "resources": many}
+        status = await server.status("POST", ROLES, cluster_role("wide", wide), token=ANN)
+        assert status["reason"] == "Forbidden"
+        assert "too many to compare" in status["message"]

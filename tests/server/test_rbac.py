@@ -1,0 +1,307 @@
+"""What roles and bindings of a plane let their holders do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.server.authentication import User
+from tests.server.granting import (
+    ANN,
+    DEFAULT,
+    GROUP,
+    RBAC,
+    binding,
+    cluster_binding,
+    cluster_role,
+    grant,
+    grant_in,
+    paths,
+    rule,
+    server_with_ann,
+    user,
+)
+from tests.server.running_server import (
+    COMPUTE,
+    PROJECT,
+    WORKLOADS,
+    Server,
+    causes,
+    namespace,
+    running_server,
+    workload,
+)
+
+NAMESPACES = "/api/v1/namespaces"
+
+
+async def code(server: Server, method: str, path: str, **query: Any) -> int:
+    return (await server.ask(method, path, token=ANN, **query)).status
+
+
+async def test_without_a_role_nothing_is_allowed_and_the_refusal_says_what_was_asked() -> None:
+    async with server_with_ann() as server:
+        status = await server.status("GET", f"{WORKLOADS}/web", token=ANN)
+    assert (status["code"], status["reason"]) == (403, "Forbidden")
+    assert status["message"] == (
+        'workloads.compute.datumapis.com "web" is forbidden: User "ann" cannot get resource '
+        '"workloads" in API group "compute.datumapis.com" in the namespace "default"'
+    )
+    assert status["details"] == {
+        "name": "web",
+        "group": "compute.datumapis.com",
+        "kind": "workloads",
+    }
+
+
+async def test_a_cluster_role_binding_grants_its_verbs_on_every_namespace_and_no_others() -> None:
+    async with server_with_ann() as server:
+        await server.json("POST", WORKLOADS, workload())
+        await grant(server, rule("get list", "workloads"))
+        assert await code(server, "GET", WORKLOADS) == 200
+        assert await code(server, "GET", f"{COMPUTE}/workloads") == 200
+        assert await code(server, "GET", f"{WORKLOADS}/web") == 200
+        assert await code(server, "GET", WORKLOADS, watch="1") == 403
+        assert await code(server, "DELETE", f"{WORKLOADS}/web") == 403
+        assert await code(server, "DELETE", WORKLOADS) == 403
+
+
+async def test_a_role_binding_grants_inside_its_namespace_only() -> None:
+    async with server_with_ann() as server:
+        await server.json("POST", NAMESPACES, namespace("other"))
+        await grant_in(server, rule("list", "workloads"))
+        assert await code(server, "GET", WORKLOADS) == 200
+        assert await code(server, "GET", f"{COMPUTE}/namespaces/other/workloads") == 403
+        assert await code(server, "GET", f"{COMPUTE}/workloads") == 403
+
+
+async def test_a_role_binding_of_a_cluster_role_grants_inside_its_namespace_only() -> None:
+    async with server_with_ann() as server:
+        lists = cluster_role("lists", rule("list", "workloads"), paths("get", "/secret"))
+        await server.json("POST", f"{RBAC}/clusterroles", lists)
+        await server.json("POST", f"{RBAC}{DEFAULT}/rolebindings", binding("b", "lists"))
+        assert await code(server, "GET", WORKLOADS) == 200
+        assert await code(server, "GET", f"{COMPUTE}/workloads") == 403
+        assert await code(server, "GET", "/secret") == 403
+
+
+async def test_a_role_of_the_same_name_in_another_namespace_grants_nothing() -> None:
+    async with server_with_ann() as server:
+        await server.json("POST", NAMESPACES, namespace("other"))
+        await grant_in(server, rule("list", "workloads"))
+        path = f"{RBAC}/namespaces/other/rolebindings"
+        await server.json("POST", path, binding("b", "held", of="Role"))
+        assert await code(server, "GET", f"{COMPUTE}/namespaces/other/workloads") == 403
+
+
+async def test_a_rule_for_a_resource_says_nothing_of_its_subresources_nor_the_reverse() -> None:
+    async with server_with_ann() as server:
+        await server.json("POST", WORKLOADS, workload())
+        await grant(server, rule("get", "workloads"))
+        assert await code(server, "GET", f"{WORKLOADS}/web/status") == 403
+        await grant(server, rule("get", "instances/status */status"), name="more")
+        assert await code(server, "GET", f"{WORKLOADS}/web/status") == 200
+        assert await code(server, "GET", f"{COMPUTE}/namespaces/default/instances/x") == 403
+
+
+async def test_resource_names_limit_a_rule_to_these_objects() -> None:
+    async with server_with_ann() as server:
+        for name in ("web", "other"):
+            await server.json("POST", WORKLOADS, workload(name))
+        await grant(server, rule("get list watch create delete", "workloads", names="web"))
+        assert await code(server, "GET", f"{WORKLOADS}/web") == 200
+        assert await code(server, "GET", f"{WORKLOADS}/other") == 403
+        assert await code(server, "GET", WORKLOADS) == 403
+        assert await code(server, "GET", WORKLOADS, fieldSelector="metadata.name=web") == 200
+        assert await code(server, "GET", WORKLOADS, fieldSelector="metadata.name!=web") == 403
+        assert await code(server, "GET", WORKLOADS, fieldSelector="metadata.name=other") == 403
+        refused = await server.ask("POST", WORKLOADS, workload("web"), token=ANN)
+        assert refused.status == 403
+
+
+async def test_a_list_by_one_allowed_name_shows_nothing_else() -> None:
+    async with server_with_ann() as server:
+        for name in ("web", "other"):
+            await server.json("POST", WORKLOADS, workload(name))
+        await grant(server, rule("list", "workloads", names="web"))
+        for selector in ("metadata.name=web,metadata.name=other", "metadata.name==web,"):
+            found = await server.json("GET", WORKLOADS, token=ANN, fieldSelector=selector)
+            assert {item["metadata"]["name"] for item in found["items"]} <= {"web"}
+
+
+async def test_stars_stand_for_all_verbs_groups_and_resources() -> None:
+    async with server_with_ann() as server:
+        await server.json("POST", WORKLOADS, workload())
+        await grant(server, rule("*", "*", group="*"))
+        for method, path in (
+            ("GET", f"{WORKLOADS}/web/status"),
+            ("GET", f"{RBAC}/clusterroles"),
+            ("DELETE", f"{WORKLOADS}/web"),
+        ):
+            assert await code(server, method, path) == 200
+        assert await code(server, "GET", "/apis") == 403
+
+
+async def test_paths_are_granted_whole_or_up_to_a_star() -> None:
+    async with server_with_ann() as server:
+        await grant(server, paths("get", "/apis", "/openapi/*"))
+        assert await code(server, "GET", "/apis") == 200
+        assert await code(server, "HEAD", "/apis") == 200
+        assert await code(server, "GET", "/api") == 403
+        assert await code(server, "GET", "/openapi/v3") == 200
+        assert await code(server, "GET", "/openapi") == 403
+        assert await code(server, "POST", "/apis") == 403
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        {"kind": "Group", "name": "devs"},
+        {"kind": "Group", "name": "system:authenticated"},
+        {"kind": "User", "name": "ann"},
+    ],
+)
+async def test_users_and_groups_are_subjects(subject: JsonObject) -> None:
+    async with server_with_ann("devs") as server:
+        role = cluster_role("lists", rule("list", "workloads"))
+        await server.json("POST", f"{RBAC}/clusterroles", role)
+        bound = cluster_binding("lists", "lists", subject)
+        await server.json("POST", f"{RBAC}/clusterrolebindings", bound)
+        assert await code(server, "GET", WORKLOADS) == 200
+
+
+async def test_a_group_binding_does_not_reach_a_user_of_that_name() -> None:
+    async with server_with_ann() as server:
+        role = cluster_role("lists", rule("list", "workloads"))
+        await server.json("POST", f"{RBAC}/clusterroles", role)
+        subjects = ({"kind": "Group", "name": "ann"}, user("Ann"))
+        bound = cluster_binding("lists", "lists", *subjects)
+        await server.json("POST", f"{RBAC}/clusterrolebindings", bound)
+        assert await code(server, "GET", WORKLOADS) == 403
+
+
+async def test_a_change_of_roles_counts_at_once() -> None:
+    async with server_with_ann() as server:
+        await grant(server, rule("list", "workloads"))
+        assert await code(server, "GET", WORKLOADS) == 200
+        wider = cluster_role("held", rule("get", "workloads"))
+        await server.json("PUT", f"{RBAC}/clusterroles/held", wider)
+        assert await code(server, "GET", WORKLOADS) == 403
+        assert await code(server, "GET", f"{WORKLOADS}/web") == 404
+        await server.json("DELETE", f"{RBAC}/clusterrolebindings/held")
+        assert await code(server, "GET", f"{WORKLOADS}/web") == 403
+
+
+async def test_roles_of_one_plane_grant_nothing_on_another() -> None:
+    async with server_with_ann() as server:
+        await grant(server, rule("*", "*", group="*"), prefix=PROJECT)
+        assert await code(server, "GET", PROJECT + WORKLOADS) == 200
+        assert await code(server, "GET", WORKLOADS) == 403
+        assert await code(server, "GET", "/planes/hub" + WORKLOADS) == 403
+
+
+async def test_an_absent_plane_and_one_without_a_grant_are_refused_alike() -> None:
+    async with server_with_ann() as server:
+        known = await server.ask("GET", f"/planes/cells/dfw{WORKLOADS}", token=ANN)
+        unknown = await server.ask("GET", f"/planes/cells/none{WORKLOADS}", token=ANN)
+        assert known.status == 403
+        assert known.body == unknown.body
+        healths = [
+            await server.ask("GET", f"/planes/cells/{cell}/readyz", token=ANN)
+            for cell in ("dfw", "none")
+        ]
+        assert [(h.status, h.body) for h in healths] == [(200, b"ok")] * 2
+
+
+async def test_a_new_plane_of_an_old_name_starts_without_the_old_grants() -> None:
+    async with server_with_ann() as server:
+        await grant(server, rule("*", "*", group="*"), prefix=PROJECT)
+        assert await code(server, "GET", PROJECT + WORKLOADS) == 200
+        await server.store.delete_plane("project/demo")
+        assert await code(server, "GET", PROJECT + WORKLOADS) == 403
+        await server.store.create_plane("project/demo")
+        assert await code(server, "GET", PROJECT + WORKLOADS) == 403
+        await grant(server, rule("list", "workloads"), prefix=PROJECT)
+        assert await code(server, "GET", PROJECT + WORKLOADS) == 200
+
+
+async def test_an_aggregated_role_holds_the_rules_of_those_it_selects() -> None:
+    async with server_with_ann() as server:
+        selector = {"matchLabels": {"part": "lists"}}
+        whole = cluster_role("whole", aggregationRule={"clusterRoleSelectors": [selector]})
+        await server.json("POST", f"{RBAC}/clusterroles", whole)
+        await server.json("POST", f"{RBAC}/clusterrolebindings", cluster_binding("b", "whole"))
+        assert await code(server, "GET", WORKLOADS) == 403
+        part = cluster_role("part", rule("list", "workloads"), labels={"part": "lists"})
+        await server.json("POST", f"{RBAC}/clusterroles", part)
+        assert await code(server, "GET", WORKLOADS) == 200
+        await server.merge(f"{RBAC}/clusterroles/part", {"metadata": {"labels": {"part": "no"}}})
+        assert await code(server, "GET", WORKLOADS) == 403
+
+
+async def test_masters_need_no_role() -> None:
+    users = {"m": User("boss", ("system:masters",), frozenset({"hub"}))}
+    async with running_server(users=users) as server:
+        assert (await server.ask("GET", "/planes/hub" + WORKLOADS, token="m")).status == 200
+        assert (await server.ask("GET", WORKLOADS, token="m")).status == 403
+
+
+async def test_names_of_roles_may_hold_colons(server: Server) -> None:
+    await server.json("POST", f"{RBAC}/clusterroles", cluster_role("system:x:Y"))
+    found = await server.json("GET", f"{RBAC}/clusterroles/system:x:Y")
+    assert found["metadata"]["name"] == "system:x:Y"
+    for name in ("..", "a/b", "a%b", "a b"):
+        status = await server.status("POST", f"{RBAC}/clusterroles", cluster_role(name))
+        assert causes(status) == {"metadata.name": "FieldValueInvalid"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        ({"verbs": [], "apiGroups": [""], "resources": ["x"]}, "rules[0].verbs"),
+        ({"verbs": ["get"], "apiGroups": [""]}, "rules[0].resources"),
+        ({"verbs": ["get"], "resources": ["x"]}, "rules[0].apiGroups"),
+        ({"verbs": ["get"], "nonResourceURLs": ["x"]}, "rules[0].nonResourceURLs[0]"),
+        ({"verbs": ["get"], "nonResourceURLs": ["/a*b"]}, "rules[0].nonResourceURLs[0]"),
+        (
+            {
+                "verbs": ["get"],
+                "nonResourceURLs": ["/a"],
+                "apiGroups": [""],
+                "resources": ["x"],
+            },
+            "rules[0].nonResourceURLs",
+        ),
+    ],
+)
+async def test_a_rule_must_say_what_it_is_about(
+    server: Server, bad: JsonObject, field: str
+) -> None:
+    status = await server.status("POST", f"{RBAC}/clusterroles", cluster_role("r", bad))
+    assert status["code"] == 422
+    assert field in causes(status)
+
+
+async def test_a_namespaced_role_has_no_paths(server: Server) -> None:
+    role = {**cluster_role("r", paths("get", "/a")), "kind": "Role"}
+    status = await server.status("POST", f"{RBAC}{DEFAULT}/roles", role)
+    assert causes(status) == {"rules[0].nonResourceURLs": "FieldValueInvalid"}
+
+
+async def test_a_binding_keeps_its_role_and_knows_its_subjects(server: Server) -> None:
+    path = f"{RBAC}{DEFAULT}/rolebindings"
+    created = await server.json("POST", path, binding("b", "one"))
+    assert created["subjects"] == [{"kind": "User", "name": "ann", "apiGroup": GROUP}]
+    status = await server.status("PUT", f"{path}/b", binding("b", "two"))
+    assert causes(status) == {"roleRef": "FieldValueInvalid"}
+    wrong = binding("c", "one", {"kind": "Robot", "name": "r"})
+    status = await server.status("POST", path, wrong)
+    assert causes(status) == {"subjects[0].kind": "FieldValueNotSupported"}
+    homeless = binding("c", "one", {"kind": "ServiceAccount", "name": "r"})
+    status = await server.status("POST", path, homeless)
+    assert causes(status) == {"subjects[0].namespace": "FieldValueRequired"}
+    of_role = {**cluster_binding("c", "one"), "roleRef": {"kind": "Role", "name": "one"}}
+    status = await server.status("POST", f"{RBAC}/clusterrolebindings", of_role)
+    assert causes(status) == {"roleRef.kind": "FieldValueNotSupported"}
