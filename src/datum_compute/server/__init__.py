@@ -3,8 +3,9 @@
 May not enter: state that outlives a request (but for counts of what is under way), controllers,
 wall clock, randomness, threads.
 Reading order: ``apiserver.py`` (one request from start to end), then the file of a verb
-(``create``, ``update``, ``patch``, ``delete``, ``read``, ``watch``). ``asgi.py`` puts it on a
-socket.
+(``create``, ``update``, ``patch``, ``apply``, ``delete``, ``read``, ``watch``). ``ownership``
+works out who owns which field, ``protobuf`` reads what typed Go clients send. ``asgi.py`` puts it
+all on a socket.
 To add: a patch type is a function listed in ``patch.py``; a body format one listed in
 ``document.py``; a way to show objects a class listed in ``representation.py``; a subresource a
 function listed in ``update.py``; a check of who may do what goes into ``authorization.py``.
