@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datum_compute.api.errors import BadRequest, RequestEntityTooLarge
@@ -96,11 +96,13 @@ class _NoAliases(yaml.SafeDumper):
         return True
 
 
+@settings(deadline=None)
 @given(_documents)
 def test_what_is_written_as_yaml_is_read_as_it_was(document: Any) -> None:
     assert decoded_yaml(yaml.dump(document, Dumper=_NoAliases).encode()) == document
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     try:

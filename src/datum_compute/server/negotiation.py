@@ -1,4 +1,4 @@
-"""Accept and Content-Type headers. Bodies are JSON; a missing Content-Type means JSON too."""
+"""Accept and Content-Type headers. Answers are JSON; a missing Content-Type means JSON too."""
 
 from __future__ import annotations
 

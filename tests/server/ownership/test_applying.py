@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Conflict
@@ -72,18 +72,21 @@ def test_a_sequence_of_writes_ends_as_in_kubernetes(number: int) -> None:
             assert {"object": {"spec": live["spec"]}} == step["expected"]
 
 
+@settings(deadline=None)
 @given(configs())
 def test_applying_twice_changes_nothing(config: JsonObject) -> None:
     live = created(config)
     assert application(config).onto(live, LATE) == live
 
 
+@settings(deadline=None)
 @given(configs(), configs())
 def test_applying_over_others_twice_changes_nothing(first: JsonObject, second: JsonObject) -> None:
     live = application(second, "two", force=True).onto(created(first), EARLY)
     assert application(second, "two").onto(live, LATE) == live
 
 
+@settings(deadline=None)
 @given(configs(), configs())
 def test_managers_of_different_fields_never_conflict(first: JsonObject, second: JsonObject) -> None:
     shared = intersection(applied_fields(first, SHAPE), applied_fields(second, SHAPE))
@@ -94,6 +97,7 @@ def test_managers_of_different_fields_never_conflict(first: JsonObject, second: 
     assert fields_of(live, "two") == applied_fields(second, SHAPE)
 
 
+@settings(deadline=None)
 @given(configs(), configs())
 def test_what_one_manager_gives_up_leaves_what_the_other_owns(
     first: JsonObject, second: JsonObject
@@ -105,6 +109,7 @@ def test_what_one_manager_gives_up_leaves_what_the_other_owns(
     assert not difference(kept, applied_fields(after, SHAPE))
 
 
+@settings(deadline=None)
 @given(configs(), configs())
 def test_a_conflict_changes_nothing_and_force_always_wins(
     first: JsonObject, second: JsonObject

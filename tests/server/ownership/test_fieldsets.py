@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datum_compute.server.ownership.fieldsets import (
@@ -23,11 +23,13 @@ def made(members: set[Path]) -> FieldSet:
     return from_paths(iter(sorted(members)))
 
 
+@settings(deadline=None)
 @given(_members)
 def test_a_set_holds_the_paths_it_was_made_of(members: set[Path]) -> None:
     assert set(paths(made(members))) == members
 
 
+@settings(deadline=None)
 @given(_members, _members)
 def test_union_difference_and_intersection_are_those_of_sets(
     left: set[Path], right: set[Path]
@@ -37,12 +39,14 @@ def test_union_difference_and_intersection_are_those_of_sets(
     assert set(paths(intersection(made(left), made(right)))) == left & right
 
 
+@settings(deadline=None)
 @given(_members, _members)
 def test_equal_sets_are_equal_trees(left: set[Path], right: set[Path]) -> None:
     assert union(made(left), made(right)) == union(made(right), made(left))
     assert difference(union(made(left), made(right)), made(right)) == made(left - right)
 
 
+@settings(deadline=None)
 @given(_members, _members)
 def test_no_operation_changes_its_arguments(left: set[Path], right: set[Path]) -> None:
     one, other = made(left), made(right)
@@ -51,6 +55,7 @@ def test_no_operation_changes_its_arguments(left: set[Path], right: set[Path]) -
     assert (one, other) == (made(left), made(right))
 
 
+@settings(deadline=None)
 @given(_members, _members)
 def test_a_difference_that_takes_nothing_is_the_same_tree(
     left: set[Path], right: set[Path]

@@ -17,9 +17,9 @@ from datum_compute.server.ownership.fieldsets import (
 )
 from datum_compute.server.ownership.shapes import (
     LEAF,
+    LISTS,
     FieldMap,
     KeyedList,
-    Leaf,
     Shape,
     items_by_step,
 )
@@ -112,39 +112,43 @@ def _claimed_item(item: Any, shape: Shape | None) -> FieldSet:
 
 def _items(shape: Shape, value: Any) -> dict[str, Any] | None:
     """The items of a list that merges item by item; None for everything else."""
-    if shape is not LEAF and isinstance(value, list) and not isinstance(shape, FieldMap | Leaf):
+    if isinstance(value, list) and isinstance(shape, LISTS):
         return items_by_step(shape, value)
     return None
 
 
 def _everything(value: Any, shape: Shape) -> FieldSet:
     """A value that came or went as a whole: its leaves, its items, its entries."""
-    if shape is LEAF:
-        return MEMBER
     if isinstance(shape, FieldMap):
-        if not isinstance(value, dict):
-            return MEMBER
-        named, other, children = shape.named, shape.other, {}
-        for name, item in value.items():
-            child = named.get(name, other)
-            if child is LEAF:
-                children[f"f:{name}"] = MEMBER
-            elif child is not None:
-                whole = _everything if name in named else _whole_item
-                children[f"f:{name}"] = whole(item, child)
-        return children
-    items = _items(shape, value)
+        return _every_field(value, shape, {}) if isinstance(value, dict) else MEMBER
+    items = None if shape is LEAF else _items(shape, value)
     if not items:
         return MEMBER
-    if isinstance(shape, KeyedList):
-        inner = shape.item
-        return {step: _whole_item(item, inner) for step, item in items.items()}
-    return dict.fromkeys(items, MEMBER)
+    if not isinstance(shape, KeyedList):
+        return dict.fromkeys(items, MEMBER)
+    inner = shape.item
+    return {step: _whole_item(item, inner) for step, item in items.items()}
 
 
-def _whole_item(item: Any, shape: Shape | None) -> FieldSet:
+def _every_field(value: JsonObject, shape: FieldMap, found: FieldSet) -> FieldSet:
+    """The fields of a map, put into ``found``. Every write of an object comes through here, so
+    the ways that most fields take are short."""
+    named, other = shape.named, shape.other
+    for name, item in value.items():
+        child = named.get(name, other)
+        if child is LEAF:
+            found[f"f:{name}"] = MEMBER
+        elif child is not None:
+            whole = _everything if name in named else _whole_item
+            found[f"f:{name}"] = whole(item, child)
+    return found
+
+
+def _whole_item(item: Any, shape: Shape) -> FieldSet:
     """An item of a list, and an entry of a map, is a member besides what is in it."""
-    inside = _everything(item, shape) if shape is not None else MEMBER
+    if isinstance(shape, FieldMap) and isinstance(item, dict):
+        return _every_field(item, shape, {SELF: MEMBER}) if item else MEMBER
+    inside = _everything(item, shape)
     return {SELF: MEMBER, **inside} if inside else MEMBER
 
 
@@ -181,12 +185,12 @@ def _of_maps(old: JsonObject, new: JsonObject, shape: FieldMap) -> _Difference:
 
 
 def _of_items(before: JsonObject, after: JsonObject, shape: Shape) -> _Difference:
-    inner = shape.item if isinstance(shape, KeyedList) else None
+    inner = shape.item if isinstance(shape, KeyedList) else LEAF
     changed, removed = {}, {}
     for step, item in after.items():
         if step not in before:
             changed[step] = _whole_item(item, inner)
-        elif inner:
+        else:
             inner_changed, inner_removed = _compared(before[step], item, inner)
             if inner_changed is not None:
                 changed[step] = inner_changed

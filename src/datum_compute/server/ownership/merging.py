@@ -8,6 +8,7 @@ from typing import Any
 from datum_compute.api.codec import JsonObject
 from datum_compute.server.ownership.fieldsets import SELF, FieldSet, is_member
 from datum_compute.server.ownership.shapes import (
+    LISTS,
     FieldMap,
     KeyedList,
     Shape,
@@ -20,7 +21,7 @@ def merged(live: Any, applied: Any, shape: Shape | None) -> Any:
     """What is applied wins; what it does not speak of stays."""
     if isinstance(shape, FieldMap) and isinstance(live, dict) and isinstance(applied, dict):
         return _merged_map(live, applied, shape)
-    if isinstance(shape, KeyedList | ValueSet):
+    if isinstance(shape, LISTS):
         return _merged_list(live, applied, shape)
     return applied
 
@@ -30,7 +31,7 @@ def without(value: Any, fields: FieldSet, shape: Shape | None) -> Any:
     that goes too; None when nothing is left."""
     if isinstance(shape, FieldMap) and isinstance(value, dict):
         return _map_without(value, fields, shape)
-    if isinstance(shape, KeyedList | ValueSet) and isinstance(value, list):
+    if isinstance(shape, LISTS) and isinstance(value, list):
         return _list_without(value, fields, shape)
     return value
 

@@ -42,6 +42,13 @@ class KeyedList:
     defaults: Mapping[str, Any]
     item: Shape
 
+    def step(self, item: Any) -> str:
+        """How a path names an item; empty for one without its keys."""
+        if not isinstance(item, dict):
+            return ""
+        identity = {key: item.get(key, self.defaults.get(key)) for key in self.keys}
+        return "" if None in identity.values() else f"k:{canonical_text(identity)}"
+
 
 @dataclass(frozen=True, slots=True)
 class ValueSet:
@@ -49,6 +56,7 @@ class ValueSet:
 
 
 Shape = Leaf | FieldMap | KeyedList | ValueSet
+LISTS = (KeyedList, ValueSet)  # those that merge item by item
 LEAF = Leaf()
 VALUES = ValueSet()
 ANYTHING = FieldMap({})
@@ -148,27 +156,13 @@ def _of(properties: JsonObject, name: str) -> JsonObject:
 
 def items_by_step(shape: KeyedList | ValueSet, items: list[Any]) -> dict[str, Any] | None:
     """The items under the step that names each; None when they cannot be told apart."""
-    found: dict[str, Any] = {}
-    for item in items:
-        step = _step(shape, item)
-        if not step or step in found:
-            return None
-        found[step] = item
-    return found
+    name = _value_step if isinstance(shape, ValueSet) else shape.step
+    found = {name(item): item for item in items}
+    return None if "" in found or len(found) < len(items) else found
 
 
-def _step(shape: KeyedList | ValueSet, item: Any) -> str:
-    if isinstance(shape, ValueSet):
-        return f"v:{canonical_text(item)}"
-    if not isinstance(item, dict):
-        return ""
-    identity = {}
-    for key in shape.keys:
-        value = item.get(key, shape.defaults.get(key))
-        if value is None:
-            return ""
-        identity[key] = value
-    return f"k:{canonical_text(identity)}"
+def _value_step(item: Any) -> str:
+    return f"v:{canonical_text(item)}"
 
 
 def canonical_text(value: Any) -> str:
