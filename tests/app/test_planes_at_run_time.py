@@ -34,11 +34,11 @@ def test_a_plane_that_is_added_is_a_whole_plane() -> None:
         await asyncio.sleep(5)
         account = await running.client(ADDED).get(SERVICE_ACCOUNT, Ref("default", "default"))
         assert account.metadata.uid
-        await running.client(ADDED).delete(NAMESPACE, Ref("", "kube-public"))
+        await running.client(ADDED).delete(NAMESPACE, Ref("", "kube-node-lease"))
         await asyncio.sleep(5)
         with pytest.raises(NotFound):
-            await running.client(ADDED).get(NAMESPACE, Ref("", "kube-public"))
-        assert await running.client(FIRST).get(NAMESPACE, Ref("", "kube-public"))
+            await running.client(ADDED).get(NAMESPACE, Ref("", "kube-node-lease"))
+        assert await running.client(FIRST).get(NAMESPACE, Ref("", "kube-node-lease"))
 
     on_a_platform(story)
 

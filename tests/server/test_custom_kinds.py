@@ -329,17 +329,19 @@ async def test_columns_and_selectable_fields(server: Server) -> None:
         {"name": "Color", "type": "string", "jsonPath": ".spec.color"},
         {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "priority": 1},
     ]
-    selectable = [{"jsonPath": ".spec.color"}]
-    more: JsonObject = {"additionalPrinterColumns": columns, "selectableFields": selectable}
+    more: JsonObject = {
+        "additionalPrinterColumns": columns,
+        "selectableFields": [{"jsonPath": ".spec.color"}],
+    }
     await define(server, definition(version(**more)))
     await server.json("POST", WIDGETS, widget("a"))
     await server.json("POST", WIDGETS, widget("b", {"color": "blue", "size": 3}))
     table = await server.json("GET", WIDGETS, headers=TABLE)
     shown = [(c["name"], c["priority"]) for c in table["columnDefinitions"]]
-    assert shown == [("Name", 0), ("Color", 0), ("Size", 1), ("Age", 0)]
+    assert shown == [("Name", 0), ("Color", 0), ("Size", 1)]
     assert [row["cells"] for row in table["rows"]] == [
-        ["a", "red", None, "0s"],
-        ["b", "blue", 3, "0s"],
+        ["a", "red", None],
+        ["b", "blue", 3],
     ]
     found = await server.json("GET", WIDGETS, fieldSelector="spec.color=blue")
     assert [item["metadata"]["name"] for item in found["items"]] == ["b"]
@@ -404,6 +406,14 @@ async def test_another_storage_version_is_remembered_and_the_first_must_stay(
         "storedVersions"
     ] == ["v2"]
     assert (await server.ask("GET", f"{WIDGETS}/w")).status == 404
+
+
+async def test_users_of_a_deprecated_version_are_warned(server: Server) -> None:
+    await define(server, definition(version(deprecated=True)))
+    response = await server.ask("POST", WIDGETS, widget(spec={"shape": "round"}))
+    deprecated, unknown = response.headers["warning"].split(", ")
+    assert deprecated == '299 - "example.com/v1 Widget is deprecated"'
+    assert "spec.shape" in unknown
 
 
 async def test_a_version_that_is_not_served_is_not_there(server: Server) -> None:

@@ -158,7 +158,7 @@ class Platform:
         if plane_role(plane) != "project":
             raise ValueError(f"{plane} cannot be added while running: only projects can")
         await self.store.create_plane(plane)
-        await ensure_plane(self._own_client(plane), plane)
+        await ensure_plane(self._bootstrap_client(plane), plane)
         if self._manager.view(plane) is None:
             self._manager.engage(plane, self._own_client(plane))
 
