@@ -189,9 +189,7 @@ def _read_all(connection: sqlite3.Connection, path: Path) -> dict[str, LoadedPla
             "SELECT name, version, deleted FROM planes"
         )
     }
-    rows = connection.execute(
-        "SELECT plane, resource, namespace, name, version, body FROM objects"
-    )
+    rows = connection.execute("SELECT plane, resource, namespace, name, version, body FROM objects")
     for plane, resource, namespace, name, version, body in rows:
         if plane not in planes:
             raise JournalError(f"{path} is damaged: objects of no plane; restore it from a backup")
