@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from datum_compute.api.codec import JsonObject, encode, plain
 from datum_compute.api.errors import Expired, InternalError
@@ -285,9 +286,9 @@ def _path(kind: KindInfo[Any], ref: Ref) -> str:
     base = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
     if ref.namespace:
         assert kind.namespaced, f"{kind.kind} has no namespace"
-        base += f"/namespaces/{ref.namespace}"
+        base += f"/namespaces/{quote(ref.namespace, safe='')}"
     base += f"/{kind.plural}"
-    return f"{base}/{ref.name}" if ref.name else base
+    return f"{base}/{quote(ref.name, safe='')}" if ref.name else base
 
 
 def _selection(
