@@ -20,6 +20,7 @@ from bench.load import Throughput, plugged, throughput
 from bench.measurement import RESULTS, Measurement, rate_async
 from bench.objects import BODY_BYTES, NAMESPACE, fill, instance, instances_path, new_platform
 from bench.processes import Running, echo, platform
+from bench.store import bare_sqlite, synced_appends
 from datum_compute.api.codec import decode, encode, typed
 from datum_compute.api.instance import KIND as INSTANCE
 from datum_compute.api.instance import Instance
@@ -72,7 +73,13 @@ def in_process(database: Path) -> list[Measurement]:
 
             return await rate_async(step, workers=CONNECTIONS * 2, seconds=SECONDS)
 
-    return [Measurement("creates in process", run_loop(creates()), "creates/s", at_least=5000)]
+    rows = CONNECTIONS
+    disk = f"bare SQLite, {rows} rows a commit"
+    return [
+        Measurement("bare disk", synced_appends(database.parent), "syncs/s"),
+        Measurement(disk, bare_sqlite(database.parent, rows=rows), "rows/s"),
+        Measurement("creates in process", run_loop(creates()), "creates/s", disk, at_least=5000),
+    ]
 
 
 def over_tls(state: Path) -> list[Measurement]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.codec import decode
-from datum_compute.api.errors import Conflict, Expired, InternalError
+from datum_compute.api.errors import Conflict, Expired, InternalError, NotFound
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.namespace import Namespace
@@ -147,3 +147,10 @@ async def test_a_watch_that_is_answered_with_a_body_is_an_error() -> None:
 async def test_an_answer_that_cannot_be_read_is_an_error_of_the_server() -> None:
     with pytest.raises(InternalError, match="cannot be read"):
         await Recorded(answer([1])).client().get(NAMESPACE, A)
+
+
+async def test_a_name_cannot_lead_to_another_path() -> None:
+    transport = Recorded(status(404, "NotFound"))
+    with pytest.raises(NotFound):
+        await transport.client().get(NAMESPACE, Ref("", "../secrets?x=1"))
+    assert transport.asked[0].path == "/planes/hub/api/v1/namespaces/..%2Fsecrets%3Fx%3D1"

@@ -61,6 +61,14 @@ async def test_a_request_arrives_whole_and_its_answer_comes_back_whatever_its_st
     )
 
 
+async def test_a_path_is_sent_as_it_is_written() -> None:
+    async def raw_path(request: web.BaseRequest) -> web.Response:
+        return web.Response(text=request.rel_url.raw_path)
+
+    async with serving(raw_path) as server, HttpTransport(server) as transport:
+        assert (await transport.send(Request("GET", "/a/b%2Fc"))).body == b"/a/b%2Fc"
+
+
 async def test_requests_share_one_connection(authority: Authority, tls: ssl.SSLContext) -> None:
     peers = set()
 

@@ -79,7 +79,7 @@ class HttpTransport:
         try:
             answer = await self._opened().request(
                 request.method,
-                self._server.with_path(request.path).with_query(request.query),
+                self._server.with_path(request.path, encoded=True).with_query(request.query),
                 headers=request.headers,
                 data=request.body or None,
                 allow_redirects=False,
