@@ -10,5 +10,5 @@ works out who owns which field, ``protobuf`` reads what typed Go clients send. `
 all on a socket.
 To add: a patch type is a function listed in ``patch.py``; a body format one listed in
 ``document.py``; a way to show objects a class listed in ``representation.py``; a subresource a
-function listed in ``update.py``; a check of who may do what goes into ``authorization.py``.
+function listed in ``update.py``. Who may do what is a matter of ``access``.
 """

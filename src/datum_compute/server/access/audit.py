@@ -7,7 +7,7 @@ each event to a sink that must not wait; where it goes from there is the sink's 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -81,7 +81,10 @@ class Auditor:
         """The response with the id of its request; kept in the trail if it is worth that."""
         if _is_worth_keeping(trail, response.status):
             self._sink(_event(trail, response, self._clock()))
-        return replace(response, headers={**response.headers, REQUEST_ID_HEADER: trail.request_id})
+        headers = {**response.headers, REQUEST_ID_HEADER: trail.request_id}
+        return Response(
+            response.status, response.body, response.content_type, headers, response.stream
+        )
 
 
 def _is_worth_keeping(trail: Trail, code: int) -> bool:

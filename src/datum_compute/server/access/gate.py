@@ -8,7 +8,7 @@ Whoever sends neither is nobody and gets 401; only health and version answer wit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from datum_compute.api.errors import ApiError, Unauthorized
 from datum_compute.api.exchange import Request
@@ -16,12 +16,13 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.server.access.accounts import ISSUER, AccountTokens, TokenUser
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.audit import Trail
-from datum_compute.server.access.certificates import Certificates, CertificateUser
+from datum_compute.server.access.certificates import Certificates
 from datum_compute.server.access.impersonation import impersonated
 from datum_compute.server.authentication import Authenticator, User
 from datum_compute.server.authorization import Authorizer
 
 NEVER_S = float("inf")
+_OURS = (ISSUER,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +59,13 @@ class Gate:
 
     def identify(self, request: Request, plane: PlaneName, trail: Trail | None = None) -> Caller:
         """Who calls; the trail hears of it even if the caller gets no further than that."""
-        proven = self._proven(request)
-        behind = proven.user
+        behind, until_s = self._proven(request)
         if trail is not None:
             trail.behind = trail.user = behind
         user = impersonated(self._authorizer, behind, plane, request.headers)
         if trail is not None:
             trail.user = user
-        return Caller(user, behind, proven.until_s)
+        return Caller(user, behind, until_s)
 
     def still_open(
         self, request: Request, plane: PlaneName, wanted: Attributes
@@ -81,32 +81,43 @@ class Gate:
 
         return check
 
-    def user_of_token(self, token: str, audiences: Sequence[str] = ()) -> TokenUser | None:
-        """Who a token stands for, if it was made for one of the audiences; ours if none is given.
-        The tokens of the kubeconfig are for this server and nobody else."""
-        wanted = tuple(audiences) or (ISSUER,)
+    def user_of_token(self, token: str, audiences: Sequence[str] = _OURS) -> TokenUser | None:
+        """Who a token stands for, if it was made for one of the audiences."""
         user = self._authenticator.user_of(token)
-        found = (
-            TokenUser(user, (ISSUER,), NEVER_S)
-            if user is not None
-            else self._accounts.user_of(token)
-            if self._accounts is not None
-            else None
-        )
-        shared = tuple(a for a in wanted if found is not None and a in found.audiences)
-        return replace(found, audiences=shared) if found is not None and shared else None
+        if user is not None:
+            # The tokens of the kubeconfig are for this server and nobody else.
+            found: TokenUser | None = TokenUser(user, _OURS, NEVER_S)
+        else:
+            found = self._accounts.user_of(token) if self._accounts is not None else None
+        if found is None:
+            return None
+        shared = tuple(audience for audience in audiences if audience in found.audiences)
+        return TokenUser(found.user, shared, found.until_s) if shared else None
 
-    def _proven(self, request: Request) -> TokenUser | CertificateUser:
-        found: TokenUser | CertificateUser | None = None
+    def _proven(self, request: Request) -> tuple[User, float]:
+        """Who sent the request, and when the proof of that ends."""
         header = request.headers.get("authorization")
         if header is not None:
-            scheme, _, token = header.partition(" ")
-            found = self.user_of_token(token.strip()) if scheme.lower() == "bearer" else None
+            found = self._of_header(header)
         elif request.certificate_pem:
-            found = self._certificates.user_of(request.certificate_pem, self._clock())
+            shown = self._certificates.user_of(request.certificate_pem, self._clock())
+            found = (shown.user, shown.until_s) if shown is not None else None
+        else:
+            found = None
         if found is None:
             raise Unauthorized("Unauthorized")
         return found
+
+    def _of_header(self, header: str) -> tuple[User, float] | None:
+        scheme, _, rest = header.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        token = rest.strip()
+        user = self._authenticator.user_of(token)
+        if user is not None:
+            return user, NEVER_S
+        found = self.user_of_token(token)
+        return (found.user, found.until_s) if found is not None else None
 
 
 def has_credentials(request: Request) -> bool:

@@ -17,6 +17,7 @@ from datum_compute.api.exchange import Response
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.structural import Report
 from datum_compute.server import problems
+from datum_compute.server.access.accounts import ISSUER
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.gate import Gate
 from datum_compute.server.access.rules import Rule
@@ -125,7 +126,7 @@ def _token_review(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
     if not spec.token:
         raise _required(call.kind, "spec.token", "may not be empty")
     obj["spec"] = {**obj["spec"], "token": ""}  # what was sent in need not be sent back
-    found = desk.gate.user_of_token(spec.token, spec.audiences)
+    found = desk.gate.user_of_token(spec.token, spec.audiences or [ISSUER])
     if found is None or not found.user.may_reach(call.plane):
         return {"authenticated": False, "error": "the token is not valid on this plane"}
     return {
