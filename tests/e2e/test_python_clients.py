@@ -31,16 +31,6 @@ STATUS = {"conditions": [], "replicas": 3, "currentReplicas": 3}
 BAD = workload("bad")
 BAD["spec"]["placements"] = []
 
-needs_strategic_merge = pytest.mark.xfail(
-    strict=False, reason="strategic merge patches of built-in kinds come with the server branch"
-)
-needs_apply = pytest.mark.xfail(
-    strict=False, reason="server-side apply comes with the server branch"
-)
-needs_core_kinds = pytest.mark.xfail(
-    strict=False, reason="ConfigMap comes with the branch of the core kinds"
-)
-
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlatform]:
@@ -111,7 +101,6 @@ def test_kubernetes_typed_core_objects(kubernetes_client: Any) -> None:
     assert status_of(lambda: core.create_namespace(namespace("Not_A_Name")), gone) == 422
 
 
-@needs_strategic_merge
 def test_kubernetes_patches_core_objects_in_its_default_way(kubernetes_client: Any) -> None:
     library = pytest.importorskip("kubernetes")
     core = library.client.CoreV1Api(kubernetes_client)
@@ -120,7 +109,6 @@ def test_kubernetes_patches_core_objects_in_its_default_way(kubernetes_client: A
     assert patched.metadata.labels["a"] == "b"
 
 
-@needs_core_kinds
 def test_kubernetes_keeps_configuration(kubernetes_client: Any) -> None:
     library = pytest.importorskip("kubernetes")
     core = library.client.CoreV1Api(kubernetes_client)
@@ -211,7 +199,6 @@ def test_kubernetes_dynamic(dynamic_workloads: Any) -> None:
         api.get(name="dynamic-a", namespace="clients")
 
 
-@needs_apply
 def test_kubernetes_dynamic_applies(dynamic_workloads: Any) -> None:
     api = dynamic_workloads
     for image in ("web:1", "web:2"):
@@ -428,7 +415,6 @@ def test_lightkube_watches_and_waits(lightkube_client: tuple[Any, Any]) -> None:
     assert waited.metadata.name == "light-watched"
 
 
-@needs_apply
 def test_lightkube_applies(lightkube_client: tuple[Any, Any]) -> None:
     client, kind = lightkube_client
     for image in ("web:1", "web:2"):
@@ -438,7 +424,6 @@ def test_lightkube_applies(lightkube_client: tuple[Any, Any]) -> None:
     assert [container["image"] for container in containers] == ["web:2"]
 
 
-@needs_strategic_merge
 def test_lightkube_patches_core_objects_in_its_default_way(
     lightkube_client: tuple[Any, Any],
 ) -> None:
