@@ -343,6 +343,7 @@ def test_kr8s_waits_for_a_condition(kr8s_workload: tuple[Any, Any]) -> None:
     }
     one.patch({"status": {**STATUS, "conditions": [condition]}}, subresource="status")
     one.wait("condition=Available", timeout=20)
+    assert one.raw["status"]["conditions"][0]["reason"] == "Tested"
 
 
 def test_kr8s_watches(kr8s_workload: tuple[Any, Any]) -> None:

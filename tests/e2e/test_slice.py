@@ -71,6 +71,8 @@ def test_kubectl_apply_does_the_same(platform: LocalPlatform) -> None:
     eventually(
         lambda: len(platform.objects("project/default", "instances")) == 2, "both instances show"
     )
+    on_cell = platform.objects("cell/dfw", "servers")
+    assert [server["status"]["phase"] for server in on_cell].count("Running") >= 1
     platform.kubectl("project/default", "delete", "-f", str(EXAMPLE))
     eventually(lambda: not leftovers(platform), "every plane is empty")
 
