@@ -67,7 +67,7 @@ test-e2e: setup ## Drive real processes over the real socket
 
 lock: $(UV_VENV) ## Pin all dependencies anew, with hashes
 	$(COMPILE) --extra uvloop --output-file requirements/run.lock pyproject.toml
-	$(COMPILE) --extra uvloop --extra clients-test --extra dev --output-file requirements/dev.lock pyproject.toml
+	$(COMPILE) --extra uvloop --extra otel --extra clients-test --extra dev --output-file requirements/dev.lock pyproject.toml
 
 $(UV_VENV): | $(STAMP)
 	$(BIN)/python -m venv $@
