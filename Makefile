@@ -35,7 +35,7 @@ down: setup ## Stop the platform; its state stays
 	$(BIN)/datumctl compute local down
 
 test: setup ## Run all fast tests (no killed processes, no real sockets)
-	$(BIN)/python -m pytest -m "not crash and not e2e"
+	$(BIN)/python -m pytest -n auto --maxprocesses=8 -m "not crash and not e2e"
 
 lint: setup ## Check format, style, types, house rules, documents and generated files
 	$(BIN)/ruff format --check .
