@@ -182,7 +182,11 @@ class Manager(Generic[C]):
     ) -> None:
         own = metrics.of(controller.name) if metrics is not None else None
         queue = WorkQueue(
-            self._random, Backoff(), share=controller.workers, lane_of=controller.lane
+            self._random,
+            Backoff(),
+            share=controller.workers,
+            lane_of=controller.lane,
+            lane_max=controller.lane_max,
         )
         if own is not None:
             queue.on_take = own.wait_seconds.observe
