@@ -15,8 +15,9 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
+from datum_compute.api.quickcheck import quick
 from datum_compute.api.schema import PRESERVE, structural_schema
-from datum_compute.api.structural import Check, compiled, whole_object
+from datum_compute.api.structural import Check, whole_object
 from datum_compute.server.conversion import AS_STORED, VIEWS, Conversion
 from datum_compute.server.ownership.shapes import ObjectShape, object_shape
 
@@ -140,13 +141,13 @@ def served_kind(
     whole = whole_object(schema)
     shape = object_shape(whole, has_status=kind.has_status)
     if not kind.has_status:
-        return Served(kind, schema, compiled(whole), compiled({}), shape, conversion)
+        return Served(kind, schema, quick(whole), quick({}), shape, conversion)
     properties = {name: s for name, s in whole["properties"].items() if name != "status"}
     required = [name for name in schema.get("required", ()) if name != "status"]
     main = {**whole, "properties": properties, "required": required}
     status = whole["properties"].get("status", {"type": "object", PRESERVE: PRESERVE in schema})
     first = None if kind.defined else status.get("default")
-    return Served(kind, schema, compiled(main), compiled(status), shape, conversion, first)
+    return Served(kind, schema, quick(main), quick(status), shape, conversion, first)
 
 
 def served_review(kind: KindInfo[Any]) -> Served:
