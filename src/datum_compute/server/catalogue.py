@@ -23,7 +23,8 @@ from datum_compute.server.ownership.shapes import ObjectShape, object_shape
 
 _VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]*))?")
 _STAGES = {"alpha": 0, "beta": 1, None: 2}
-_OBJECT_VERBS = ("delete", "get", "list", "patch", "create", "update", "watch")
+_EACH_ALONE = ("create", "delete", "get", "list", "patch", "update", "watch")
+_ALSO_SEVERAL = tuple(sorted((*_EACH_ALONE, "deletecollection")))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,8 +45,7 @@ class Served:
         if not self.stored:
             return ("create",)
         # Namespaces are never deleted in bulk: each is emptied first.
-        several = () if is_namespace(self.kind) else ("deletecollection",)
-        return tuple(sorted((*_OBJECT_VERBS, *several)))
+        return _EACH_ALONE if is_namespace(self.kind) else _ALSO_SEVERAL
 
     @property
     def subresources(self) -> dict[str, tuple[str, ...]]:
@@ -132,7 +132,7 @@ class Catalogue:
 
 
 def is_namespace(kind: KindInfo[Any]) -> bool:
-    return kind.resource == NAMESPACE.resource
+    return kind.plural == NAMESPACE.plural and not kind.group
 
 
 def served_kind(
