@@ -9,6 +9,7 @@ are the very same ones. What is rare (anyOf, nullable, embedded objects, ...) go
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -21,6 +22,8 @@ from datum_compute.api.valuerules import value_rules
 Fit = Callable[[Any], Any]  # returns the value as it should be stored, or raises _Misfit
 
 _LONG_WAY = ("nullable", "allOf", "anyOf", "oneOf", "not", EMBEDDED)
+_OF_LENGTH = frozenset({"minLength", "maxLength"})
+_OF_VALUES = _OF_LENGTH | {"enum", "pattern", "format"}  # all that can be asked of a text
 _SCALARS: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -92,6 +95,8 @@ def _with_rules(inner: Fit, rules: tuple[Check, ...]) -> Fit:
 
 
 def _scalar_fit(schema: JsonObject) -> Fit:
+    if schema.keys() & _OF_VALUES <= _OF_LENGTH and schema["type"] == "string":
+        return _text_fit(schema)
     expected, rules = _SCALARS[schema["type"]], value_rules(schema)
 
     def fit(value: Any) -> Any:
@@ -99,6 +104,19 @@ def _scalar_fit(schema: JsonObject) -> Fit:
             raise _Misfit
         for rule in rules:
             rule(value, "", _REFUSING)
+        return value
+
+    return fit
+
+
+def _text_fit(schema: JsonObject) -> Fit:
+    """Texts of which nothing but the length is asked, the most frequent values of all."""
+    shortest, said = schema.get("minLength") or 0, schema.get("maxLength")
+    longest = sys.maxsize if said is None else said
+
+    def fit(value: Any) -> Any:
+        if type(value) is not str or not shortest <= len(value) <= longest:
+            raise _Misfit
         return value
 
     return fit

@@ -128,7 +128,10 @@ def _everything(value: Any, shape: Shape) -> FieldSet:
     if not isinstance(shape, KeyedList):
         return dict.fromkeys(items, MEMBER)
     inner = shape.item
-    return {step: _whole_item(item, inner) for step, item in items.items()}
+    known = inner.items_of_leaves if isinstance(inner, FieldMap) else {}
+    return {
+        step: known.get(tuple(item)) or _whole_item(item, inner) for step, item in items.items()
+    }
 
 
 def _every_field(value: JsonObject, shape: FieldMap, found: FieldSet) -> FieldSet:
