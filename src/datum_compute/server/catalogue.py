@@ -14,8 +14,8 @@ from typing import Any
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta import KindInfo
-from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
 from datum_compute.api.quickcheck import quick
+from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
 from datum_compute.api.schema import PRESERVE, structural_schema
 from datum_compute.api.structural import Check, whole_object
 from datum_compute.server.conversion import AS_STORED, VIEWS, Conversion
