@@ -42,7 +42,7 @@ class _Refusal(list[Any]):
     def append(self, _found: Any) -> NoReturn:
         raise _Misfit
 
-    def __iadd__(self, found: Any) -> _Refusal:  # type: ignore[override,misc]
+    def __iadd__(self, found: Any) -> _Refusal:  # type: ignore[misc]
         if found:
             raise _Misfit
         return self

@@ -15,6 +15,7 @@ from datum_compute.server.ownership.shapes import (
     VALUES,
     FieldMap,
     KeyedList,
+    Shape,
     canonical_text,
 )
 
@@ -34,7 +35,7 @@ def test_an_item_is_named_by_its_key_as_json_writes_it(name: Any, key: str) -> N
 
 @given(st.lists(ITEMS, max_size=20))
 def test_an_item_owns_the_same_fields_however_many_were_like_it(items: list[Any]) -> None:
-    fields = {"name": LEAF, "value": LEAF, "set": VALUES, "open": ANYTHING}
+    fields: dict[str, Shape] = {"name": LEAF, "value": LEAF, "set": VALUES, "open": ANYTHING}
     shape = FieldMap({"list": KeyedList(("name",), {}, FieldMap(fields))})
     kept = [{**item, "name": f"item-{number}"} for number, item in enumerate(items)]
     found = sent_fields({"list": kept}, shape)
