@@ -55,3 +55,9 @@ def test_patterns_that_would_take_python_for_ever_are_answered(text: str) -> Non
 def test_what_cannot_be_had_is_refused(text: str) -> None:
     with pytest.raises(re.error):
         compiled_search(text)
+
+
+def test_more_characters_than_are_remembered_change_no_answer() -> None:
+    many = "".join(map(chr, range(0x100, 0x100 + 3 * pattern._MOVES_MAX // 2)))
+    search = compiled_search("^(a|[^b])+b$")
+    assert [search(many + end) for end in ("b", "bb", "a", "ab")] == [True, False, False, True]

@@ -324,3 +324,53 @@ async def test_a_write_under_way_at_the_end_is_whole_or_absent(tmp_path: Path) -
     assert outcomes <= {None, Timeout, ServiceUnavailable}
     async with running(SqliteJournal(database(tmp_path))) as reopened:
         assert len(contents(reopened)) in (0, 50)
+
+
+async def test_a_large_wal_is_moved_into_the_database_after_the_answer(tmp_path: Path) -> None:
+    journal = SqliteJournal(database(tmp_path), wal_bytes_max=200_000)
+    async with running(journal) as store:
+        for number in range(200):
+            await put(store, f"thing-{number}", content="x" * 5000)
+        (_busy, frames, moved) = await journal._on_thread(wal_state, journal)
+        kept = contents(store)
+        assert frames == moved < 100, "pages of a few writes are left, and all can be moved"
+        assert database(tmp_path).stat().st_size > 500_000
+    async with running(SqliteJournal(database(tmp_path))) as store:
+        assert contents(store) == kept
+
+
+def wal_state(journal: SqliteJournal) -> tuple[int, int, int]:
+    assert journal._connection is not None
+    found = journal._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    busy, frames, moved = found
+    return busy, frames, moved
+
+
+async def test_a_wal_that_cannot_be_moved_loses_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = SqliteJournal(database(tmp_path), wal_bytes_max=0)
+    await journal.load()
+    await journal.append([PlaneCreated(PLANE)])
+    assert journal._connection is not None
+    journal._connection = FailingCheckpoint(journal._connection)  # type: ignore[assignment]
+    await journal.append([PlaneCreated("kept")])
+    await journal.append([PlaneCreated("kept-too")])
+    await journal.close()
+    assert {"kept", "kept-too"} <= set(await loaded(tmp_path))
+    assert "cannot take in its WAL: disk full" in caplog.text
+
+
+class FailingCheckpoint:
+    """The real connection of a disk on which the database cannot grow."""
+
+    def __init__(self, inner: sqlite3.Connection) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
+        if "wal_checkpoint" in statement:
+            raise sqlite3.OperationalError("disk full")
+        return self._inner.execute(statement, parameters)

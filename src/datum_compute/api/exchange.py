@@ -48,3 +48,4 @@ class Response:
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
     stream: ByteStream | None = None
+    created: str = ""  # the name of the object that is new, for the trail; not on the wire

@@ -38,6 +38,15 @@ class Changed:
     owners: tuple[OwnerReference, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which changes somebody follows; what is not wanted costs nearly nothing."""
+
+    resources: tuple[str, ...] = ()  # every change of these
+    gone: bool = False  # whatever is gone, of any resource
+    ties: bool = False  # what has owners to tell, or begins to end
+
+
 class Changes(Protocol):
     """What is there now, as changes, and then every change, until it is closed."""
 
@@ -61,4 +70,4 @@ class Holdings(Protocol):
 
     def of_resource(self, resource: str) -> list[Held]: ...
 
-    def changes(self) -> Changes: ...
+    def changes(self, wanted: Wanted) -> Changes: ...

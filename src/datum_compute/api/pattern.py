@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +18,10 @@ _sre = importlib.import_module("re._parser")
 _ops = importlib.import_module("re._constants")
 
 STATES_MAX = 10_000
-_STEPS_MAX = 20_000  # remembered moves, before they are forgotten
+_MOVES_MAX = 20_000  # remembered moves, before they are forgotten
 _SINGLE = (_ops.LITERAL, _ops.NOT_LITERAL, _ops.IN, _ops.ANY)
 _REPEATS = (_ops.MAX_REPEAT, _ops.MIN_REPEAT)
+_EDGES = (_ops.AT_BOUNDARY, _ops.AT_NON_BOUNDARY)
 _OPTIONALS_MAX = 3
 _FLAGS = re.IGNORECASE | re.DOTALL | re.UNICODE | re.VERBOSE
 
@@ -83,7 +84,7 @@ class _Place:
             return not self.before
         if at in (_ops.AT_END, _ops.AT_END_STRING):
             return not self.after
-        if at in (_ops.AT_BOUNDARY, _ops.AT_NON_BOUNDARY):
+        if at in _EDGES:
             edge = _is_word(self.before) is not _is_word(self.after)
             return edge is (at is _ops.AT_BOUNDARY)
         raise re.error("an anchor that is not supported")
@@ -98,35 +99,78 @@ class _State:
     next: list[int] = field(default_factory=list)
 
 
+@dataclass(slots=True, eq=False)
+class _Crowd:
+    """States the machine is in together, and where it was seen to go from there."""
+
+    alive: frozenset[int]
+    found: bool
+    moves: dict[str, _Crowd] = field(default_factory=dict)  # by what was looked at
+    ends: dict[str, _Crowd] = field(default_factory=dict)  # over the last character
+
+
 class _Machine:
+    """A crowd of states moves over the text. Every move is worked out once and remembered, so a
+    text of known characters costs one look-up for each of them."""
+
     def __init__(self, parsed: Any) -> None:
         self._ignores_case = bool(parsed.state.flags & re.IGNORECASE)
         self._any = bool(parsed.state.flags & re.DOTALL)
         self._states: list[_State] = []
-        self._steps: dict[tuple[frozenset[int], _Place], frozenset[int]] = {}
         first = self._state()
         self._first, self._last = first, self._state()
         self._link(self._sequence(parsed, first), self._last)
+        self._looks_ahead = any(state.asks in _EDGES for state in self._states)
+        self._moves = 0
+        self._crowds: dict[frozenset[int], _Crowd] = {}
+        self._nobody = _Crowd(frozenset(), found=False)
 
     def search(self, text: str) -> bool:
         text = text.lower() if self._ignores_case else text
-        alive: frozenset[int] = frozenset()
-        for at in range(len(text) + 1):
-            place = _Place(text[at - 1 : at] if at else "", text[at : at + 1])
-            alive = self._step(alive, place)
-            if self._last in alive:
+        if not text:
+            return self._moved(self._nobody, _Place("", "")).found
+        crowd = self._nobody.moves.get(text[0])
+        if crowd is None:
+            crowd = self._moved(self._nobody, _Place("", text[0]))
+            self._nobody.moves[text[0]] = crowd
+        for around in self._inner_places(text):
+            if crowd.found:
                 return True
-        return False
+            known = crowd.moves.get(around)
+            if known is None:
+                known = self._moved(crowd, _Place(around[0], around[-1]))
+                crowd.moves[around] = known
+            crowd = known
+        last = crowd.ends.get(text[-1])
+        if last is None:
+            last = crowd.ends[text[-1]] = self._moved(crowd, _Place(text[-1], ""))
+        return crowd.found or last.found
 
-    def _step(self, alive: frozenset[int], place: _Place) -> frozenset[int]:
+    def _inner_places(self, text: str) -> Iterable[str]:
+        """What is asked at each place between two characters: mostly the one before it only, for
+        then it does not matter which one comes after."""
+        if not self._looks_ahead:
+            return text[:-1]
+        return (text[at : at + 2] for at in range(len(text) - 1))
+
+    def _moved(self, crowd: _Crowd, place: _Place) -> _Crowd:
         """Over the character before the place, then as far as the place lets it."""
-        known = self._steps.get((alive, place))
+        self._moves += 1
+        if self._moves > _MOVES_MAX:
+            self._forget()
+        moved = [n for s in crowd.alive for n in self._taken(s, place.before)]
+        alive = self._closed([self._first, *moved], place)
+        known = self._crowds.get(alive)
         if known is None:
-            if len(self._steps) >= _STEPS_MAX:
-                self._steps.clear()
-            moved = [n for s in alive for n in self._taken(s, place.before)]
-            known = self._steps[(alive, place)] = self._closed([self._first, *moved], place)
+            known = self._crowds[alive] = _Crowd(alive, self._last in alive)
         return known
+
+    def _forget(self) -> None:
+        for crowd in (self._nobody, *self._crowds.values()):
+            crowd.moves.clear()
+            crowd.ends.clear()
+        self._crowds.clear()
+        self._moves = 0
 
     def _taken(self, state: int, character: str) -> list[int]:
         found = self._states[state]

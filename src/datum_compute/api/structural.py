@@ -122,8 +122,8 @@ def _object_check(schema: JsonObject) -> Check:
     other = compiled(others) if isinstance(others, dict) else None
     keep = bool(schema.get(PRESERVE)) or others is True
 
-    plain = {name: _plain_type(field) for name, field in fields.items()}
-    plain_other = _plain_type(others) if isinstance(others, dict) else None
+    plain = {name: plain_type(field) for name, field in fields.items()}
+    plain_other = plain_type(others) if isinstance(others, dict) else None
 
     def check(value: JsonObject, path: str, report: Report) -> JsonObject:
         result: JsonObject = {}
@@ -151,7 +151,7 @@ def _object_check(schema: JsonObject) -> Check:
     return check
 
 
-def _plain_type(schema: JsonObject) -> type | None:
+def plain_type(schema: JsonObject) -> type | None:
     """The type that is all a schema asks of a scalar; None where it asks for more."""
     known = {"string": str, "boolean": bool, "integer": int}.get(str(schema.get("type")))
     return known if known and not value_rules(schema) and not _junctions(schema) else None
@@ -159,18 +159,18 @@ def _plain_type(schema: JsonObject) -> type | None:
 
 def _array_check(schema: JsonObject) -> Check:
     item_check = compiled(schema.get("items", {}))
-    keys = _list_keys(schema)
+    keys = list_keys(schema)
 
     def check(value: list[Any], path: str, report: Report) -> list[Any]:
         result = [item_check(v, f"{path}[{i}]", report) for i, v in enumerate(value)]
         if keys is not None:
-            _check_unique(result, keys, path, report)
+            check_unique(result, keys, path, report)
         return result
 
     return check
 
 
-def _list_keys(schema: JsonObject) -> tuple[str, ...] | None:
+def list_keys(schema: JsonObject) -> tuple[str, ...] | None:
     """Key fields of a map list, the empty tuple for a set, None for an atomic list."""
     match schema.get("x-kubernetes-list-type"):
         case "map":
@@ -181,7 +181,7 @@ def _list_keys(schema: JsonObject) -> tuple[str, ...] | None:
             return None
 
 
-def _check_unique(items: list[Any], keys: tuple[str, ...], path: str, report: Report) -> None:
+def check_unique(items: list[Any], keys: tuple[str, ...], path: str, report: Report) -> None:
     seen: set[bytes] = set()
     for index, item in enumerate(items):
         identity = {k: item.get(k) for k in keys} if keys and isinstance(item, dict) else item

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import count
 from typing import Any
 
@@ -55,6 +55,15 @@ from datum_compute.store.store import Store
 logger = logging.getLogger(__name__)
 
 _READS = ("GET", "HEAD")
+_HANDLERS: Mapping[str, Callable[[Ports, Catalogue, Call], Awaitable[Response]]] = {
+    "get": lambda ports, _, call: get(ports, call),
+    "list": lambda ports, _, call: list_objects(ports, call),
+    "create": create,
+    "update": update,
+    "patch": patch,
+    "delete": delete,
+    "deletecollection": delete_collection,
+}
 
 
 def always() -> bool:
@@ -216,18 +225,9 @@ class ApiServer:
             return review(self._desk, call)
         if verb == "create" and call.route.subresource == "token":
             return token_request(ports, self._accounts, call)
-        handlers: dict[str, Callable[[], Awaitable[Response]]] = {
-            "get": lambda: get(ports, call),
-            "list": lambda: list_objects(ports, call),
-            "create": lambda: create(ports, catalogue, call),
-            "update": lambda: update(ports, catalogue, call),
-            "patch": lambda: patch(ports, catalogue, call),
-            "delete": lambda: delete(ports, catalogue, call),
-            "deletecollection": lambda: delete_collection(ports, catalogue, call),
-        }
-        handler = handlers.get(verb)
+        handler = _HANDLERS.get(verb)
         if handler is not None:
-            return await handler()
+            return await handler(ports, catalogue, call)
         methods = tuple(call.route.verbs_by_method)
         if call.request.method == "OPTIONS":
             return _allowed(methods)

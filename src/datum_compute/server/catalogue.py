@@ -15,15 +15,17 @@ from typing import Any
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta import KindInfo
+from datum_compute.api.quickcheck import quick
 from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
 from datum_compute.api.schema import PRESERVE, structural_schema
-from datum_compute.api.structural import Check, compiled, whole_object
+from datum_compute.api.structural import Check, whole_object
 from datum_compute.server.conversion import AS_STORED, VIEWS, Conversion
 from datum_compute.server.ownership.shapes import ObjectShape, object_shape
 
 _VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]*))?")
 _STAGES = {"alpha": 0, "beta": 1, None: 2}
-_OBJECT_VERBS = ("delete", "get", "list", "patch", "create", "update", "watch")
+_EACH_ALONE = ("create", "delete", "get", "list", "patch", "update", "watch")
+_ALSO_SEVERAL = tuple(sorted((*_EACH_ALONE, "deletecollection")))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,8 +46,7 @@ class Served:
         if not self.stored:
             return ("create",)
         # Namespaces are never deleted in bulk: each is emptied first.
-        several = () if is_namespace(self.kind) else ("deletecollection",)
-        return tuple(sorted((*_OBJECT_VERBS, *several)))
+        return _EACH_ALONE if is_namespace(self.kind) else _ALSO_SEVERAL
 
     @property
     def subresources(self) -> dict[str, tuple[str, ...]]:
@@ -129,7 +130,7 @@ class Catalogue:
 
 
 def is_namespace(kind: KindInfo[Any]) -> bool:
-    return kind.resource == NAMESPACE.resource
+    return kind.plural == NAMESPACE.plural and not kind.group
 
 
 def served_kind(
@@ -138,13 +139,13 @@ def served_kind(
     whole = whole_object(schema)
     shape = object_shape(whole, has_status=kind.has_status)
     if not kind.has_status:
-        return Served(kind, schema, compiled(whole), compiled({}), shape, conversion)
+        return Served(kind, schema, quick(whole), quick({}), shape, conversion)
     properties = {name: s for name, s in whole["properties"].items() if name != "status"}
     required = [name for name in schema.get("required", ()) if name != "status"]
     main = {**whole, "properties": properties, "required": required}
     status = whole["properties"].get("status", {"type": "object", PRESERVE: PRESERVE in schema})
     first = None if kind.defined else status.get("default")
-    return Served(kind, schema, compiled(main), compiled(status), shape, conversion, first)
+    return Served(kind, schema, quick(main), quick(status), shape, conversion, first)
 
 
 @cache

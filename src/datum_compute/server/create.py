@@ -8,10 +8,9 @@ from functools import partial
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import AlreadyExists, BadRequest, Cause
-from datum_compute.api.exchange import Response
+from datum_compute.api.exchange import JSON, Response
 from datum_compute.server import commit, definitions, namespaces, problems
 from datum_compute.server.access.attributes import attributes_of
-from datum_compute.server.answer import json_answer
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue
 from datum_compute.server.document import decoded_body
@@ -50,8 +49,8 @@ async def create_object(
 ) -> Response:
     shown = representation_of(call, ports.clock)
     _check_sent_metadata(call, creation.incoming)
-    stored, headers = await _created(ports, catalogue, call, creation)
-    return json_answer(shown.single(stored), status=201, headers=headers)
+    name, stored, headers = await _created(ports, catalogue, call, creation)
+    return Response(201, shown.single(stored), JSON, headers, created=name)
 
 
 def check_may_create(ports: Ports, call: Call) -> None:
@@ -90,14 +89,14 @@ def _check_sent_metadata(call: Call, incoming: Incoming) -> None:
 
 async def _created(
     ports: Ports, catalogue: Catalogue, call: Call, creation: Creation
-) -> tuple[bytes, dict[str, str]]:
-    """The stored body and the warnings; a generated name that is taken is drawn again."""
+) -> tuple[str, bytes, dict[str, str]]:
+    """Name, stored body and warnings; a generated name that is taken is drawn again."""
     for left in reversed(range(GENERATED_ATTEMPTS)):
         name = creation.incoming.name or _generated(ports, creation.incoming)
         identity = Identity(name, call.route.namespace, ports.new_uid(), ports.clock())
         try:
             attempt = partial(_attempt, ports, catalogue, call, creation, identity)
-            return await commit.until_settled(ports, call, name, attempt)
+            return name, *await commit.until_settled(ports, call, name, attempt)
         except AlreadyExists:
             if creation.incoming.name or not left:
                 raise

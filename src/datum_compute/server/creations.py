@@ -8,32 +8,39 @@ and its definition.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from datum_compute.api.plane import PlaneName
 
+_Place = tuple[PlaneName, str]
+
 
 class CreationsUnderWay:
     def __init__(self) -> None:
-        self._counts: Counter[tuple[PlaneName, str]] = Counter()
+        self._counts: dict[_Place, int] = {}  # without places where there are none
 
     @contextmanager
     def counted(self, plane: PlaneName, namespace: str, resource: str) -> Iterator[None]:
         # No resource begins with a slash, so the two cannot be taken for each other.
-        places = [(plane, place) for place in (f"/{namespace}", resource)]
-        self._counts.update(places)
+        in_namespace, of_resource = (plane, f"/{namespace}"), (plane, resource)
+        self._add(in_namespace, 1)
+        self._add(of_resource, 1)
         try:
             yield
         finally:
-            self._counts.subtract(places)
-            for place in places:
-                if not self._counts[place]:
-                    del self._counts[place]
+            self._add(in_namespace, -1)
+            self._add(of_resource, -1)
 
     def any_in_namespace(self, plane: PlaneName, namespace: str) -> bool:
-        return self._counts[(plane, f"/{namespace}")] > 0
+        return (plane, f"/{namespace}") in self._counts
 
     def any_of(self, plane: PlaneName, resource: str) -> bool:
-        return self._counts[(plane, resource)] > 0
+        return (plane, resource) in self._counts
+
+    def _add(self, place: _Place, more: int) -> None:
+        count = self._counts.get(place, 0) + more
+        if count:
+            self._counts[place] = count
+        else:
+            del self._counts[place]

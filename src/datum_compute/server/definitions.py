@@ -41,7 +41,7 @@ _NOT_ESTABLISHED = (FALSE, "NotAccepted", "not all names are accepted")
 
 
 def is_definition(kind: KindInfo[Any]) -> bool:
-    return kind.resource == DEFINITION.resource
+    return (kind.plural, kind.group) == (DEFINITION.plural, DEFINITION.group)
 
 
 def is_established(definition: JsonObject) -> bool:

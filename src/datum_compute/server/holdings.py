@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from datum_compute.api.codec import decode_as
-from datum_compute.api.holdings import Changed, Held
+from datum_compute.api.holdings import Changed, Held, Wanted
 from datum_compute.api.meta import ApiObject, KindInfo, OwnerReference, Ref
 from datum_compute.api.plane import PlaneName
 from datum_compute.server.catalogue import Catalogue
@@ -46,8 +46,8 @@ class PlaneHoldings:
     def of_resource(self, resource: str) -> list[Held]:
         return self._held(self._store.snapshot(self._plane, resource).records)
 
-    def changes(self) -> _Changes:
-        return _Changes(self._store, self._plane)
+    def changes(self, wanted: Wanted) -> _Changes:
+        return _Changes(self._store, self._plane, wanted)
 
     def _held(self, records: Iterable[Record]) -> list[Held]:
         """Without what no kind leads to any more: nobody could do anything about it."""
@@ -58,11 +58,15 @@ class PlaneHoldings:
 class _Changes:
     """A plain object and no generator, so that nothing is left to finish at an odd time."""
 
-    def __init__(self, store: Store, plane: PlaneName) -> None:
+    def __init__(self, store: Store, plane: PlaneName, wanted: Wanted) -> None:
+        self._wanted = wanted
+        # Of most resources nothing that is merely there is wanted: those are not even listed.
+        listed = store.resources(plane) if wanted.ties else sorted(wanted.resources)
         self._waiting: deque[Changed] = deque(
             _change(record, None, gone=False)
-            for resource in store.resources(plane)
+            for resource in listed
             for record in store.snapshot(plane, resource).records
+            if _is_wanted(wanted, record, None, gone=False)
         )
         self._news = asyncio.Event()
         self.close = store.listen(plane, self._take)
@@ -77,21 +81,38 @@ class _Changes:
         return self._waiting.popleft()
 
     def _take(self, event: StoreEvent) -> None:
-        self._waiting.append(_change(event.record, event.previous, gone=event.deleted))
-        self._news.set()
+        if _is_wanted(self._wanted, event.record, event.previous, gone=event.deleted):
+            self._waiting.append(_change(event.record, event.previous, gone=event.deleted))
+            self._news.set()
+
+
+def _is_wanted(wanted: Wanted, record: Record, previous: Record | None, *, gone: bool) -> bool:
+    if (gone and wanted.gone) or record.key.resource in wanted.resources:
+        return True
+    return wanted.ties and (
+        _begins_to_end(record, previous)
+        or (bool(record.owners) and _tells_owners(record, previous, gone=gone))
+    )
 
 
 def _change(record: Record, previous: Record | None, *, gone: bool) -> Changed:
     key = record.key
-    tells_owners = gone or previous is None or previous.owners != record.owners
     return Changed(
         key.resource,
         Ref(key.namespace, key.name),
         record.uid,
         gone,
-        record.terminating and not (previous is not None and previous.terminating),
-        _owners(record) if tells_owners else (),
+        _begins_to_end(record, previous),
+        _owners(record) if _tells_owners(record, previous, gone=gone) else (),
     )
+
+
+def _begins_to_end(record: Record, previous: Record | None) -> bool:
+    return record.terminating and not (previous is not None and previous.terminating)
+
+
+def _tells_owners(record: Record, previous: Record | None, *, gone: bool) -> bool:
+    return gone or previous is None or previous.owners != record.owners
 
 
 def _held(kind: KindInfo[Any], record: Record) -> Held:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, decode
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause, Forbidden
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import KindInfo
@@ -64,7 +64,7 @@ def check_accepts(
     record = ports.store.get(plane, ObjectKey(NAMESPACE.resource, "", namespace))
     if record is None:
         raise problems.not_found(NAMESPACE, namespace)
-    if "deletionTimestamp" in decode(record.body)["metadata"]:
+    if record.terminating:
         cause = Cause(
             "metadata.namespace",
             "NamespaceTerminating",

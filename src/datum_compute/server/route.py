@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from datum_compute.server.catalogue import Catalogue, Served, is_namespace
 
@@ -29,12 +30,17 @@ class Route:
             return _OF_OBJECT
         if self.served.kind.namespaced and not self.namespace:
             return {"GET": "list"}
-        return {m: v for m, v in _OF_COLLECTION.items() if v in self.served.verbs}
+        return _collection_methods(self.served.verbs)
 
 
 _OF_OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _OF_SUBRESOURCE = {**_OF_OBJECT, "POST": "create"}
 _OF_COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+
+
+@cache
+def _collection_methods(verbs: tuple[str, ...]) -> dict[str, str]:
+    return {m: v for m, v in _OF_COLLECTION.items() if v in verbs}
 
 
 def find_route(catalogue: Catalogue, path: str) -> Route | None:

@@ -5,12 +5,16 @@ moment. One connection does all of both here, and a lock file keeps a second pro
 
 A failed write (disk full) is rolled back and refused. A failed sync is not: the pages may be on
 disk or not, so the journal is broken until a new process reads what is really there.
+
+A commit is durable in the WAL. Moving the WAL into the database takes long and is nobody's
+business who waits for a commit, so it happens after the answer, and only when the WAL is large.
 """
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -61,6 +65,10 @@ _NOT_COMMITTED = frozenset(
 )
 
 _ROWS_AT_ONCE = (64, 16, 4, 1)
+_PAGE_BYTES = 4096
+WAL_BYTES_MAX = 16 * 1024 * 1024  # before it is moved into the database
+
+logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -68,8 +76,10 @@ R = TypeVar("R")
 class SqliteJournal:
     """All database work happens on one thread; the event loop never waits for the disk."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, wal_bytes_max: int = WAL_BYTES_MAX) -> None:
         self._path = path
+        self._wal_bytes_max = wal_bytes_max
+        self._wal_bytes = 0  # written since the WAL was last moved, roughly
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._connection: sqlite3.Connection | None = None
         self._lock_file: int | None = None
@@ -119,6 +129,21 @@ class SqliteJournal:
                 raise JournalBroken(f"{self._path}: {error}") from error
             self._roll_back()
             raise JournalError(f"{self._path}: {error}") from error
+        self._wal_bytes += _wal_bytes(batch)
+        if self._wal_bytes > self._wal_bytes_max:
+            # Comes next on this thread: after this batch is answered, before another one.
+            self._thread.submit(self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        """Nothing is lost when it fails, on a full disk for example: the WAL only grows. The file
+        keeps its size and is written anew from its begin: syncing that is quicker than growing."""
+        if self._connection is None:
+            return
+        self._wal_bytes = 0
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        except sqlite3.Error as error:
+            logger.warning("%s cannot take in its WAL: %s", self._path, error)
 
     def _roll_back(self) -> None:
         assert self._connection is not None
@@ -157,6 +182,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
     connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA wal_autocheckpoint=0")
     if mode != "wal":
         connection.close()
         raise JournalError(f"{path}: this file system does not support WAL; use a local disk")
@@ -195,6 +221,12 @@ def _read_all(connection: sqlite3.Connection, path: Path) -> dict[str, LoadedPla
             raise JournalError(f"{path} is damaged: objects of no plane; restore it from a backup")
         planes[plane].objects[ObjectKey(resource, namespace, name)] = (version, body)
     return planes
+
+
+def _wal_bytes(batch: Sequence[Entry]) -> int:
+    """About what a batch adds to the WAL: whole pages, and some of the index for every object."""
+    bodies = sum(len(e.body or b"") for e in batch if isinstance(e, Change))
+    return bodies + _PAGE_BYTES * (len(batch) + 2)
 
 
 def _write_all(connection: sqlite3.Connection, batch: Sequence[Entry]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 
 from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.holdings import Wanted
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import ROLES
@@ -21,6 +22,7 @@ from datum_compute.runtime.view import View
 
 ACCOUNT, AUTHORITY, AUTHORITY_KEY = "default", "kube-root-ca.crt", "ca.crt"
 _EXPECTED = ((SERVICE_ACCOUNT.storage, ACCOUNT), (CONFIG_MAP.storage, AUTHORITY))
+_WANTED = Wanted(resources=tuple(resource for resource, _ in _EXPECTED))
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -48,7 +50,7 @@ async def _ensure_authority(context: Context, view: View, namespace: str) -> Non
 
 async def outside(context: Context, view: View) -> AsyncIterator[Key]:
     """Both come back when somebody deletes or changes them."""
-    with closing(context.holdings(view.plane).changes()) as changes:
+    with closing(context.holdings(view.plane).changes(_WANTED)) as changes:
         async for change in changes:
             if (change.resource, change.ref.name) in _EXPECTED:
                 yield Key(view.plane, Ref("", change.ref.namespace))

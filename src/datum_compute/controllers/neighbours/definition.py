@@ -10,7 +10,7 @@ from contextlib import closing
 
 from datum_compute.api.customresourcedefinition import CLEANUP_FINALIZER
 from datum_compute.api.errors import NotFound
-from datum_compute.api.holdings import Held
+from datum_compute.api.holdings import Held, Wanted
 from datum_compute.api.kinds import DEFINITION
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import ROLES
@@ -54,7 +54,7 @@ async def _release(view: View, definition: Held) -> None:
 
 async def outside(context: Context, view: View) -> AsyncIterator[Key]:
     holdings = context.holdings(view.plane)
-    with closing(holdings.changes()) as changes:
+    with closing(holdings.changes(Wanted(resources=(DEFINITION.storage,), gone=True))) as changes:
         async for change in changes:
             if change.resource == DEFINITION.storage:
                 # Whoever goes frees names that others may be waiting for.

@@ -15,7 +15,7 @@ from contextlib import closing
 
 from datum_compute.api.codec import plain
 from datum_compute.api.errors import NotFound
-from datum_compute.api.holdings import Changed, Held, Holdings
+from datum_compute.api.holdings import Changed, Held, Holdings, Wanted
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta import OwnerReference, Ref
 from datum_compute.api.plane import ROLES, PlaneName
@@ -158,7 +158,7 @@ def wakes(holdings: Holdings, plane: PlaneName, change: Changed) -> Iterable[Key
 
 async def outside(context: Context, view: View) -> AsyncIterator[Key]:
     holdings = context.holdings(view.plane)
-    with closing(holdings.changes()) as changes:
+    with closing(holdings.changes(Wanted(gone=True, ties=True))) as changes:
         async for change in changes:
             for key in wakes(holdings, view.plane, change):
                 yield key

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import closing
 
-from datum_compute.api.holdings import Held
+from datum_compute.api.holdings import Held, Wanted
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import ROLES
@@ -44,7 +44,7 @@ async def delete_all(view: View, held: list[Held]) -> None:
 async def outside(context: Context, view: View) -> AsyncIterator[Key]:
     """What goes may have been the last thing that a terminating namespace held."""
     holdings = context.holdings(view.plane)
-    with closing(holdings.changes()) as changes:
+    with closing(holdings.changes(Wanted(gone=True))) as changes:
         async for change in changes:
             if change.gone and change.ref.namespace:
                 ref = Ref("", change.ref.namespace)

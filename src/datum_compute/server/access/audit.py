@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
-
-from datum_compute.api.codec import DecodeError, decode_as
 from datum_compute.api.exchange import Response
 from datum_compute.api.plane import PlaneName
 from datum_compute.server.access.attributes import Attributes
@@ -112,30 +109,12 @@ def _event(trail: Trail, response: Response, now_s: float) -> AuditEvent:
         resource=wanted.resource,
         subresource=wanted.subresource,
         namespace=_short(wanted.namespace),
-        name=_short(wanted.name or _created_name(wanted, response)),
+        name=_short(wanted.name or response.created),
         path=_short(wanted.path),
         code=response.status,
         reason=trail.reason,
         duration_s=max(0.0, now_s - trail.time_s),
     )
-
-
-class _Metadata(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Named(msgspec.Struct, frozen=True):
-    metadata: _Metadata = _Metadata()
-
-
-def _created_name(wanted: Attributes, response: Response) -> str:
-    """A new object is not named by its path; its answer has the name."""
-    if wanted.verb != "create" or response.status != 201:
-        return ""
-    try:
-        return decode_as(response.body, _Named).metadata.name
-    except DecodeError:
-        return ""  # shown as something else, a table perhaps
 
 
 def _short(text: str) -> str:

@@ -26,6 +26,7 @@ from datum_compute.server.ownership.shapes import (
 
 _Difference = tuple[FieldSet | None, FieldSet | None]
 _SAME: _Difference = (None, None)
+_ITEMS_MAX = 64  # remembered by one shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,10 @@ def _everything(value: Any, shape: Shape) -> FieldSet:
     if not isinstance(shape, KeyedList):
         return dict.fromkeys(items, MEMBER)
     inner = shape.item
-    return {step: _whole_item(item, inner) for step, item in items.items()}
+    known = inner.items_of_leaves if isinstance(inner, FieldMap) else {}
+    return {
+        step: known.get(tuple(item)) or _whole_item(item, inner) for step, item in items.items()
+    }
 
 
 def _every_field(value: JsonObject, shape: FieldMap, found: FieldSet) -> FieldSet:
@@ -147,9 +151,22 @@ def _every_field(value: JsonObject, shape: FieldMap, found: FieldSet) -> FieldSe
 def _whole_item(item: Any, shape: Shape) -> FieldSet:
     """An item of a list, and an entry of a map, is a member besides what is in it."""
     if isinstance(shape, FieldMap) and isinstance(item, dict):
-        return _every_field(item, shape, {SELF: MEMBER}) if item else MEMBER
+        return _whole_map(item, shape) if item else MEMBER
     inside = _everything(item, shape)
     return {SELF: MEMBER, **inside} if inside else MEMBER
+
+
+def _whole_map(item: JsonObject, shape: FieldMap) -> FieldSet:
+    """Items of a list often have the same few fields, all of them leaves: what those own depends
+    on nothing but their names, so it is worked out once."""
+    names = tuple(item)
+    known = shape.items_of_leaves.get(names)
+    if known is not None:
+        return known
+    found = _every_field(item, shape, {SELF: MEMBER})
+    if len(shape.items_of_leaves) < _ITEMS_MAX and all(shape.named.get(n) is LEAF for n in names):
+        shape.items_of_leaves[names] = found
+    return found
 
 
 def _compared(old: Any, new: Any, shape: Shape) -> _Difference:

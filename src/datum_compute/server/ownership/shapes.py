@@ -9,13 +9,14 @@ type its shape expects is a leaf: validation speaks of it, not merging.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.schema import PRESERVE
+from datum_compute.server.ownership.fieldsets import FieldSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class FieldMap:
 
     named: Mapping[str, Shape]
     other: Shape | None = None  # None: the schema knows no others
+    # Filled by comparison.py; no shape ever changes, so neither does what follows from it.
+    items_of_leaves: dict[tuple[str, ...], FieldSet] = field(default_factory=dict, repr=False)
 
     def child(self, name: str) -> Shape | None:
         return self.named.get(name, self.other)
@@ -46,6 +49,9 @@ class KeyedList:
         """How a path names an item; empty for one without its keys."""
         if not isinstance(item, dict):
             return ""
+        key = self.keys[0]
+        if len(self.keys) == 1 and key.isidentifier() and (text := _plain_text(item.get(key))):
+            return f'k:{{"{key}":"{text}"}}'
         identity = {key: item.get(key, self.defaults.get(key)) for key in self.keys}
         return "" if None in identity.values() else f"k:{canonical_text(identity)}"
 
@@ -163,6 +169,13 @@ def items_by_step(shape: KeyedList | ValueSet, items: list[Any]) -> dict[str, An
 
 def _value_step(item: Any) -> str:
     return f"v:{canonical_text(item)}"
+
+
+def _plain_text(value: Any) -> str:
+    """A text that JSON writes as it is; empty for everything else."""
+    if isinstance(value, str) and value.isprintable() and '"' not in value and "\\" not in value:
+        return value
+    return ""
 
 
 def canonical_text(value: Any) -> str:

@@ -1,0 +1,210 @@
+"""The quick way through a structural schema, for values that fit it.
+
+Nearly every object that is written fits its schema. ``quick(schema)`` looks for no more than that:
+it makes no paths, keeps no report and copies only what defaults change. At the first thing that is
+not as it should be it gives up, and the check of ``structural.py`` says what is wrong; that one
+defines what is right, and this one may never accept what it would not. The rules for single values
+are the very same ones. What is rare (anyOf, nullable, embedded objects, ...) goes the long way.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from datum_compute.api.checkreport import Check, Report
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.schema import EMBEDDED, PRESERVE
+from datum_compute.api.structural import check_unique, compiled, list_keys, plain_type
+from datum_compute.api.valuerules import value_rules
+
+Fit = Callable[[Any], Any]  # returns the value as it should be stored, or raises _Misfit
+
+_LONG_WAY = ("nullable", "allOf", "anyOf", "oneOf", "not", EMBEDDED)
+_OF_LENGTH = frozenset({"minLength", "maxLength"})
+_OF_VALUES = _OF_LENGTH | {"enum", "pattern", "format"}  # all that can be asked of a text
+_SCALARS: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+
+
+class _Misfit(Exception):
+    """The value must be looked at with care."""
+
+
+class _Refusal(list[Any]):
+    """Where a rule would put what it found: the first find ends the quick way."""
+
+    def append(self, _found: Any) -> NoReturn:
+        raise _Misfit
+
+    def __iadd__(self, found: Any) -> _Refusal:  # type: ignore[misc]
+        if found:
+            raise _Misfit
+        return self
+
+
+_REFUSING = Report(_Refusal(), _Refusal())
+
+
+def quick(schema: JsonObject) -> Check:
+    """The same check as ``compiled(schema)``, sooner done with a value that fits."""
+    careful, fit = compiled(schema), _fit(schema)
+
+    def check(value: Any, path: str, report: Report) -> Any:
+        try:
+            return fit(value)
+        except _Misfit:
+            return careful(value, path, report)
+
+    return check
+
+
+def _fit(schema: JsonObject) -> Fit:
+    kind = schema.get("type")
+    if any(keyword in schema for keyword in _LONG_WAY):
+        return _long_way(schema)
+    if kind in _SCALARS:
+        return _scalar_fit(schema)
+    if kind in ("object", "array"):
+        inner = _object_fit(schema) if kind == "object" else _array_fit(schema)
+        return _with_rules(inner, value_rules(schema))
+    return _long_way(schema)
+
+
+def _long_way(schema: JsonObject) -> Fit:
+    careful = compiled(schema)
+    return lambda value: careful(value, "", _REFUSING)
+
+
+def _with_rules(inner: Fit, rules: tuple[Check, ...]) -> Fit:
+    if not rules:
+        return inner
+
+    def fit(value: Any) -> Any:
+        result = inner(value)
+        for rule in rules:
+            rule(result, "", _REFUSING)
+        return result
+
+    return fit
+
+
+def _scalar_fit(schema: JsonObject) -> Fit:
+    if schema.keys() & _OF_VALUES <= _OF_LENGTH and schema["type"] == "string":
+        return _text_fit(schema)
+    expected, rules = _SCALARS[schema["type"]], value_rules(schema)
+
+    def fit(value: Any) -> Any:
+        if type(value) not in expected:
+            raise _Misfit
+        for rule in rules:
+            rule(value, "", _REFUSING)
+        return value
+
+    return fit
+
+
+def _text_fit(schema: JsonObject) -> Fit:
+    """Texts of which nothing but the length is asked, the most frequent values of all."""
+    shortest, said = schema.get("minLength") or 0, schema.get("maxLength")
+    longest = sys.maxsize if said is None else said
+
+    def fit(value: Any) -> Any:
+        if type(value) is not str or not shortest <= len(value) <= longest:
+            raise _Misfit
+        return value
+
+    return fit
+
+
+def _object_fit(schema: JsonObject) -> Fit:
+    fields, others = schema.get("properties", {}), schema.get("additionalProperties")
+    fits = {name: _fit(field) for name, field in fields.items()}
+    other = _fit(others) if isinstance(others, dict) else None
+    # The type that is all a field must have: most fields need no more than a look at that.
+    plain = {name: plain_type(field) for name, field in fields.items()}
+    plain_other = plain_type(others) if isinstance(others, dict) else None
+    keeps_unknown = bool(schema.get(PRESERVE)) or others is True
+    defaults = {name: _default_of(field) for name, field in fields.items() if "default" in field}
+    required = tuple(name for name in schema.get("required", ()) if name not in defaults)
+
+    def fit(value: Any) -> Any:
+        if type(value) is not dict:
+            raise _Misfit
+        changes: JsonObject = {}
+        for name, item in value.items():
+            if type(item) is plain.get(name, plain_other):
+                continue
+            if item is None and name in fits:
+                raise _Misfit  # null means absent, and a default may take its place
+            inner = fits.get(name, other)
+            if inner is not None:
+                kept = inner(item)
+                if kept is not item:
+                    changes[name] = kept
+            elif not keeps_unknown:
+                raise _Misfit
+        for name in required:
+            if name not in value:
+                raise _Misfit
+        for name, default in defaults.items():
+            if name not in value:
+                changes[name] = default()
+        return {**value, **changes} if changes else value
+
+    return fit
+
+
+def _default_of(field: JsonObject) -> Callable[[], Any]:
+    """Makes the default of a field; one with parts is made anew for every object."""
+    default = field["default"]
+    if not isinstance(default, dict | list):
+        fit, kept = _fit(field), default
+        return lambda: fit(kept)
+    careful = compiled(field)
+    return lambda: careful(default, "", _REFUSING)
+
+
+def _array_fit(schema: JsonObject) -> Fit:
+    items = schema.get("items", {})
+    inner, plain = _fit(items), plain_type(items)
+    check = _uniqueness(schema)
+
+    def fit(value: Any) -> Any:
+        if type(value) is not list:
+            raise _Misfit
+        result = [item if type(item) is plain else inner(item) for item in value]
+        if check is not None:
+            check(result)
+        return result
+
+    return fit
+
+
+def _uniqueness(schema: JsonObject) -> Callable[[list[Any]], None] | None:
+    """The items of a map or a set differ. Texts are compared as they are, all else as JSON."""
+    keys, items = list_keys(schema), schema.get("items", {})
+    if keys is None:
+        return None
+    if keys == () and items.get("type") == "string":
+        return _differ
+    if len(keys) == 1 and _always_has_text(items, keys[0]):
+        (key,) = keys
+        return lambda found: _differ([item[key] for item in found])
+    return lambda found: check_unique(found, keys, "", _REFUSING)
+
+
+def _always_has_text(schema: JsonObject, name: str) -> bool:
+    field = schema.get("properties", {}).get(name, {})
+    has = name in schema.get("required", ()) or "default" in field
+    return schema.get("type") == "object" and field.get("type") == "string" and has
+
+
+def _differ(texts: list[str]) -> None:
+    if len(set(texts)) < len(texts):
+        raise _Misfit

@@ -1,0 +1,120 @@
+"""The quick way through a schema says the same as the careful one, whatever it is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from datum_compute.api import quickcheck
+from datum_compute.api.checkreport import Check, Report
+from datum_compute.api.codec import JsonObject, copied, encode
+from datum_compute.api.kinds import KINDS
+from datum_compute.api.meta import KindInfo
+from datum_compute.api.quickcheck import quick
+from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE, structural_schema
+from datum_compute.api.structural import compiled, whole_object
+from tests.api.generated_objects import objects_of
+
+NAMES = ("a", "b", "name", "spec", "kind")
+SCALARS = st.none() | st.booleans() | st.integers(-2, 3) | st.sampled_from([1.0, "", "a", "b", "Z"])
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+NAMED = {"type": "object", "properties": {"name": TEXT, "a": NUMBER}}
+
+# Schemas of the fields a and b.
+SCHEMAS: list[tuple[JsonObject, JsonObject]] = [
+    (TEXT, NUMBER),
+    ({**TEXT, "minLength": 1, "default": "b"}, {"type": "number", "minimum": 0}),
+    ({**TEXT, "nullable": True}, {**TEXT, "nullable": True, "default": "a"}),
+    ({**TEXT, "enum": ["a", "b"]}, {"type": "boolean", "default": False}),
+    ({**TEXT, "pattern": "^a+$"}, {**TEXT, "default": "too long", "maxLength": 2}),
+    ({INT_OR_STRING: True}, {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+    ({"type": "object", PRESERVE: True}, {PRESERVE: True, "default": {"a": [1]}}),
+    ({"type": "object", "additionalProperties": TEXT}, {"type": "object"}),
+    ({"type": "object", "additionalProperties": True}, {**TEXT, "not": {}}),
+    ({"type": "object", "additionalProperties": {**NAMED, "default": {}}}, {}),
+    ({"type": "object", "minProperties": 1, PRESERVE: True}, {"type": "array", "maxItems": 1}),
+    ({**NAMED, "required": ["name"], "default": {"name": "a"}}, {**NAMED, EMBEDDED: True}),
+    ({"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"}, {"required": ["a"]}),
+    ({"type": "array", "items": {}, "x-kubernetes-list-type": "set"}, {"items": NUMBER}),
+    ({"type": "array", "items": {**NAMED, "required": ["name"]}, **BY_NAME}, NUMBER),
+    ({"type": "array", "items": NAMED, **BY_NAME}, {"type": "array", "default": ["a"]}),
+    ({**NUMBER, "oneOf": [{"minimum": 1}, {"maximum": 2}]}, {**NUMBER, "allOf": [{"minimum": 1}]}),
+]
+
+
+def answer(check: Check, value: Any) -> tuple[bytes, Report]:
+    report = Report()
+    return encode(check(value, "here", report)), report
+
+
+@pytest.mark.parametrize("fields", SCHEMAS, ids=str)
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_schema_and_any_value(
+    fields: tuple[JsonObject, JsonObject], data: st.DataObject
+) -> None:
+    parts = dict(zip(("a", "b"), fields, strict=True))
+    for required in ([], ["a"], ["a", "b"]):
+        schema = {"type": "object", "properties": parts, "required": required}
+        value = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, VALUES)) | VALUES)
+        before = copied({"value": value})
+        assert answer(quick(schema), value) == answer(compiled(schema), value)
+        assert {"value": value} == before
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_objects_of_every_kind_whole_and_damaged(kind: KindInfo[Any], data: st.DataObject) -> None:
+    schema = whole_object(structural_schema(kind))
+    fast, slow = quick(schema), compiled(schema)
+    value = {**data.draw(objects_of(kind)), "metadata": {"name": "a", "odd": None}}
+    assert answer(fast, value) == answer(slow, value)
+    assert quickcheck._fit(schema)(value) == slow(value, "", Report())
+    for _ in range(5):
+        value = copied(value)
+        damage(value, data)
+        assert answer(fast, value) == answer(slow, value)
+
+
+def damage(value: Any, data: st.DataObject) -> None:
+    """Go down somewhere and put something else there, take it away, or have it twice."""
+    while True:
+        inner = [k for k, v in _entries(value) if isinstance(v, dict | list) and v]
+        if not inner or data.draw(st.integers(0, 3)) == 0:
+            break
+        value = value[data.draw(st.sampled_from(inner))]
+    places = [k for k, _ in _entries(value)]
+    place = data.draw(st.sampled_from(places)) if places else None
+    match data.draw(st.sampled_from(["other", "gone", "unknown", "twice"])):
+        case "other" if place is not None:
+            value[place] = data.draw(VALUES)
+        case "gone" if place is not None:
+            del value[place]
+        case "unknown" if isinstance(value, dict):
+            value["unheardOf"] = data.draw(SCALARS)
+        case "twice" if isinstance(value, list) and value:
+            value.append(value[0])
+
+
+def _entries(value: Any) -> list[tuple[Any, Any]]:
+    return list(value.items()) if isinstance(value, dict) else list(enumerate(value))
+
+
+def test_defaults_with_parts_are_not_shared_between_objects() -> None:
+    inner = {"type": "array", "items": {"type": "object", PRESERVE: True}, "default": [{}]}
+    check = quick({"type": "object", "properties": {"list": inner}})
+    first = check({}, "", Report())
+    first["list"][0]["name"] = "changed"
+    assert check({}, "", Report()) == {"list": [{}]}

@@ -1,0 +1,43 @@
+"""The short ways through fields and items lead where the long ones do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datum_compute.server.ownership.comparison import _every_field, sent_fields
+from datum_compute.server.ownership.fieldsets import MEMBER, SELF
+from datum_compute.server.ownership.shapes import (
+    ANYTHING,
+    LEAF,
+    VALUES,
+    FieldMap,
+    KeyedList,
+    Shape,
+    canonical_text,
+)
+
+TEXTS = st.text(max_size=4) | st.sampled_from(['"', "\\", "\x7f", "\u2028", "é", "a b", ""])
+ITEMS = st.dictionaries(st.sampled_from(["name", "value", "set", "open", "other"]), TEXTS)
+
+
+@given(
+    name=TEXTS | st.integers(-5, 5) | st.booleans() | st.none(),
+    key=st.sampled_from(["name", 'a"b']),
+)
+def test_an_item_is_named_by_its_key_as_json_writes_it(name: Any, key: str) -> None:
+    shape = KeyedList((key,), {}, LEAF)
+    expected = "" if name is None else f"k:{canonical_text({key: name})}"
+    assert shape.step({key: name}) == expected
+
+
+@given(st.lists(ITEMS, max_size=20))
+def test_an_item_owns_the_same_fields_however_many_were_like_it(items: list[Any]) -> None:
+    fields: dict[str, Shape] = {"name": LEAF, "value": LEAF, "set": VALUES, "open": ANYTHING}
+    shape = FieldMap({"list": KeyedList(("name",), {}, FieldMap(fields))})
+    kept = [{**item, "name": f"item-{number}"} for number, item in enumerate(items)]
+    found = sent_fields({"list": kept}, shape)
+    fresh = [_every_field(item, FieldMap(fields), {SELF: MEMBER}) for item in kept]
+    assert list(found.get("f:list", {}).values()) == fresh

@@ -1,0 +1,70 @@
+"""Who follows what a plane holds hears of what they want, and of nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+
+import pytest
+
+from datum_compute.api.holdings import Changed, Changes, Wanted
+from datum_compute.api.plane import PlaneName
+from tests.server.running_server import ENOUGH_S, PROJECT, Server
+
+MAPS = f"{PROJECT}/api/v1/namespaces/default/configmaps"
+PLANE = PlaneName("project/demo")
+
+
+@pytest.fixture
+async def held(server: Server) -> None:
+    """An object without ties, one with an owner, one that waits for its finalizer."""
+    plain = await server.json("POST", MAPS, config_map("plain"))
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "plain"}
+    owner["uid"] = plain["metadata"]["uid"]
+    await server.json("POST", MAPS, config_map("owned", ownerReferences=[owner]))
+    await server.json("POST", MAPS, config_map("ending", finalizers=["example.com/wait"]))
+    await server.json("DELETE", f"{MAPS}/ending")
+
+
+@pytest.mark.usefixtures("held")
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (Wanted(resources=("configmaps",)), ["ending", "owned", "plain"]),
+        (Wanted(resources=("secrets",)), []),
+        (Wanted(ties=True), ["ending", "owned"]),
+        (Wanted(gone=True), []),
+    ],
+)
+async def test_what_is_there_is_told_to_those_who_want_it(
+    server: Server, wanted: Wanted, names: list[str]
+) -> None:
+    with closing(server.api.holdings(PLANE).changes(wanted)) as changes:
+        await server.json("POST", MAPS, config_map("last"))
+        await server.json("DELETE", f"{MAPS}/last")
+        if not wanted.gone:
+            assert [change.ref.name for change in await taken(changes, len(names))] == names
+            return
+        (change,) = await taken(changes, 1)
+        assert (change.ref.name, change.gone) == ("last", True)
+
+
+@pytest.mark.usefixtures("held")
+async def test_a_change_of_owners_and_a_beginning_end_are_ties(server: Server) -> None:
+    with closing(server.api.holdings(PLANE).changes(Wanted(ties=True))) as changes:
+        await taken(changes, 2)
+        await server.merge(f"{MAPS}/owned", {"metadata": {"labels": {"a": "b"}}})
+        await server.merge(f"{MAPS}/owned", {"metadata": {"finalizers": ["example.com/wait"]}})
+        await server.json("DELETE", f"{MAPS}/owned")
+        (change,) = await taken(changes, 1)
+        assert (change.ref.name, change.begins_to_end, change.gone) == ("owned", True, False)
+
+
+def config_map(name: str, **metadata: object) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}}
+
+
+async def taken(changes: Changes, count: int) -> list[Changed]:
+    async with asyncio.timeout(ENOUGH_S):
+        source = aiter(changes)
+        return [await anext(source) for _ in range(count)]
