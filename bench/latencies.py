@@ -15,7 +15,7 @@ from bench.processes import Running
 from datum_compute.api.codec import encode
 
 _NAME = re.compile(rb'"name":"(sent-\d+-\d+)"')
-_PAUSE_S = 0.02
+PAUSE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ async def create_to_event_ms(running: Running) -> Latencies:
     ):
         for number in range(300):
             await _create(running, plug, arrivals, f"sent-1-{number}")
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
     return latencies_of(arrivals.taken_s)
 
 

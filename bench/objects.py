@@ -17,10 +17,11 @@ from datum_compute.api.kinds import NAMESPACE as NAMESPACE_KIND
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PlaneName, path_prefix
+from datum_compute.app.local_server import settle_memory
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.server.apiserver import ApiServer
-from datum_compute.server.authentication import EVERY_PLANE, User, authenticator_of
+from datum_compute.server.authentication import EVERY_PLANE, MASTERS, User, authenticator_of
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Store
 
@@ -91,13 +92,13 @@ async def new_platform(database: Path) -> AsyncIterator[Client]:
     journal = SqliteJournal(database)
     store = Store(journal)
     await store.load()
-    uids = count()
+    uids, everywhere = count(), frozenset({EVERY_PLANE})
     server = ApiServer(
         store,
         clock=time.time,
         new_uid=lambda: f"00000000-0000-4000-8000-{next(uids):012d}",
         new_suffix=lambda: f"{next(uids):05d}",
-        authenticator=authenticator_of({"token": User("bench", (), frozenset({EVERY_PLANE}))}),
+        authenticator=authenticator_of({"token": User("bench", (MASTERS,), everywhere)}),
     )
     running = asyncio.create_task(store.run())
     try:
@@ -107,6 +108,7 @@ async def new_platform(database: Path) -> AsyncIterator[Client]:
         if not await _exists(client):
             name = ObjectMeta(name=NAMESPACE)
             await client.create(NAMESPACE_KIND, Namespace(metadata=name))
+        settle_memory()  # as the product does before it serves
         yield client
     finally:
         running.cancel()

@@ -7,6 +7,7 @@ with a uvicorn that does nothing but answer, start with SQLite reading all rows.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import tempfile
 import time
@@ -15,12 +16,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.latencies import create_to_event_ms, fan_out_ms
+from bench.latencies import PAUSE_S, create_to_event_ms, fan_out_ms
 from bench.load import Throughput, plugged, throughput
 from bench.measurement import RESULTS, Measurement, rate_async
 from bench.objects import BODY_BYTES, NAMESPACE, fill, instance, instances_path, new_platform
 from bench.processes import Running, echo, platform
-from bench.store import bare_sqlite, synced_appends
+from bench.store import bare_sqlite, sync_latencies, synced_appends
 from datum_compute.api.codec import decode, encode, typed
 from datum_compute.api.instance import KIND as INSTANCE
 from datum_compute.api.instance import Instance
@@ -43,10 +44,12 @@ def measure() -> list[Measurement]:
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
         root = Path(folder)
         return [
+            Measurement("load of the machine at the start", os.getloadavg()[0], "processes"),
             *idle(root / "idle"),
             *in_process(root / "in-process.db"),
             *over_tls(root / "served"),
             *start(root / "start"),
+            Measurement("load of the machine at the end", os.getloadavg()[0], "processes"),
         ]
 
 
@@ -63,7 +66,8 @@ def idle(state: Path) -> list[Measurement]:
 
 
 def in_process(database: Path) -> list[Measurement]:
-    async def creates() -> float:
+    async def creates() -> tuple[float, float]:
+        """Creates a second, and what one costs in microseconds of CPU, client included."""
         async with new_platform(database) as client:
             numbers = count()
 
@@ -71,14 +75,18 @@ def in_process(database: Path) -> list[Measurement]:
                 obj = typed(instance(f"own-{next(numbers)}"), Instance)
                 await client.create(INSTANCE, obj)
 
-            return await rate_async(step, workers=CONNECTIONS * 2, seconds=SECONDS)
+            before_s = time.process_time()
+            found = await rate_async(step, workers=CONNECTIONS * 2, seconds=SECONDS)
+            return found, (time.process_time() - before_s) / next(numbers) * 1e6
 
+    a_second, cpu_us = run_loop(creates())
     rows = CONNECTIONS
     disk = f"bare SQLite, {rows} rows a commit"
     return [
         Measurement("bare disk", synced_appends(database.parent), "syncs/s"),
         Measurement(disk, bare_sqlite(database.parent, rows=rows), "rows/s"),
-        Measurement("creates in process", run_loop(creates()), "creates/s", disk, at_least=5000),
+        Measurement("creates in process", a_second, "creates/s", disk, at_least=5000),
+        Measurement("creates in process: CPU", cpu_us, "us"),
     ]
 
 
@@ -86,7 +94,7 @@ def over_tls(state: Path) -> list[Measurement]:
     with platform(state, CELL, "--no-controllers") as running:
         measured = run_loop(_creates_and_gets(running, state))
         measured += run_loop(_list(running, state))
-        return measured + run_loop(_watches(running))
+        return measured + run_loop(_watches(running, state))
 
 
 async def _creates_and_gets(running: Running, state: Path) -> list[Measurement]:
@@ -168,12 +176,16 @@ async def _median_ms(
     return sorted(taken)[2], answer
 
 
-async def _watches(running: Running) -> list[Measurement]:
+async def _watches(running: Running, state: Path) -> list[Measurement]:
     alone = await create_to_event_ms(running)
+    bare = await asyncio.to_thread(sync_latencies, state, pause_s=PAUSE_S)
     many = await fan_out_ms(running, watchers=WATCHERS, events_a_second=5, seconds=10)
+    syncs = "bare sync, p50", "bare sync, p99"
     return [
-        Measurement("create to event, idle, p50", alone.p50, "ms"),
-        Measurement("create to event, idle, p99", alone.p99, "ms", at_most=5),
+        Measurement(syncs[0], bare.p50, "ms"),
+        Measurement(syncs[1], bare.p99, "ms"),
+        Measurement("create to event, idle, p50", alone.p50, "ms", syncs[0]),
+        Measurement("create to event, idle, p99", alone.p99, "ms", syncs[1], at_most=5),
         Measurement(f"{WATCHERS} watchers at 5 events/s, p50", many.p50, "ms"),
         Measurement(f"{WATCHERS} watchers at 5 events/s, p99", many.p99, "ms", at_most=250),
     ]

@@ -6,9 +6,11 @@ import asyncio
 import os
 import sqlite3
 import tempfile
+import time
 from itertools import count
 from pathlib import Path
 
+from bench.latencies import Latencies, latencies_of
 from bench.measurement import RESULTS, Measurement, rate, rate_async
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.sqlite import SqliteJournal
@@ -18,6 +20,7 @@ from datum_compute.testing.running_store import PLANE, THINGS, running, thing
 BODY_BYTES = 3000
 LISTED = 10_000
 WRITERS = 64
+SYNCS = 300
 
 
 def measure() -> list[Measurement]:
@@ -59,6 +62,22 @@ def synced_appends(folder: Path) -> float:
         return rate(step)
     finally:
         os.close(handle)
+
+
+def sync_latencies(folder: Path, *, pause_s: float) -> Latencies:
+    """As ``synced_appends``, one at a time with pauses: no event can arrive sooner."""
+    handle = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    taken_s = []
+    try:
+        for _ in range(SYNCS):
+            start = time.perf_counter()
+            os.write(handle, b"x" * 4096)
+            os.fdatasync(handle)
+            taken_s.append(time.perf_counter() - start)
+            time.sleep(pause_s)
+    finally:
+        os.close(handle)
+    return latencies_of(taken_s)
 
 
 def bare_sqlite(folder: Path, *, rows: int) -> float:

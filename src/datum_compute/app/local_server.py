@@ -121,7 +121,7 @@ async def _run(process: _Process, bound: socket.socket, stop: asyncio.Event) -> 
             running.cancel()
             auditing.cancel()
             return
-        _settle_memory()
+        settle_memory()
         front = build_front(AsgiApp(platform.server), process.certificate)
         serving = group.create_task(front.serve(sockets=[bound]))
         _write_kubeconfigs(process, port)
@@ -149,7 +149,7 @@ def _write_kubeconfigs(process: _Process, port: int) -> None:
         )
 
 
-def _settle_memory() -> None:
+def settle_memory() -> None:
     """From here on the collector looks at what is new only, and less often."""
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
