@@ -137,7 +137,7 @@ def imported_rooms(source: Source) -> Iterator[tuple[int, str]]:
 def import_table(source: Source) -> Iterator[str]:
     """Rooms import only what the table allows."""
     if source.room in LEAVES:
-        allowed: frozenset[str] = frozenset()
+        allowed: frozenset[str] = frozenset({source.room})
     else:
         leaves = frozenset() if source.room in WITHOUT_LEAVES else LEAVES
         allowed = MAY_IMPORT.get(source.room, frozenset()) | {source.room} | leaves
