@@ -178,6 +178,8 @@ _CELL: dict[str, tuple[JsonObject, ...]] = {
         _on(REGION, ("servers",), *READ),
         *_owned(COMPUTE, "instances"),
         *_owned(REGION, "servers"),
+        _on("", ("events",), "get", "create", "patch"),
+        _on(COORDINATION, ("leases",), "get", "create", "patch"),
     ),
 }
 
