@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.conditions import FALSE, TRUE, Condition, find_condition
+from datum_compute.api.conditions import TRUE, Condition, find_condition
 from datum_compute.api.corefields import ObjectReference
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import ApiObject, KindInfo
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.planning.actions import Action, Create, Delete, Patch, PatchStatus
-from datum_compute.runtime.events import EventType, Notice, reference_to
+from datum_compute.runtime.events import Notice, reference_to
 
 _ROLES = frozenset({"project", "cell"})
 
@@ -37,7 +37,6 @@ ON_THE_WAY = frozenset(
         *("Stopping", "Removing"),
     }
 )
-_LEAVING = frozenset({"Stopping", "Removing"})
 
 # Reasons of events that are no reasons of conditions, and what they mean.
 OWN_REASONS = {
@@ -87,23 +86,24 @@ def _about_owner(plane: PlaneName, obj: ApiObject, reason: str, note: str) -> It
 def _transition(
     plane: PlaneName, kind: KindInfo[Any], observed: Any, status: JsonObject
 ) -> Iterator[Notice]:
-    """A new status or reason of the telling condition; other words for the same are no news."""
+    """It has become ready, has stopped being so, or something is in its way. Other words for the
+    same, and the steps on the way there, are no news."""
     type_ = _TELLING_CONDITION[kind.kind]
     new = next((c for c in status.get("conditions", ()) if c["type"] == type_), None)
     old = find_condition(observed.status.conditions, type_)
-    if new is None or new["reason"] == "Pending":
+    if new is None or (
+        old is not None and old.reason == new["reason"] and old.status == new["status"]
+    ):
         return
-    if old is None or (old.status, old.reason) != (new["status"], new["reason"]):
-        note = new.get("message") or new["reason"]
-        about = reference_to(kind, observed)
-        yield Notice(plane, about, _type(old, new["status"], new["reason"]), new["reason"], note)
+    note, about = new.get("message") or new["reason"], reference_to(kind, observed)
+    if new["status"] == TRUE:
+        yield Notice(plane, about, "Normal", new["reason"], note)
+    elif not observed.is_terminating and (_was_so(old) or new["reason"] not in ON_THE_WAY):
+        yield Notice(plane, about, "Warning", new["reason"], note)
 
 
-def _type(old: Condition | None, status: str, reason: str) -> EventType:
-    if status == TRUE or reason in _LEAVING:
-        return "Normal"
-    was_so = old is not None and old.status == TRUE
-    return "Normal" if status == FALSE and reason in ON_THE_WAY and not was_so else "Warning"
+def _was_so(old: Condition | None) -> bool:
+    return old is not None and old.status == TRUE
 
 
 def _lets_go(observed: ApiObject, patch: JsonObject) -> bool:
