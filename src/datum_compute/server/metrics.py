@@ -1,17 +1,26 @@
 """What the server counts: requests, open watches, commits, objects.
 
 Labels come from lists that do not grow: verbs and kinds that we know, the rest is ``other``.
-Children are bound once, because finding one by its labels costs more than counting.
+Requests are counted in plain numbers and become families when somebody looks: a counter and a
+histogram of the library, with their locks, cost more than a small request may.
 """
 
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from datum_compute.api.exchange import Response
@@ -40,19 +49,8 @@ class ServerMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._requests = Counter(
-            "datum_apiserver_requests",
-            "Requests that were answered, by verb, resource and status code.",
-            ("verb", "resource", "code"),
-            registry=registry,
-        )
-        self._durations = Histogram(
-            "datum_apiserver_request_duration_seconds",
-            "Time from a request to its answer; of a watch, until its stream begins.",
-            ("verb", "resource"),
-            buckets=_SECONDS,
-            registry=registry,
-        )
+        self._requests = _Requests()
+        registry.register(self._requests)
         self._in_flight = 0
         Gauge(
             "datum_apiserver_requests_in_flight",
@@ -79,7 +77,6 @@ class ServerMetrics:
             "Batches of writes that were refused, for example by a full disk.",
             registry=registry,
         )
-        self._bound: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     # --- requests
 
@@ -89,23 +86,12 @@ class ServerMetrics:
 
     def ended(self, wanted: Attributes | None, response: Response, begun_s: float) -> None:
         self._in_flight -= 1
-        labels = (*_labels(wanted), response.status)
-        bound = self._bound.get(labels)
-        if bound is None:
-            bound = self._bound[labels] = self._bind(*labels)
-        counter, histogram = bound
-        counter.inc()
-        histogram.observe(asyncio.get_running_loop().time() - begun_s)
+        seconds = asyncio.get_running_loop().time() - begun_s
+        self._requests.count(_labels(wanted), response.status, seconds)
 
     def abandoned(self) -> None:
         """A request whose caller went away, or whose server stops."""
         self._in_flight -= 1
-
-    def _bind(self, verb: str, resource: str, code: int) -> tuple[Counter, Histogram]:
-        return (
-            self._requests.labels(verb, resource, str(code)),
-            self._durations.labels(verb, resource),
-        )
 
     # --- what is asked for when somebody looks
 
@@ -127,36 +113,82 @@ class ServerMetrics:
         return Response(200, generate_latest(self._registry), CONTENT_TYPE_LATEST)
 
 
+@dataclass(slots=True)
+class _Series:
+    """The requests of one verb and resource."""
+
+    by_code: dict[int, int] = field(default_factory=dict)
+    by_bucket: list[int] = field(default_factory=lambda: [0] * (len(_SECONDS) + 1))
+    total_s: float = 0.0
+
+
+class _Requests(Collector):
+    def __init__(self) -> None:
+        self._series: dict[tuple[str, str], _Series] = {}
+
+    def count(self, labels: tuple[str, str], code: int, seconds: float) -> None:
+        series = self._series.get(labels)
+        if series is None:
+            series = self._series[labels] = _Series()
+        series.by_code[code] = series.by_code.get(code, 0) + 1
+        series.by_bucket[bisect_left(_SECONDS, seconds)] += 1
+        series.total_s += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        requests, durations = self.describe()
+        for (verb, resource), series in self._series.items():
+            for code, count in series.by_code.items():
+                requests.add_metric((verb, resource, str(code)), count)
+            edges = (*map(str, _SECONDS), "+Inf")
+            buckets = list(zip(edges, accumulate(series.by_bucket), strict=True))
+            durations.add_metric((verb, resource), buckets, series.total_s)
+        yield from (requests, durations)
+
+    def describe(self) -> tuple[CounterMetricFamily, HistogramMetricFamily]:
+        return (
+            CounterMetricFamily(
+                "datum_apiserver_requests",
+                "Requests that were answered, by verb, resource and status code.",
+                labels=("verb", "resource", "code"),
+            ),
+            HistogramMetricFamily(
+                "datum_apiserver_request_duration_seconds",
+                "Time from a request to its answer; of a watch, until its stream begins.",
+                labels=("verb", "resource"),
+            ),
+        )
+
+
 class _Objects(Collector):
     """Counted when somebody looks, so that writes need not count."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        objects = GaugeMetricFamily(
-            "datum_store_objects",
-            "Objects that are stored, by plane and resource; planes beyond the first "
-            f"{PLANES_MAX} count as {OTHER}.",
-            labels=("plane", "resource"),
-        )
+    def collect(self) -> Iterator[Metric]:
+        objects, planes = self.describe()
         found: dict[tuple[str, str], int] = {}
-        for number, plane in enumerate(self._store.planes()):
+        names = self._store.planes()
+        for number, plane in enumerate(names):
             shown = plane if number < PLANES_MAX else OTHER
             for resource, count in self._store.counts(plane).items():
                 key = (shown, resource if resource in _RESOURCES else OTHER)
                 found[key] = found.get(key, 0) + count
         for labels, count in found.items():
             objects.add_metric(labels, count)
-        yield objects
-        planes = GaugeMetricFamily("datum_store_planes", "Planes that are served.")
-        planes.add_metric((), len(self._store.planes()))
-        yield planes
+        planes.add_metric((), len(names))
+        yield from (objects, planes)
 
-    def describe(self) -> Iterator[GaugeMetricFamily]:
-        """So that registering does not count anything."""
-        yield GaugeMetricFamily("datum_store_objects", "")
-        yield GaugeMetricFamily("datum_store_planes", "")
+    def describe(self) -> tuple[GaugeMetricFamily, GaugeMetricFamily]:
+        return (
+            GaugeMetricFamily(
+                "datum_store_objects",
+                "Objects that are stored, by plane and resource; planes beyond the first "
+                f"{PLANES_MAX} count as {OTHER}.",
+                labels=("plane", "resource"),
+            ),
+            GaugeMetricFamily("datum_store_planes", "Planes that are served."),
+        )
 
 
 def _labels(wanted: Attributes | None) -> tuple[str, str]:
