@@ -35,7 +35,7 @@ def merged(
     named = {name: environment.get(environment_name(name), "") for name in flags_of(parser)}
     given = {name: value for name, value in named.items() if value}
     layers = [
-        (_as_arguments(parser, given), "environment"),
+        (_as_arguments(parser, given, "environment"), "environment"),
         (list(arguments), ""),
     ]
     file = _config_file(arguments, given)
@@ -79,22 +79,24 @@ def _from_file(parser: argparse.ArgumentParser, file: Path) -> list[str]:
     unknown = [str(name) for name in content if name not in known or name == "config"]
     if unknown:
         parser.error(f"{file}: unknown settings: {', '.join(unknown)}")
-    return _as_arguments(parser, content)
+    return _as_arguments(parser, content, str(file))
 
 
-def _as_arguments(parser: argparse.ArgumentParser, values: Mapping[str, Any]) -> list[str]:
+def _as_arguments(
+    parser: argparse.ArgumentParser, values: Mapping[str, Any], source: str
+) -> list[str]:
     """Values of the environment or a file, as the flags they stand for."""
     known, arguments = flags_of(parser), []
     for name, value in values.items():
         if isinstance(known[name], argparse.BooleanOptionalAction):
-            arguments.append(f"--{name}" if _truth(parser, name, value) else f"--no-{name}")
+            arguments.append(f"--{name}" if _truth(parser, name, value, source) else f"--no-{name}")
         else:
             arguments.append(f"--{name}={value}")
     return arguments
 
 
-def _truth(parser: argparse.ArgumentParser, name: str, value: Any) -> bool:
+def _truth(parser: argparse.ArgumentParser, name: str, value: Any, source: str) -> bool:
     text = str(value).lower()
     if text not in ("true", "false", "1", "0", "yes", "no"):
-        parser.error(f"{name} must be true or false, not {value!r}")
+        parser.error(f"{source}: {name} must be true or false, not {value!r}")
     return text in ("true", "1", "yes")
