@@ -157,7 +157,7 @@ def manager_parser() -> argparse.ArgumentParser:
 
 def _parser(program: str, text: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description=text, allow_abbrev=False)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings as YAML, see above")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the other settings, as YAML")
     return parser
 
 
