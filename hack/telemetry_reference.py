@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from random import Random
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -18,6 +19,8 @@ from datum_compute.app.metrics import process_registry
 from datum_compute.app.settings import local_parser, manager_parser
 from datum_compute.controllers.notices import ON_THE_WAY, OWN_REASONS
 from datum_compute.runtime.events import BURST, NOTE_BYTES_MAX, REFILL_S, EventRecorder
+from datum_compute.runtime.manager import Manager
+from datum_compute.runtime.metrics import RuntimeMetrics
 from datum_compute.server.metrics import ServerMetrics
 
 _METRIC_HEADINGS = ("Name", "Type", "Labels", "Meaning")
@@ -77,6 +80,8 @@ def telemetry_files(header: str, table: Table) -> dict[str, str]:
 def _registry() -> CollectorRegistry:
     registry = process_registry()
     ServerMetrics(registry).watch_store(_NoStore())  # type: ignore[arg-type]
+    nothing_random = Random(1)  # noqa: S311 - nothing is drawn
+    Manager([], lambda _manager: None, nothing_random, metrics=RuntimeMetrics(registry))
     EventRecorder(lambda _plane: None, component="", unix_s=lambda: 0.0, registry=registry)
     return registry
 
@@ -118,10 +123,15 @@ def _shown_name(metric: Metric) -> str:
 def _events(table: Table) -> str:
     head = _EVENTS.format(note=f"{NOTE_BYTES_MAX:,}", burst=BURST, refill=int(REFILL_S / 60))
     rows: list[tuple[str, ...]] = [
-        (f"`{reason}`", "Normal", meaning) for reason, meaning in OWN_REASONS.items()
+        (f"`{reason}`", *_type_and_meaning(meaning)) for reason, meaning in OWN_REASONS.items()
     ]
     told = table(("Reason", "Type", "Meaning"), rows)
     return head + told + _CONDITIONS.format(reasons=_listed(sorted(ON_THE_WAY)))
+
+
+def _type_and_meaning(text: str) -> tuple[str, str]:
+    type_, found, meaning = text.partition(": ")
+    return (type_, meaning) if found and type_ == "Warning" else ("Normal", text)
 
 
 # --- settings

@@ -17,7 +17,7 @@ from datum_compute.app.files import StateError
 from datum_compute.app.tracing import tracing
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.instrumented import instrumented
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -96,7 +96,7 @@ async def test_what_a_reconcile_asks_for_belongs_to_its_trace() -> None:
             await client.get(NAMESPACE, key.ref)
             return Done()
 
-        plain = Controller(name="tests", role="hub", kind=NAMESPACE, reconcile=reconcile)
+        plain = Controller(name="tests", role="hub", reconcile=reconcile, edges=(for_(NAMESPACE),))
         collected.clear()
         controller = instrumented(plain, collected.tracer)
         await controller.reconcile(None, Key(HUB, Ref("", "default")))
@@ -116,7 +116,7 @@ async def test_a_reconcile_that_fails_says_so_in_its_span() -> None:
     async def reconcile(_context: None, _key: Key) -> Outcome:
         raise ValueError("broken")
 
-    plain = Controller(name="tests", role="hub", kind=NAMESPACE, reconcile=reconcile)
+    plain = Controller(name="tests", role="hub", reconcile=reconcile, edges=(for_(NAMESPACE),))
     with pytest.raises(ValueError, match="broken"):
         await instrumented(plain, collected.tracer).reconcile(None, Key(HUB, Ref("", "x")))
     assert not collected.named("reconcile").status.is_ok

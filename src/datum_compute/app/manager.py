@@ -14,10 +14,9 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, PlaneName, plane_role
@@ -45,6 +44,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.fenced import FencedDriver
 from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.events import EventRecorder
 from datum_compute.runtime.leader import (
     Election,
     FencedTransport,
@@ -53,10 +53,12 @@ from datum_compute.runtime.leader import (
     check_all,
     lead_all,
 )
+from datum_compute.runtime.manager import Manager
 from datum_compute.telemetry.logs import configure_logging
 from datum_compute.telemetry.traces import Tracer
 
-STOP_S = 4.0
+# Together less than the five seconds that a stop may take.
+FINISH_S, STOP_S = 2.0, 2.5
 
 _log = logging.getLogger("datum_compute.manager")
 
@@ -103,27 +105,50 @@ async def manage(
         )
         world = _World(settings, _planes(settings), connections, outside, ports)
         elections = await _elections(world)
-        work = await _work(world, check_all(e.fence for e in elections), tracer)
+        work = await _build_work(world, check_all(e.fence for e in elections), tracer)
         _log.info("running on %s", ", ".join(sorted(world.planes)))
-        running = asyncio.create_task(lead_all(elections, work) if elections else work())
-        await _until(running, stop)
+        whole = lead_all(elections, work.run) if elections else work.run()
+        await _until(asyncio.create_task(whole), stop, work)
 
 
-async def _until(running: asyncio.Task[None], stop: asyncio.Event) -> None:
-    """Until told to stop, or until the work fails."""
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What to do while leading."""
+
+    manager: Manager[Context]
+    recorder: EventRecorder
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        self.begun.set()
+        async with asyncio.TaskGroup() as group:
+            telling = group.create_task(self.recorder.run())
+            await self.manager.run()
+            telling.cancel()
+
+
+async def _until(running: asyncio.Task[None], stop: asyncio.Event, work: _Work) -> None:
+    """Until told to stop, or until the work fails.
+
+    Reconciles that run may come to their end for a while, then they are given up. Work that ends
+    gives the leases back; it is cut short only if that takes too long.
+    """
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
+    finishing = asyncio.create_task(work.manager.stop())
+    await asyncio.wait([finishing], timeout=FINISH_S)
+    if finishing.done() and work.begun.is_set():
+        await asyncio.wait([running], timeout=STOP_S)
+    finishing.cancel()
     running.cancel()
     await asyncio.wait([running], timeout=STOP_S)
     if running.done() and not running.cancelled():
         running.result()
 
 
-async def _work(
-    world: _World, check: Callable[[], None], tracer: Tracer | None
-) -> Callable[[], Coroutine[Any, Any, None]]:
-    """What to do while leading. Every write, to a plane or a machine, is checked first."""
+async def _build_work(world: _World, check: Callable[[], None], tracer: Tracer | None) -> _Work:
+    """Every write, to a plane or a machine, is checked first."""
     settings, ports = world.settings, world.ports
     numbers = process_registry()
     clients = {
@@ -132,7 +157,13 @@ async def _work(
     }
     recorder = build_recorder(clients.get, ports, numbers)
     manager = build_manager(
-        _controllers(settings), _drivers(world, check), ports, tell=recorder.tell, tracer=tracer
+        _controllers(settings),
+        _drivers(world, check),
+        ports,
+        tell=recorder.tell,
+        tracer=tracer,
+        registry=numbers,
+        fence=check,
     )
     for plane, client in clients.items():
         manager.engage(plane, client)
@@ -140,13 +171,7 @@ async def _work(
     port = await world.connections.enter_async_context(opened)
     if settings.metrics_address is not None:
         _log.info("metrics on http://%s:%d/metrics", settings.metrics_address[0], port)
-
-    async def work() -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(recorder.run())
-            group.create_task(manager.run())
-
-    return work
+    return _Work(manager, recorder)
 
 
 def _drivers(world: _World, check: Callable[[], None]) -> dict[PlaneName, Driver]:

@@ -24,6 +24,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
+from datum_compute.controllers.notices import misled_notice
 from datum_compute.drivers.driver import Driver
 from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
 from datum_compute.planes.planes import Planes, untold
@@ -31,6 +32,8 @@ from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.events import EventRecorder, Notice
 from datum_compute.runtime.instrumented import instrumented
 from datum_compute.runtime.manager import Manager
+from datum_compute.runtime.metrics import RuntimeMetrics
+from datum_compute.runtime.view import nothing_in_the_way
 from datum_compute.server.access.audit import AuditSink, nowhere
 from datum_compute.server.access.signer import TokenSigner
 from datum_compute.server.apiserver import ApiServer
@@ -85,11 +88,20 @@ def build_manager(
     authority: str = "",
     tell: Callable[[Notice], None] = untold,
     tracer: Tracer | None = None,
+    registry: CollectorRegistry | None = None,
+    fence: Callable[[], None] = nothing_in_the_way,
 ) -> Manager[Context]:
     def context(manager: Manager[Context]) -> Context:
         return Context(Planes(manager.view, tell), drivers, ports.unix_s, holdings, authority)
 
-    return Manager([instrumented(c, tracer) for c in controllers], context, ports.random)
+    return Manager(
+        [instrumented(controller, tracer) for controller in controllers],
+        context,
+        ports.random,
+        metrics=RuntimeMetrics(registry) if registry is not None else None,
+        report=lambda misled: tell(misled_notice(misled)),
+        fence=fence,
+    )
 
 
 def build_recorder(
@@ -144,6 +156,7 @@ class Platform:
             authority=authority,
             tell=self._events.tell,
             tracer=tracer,
+            registry=registry,
         )
 
     async def dispatch(self, request: Request) -> Response:

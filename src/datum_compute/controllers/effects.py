@@ -53,5 +53,7 @@ def _observed(planes: Planes, action: Action) -> ApiObject | None:
     if isinstance(action, Wait | Create) or not is_told_about(action.plane, action.kind):
         return None
     view = planes.find(action.plane)
-    held = view.informers() if view is not None else []
-    return next((i.cache.get(action.ref) for i in held if i.kind is action.kind), None)
+    if view is None or view.informer(action.kind) is None:
+        return None
+    observed: ApiObject | None = view.cached(action.kind).get(action.ref)
+    return observed

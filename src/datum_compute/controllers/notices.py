@@ -18,6 +18,7 @@ from datum_compute.api.meta import ApiObject, KindInfo
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.planning.actions import Action, Create, Delete, Patch, PatchStatus
 from datum_compute.runtime.events import Notice, reference_to
+from datum_compute.runtime.reversemap import Misled
 
 _ROLES = frozenset({"project", "cell"})
 
@@ -44,6 +45,8 @@ OWN_REASONS = {
     "WorkloadDeploymentRemoved": "The deployment of a city that is no longer asked for goes.",
     "InstanceCreated": "An instance was made for the deployment.",
     "InstanceRemoved": "An instance of the deployment goes, or gives way to a newer one.",
+    "AmbiguousOwner": "Warning: the object should lead to exactly one other, and leads to none or "
+    "to several.",
     "Deleted": "Everything that belonged to the object is gone, and so is the object.",
 }
 
@@ -68,6 +71,18 @@ def notices(action: Action, observed: ApiObject | None) -> Iterator[Notice]:
                 yield Notice(plane, reference_to(kind, observed), "Normal", "Deleted", note)
         case _:
             return
+
+
+def misled_notice(misled: Misled) -> Notice:
+    """An object that should lead to exactly one other and does not: never in silence."""
+    about = ObjectReference(
+        api_version=misled.kind.api_version,
+        kind=misled.kind.kind,
+        namespace=misled.ref.namespace,
+        name=misled.ref.name,
+        uid=misled.uid,
+    )
+    return Notice(misled.plane, about, "Warning", "AmbiguousOwner", misled.note)
 
 
 def _about_owner(plane: PlaneName, obj: ApiObject, reason: str, note: str) -> Iterator[Notice]:
