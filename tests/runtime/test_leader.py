@@ -33,6 +33,16 @@ REF = Ref("default", "compute-manager")
 MARGIN_S = 2.0
 
 
+@dataclass(frozen=True)
+class Faults:
+    """What befalls one request."""
+
+    lost_before: bool = False
+    lost_after: bool = False
+    there_s: float = 0.0
+    back_s: float = 0.0
+
+
 @dataclass
 class Process:
     """A candidate on a machine of its own: its clock, its network, and whether it runs at all."""
@@ -43,14 +53,15 @@ class Process:
     rate: float = 1.0
     offset_s: float = 0.0
     ref: Ref = REF
+    every_s: float = 2.0
     running: asyncio.Event = field(default_factory=asyncio.Event)
-    faults: Callable[[], tuple[bool, bool, float]] = lambda: (False, False, 0.0)
+    faults: Callable[[], Faults] = Faults
     writes: list[float] = field(default_factory=list)
     led: int = 0
 
     def __post_init__(self) -> None:
         self.running.set()
-        terms = Terms(self.ref, self.name, margin_s=MARGIN_S)
+        terms = Terms(self.ref, self.name, every_s=self.every_s, margin_s=MARGIN_S)
         self.election = Election(
             Client(self, prefix=path_prefix(HUB), token="token", agent=self.name),
             terms,
@@ -63,15 +74,15 @@ class Process:
         return self.loop.time() * self.rate + self.offset_s
 
     async def send(self, request: Request) -> Response:
-        lost_before, lost_after, delay_s = self.faults()
+        faults = self.faults()
         await self.running.wait()
-        if lost_before:
+        if faults.lost_before:
             raise Unreachable("the request was lost")
-        await asyncio.sleep(delay_s)
+        await asyncio.sleep(faults.there_s)
         response = await self.planes._dispatch(request)
-        await asyncio.sleep(delay_s)
+        await asyncio.sleep(faults.back_s)
         await self.running.wait()
-        if lost_after:
+        if faults.lost_after:
             raise Unreachable("the answer was lost")
         return response
 
@@ -159,7 +170,7 @@ def test_a_leader_without_network_stops_working_before_another_begins() -> None:
         await asyncio.sleep(1)
         loop.create_task(two.election.lead(two.work))
         await asyncio.sleep(30)
-        one.faults = lambda: (True, False, 0.0)
+        one.faults = lambda: Faults(lost_before=True)
         await asyncio.wait([first])
         assert isinstance(first.exception(), LeadershipLost)
         assert two.writes == []
@@ -227,6 +238,28 @@ def test_clocks_that_are_hours_apart_change_nothing() -> None:
     tell(story)
 
 
+@pytest.mark.parametrize("back_s", [0.0, 2.0])
+def test_the_fence_of_a_frozen_leader_is_down_before_another_is_up(back_s: float) -> None:
+    """The worst that clocks may do: the old leader's is slow, the new one's fast. Nothing runs in
+    the old one after its answer came, not even what would notice that the lease is lost."""
+
+    async def story(loop: VirtualLoop, planes: Planes) -> None:
+        slow = Process(loop, planes, "slow", rate=0.95)
+        fast = Process(loop, planes, "fast", rate=1.05, every_s=0.1)
+        slow.faults = lambda: Faults(back_s=back_s)
+        taking = loop.create_task(slow.election._attempt())
+        await asyncio.sleep(1.5 * back_s + 0.01)  # it is written, and not yet answered
+        loop.create_task(fast.election.lead(fast.work))
+        assert await taking
+        assert slow.election.fence.is_up
+        for _ in range(400):
+            await asyncio.sleep(0.05)
+            assert not (slow.election.fence.is_up and fast.election.fence.is_up)
+        assert fast.election.fence.is_up
+
+    tell(story)
+
+
 def test_a_lease_that_nobody_renews_is_taken_over_after_its_whole_duration() -> None:
     async def story(loop: VirtualLoop, planes: Planes) -> None:
         one, two = (Process(loop, planes, name) for name in ("one", "two"))
@@ -286,11 +319,12 @@ def test_never_two_behind_the_fence_at_once_and_somebody_leads_in_calm(seed: int
     random = Random(f"leaders-{seed}")
     chaos = True
 
-    def faults() -> tuple[bool, bool, float]:
+    def faults() -> Faults:
         if not chaos:
-            return False, False, 0.0
+            return Faults()
         draw = random.random()
-        return draw < 0.15, draw > 0.85, random.choice((0.0, 0.05, 1.0, 4.0))
+        there_s, back_s = (random.choice((0.0, 0.0, 0.05, 1.0, 3.0)) for _ in range(2))
+        return Faults(draw < 0.1, draw > 0.9, there_s, back_s)
 
     async def story(loop: VirtualLoop, planes: Planes) -> None:
         nonlocal chaos
@@ -301,6 +335,7 @@ def test_never_two_behind_the_fence_at_once_and_somebody_leads_in_calm(seed: int
                 f"p{number}",
                 rate=random.uniform(0.95, 1.05),
                 offset_s=random.uniform(-1e5, 1e5),
+                every_s=random.choice((0.2, 2.0)),
                 faults=faults,
             )
             for number in range(4)
