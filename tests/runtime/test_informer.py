@@ -16,7 +16,7 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.client.watching import NOT_SERVED_S, OLDER_LISTS, STALL_S
-from datum_compute.runtime.informer import Change, Informer
+from datum_compute.runtime.informer import PAGE_SIZE, Change, Informer
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.client.recorded import Answer, Recorded, event, listed, lost, namespace, status, stream
 from tests.runtime.planes import Planes, a_namespace, with_planes
@@ -194,7 +194,7 @@ def test_a_list_that_breaks_between_its_pages_replaces_nothing(break_: Answer) -
     half = listed(9, namespace("a", 1), **{"continue": "more"})
     told = Told(listed(5, namespace("a", 1), namespace("b", 2)), EXPIRED, half, break_)
     assert told.after(60) == ["+a", "+b"]
-    assert [r.query.get("limit") for r in told.transport.asked][:1] == ["500"]
+    assert [r.query.get("limit") for r in told.transport.asked][:1] == [str(PAGE_SIZE)]
 
 
 def test_a_plane_restored_from_a_backup_is_taken_as_it_is_now() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
 from typing import Any
 
@@ -371,3 +371,32 @@ def test_a_plane_that_cannot_be_reached_is_not_taken_for_drained() -> None:
         return draining.done()
 
     assert with_planes(test) is False
+
+
+def test_what_wakes_a_controller_from_outside_may_fail_and_begins_anew(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+        seen: list[str] = []
+        begun = 0
+
+        async def note(_manager: Manager[Any], key: Key) -> Outcome:
+            seen.append(key.ref.name)
+            return Done()
+
+        async def outside(_manager: Manager[Any], view: View) -> AsyncIterator[Key]:
+            nonlocal begun
+            begun += 1
+            if begun == 1:
+                raise OSError("the driver is not there yet")
+            yield Key(view.plane, Ref("", "machine"))
+
+        manager = manager_of(note, outside=outside)
+        manager.engage(ONE, await planes.create(ONE))
+        running = loop.create_task(manager.run())
+        await asyncio.sleep(10)
+        running.cancel()
+        return seen
+
+    assert with_planes(test) == ["machine"]
+    assert "the driver is not there yet" in caplog.text
