@@ -53,16 +53,66 @@ BANNED_MODULES = {
     "planning": _CHANGING | {"datetime", "uuid"},
 }
 
-_CLOCK = {f"time.{name}" for name in ("time", "time_ns", "monotonic", "monotonic_ns", "sleep")} | {
-    "time.perf_counter",
-    "time.perf_counter_ns",
+_CLOCK = {
+    *(f"time.{name}" for name in ("time", "monotonic", "perf_counter", "process_time")),
+    *(f"time.{name}_ns" for name in ("time", "monotonic", "perf_counter", "process_time")),
+    *(f"time.{name}" for name in ("sleep", "clock_gettime", "localtime", "gmtime", "ctime")),
+    *("time.strftime", "time.asctime", "time.thread_time"),
     "datetime.datetime.now",
     "datetime.datetime.utcnow",
     "datetime.datetime.today",
     "datetime.date.today",
 }
-_CHANCE = {"os.urandom", "uuid.uuid1", "uuid.uuid4", "random.SystemRandom"}
+_CHANCE = {"os.urandom", "os.getrandom", "uuid.uuid1", "uuid.uuid4", "random.SystemRandom"}
 _TASKS = frozenset({"create_task", "ensure_future"})
+
+# What reaches outside of the process, and the rooms and files that are adapters to it. Everybody
+# else takes it as an argument: that is what lets the simulator run all of it in one thread.
+EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
+    (
+        "ends or signals a process",
+        (
+            "sys.exit",
+            "os._exit",
+            "os.abort",
+            "os.kill",
+            "os.killpg",
+            "os.fork",
+            "os.exec",
+            "signal.",
+        ),
+        frozenset({"app", "cli", "testing", "__main__"}),
+    ),
+    (
+        "opens a socket",
+        (
+            *("socket.", "ssl.wrap_socket", "asyncio.open_connection", "asyncio.start_server"),
+            *("asyncio.open_unix_connection", "asyncio.start_unix_server", "aiohttp."),
+            *("http.client.", "http.server.", "urllib.request.", "uvicorn."),
+        ),
+        frozenset({"app", "client/http.py", "client/oidc.py"}),
+    ),
+    (
+        "starts a program",
+        ("subprocess.", "asyncio.create_subprocess", "os.system", "os.popen", "os.posix_spawn"),
+        frozenset({"app", "cli", "client/exec_plugin.py"}),
+    ),
+    (
+        "starts a thread or a process",
+        ("threading.", "concurrent.futures.", "multiprocessing.", "asyncio.to_thread", "_thread."),
+        frozenset({"app", "store/sqlite.py", "testing"}),
+    ),
+    (
+        "opens a file",
+        ("open", "os.open", "io.open", "tempfile.", "shutil.", "sqlite3."),
+        frozenset({"app", "cli", "client", "store/sqlite.py"}),
+    ),
+    (
+        "looks at the machine",
+        ("os.getpid", "os.uname", "os.getlogin", "os.cpu_count", "platform.", "getpass."),
+        frozenset({"app", "cli", "testing"}),
+    ),
+)
 
 ROOMS_WITH_TASKS = frozenset({"runtime", "app", "testing"})
 CHANCE_MAKERS = frozenset({"cli/context.py"})
@@ -137,7 +187,7 @@ def imported_rooms(source: Source) -> Iterator[tuple[int, str]]:
 def import_table(source: Source) -> Iterator[str]:
     """Rooms import only what the table allows."""
     if source.room in LEAVES:
-        allowed: frozenset[str] = frozenset()
+        allowed: frozenset[str] = frozenset({source.room})
     else:
         leaves = frozenset() if source.room in WITHOUT_LEAVES else LEAVES
         allowed = MAY_IMPORT.get(source.room, frozenset()) | {source.room} | leaves
@@ -191,6 +241,39 @@ def hidden_clock_or_chance(source: Source) -> Iterator[str]:
     for line, name, arguments in _calls(source):
         if name == "random.Random" and (source.room != "testing" or not arguments):
             yield f"{source.path}:{line}: a generator of one's own; take a random.Random argument"
+
+
+def hidden_effect(source: Source) -> Iterator[str]:
+    """Sockets, programs, threads, files and the end of the process: adapters only."""
+    used = [*_used_names(source), *_builtin_calls(source)]
+    for what, names, adapters in EFFECTS:
+        if source.room in adapters or source.path in adapters:
+            continue
+        for line, name in used:
+            if any(_is_of(name, banned) for banned in names):
+                yield f"{source.path}:{line}: {name} {what}; take it as an argument"
+
+
+def hidden_import(source: Source) -> Iterator[str]:
+    """Names that a reader, and these rules, cannot see."""
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.ImportFrom(names=[ast.alias(name="*")], module=module):
+                yield f"{source.path}:{node.lineno}: import the names of {module} one by one"
+            case ast.Call(func=ast.Name(id="__import__" | "eval" | "exec" as name)):
+                yield f"{source.path}:{node.lineno}: {name} hides what is used"
+
+
+def _is_of(name: str, banned: str) -> bool:
+    return name.startswith(banned) if banned.endswith((".", "exec")) else name == banned
+
+
+def _builtin_calls(source: Source) -> Iterator[tuple[int, str]]:
+    aliases = _aliases(source)
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name)) if name not in aliases:
+                yield node.lineno, name
 
 
 def _draws(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from random import Random
 
 import pytest
 import yaml
@@ -14,9 +15,18 @@ from hack.write_reference import command_list, has_commands, heading, reference_
 from datum_compute.api.kinds import KINDS, kind_of
 from datum_compute.api.schema import structural_schema
 from datum_compute.api.structural import Report, compiled, whole_object
+from datum_compute.app.credentials import Credentials
+from datum_compute.app.layers import flags_of
+from datum_compute.app.metrics import process_registry
+from datum_compute.app.ports import Ports
+from datum_compute.app.settings import local_parser, manager_parser
+from datum_compute.app.wiring import Layout, Platform
+from datum_compute.controllers.notices import ON_THE_WAY, OWN_REASONS
+from datum_compute.store.memory import MemoryJournal
 
 ROOT = Path(__file__).resolve().parent.parent
 API_REFERENCE = ROOT / "docs" / "reference" / "api.md"
+METRICS_REFERENCE = ROOT / "docs" / "reference" / "metrics.md"
 CLI_REFERENCE = ROOT / "docs" / "reference" / "cli.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MAKE_TARGETS = {
@@ -48,6 +58,25 @@ def test_every_command_is_documented() -> None:
     text = CLI_REFERENCE.read_text()
     missing = [name for name in command_list() if f"\n## {name}\n" not in text]
     assert not missing, f"run: make docs ({missing})"
+
+
+def test_every_metric_of_a_platform_is_documented() -> None:
+    registry = process_registry()
+    ports = Ports(lambda: 0.0, lambda: "uid", lambda: "suffix", Random(1))
+    Platform(Layout((), {}), ports, MemoryJournal(), Credentials("m", {}), registry=registry)
+    text = METRICS_REFERENCE.read_text()
+    names = {metric.name for metric in registry.collect()}
+    assert names
+    assert not [name for name in sorted(names) if not re.search(rf"`{name}(_total|_info)?`", text)]
+
+
+def test_every_event_reason_and_every_setting_is_documented() -> None:
+    events, settings = (
+        (ROOT / "docs" / "reference" / f"{name}.md").read_text() for name in ("events", "settings")
+    )
+    assert not [r for r in (*OWN_REASONS, *ON_THE_WAY) if f"`{r}`" not in events]
+    flags = [*flags_of(local_parser()), *flags_of(manager_parser())]
+    assert not [name for name in flags if f"`--{name}`" not in settings]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -88,6 +88,14 @@ def test_clock_ids_and_randomness_come_in_as_arguments() -> None:
     check(house_rules.hidden_clock_or_chance)
 
 
+def test_only_adapters_reach_outside_of_the_process() -> None:
+    check(house_rules.hidden_effect)
+
+
+def test_no_name_is_hidden() -> None:
+    check(house_rules.hidden_import)
+
+
 def test_only_runtime_and_app_start_tasks() -> None:
     check(house_rules.task_outside_runtime)
 
@@ -247,6 +255,23 @@ CAUGHT: list[tuple[Rule, str, str]] = [
     (house_rules.hidden_clock_or_chance, "store/a.py", "import random\nrandom.Random(1)"),
     (house_rules.hidden_clock_or_chance, "testing/a.py", "import random\nrandom.Random()"),
     (house_rules.hidden_clock_or_chance, "cli/a.py", "import secrets\nsecrets.token_hex()"),
+    (house_rules.hidden_clock_or_chance, "store/a.py", "import os\nos.getrandom(8)"),
+    (house_rules.hidden_clock_or_chance, "server/a.py", "import time\ntime.gmtime()"),
+    (house_rules.hidden_clock_or_chance, "runtime/a.py", "import time as t\nt.process_time()"),
+    (house_rules.hidden_effect, "runtime/a.py", "import sys\nsys.exit(1)"),
+    (house_rules.hidden_effect, "store/a.py", "from os import _exit\n_exit(1)"),
+    (house_rules.hidden_effect, "controllers/a.py", "import os\nos.execv('a', [])"),
+    (house_rules.hidden_effect, "runtime/a.py", "import signal\nsignal.signal(1, f)"),
+    (house_rules.hidden_effect, "server/a.py", "import socket\nsocket.socket()"),
+    (house_rules.hidden_effect, "client/retrying.py", "import aiohttp\naiohttp.ClientSession()"),
+    (house_rules.hidden_effect, "runtime/a.py", "import asyncio\nasyncio.open_connection()"),
+    (house_rules.hidden_effect, "drivers/a.py", "from subprocess import run\nrun(['a'])"),
+    (house_rules.hidden_effect, "server/a.py", "import asyncio\nasyncio.to_thread(f)"),
+    (house_rules.hidden_effect, "store/store.py", "import threading\nthreading.Lock()"),
+    (house_rules.hidden_effect, "server/a.py", "open('a')"),
+    (house_rules.hidden_effect, "planes/a.py", "import os\nos.getpid()"),
+    (house_rules.hidden_import, "store/a.py", "from time import *"),
+    (house_rules.hidden_import, "store/a.py", "__import__('time').time()"),
     (house_rules.task_outside_runtime, "server/a.py", "import asyncio\nasyncio.create_task(f())"),
     (house_rules.task_outside_runtime, "store/a.py", "group().create_task(f())"),
     (house_rules.environment_read, "server/a.py", "import os\nos.environ['X']"),
@@ -272,6 +297,15 @@ ALLOWED: list[tuple[Rule, str, str]] = [
     ),
     (house_rules.hidden_clock_or_chance, "testing/a.py", "import random\nrandom.Random(7)"),
     (house_rules.hidden_clock_or_chance, "runtime/a.py", "def f(time):\n    return time.time()"),
+    (house_rules.hidden_effect, "app/a.py", "import socket, sys\nsocket.socket()\nsys.exit()"),
+    (house_rules.hidden_effect, "client/http.py", "import aiohttp\naiohttp.ClientSession()"),
+    (house_rules.hidden_effect, "store/sqlite.py", "import sqlite3\nsqlite3.connect('a')"),
+    (
+        house_rules.hidden_effect,
+        "runtime/a.py",
+        "def f(socket):\n    socket.socket()",
+    ),
+    (house_rules.hidden_import, "store/a.py", "from time import time"),
     (house_rules.task_outside_runtime, "runtime/a.py", "group.create_task(f())"),
     (house_rules.environment_read, "app/settings.py", "import os\nos.environ"),
 ]

@@ -101,9 +101,9 @@ def test_a_replaced_file_is_never_half_written_or_public(tmp_path: Path) -> None
 
 def test_flags_beat_the_environment() -> None:
     arguments = ["--state-dir", "d"]
-    assert local_settings(arguments, {"DATUM_LOG_LEVEL": "debug"}).log_level == "debug"
+    assert local_settings(arguments, {"DATUM_LOG_LEVEL": "debug"}).telemetry.log_level == "debug"
     flagged = local_settings([*arguments, "--log-level", "error"], {"DATUM_LOG_LEVEL": "debug"})
-    assert flagged.log_level == "error"
+    assert flagged.telemetry.log_level == "error"
 
 
 @pytest.mark.parametrize(

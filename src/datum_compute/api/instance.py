@@ -8,6 +8,7 @@ from msgspec import Meta, field
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
+from datum_compute.api.corefields import SecretText
 from datum_compute.api.fields import MAP_BY_NAME, DnsLabel, Port, PortName, says
 from datum_compute.api.meta import ApiObject, Column, KindInfo
 
@@ -27,7 +28,7 @@ class EnvVar(ApiStruct, frozen=True, kw_only=True):
     """An environment variable."""
 
     name: Annotated[str, Meta(min_length=1), says("Name of the variable.")]
-    value: Annotated[str, says("Its value, taken as it is.")] = ""
+    value: Annotated[SecretText, says("Its value, taken as it is.")] = ""
 
 
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):

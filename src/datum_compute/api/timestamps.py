@@ -15,6 +15,12 @@ def _timestamp(unix_s: int) -> str:
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def micro_timestamp(unix_s: float) -> str:
+    """With six digits of a second, as leases and newer events have it."""
+    at = datetime.fromtimestamp(unix_s, UTC)
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
 def normalized_time(text: str) -> str:
     """The same moment in whole seconds and UTC; raises ValueError for what is no time."""
     return _in_utc(text).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -26,15 +26,19 @@ from datum_compute.app.front import HOST, build_front, listening_socket
 from datum_compute.app.kubeconfig import write_kubeconfig
 from datum_compute.app.loop import run_until_stopped
 from datum_compute.app.machines import simulated_driver
+from datum_compute.app.metrics import process_registry
 from datum_compute.app.ports import real_ports
-from datum_compute.app.settings import LocalSettings, configure_logging, local_settings
+from datum_compute.app.settings import LocalSettings, local_settings
 from datum_compute.app.signingkey import ensure_signer
 from datum_compute.app.tls import ServerCertificate, ensure_certificate
+from datum_compute.app.tracing import tracing
 from datum_compute.app.wiring import EVERYTHING, Layout, Platform
 from datum_compute.controllers import registry
 from datum_compute.server.asgi import AsgiApp
 from datum_compute.store.journal import JournalBroken, JournalError
 from datum_compute.store.sqlite import SqliteJournal
+from datum_compute.telemetry.logs import configure_logging
+from datum_compute.telemetry.traces import Tracer
 
 PROJECT = project_plane("default")
 CELLS = (cell_plane("dfw"),)
@@ -44,10 +48,11 @@ _log = logging.getLogger("datum_compute.local")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     settings = local_settings(sys.argv[1:] if arguments is None else arguments)
-    configure_logging(settings.log_level)
+    configure_logging(settings.telemetry.log_level, settings.telemetry.log_format)
     os.umask(0o077)
     try:
-        return run_until_stopped(lambda stop: serve(settings, stop))
+        with tracing(settings.telemetry.otlp_endpoint, "datum-compute") as tracer:
+            return run_until_stopped(lambda stop: serve(settings, stop, tracer))
     except (JournalError, StateError, OSError) as error:
         problem: BaseException = error
     except BaseExceptionGroup as group:
@@ -70,7 +75,7 @@ class _Process:
     audit: AuditLog
 
 
-async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
+async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | None = None) -> None:
     state = private_directory(settings.state_dir)
     ports = real_ports()
     drivers = {
@@ -92,6 +97,8 @@ async def serve(settings: LocalSettings, stop: asyncio.Event) -> None:
         authority=certificate.authority.read_text(),
         signer=ensure_signer(state / "service-accounts.key"),
         audit=audit.keep,
+        registry=process_registry(),
+        tracer=tracer,
     )
     announcement = state / "server.json"
     with _bound_socket(settings) as bound:

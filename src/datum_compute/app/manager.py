@@ -2,25 +2,35 @@
 
 The planes are the contexts of a kubeconfig: ``hub``, ``project/<name>``, ``cell/<name>``. Each
 group of controllers runs only if its flag is given; the planes it needs must be there.
+
+Several managers may run: each group of controllers has a Lease on its plane (management and
+propagator on the hub, cell on each cell), and only who holds all that it needs works. A manager
+that loses one ends with exit code 1; what supervises it starts it again, and it waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 
-from datum_compute.api.plane import PlaneName, plane_role
-from datum_compute.app.files import private_directory
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import HUB, PlaneName, plane_role
+from datum_compute.app.files import StateError, private_directory
 from datum_compute.app.loop import run_until_stopped
 from datum_compute.app.machines import simulated_driver
-from datum_compute.app.ports import real_ports
-from datum_compute.app.settings import ManagerSettings, configure_logging, manager_settings
-from datum_compute.app.wiring import build_manager
+from datum_compute.app.metrics import metrics_port, process_registry
+from datum_compute.app.ports import Ports, real_ports
+from datum_compute.app.settings import ManagerSettings, manager_settings
+from datum_compute.app.tracing import tracing
+from datum_compute.app.wiring import build_manager, build_recorder
 from datum_compute.client.client import Client
 from datum_compute.client.connecting import open_transport
+from datum_compute.client.connection import Connection
 from datum_compute.client.credentials import Outside
 from datum_compute.client.kubeconfig import (
     KubeconfigError,
@@ -28,24 +38,63 @@ from datum_compute.client.kubeconfig import (
     connection_of,
     load_kubeconfig,
 )
+from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
+from datum_compute.drivers.driver import Driver
+from datum_compute.drivers.fenced import FencedDriver
 from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.events import EventRecorder
+from datum_compute.runtime.leader import (
+    Election,
+    FencedTransport,
+    LeadershipLost,
+    Terms,
+    check_all,
+    lead_all,
+)
+from datum_compute.runtime.manager import Manager
+from datum_compute.telemetry.logs import configure_logging
+from datum_compute.telemetry.traces import Tracer
+
+# Together less than the five seconds that a stop may take.
+FINISH_S, STOP_S = 2.0, 2.5
 
 _log = logging.getLogger("datum_compute.manager")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     settings = manager_settings(sys.argv[1:] if arguments is None else arguments)
-    configure_logging(settings.log_level)
+    configure_logging(settings.telemetry.log_level, settings.telemetry.log_format)
     try:
-        return run_until_stopped(lambda stop: manage(settings, stop))
-    except KubeconfigError as error:
+        with tracing(settings.telemetry.otlp_endpoint, "compute-manager") as tracer:
+            return run_until_stopped(lambda stop: manage(settings, stop, tracer))
+    except (KubeconfigError, StateError, OSError, LeadershipLost) as error:
         print(f"Error: {error}", file=sys.stderr)  # noqa: T201
         return 1
 
 
-async def manage(settings: ManagerSettings, stop: asyncio.Event) -> None:
+@dataclass(frozen=True, slots=True)
+class _World:
+    """How this process reaches the planes it works on."""
+
+    settings: ManagerSettings
+    planes: dict[PlaneName, Connection]
+    connections: AsyncExitStack
+    outside: Outside
+    ports: Ports
+
+    async def client(
+        self, plane: PlaneName, around: Callable[[Transport], Transport] | None = None
+    ) -> Client:
+        connection = self.planes[plane]
+        opened = open_transport(connection, self.outside, around)
+        return build_client(connection, await self.connections.enter_async_context(opened))
+
+
+async def manage(
+    settings: ManagerSettings, stop: asyncio.Event, tracer: Tracer | None = None
+) -> None:
     async with AsyncExitStack() as connections:
         ports = real_ports()
         outside = Outside(
@@ -54,23 +103,85 @@ async def manage(settings: ManagerSettings, stop: asyncio.Event) -> None:
             unix_s=ports.unix_s,
             random=ports.random,
         )
-        clients = await _clients(settings, connections, outside)
-        state = private_directory(settings.state_dir)
-        drivers = {
-            plane: simulated_driver(
-                state / f"machines-{plane.replace('/', '-')}.json", ports.unix_s
-            )
-            for plane in clients
-            if plane_role(plane) == "cell"
-        }
-        manager = build_manager(_controllers(settings), drivers, ports)
-        for plane, client in clients.items():
-            manager.engage(plane, client)
+        world = _World(settings, _planes(settings), connections, outside, ports)
+        elections = await _elections(world)
+        work = await _build_work(world, check_all(e.fence for e in elections), tracer)
+        _log.info("running on %s", ", ".join(sorted(world.planes)))
+        whole = lead_all(elections, work.run) if elections else work.run()
+        await _until(asyncio.create_task(whole), stop, work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What to do while leading."""
+
+    manager: Manager[Context]
+    recorder: EventRecorder
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        self.begun.set()
         async with asyncio.TaskGroup() as group:
-            group.create_task(manager.run())
-            _log.info("running on %s", ", ".join(sorted(clients)))
-            await stop.wait()
-            await manager.stop()
+            telling = group.create_task(self.recorder.run())
+            await self.manager.run()
+            telling.cancel()
+
+
+async def _until(running: asyncio.Task[None], stop: asyncio.Event, work: _Work) -> None:
+    """Until told to stop, or until the work fails.
+
+    Reconciles that run may come to their end for a while, then they are given up. Work that ends
+    gives the leases back; it is cut short only if that takes too long.
+    """
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    finishing = asyncio.create_task(work.manager.stop())
+    await asyncio.wait([finishing], timeout=FINISH_S)
+    if finishing.done() and work.begun.is_set():
+        await asyncio.wait([running], timeout=STOP_S)
+    finishing.cancel()
+    running.cancel()
+    await asyncio.wait([running], timeout=STOP_S)
+    if running.done() and not running.cancelled():
+        running.result()
+
+
+async def _build_work(world: _World, check: Callable[[], None], tracer: Tracer | None) -> _Work:
+    """Every write, to a plane or a machine, is checked first."""
+    settings, ports = world.settings, world.ports
+    numbers = process_registry()
+    clients = {
+        plane: await world.client(plane, lambda inner: FencedTransport(inner, check))
+        for plane in world.planes
+    }
+    recorder = build_recorder(clients.get, ports, numbers)
+    manager = build_manager(
+        _controllers(settings),
+        _drivers(world, check),
+        ports,
+        tell=recorder.tell,
+        tracer=tracer,
+        registry=numbers,
+        fence=check,
+    )
+    for plane, client in clients.items():
+        manager.engage(plane, client)
+    opened = metrics_port(settings.metrics_address, numbers)
+    port = await world.connections.enter_async_context(opened)
+    if settings.metrics_address is not None:
+        _log.info("metrics on http://%s:%d/metrics", settings.metrics_address[0], port)
+    return _Work(manager, recorder)
+
+
+def _drivers(world: _World, check: Callable[[], None]) -> dict[PlaneName, Driver]:
+    state, ports = private_directory(world.settings.state_dir), world.ports
+    found: dict[PlaneName, Driver] = {}
+    for plane in world.planes:
+        if plane_role(plane) == "cell":
+            table = state / f"machines-{plane.replace('/', '-')}.json"
+            found[plane] = FencedDriver(simulated_driver(table, ports.unix_s), check)
+    return found
 
 
 def _controllers(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
@@ -81,22 +192,61 @@ def _controllers(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
     )
 
 
-async def _clients(
-    settings: ManagerSettings, connections: AsyncExitStack, outside: Outside
-) -> dict[PlaneName, Client]:
-    """A client for every context that names a plane the chosen controllers work on."""
+async def _elections(world: _World) -> list[Election]:
+    """One for each lease, in an order that is the same in every manager."""
+    if not world.settings.leader.enabled:
+        return []
+    identity = f"{socket.gethostname()}_{world.ports.new_uid()}"
+    return [
+        Election(
+            await world.client(plane),
+            Terms(Ref(world.settings.leader.namespace, name), identity),
+            clock=world.ports.elapsed_s,
+            unix_s=world.ports.unix_s,
+            random=world.ports.random,
+        )
+        for plane, name in leases_of(world.settings, world.planes)
+    ]
+
+
+def leases_of(
+    settings: ManagerSettings, planes: Sequence[PlaneName] | dict[PlaneName, Connection]
+) -> list[tuple[PlaneName, str]]:
+    """Plane and name of every lease; two managers that share work share a lease."""
+    leader = settings.leader
+    if leader.plane is not None:
+        if leader.plane not in planes:
+            raise KubeconfigError(f"{settings.kubeconfig} has no context for: {leader.plane}")
+        return [(leader.plane, leader.name)]
+    found = []
+    if settings.management:
+        found.append((HUB, f"{leader.name}-management"))
+    if settings.propagator:
+        found.append((HUB, f"{leader.name}-propagator"))
+    if settings.cell:
+        found += [(p, f"{leader.name}-cell") for p in planes if plane_role(p) == "cell"]
+    return sorted(found)
+
+
+def _planes(settings: ManagerSettings) -> dict[PlaneName, Connection]:
+    """Every context that names a plane the chosen controllers work on; others are not ours."""
     config = load_kubeconfig([settings.kubeconfig])
     roles = {"hub"} | ({"project"} if settings.management else set())
     roles |= {"cell"} if settings.cell or settings.propagator else set()
-    clients = {}
-    for name in sorted(config.contexts):
-        plane = PlaneName(name)
-        if plane_role(plane) in roles:
-            connection = connection_of(config, name)
-            transport = await connections.enter_async_context(open_transport(connection, outside))
-            clients[plane] = build_client(connection, transport)
-    missing = roles - {plane_role(plane) for plane in clients}
+    found = {
+        PlaneName(name): connection_of(config, name)
+        for name in sorted(config.contexts)
+        if _role(name) in roles
+    }
+    missing = roles - {plane_role(plane) for plane in found}
     if missing:
         listed = ", ".join(sorted(missing))
         raise KubeconfigError(f"{settings.kubeconfig} has no context for: {listed}")
-    return clients
+    return found
+
+
+def _role(context: str) -> str:
+    try:
+        return plane_role(PlaneName(context))
+    except ValueError:
+        return ""

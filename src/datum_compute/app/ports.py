@@ -13,6 +13,12 @@ from dataclasses import dataclass
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
+def _elapsed_s() -> float:
+    # The usual monotonic clock of Linux stands still in suspend; a lease does not.
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """What the platform may not make up itself; a simulation brings its own."""
@@ -21,6 +27,8 @@ class Ports:
     new_uid: Callable[[], str]
     new_suffix: Callable[[], str]
     random: random.Random
+    # Only durations of it mean something; it counts on while the machine sleeps.
+    elapsed_s: Callable[[], float] = _elapsed_s
 
 
 def real_ports() -> Ports:

@@ -1,15 +1,31 @@
-"""Settings of the processes: flag > environment > default, merged here and nowhere else."""
+"""Settings of the processes: flag > environment > file > default, merged here and nowhere else.
+
+Every flag ``--some-name`` can also be given as ``DATUM_SOME_NAME`` in the environment and as
+``some-name: value`` in a YAML file (``--config FILE``). All three are read by the same parser, so
+that each is checked alike; a mistake says where it was made.
+"""
 
 from __future__ import annotations
 
 import argparse
-import logging
+import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
+from datum_compute.api.plane import PlaneName, plane_role
+from datum_compute.app.layers import merged
+from datum_compute.telemetry.logs import FORMATS, LEVELS
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetrySettings:
+    """How a process tells of itself. Without an endpoint no spans are made."""
+
+    log_level: str
+    log_format: str
+    otlp_endpoint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +35,18 @@ class LocalSettings:
     state_dir: Path
     port: int  # 0: the port of the last run, else a free one
     driver: str
-    log_level: str
+    telemetry: TelemetrySettings
     controllers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderSettings:
+    """Which leases a manager holds; with a plane only the one that is named."""
+
+    enabled: bool
+    namespace: str
+    name: str
+    plane: PlaneName | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,64 +58,47 @@ class ManagerSettings:
     management: bool
     cell: bool
     propagator: bool
-    log_level: str
+    telemetry: TelemetrySettings
+    leader: LeaderSettings
+    metrics_address: tuple[str, int] | None
     environment: Mapping[str, str] = field(repr=False)  # for the plugins of a kubeconfig
 
 
 def local_settings(
     arguments: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> LocalSettings:
-    parser = argparse.ArgumentParser(prog="python -m datum_compute.app.local_server")
-    parser.add_argument("--state-dir", type=Path, required=True)
-    parser.add_argument("--port", type=_port, default=0)
-    parser.add_argument("--driver", choices=("simulated",), default="simulated")
-    parser.add_argument(
-        "--no-controllers",
-        action="store_true",
-        help="serve the planes only; a compute-manager elsewhere does the rest",
-    )
-    _add_log_level(parser, environment)
-    parsed = parser.parse_args(arguments)
+    parser = local_parser()
+    parsed = merged(parser, arguments, environment)
     return LocalSettings(
-        state_dir=parsed.state_dir.absolute(),
+        state_dir=_required(parser, parsed, "state_dir").absolute(),
         port=parsed.port,
         driver=parsed.driver,
-        log_level=parsed.log_level,
-        controllers=not parsed.no_controllers,
+        telemetry=_telemetry(parsed),
+        controllers=parsed.controllers,
     )
 
 
 def manager_settings(
     arguments: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> ManagerSettings:
-    parser = argparse.ArgumentParser(
-        prog="compute-manager", description="Run compute controllers against the planes."
-    )
-    parser.add_argument(
-        "--kubeconfig",
-        type=Path,
-        default=environment.get("KUBECONFIG"),
-        help="contexts hub, project/<name> and cell/<name> are the planes",
-    )
-    parser.add_argument("--state-dir", type=Path, required=True)
-    parser.add_argument("--enable-management-controllers", action="store_true")
-    parser.add_argument("--enable-cell-controllers", action="store_true")
-    parser.add_argument(
-        "--enable-propagator",
-        action="store_true",
-        help="stand in for Karmada on the hub",
-    )
-    _add_log_level(parser, environment)
-    parsed = parser.parse_args(arguments)
+    parser = manager_parser()
+    parsed = merged(parser, arguments, environment)
     if parsed.kubeconfig is None:
         parser.error("no kubeconfig: pass --kubeconfig FILE or set KUBECONFIG")
     settings = ManagerSettings(
         kubeconfig=parsed.kubeconfig,
-        state_dir=parsed.state_dir.absolute(),
+        state_dir=_required(parser, parsed, "state_dir").absolute(),
         management=parsed.enable_management_controllers,
         cell=parsed.enable_cell_controllers,
         propagator=parsed.enable_propagator,
-        log_level=parsed.log_level,
+        telemetry=_telemetry(parsed),
+        leader=LeaderSettings(
+            enabled=parsed.leader_elect,
+            namespace=parsed.leader_election_namespace,
+            name=parsed.leader_election_name,
+            plane=parsed.leader_election_plane,
+        ),
+        metrics_address=parsed.metrics_address,
         environment=environment,
     )
     if not (settings.management or settings.cell or settings.propagator):
@@ -100,15 +109,112 @@ def manager_settings(
     return settings
 
 
-def configure_logging(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+# --- the flags
+
+
+def local_parser() -> argparse.ArgumentParser:
+    parser = _parser("python -m datum_compute.app.local_server", "Serve every plane.")
+    parser.add_argument("--state-dir", type=Path, help="where everything is kept (required)")
+    parser.add_argument(
+        "--port", type=_port, default=0, help="0 is the one last used, or any free one"
+    )
+    parser.add_argument(
+        "--driver", choices=("simulated",), default="simulated", help="what runs the instances"
+    )
+    _add_switch(
+        parser,
+        "controllers",
+        default=True,
+        text="without them only the planes are served; a compute-manager does the rest",
+    )
+    _add_telemetry(parser)
+    return parser
+
+
+def manager_parser() -> argparse.ArgumentParser:
+    parser = _parser("compute-manager", "Run compute controllers against the planes.")
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        help="contexts hub, project/<name> and cell/<name> are the planes (required)",
+    )
+    parser.add_argument(
+        "--state-dir", type=Path, help="where the simulated driver keeps its machines (required)"
+    )
+    _add_switch(parser, "enable-management-controllers", text="those beside the projects")
+    _add_switch(parser, "enable-cell-controllers", text="those of the cells")
+    _add_switch(parser, "enable-propagator", text="stand in for Karmada on the hub")
+    _add_leader(parser)
+    parser.add_argument(
+        "--metrics-address",
+        type=_loopback_address,
+        metavar="HOST:PORT",
+        help="serve /metrics and /healthz there, without a password: on this machine only",
+    )
+    _add_telemetry(parser)
+    return parser
+
+
+def _parser(program: str, text: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description=text, allow_abbrev=False)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the other settings, as YAML")
+    return parser
+
+
+def _add_leader(parser: argparse.ArgumentParser) -> None:
+    _add_switch(
+        parser,
+        "leader-elect",
+        default=True,
+        text="work only while holding a Lease for each group of controllers on its plane",
+    )
+    parser.add_argument(
+        "--leader-election-namespace", default="kube-system", help="namespace of the leases"
+    )
+    parser.add_argument(
+        "--leader-election-name", default="compute-manager", help="how their names begin"
+    )
+    parser.add_argument(
+        "--leader-election-plane",
+        type=_plane,
+        metavar="PLANE",
+        help="hold one lease, of exactly that name, on this plane instead",
     )
 
 
-def _add_log_level(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
-    default = environment.get("DATUM_LOG_LEVEL", "info")
-    parser.add_argument("--log-level", choices=LOG_LEVELS, default=default)
+def _add_telemetry(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="what is worth a line")
+    parser.add_argument(
+        "--log-format", choices=FORMATS, default="console", help="for people, or one JSON object"
+    )
+    parser.add_argument(
+        "--otlp-endpoint",
+        default="",
+        metavar="URL",
+        help="where spans go (needs the extra otel); none are made without it",
+    )
+
+
+def _add_switch(
+    parser: argparse.ArgumentParser, name: str, *, text: str, default: bool = False
+) -> None:
+    parser.add_argument(
+        f"--{name}", action=argparse.BooleanOptionalAction, default=default, help=text
+    )
+
+
+def _required(parser: argparse.ArgumentParser, parsed: argparse.Namespace, dest: str) -> Path:
+    value: Path | None = getattr(parsed, dest)
+    if value is None:
+        parser.error(f"the following arguments are required: --{dest.replace('_', '-')}")
+    return value
+
+
+def _telemetry(parsed: argparse.Namespace) -> TelemetrySettings:
+    return TelemetrySettings(parsed.log_level, parsed.log_format, parsed.otlp_endpoint)
+
+
+# --- kinds of values
 
 
 def _port(text: str) -> int:
@@ -116,3 +222,25 @@ def _port(text: str) -> int:
     if not 0 <= port <= 65535:
         raise argparse.ArgumentTypeError("a port is between 0 and 65535")
     return port
+
+
+def _plane(text: str) -> PlaneName:
+    try:
+        plane_role(PlaneName(text))
+    except (AssertionError, ValueError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no plane: {error}") from error
+    return PlaneName(text)
+
+
+def _loopback_address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ADDRESS:PORT") from None
+    if not address.is_loopback:
+        raise argparse.ArgumentTypeError(
+            f"{host} can be reached from outside, and nothing here asks who calls; "
+            "use 127.0.0.1 and a proxy that does"
+        )
+    return str(address), _port(port)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from prometheus_client import CollectorRegistry
+
 from datum_compute import __version__
 from datum_compute.api.errors import ApiError
 from datum_compute.api.exchange import Request, Response
@@ -22,23 +24,28 @@ from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
+from datum_compute.controllers.notices import misled_notice
 from datum_compute.drivers.driver import Driver
 from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
-from datum_compute.planes.planes import Planes
+from datum_compute.planes.planes import Planes, untold
 from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.events import EventRecorder, Notice
+from datum_compute.runtime.instrumented import instrumented
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
-from datum_compute.runtime.reversemap import Report
 from datum_compute.runtime.view import nothing_in_the_way
 from datum_compute.server.access.audit import AuditSink, nowhere
 from datum_compute.server.access.signer import TokenSigner
 from datum_compute.server.apiserver import ApiServer
 from datum_compute.server.authentication import EVERY_PLANE, MASTERS, User
 from datum_compute.server.expiry import expire_events
+from datum_compute.server.metrics import ServerMetrics
 from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
+from datum_compute.telemetry.traces import Tracer
 
 SWEEP_S = 60.0
+COMPONENT = "compute-manager"  # what events say they are from
 # Brings up planes from inside the process; no token or certificate gives this identity.
 BOOTSTRAP = User("system:bootstrap", (MASTERS,), frozenset({EVERY_PLANE}))
 
@@ -79,14 +86,28 @@ def build_manager(
     *,
     holdings: Callable[[PlaneName], Holdings] = _nothing_held,
     authority: str = "",
-    metrics: RuntimeMetrics | None = None,
-    report: Report | None = None,
+    tell: Callable[[Notice], None] = untold,
+    tracer: Tracer | None = None,
+    registry: CollectorRegistry | None = None,
     fence: Callable[[], None] = nothing_in_the_way,
 ) -> Manager[Context]:
     def context(manager: Manager[Context]) -> Context:
-        return Context(Planes(manager.view), drivers, ports.unix_s, holdings, authority)
+        return Context(Planes(manager.view, tell), drivers, ports.unix_s, holdings, authority)
 
-    return Manager(controllers, context, ports.random, metrics=metrics, report=report, fence=fence)
+    return Manager(
+        [instrumented(controller, tracer) for controller in controllers],
+        context,
+        ports.random,
+        metrics=RuntimeMetrics(registry) if registry is not None else None,
+        report=lambda misled: tell(misled_notice(misled)),
+        fence=fence,
+    )
+
+
+def build_recorder(
+    client_of: Callable[[PlaneName], Client | None], ports: Ports, registry: CollectorRegistry
+) -> EventRecorder:
+    return EventRecorder(client_of, component=COMPONENT, unix_s=ports.unix_s, registry=registry)
 
 
 class Platform:
@@ -103,11 +124,15 @@ class Platform:
         authority: str = "",
         signer: TokenSigner | None = None,
         audit: AuditSink = nowhere,
+        registry: CollectorRegistry | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.ready = asyncio.Event()
         self._layout = layout
         self._credentials = credentials
-        self.store = Store(journal)
+        registry = registry or CollectorRegistry()
+        metrics = ServerMetrics(registry)
+        self.store = Store(journal, on_commit=metrics.committed)
         self.server = ApiServer(
             self.store,
             clock=ports.unix_s,
@@ -118,14 +143,20 @@ class Platform:
             signer=signer,
             audit=audit,
             new_request_id=ports.new_uid,
+            metrics=metrics,
+            tracer=tracer,
         )
         self._unix_s = ports.unix_s
+        self._events = build_recorder(self._engaged_client, ports, registry)
         self._manager = build_manager(
             controllers,
             layout.drivers,
             ports,
             holdings=self.server.holdings,
             authority=authority,
+            tell=self._events.tell,
+            tracer=tracer,
+            registry=registry,
         )
 
     async def dispatch(self, request: Request) -> Response:
@@ -154,6 +185,7 @@ class Platform:
             await ensure_cells(self._bootstrap_client(HUB), self._layout.cells)
             for plane in planes:
                 self._manager.engage(plane, self._own_client(plane))
+            group.create_task(self._events.run())
             group.create_task(self._manager.run())
             group.create_task(self._sweep())
             await self._manager.synced()
@@ -190,6 +222,10 @@ class Platform:
                     await expire_events(self.store, plane, self._unix_s())
                 except ApiError as error:  # a full disk, a plane that has just gone
                     _log.warning("events of %s are not swept: %s", plane, error)
+
+    def _engaged_client(self, plane: PlaneName) -> Client | None:
+        view = self._manager.view(plane)
+        return view.client if view is not None else None
 
     def _bootstrap_client(self, plane: PlaneName) -> Client:
         transport = InProcessTransport(partial(self.server.dispatch_as, BOOTSTRAP))

@@ -41,6 +41,7 @@ from datum_compute.client.answers import (
 )
 from datum_compute.client.transport import Transport
 from datum_compute.client.watching import wait_for
+from datum_compute.telemetry.scope import TRACEPARENT
 
 T = TypeVar("T", bound=ApiObject)
 M = TypeVar("M")
@@ -315,6 +316,9 @@ class Client:
         content_type: str = JSON,
     ) -> Response:
         headers = {**self._headers, "content-type": content_type} if body else self._headers
+        traceparent = TRACEPARENT.get()
+        if traceparent:
+            headers = {**headers, "traceparent": traceparent}
         request = Request(method, self._prefix + path, query or {}, headers, body)
         response = await self._transport.send(request)
         if response.status >= 400:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
 from typing import assert_never
@@ -31,9 +31,14 @@ from datum_compute.client.transport import Transport
 
 
 def open_transport(
-    connection: Connection, outside: Outside
+    connection: Connection,
+    outside: Outside,
+    around: Callable[[Transport], Transport] | None = None,
 ) -> AbstractAsyncContextManager[Transport]:
-    """What cannot be used is refused here (ValueError); the network is not touched yet."""
+    """What cannot be used is refused here (ValueError); the network is not touched yet.
+
+    ``around`` sees every attempt: it is put under the retries.
+    """
 
     def connect(certificate: Certificate | None) -> HttpTransport:
         return HttpTransport(
@@ -47,9 +52,9 @@ def open_transport(
 
     first = connect(None)
     if connection.sign_in is None:
-        return _opened(first, outside.random)
+        return _opened(first, outside.random, around)
     credentials = _credentials(connection, connection.sign_in, outside)
-    return _opened(AuthenticatedTransport(credentials, connect), outside.random)
+    return _opened(AuthenticatedTransport(credentials, connect), outside.random, around)
 
 
 def _credentials(connection: Connection, sign_in: SignIn, outside: Outside) -> Credentials:
@@ -66,7 +71,9 @@ def _credentials(connection: Connection, sign_in: SignIn, outside: Outside) -> C
 
 @asynccontextmanager
 async def _opened(
-    inner: HttpTransport | AuthenticatedTransport, random: Random
+    inner: HttpTransport | AuthenticatedTransport,
+    random: Random,
+    around: Callable[[Transport], Transport] | None,
 ) -> AsyncIterator[Transport]:
     async with inner:
-        yield RetryingTransport(inner, random)
+        yield RetryingTransport(around(inner) if around else inner, random)

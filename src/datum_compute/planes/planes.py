@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
+from datum_compute.runtime.events import Notice
 from datum_compute.runtime.outcome import NotSynced
 from datum_compute.runtime.view import View
 
 
-class Planes:
-    """Lookups never fall back to another plane than the one that was named."""
+def untold(_notice: Notice) -> None:
+    """Nobody records events."""
 
-    def __init__(self, engaged_view: Callable[[PlaneName], View | None]) -> None:
+
+class Planes:
+    """Lookups never fall back to another plane than the one that was named.
+
+    ``tell`` takes what users of a plane should know; it never waits and never fails.
+    """
+
+    def __init__(
+        self,
+        engaged_view: Callable[[PlaneName], View | None],
+        tell: Callable[[Notice], None] = untold,
+    ) -> None:
         self._engaged_view = engaged_view
+        self.tell = tell
 
     def find(self, plane: PlaneName) -> View | None:
         assert plane, "the empty name is no plane"

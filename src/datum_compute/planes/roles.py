@@ -135,6 +135,9 @@ _KEEP_HOUSE = (
     {"apiGroups": list(_PATCHED_GROUPS), "resources": ["*"], "verbs": ["patch"]},
     _on("", ("serviceaccounts", "configmaps"), "create"),
     _on("", ("namespaces/finalize",), "update"),
+    # Controllers tell users what happens, and agree on who leads.
+    _on("", ("events",), "create"),
+    _on(COORDINATION, ("leases",), "create"),
 )
 
 _MANAGER: dict[str, tuple[JsonObject, ...]] = {
@@ -175,6 +178,8 @@ _CELL: dict[str, tuple[JsonObject, ...]] = {
         _on(REGION, ("servers",), *READ),
         *_owned(COMPUTE, "instances"),
         *_owned(REGION, "servers"),
+        _on("", ("events",), "get", "create", "patch"),
+        _on(COORDINATION, ("leases",), "get", "create", "patch"),
     ),
 }
 
@@ -182,6 +187,8 @@ _CELL: dict[str, tuple[JsonObject, ...]] = {
 
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _PUBLIC = (_paths(*_HEALTH),)
+# For whoever collects metrics; the platform plane serves them, about the whole process.
+_METRICS_READER = (_paths("/metrics"),)
 _DISCOVERY = (_paths("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", *_HEALTH),)
 _BASIC_USER = (
     _on(
@@ -203,6 +210,7 @@ def rules_by_role(plane: PlaneName) -> dict[str, tuple[JsonObject, ...]]:
         "project-viewer": _PROJECT_VIEWER,
         "manager": _MANAGER[role],
         "cell": _CELL.get(role, ()),
+        **({"metrics-reader": _METRICS_READER} if role == "platform" else {}),
         "system:public-info-viewer": _PUBLIC,
         "system:discovery": _DISCOVERY,
         "system:basic-user": _BASIC_USER,

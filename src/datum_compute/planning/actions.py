@@ -105,11 +105,18 @@ def add_finalizer(
 
 
 def drop_finalizer(
-    plane: PlaneName, kind: KindInfo[Any], obj: ApiObject, finalizer: str
+    plane: PlaneName,
+    kind: KindInfo[Any],
+    obj: ApiObject,
+    finalizer: str,
+    *,
+    unfinished: Sequence[str] = (),
 ) -> list[Action]:
-    """The patch that releases an object; only for work that is done."""
+    """The patch that releases an object; while anything it stands for is left, a wait for that."""
     if finalizer not in obj.metadata.finalizers:
         return []
+    if unfinished:
+        return [Wait(f"{kind.kind} {ref_of(obj)} is kept for: {', '.join(unfinished)}")]
     kept = [f for f in obj.metadata.finalizers if f != finalizer]
     return [_finalizers(plane, kind, obj, kept, "release finalizer")]
 

@@ -45,5 +45,5 @@ and ``cache.py`` (where reads come from), ``feed.py`` and ``queue.py`` (from cha
 ``worker.py``, ``manager.py`` (planes and processes), ``metrics.py``. docs/concepts/runtime.md tells
 the whole; examples/ordered_set is a controller from end to end.
 
-May not enter: the name of any kind, decisions.
+May not enter: the name of any kind (but Lease and Event, its own instruments), decisions.
 """

@@ -8,6 +8,7 @@ from typing import Any
 from datum_compute.api.codec import encode
 from datum_compute.api.errors import ApiError, to_status
 from datum_compute.api.exchange import JSON, Response
+from datum_compute.telemetry.plaintext import printable
 
 TEXT = "text/plain; charset=utf-8"
 
@@ -29,13 +30,6 @@ def error_answer(error: ApiError) -> Response:
     for cause in status["details"].get("causes", ()):
         cause["message"] = printable(cause["message"])
     return Response(error.code, encode(status), JSON, headers)
-
-
-def printable(text: str) -> str:
-    """The text with everything that is not plainly visible written out."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def text_answer(text: str, *, status: int = 200) -> Response:

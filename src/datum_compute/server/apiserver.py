@@ -13,11 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import count
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from datum_compute.api.errors import ApiError, BadRequest, InternalError, MethodNotAllowed
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta import KindInfo
-from datum_compute.api.plane import PlaneName, split_path
+from datum_compute.api.plane import PLATFORM, PlaneName, split_path
 from datum_compute.server.access.accounts import AccountTokens
 from datum_compute.server.access.attributes import Attributes, attributes_of
 from datum_compute.server.access.audit import Auditor, AuditSink, Trail, nowhere
@@ -40,6 +42,7 @@ from datum_compute.server.discovery import discovery_answer
 from datum_compute.server.fieldvalidation import warning_header
 from datum_compute.server.health import PATHS, health_answer
 from datum_compute.server.holdings import PlaneHoldings
+from datum_compute.server.metrics import METRICS_PATH, ServerMetrics
 from datum_compute.server.options import flag
 from datum_compute.server.owndefinitions import OwnDefinitions
 from datum_compute.server.patch import patch
@@ -51,6 +54,8 @@ from datum_compute.server.update import update
 from datum_compute.server.watch import watch
 from datum_compute.server.watchstream import WatchStream
 from datum_compute.store.store import Store
+from datum_compute.telemetry.scope import REQUEST_ID
+from datum_compute.telemetry.traces import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +91,8 @@ class ApiServer:
         audit: AuditSink = nowhere,
         new_request_id: Callable[[], str] | None = None,
         watches_per_user_max: int = PER_USER_MAX,
+        metrics: ServerMetrics | None = None,
+        tracer: Tracer | None = None,
         kinds: Iterable[KindInfo[Any]] = KINDS,
     ) -> None:
         kinds = tuple(kinds)
@@ -94,6 +101,10 @@ class ApiServer:
         self._definition_writes = asyncio.Lock()
         self._watches = OpenWatches(watches_per_user_max)
         self._auditor = Auditor(audit, clock, new_request_id or _counted())
+        self._metrics = metrics or ServerMetrics(CollectorRegistry())
+        self._metrics.watch_open_watches(self._watches.__len__)
+        self._metrics.watch_store(store)
+        self._tracer = tracer
         groups = self._catalogues.platform.catalogue.groups()
         authorizer = Authorizer(store, groups, self._watches.grants_changed)
         self._accounts = AccountTokens(store, signer, clock) if signer is not None else None
@@ -132,7 +143,37 @@ class ApiServer:
         return await self._dispatch(request, Caller(known, known))
 
     async def _dispatch(self, request: Request, known: Caller | None) -> Response:
+        begun_s = self._metrics.begun()
         trail = self._auditor.begun()
+        outer = REQUEST_ID.set(trail.request_id)
+        try:
+            if self._tracer is None:
+                response = await self._handle(request, known, trail)
+            else:
+                response = await self._traced(self._tracer, request, known, trail)
+        except BaseException:
+            self._metrics.abandoned()
+            raise
+        finally:
+            REQUEST_ID.reset(outer)
+        self._metrics.ended(trail.wanted, response, begun_s)
+        return response
+
+    async def _traced(
+        self, tracer: Tracer, request: Request, known: Caller | None, trail: Trail
+    ) -> Response:
+        attributes = {"http.request.method": request.method, "datum.request": trail.request_id}
+        parent = request.headers.get("traceparent", "")
+        with tracer("request", attributes, parent) as span:
+            response = await self._handle(request, known, trail)
+            span.set_attribute("http.response.status_code", response.status)
+            span.set_attribute("datum.plane", trail.plane or "")
+            if trail.wanted is not None:
+                span.set_attribute("datum.verb", trail.wanted.verb)
+                span.set_attribute("datum.resource", trail.wanted.full_resource)
+        return response
+
+    async def _handle(self, request: Request, known: Caller | None, trail: Trail) -> Response:
         try:
             _check_text(request)
             response = await self._answer(request, known, trail)
@@ -210,7 +251,9 @@ class ApiServer:
             plane, path
         )
         if path == "/":
-            found = json_answer({"paths": ["/api", "/apis", *PATHS, "/openapi/v3"]})
+            found = json_answer({"paths": ["/api", "/apis", *PATHS, METRICS_PATH, "/openapi/v3"]})
+        if path == METRICS_PATH and plane == PLATFORM:  # they are about the whole process
+            found = self._metrics.page()
         if found is None:
             return page_not_found()
         if request.method == "OPTIONS":

@@ -44,6 +44,12 @@ WATCH_WINDOW = 1000
 
 Encode = Callable[[int], bytes]
 Listener = Callable[[StoreEvent], None]
+# Told of every batch: how many entries, how many seconds, whether it is durable.
+CommitObserver = Callable[[int, float, bool], None]
+
+
+def unobserved(_entries: int, _seconds: float, _ok: bool) -> None:
+    """Nobody counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,15 @@ class _Pending:
 
 
 class Store:
-    def __init__(self, journal: Journal, *, watch_window: int = WATCH_WINDOW) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        watch_window: int = WATCH_WINDOW,
+        on_commit: CommitObserver = unobserved,
+    ) -> None:
         self._journal = journal
+        self._on_commit = on_commit
         self._window = watch_window
         self._planes: dict[str, _Plane] = {}
         self._retired: dict[str, int] = {}  # newest version of each plane that is gone
@@ -160,6 +173,10 @@ class Store:
     def resources(self, plane: str) -> list[str]:
         """The resources of which the plane holds, or once held, an object."""
         return sorted(self._plane(plane).objects)
+
+    def counts(self, plane: str) -> dict[str, int]:
+        """How many objects the plane holds of each resource."""
+        return {resource: len(held) for resource, held in self._plane(plane).objects.items()}
 
     def dependents(self, plane: str, uid: str) -> list[Record]:
         """The objects that name this uid as an owner."""
@@ -282,9 +299,12 @@ class Store:
             raise _refused("it has stopped")
 
     async def _commit(self, batch: list[_Pending]) -> None:
+        clock = asyncio.get_running_loop().time
+        begun_s = clock()
         try:
             await self._journal.append([pending.entry for pending in batch])
         except JournalError as error:
+            self._on_commit(len(batch), clock() - begun_s, False)
             for pending in batch:
                 self._release(pending.entry)
                 _resolve(pending.done, _refused(str(error)))
@@ -294,6 +314,7 @@ class Store:
             for pending in batch:
                 _resolve(pending.done, _unknown())
             raise
+        self._on_commit(len(batch), clock() - begun_s, True)
         for pending in batch:
             self._release(pending.entry)
             self._apply(pending)

@@ -21,7 +21,7 @@ from datum_compute.api.instance import (
     Sandbox,
     TemplateSpec,
 )
-from datum_compute.api.kinds import INSTANCE, WORKLOAD
+from datum_compute.api.kinds import EVENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.api.workload import Placement, ScaleSettings, Workload, WorkloadSpec
@@ -204,7 +204,9 @@ class World:
         left = [m for table in self.host.disk.machines.values() for m in table]
         for plane, loaded in (await self.host.disk.journal.load()).items():
             left += [
-                f"{plane} {key}" for key, (_, body) in loaded.objects.items() if b"web" in body
+                f"{plane} {key}"
+                for key, (_, body) in loaded.objects.items()
+                if b"web" in body and key.resource != EVENT.storage  # they outlive what they tell
             ]
         return ", ".join(sorted(left))
 

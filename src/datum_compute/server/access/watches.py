@@ -38,6 +38,9 @@ class OpenWatches:
         self._of_user: Counter[tuple[PlaneName, str]] = Counter()
         self._changed: dict[PlaneName, None] = {}
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     def check_room(self, plane: PlaneName, user: str) -> None:
         if self._of_user[(plane, user)] >= self._per_user_max:
             raise TooManyRequests(

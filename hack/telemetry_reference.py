@@ -1,0 +1,150 @@
+"""The reference pages of what processes tell and take: metrics.md, events.md, settings.md.
+
+They derive from the registries, the notices and the parsers; a part that brings metrics of its own
+is added to ``_registry``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from datum_compute.app.layers import environment_name, flags_of
+from datum_compute.app.metrics import process_registry
+from datum_compute.app.settings import local_parser, manager_parser
+from datum_compute.controllers.notices import ON_THE_WAY, OWN_REASONS
+from datum_compute.runtime.events import BURST, NOTE_BYTES_MAX, REFILL_S, EventRecorder
+from datum_compute.runtime.manager import Manager
+from datum_compute.runtime.metrics import RuntimeMetrics
+from datum_compute.server.metrics import ServerMetrics
+
+_METRIC_HEADINGS = ("Name", "Type", "Labels", "Meaning")
+
+Table = Callable[[tuple[str, ...], list[tuple[str, ...]]], str]
+
+_METRICS = """\
+# Metrics
+
+In the text format of Prometheus. The server shows them at `/metrics` of the platform plane, to
+`platform-admin` and to whoever is given the role `metrics-reader`; `compute-manager` at
+`--metrics-address`, on its own machine only. Resources and verbs that the platform does not know
+count as `other`, so that nobody can make the page grow.
+
+"""
+_EVENTS = """\
+# Events
+
+What happens to Workloads, WorkloadDeployments and Instances, on projects and cells, as core Events
+(`kubectl describe`, `kubectl get events`). An event is written when something changes and counts
+when the same happens again; a settled platform writes none. Events go an hour after they last
+happened. A note has at most {note} bytes, and one object gets {burst} events at once and one more
+every {refill} minutes. The component is `compute-manager`.
+
+"""
+_CONDITIONS = """\
+
+Besides these, a change of the telling condition (`Available` of a Workload and a
+WorkloadDeployment, `Ready` of an Instance) is an event with the reason and message of the
+condition: `Normal` when it has become true, `Warning` when it no longer is or when something is in
+its way. Reasons that only say how far something has come are told when it had been there before:
+
+{reasons}.
+"""
+_SETTINGS = """\
+# Settings
+
+Of the processes; those of the commands are in [cli.md](cli.md). A flag beats the environment, which
+beats the file named by `--config` (YAML, `name: value`), which beats the default. Switches are
+turned off with `--no-<name>`, or `false`.
+"""
+
+
+def telemetry_files(header: str, table: Table) -> dict[str, str]:
+    return {
+        "metrics.md": header
+        + _METRICS
+        + table(("Name", "Type", "Labels", "Meaning"), metric_rows()),
+        "events.md": header + _events(table),
+        "settings.md": header + _SETTINGS + "".join(_settings(table)),
+    }
+
+
+# --- metrics
+
+
+def _registry() -> CollectorRegistry:
+    registry = process_registry()
+    ServerMetrics(registry).watch_store(_NoStore())  # type: ignore[arg-type]
+    nothing_random = Random(1)  # noqa: S311 - nothing is drawn
+    Manager([], lambda _manager: None, nothing_random, metrics=RuntimeMetrics(registry))
+    EventRecorder(lambda _plane: None, component="", unix_s=lambda: 0.0, registry=registry)
+    return registry
+
+
+class _NoStore:
+    def planes(self) -> list[str]:
+        return []
+
+
+def metric_rows() -> list[tuple[str, ...]]:
+    registry = _registry()
+    return sorted(
+        (f"`{_shown_name(metric)}`", metric.type, _listed(labels), metric.documentation)
+        for collector in list(registry._collector_to_names)
+        for metric, labels in _described(collector)
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _described(collector: Collector) -> Iterator[tuple[Metric, Sequence[str]]]:
+    describe = getattr(collector, "describe", collector.collect)
+    for metric in describe():
+        own = getattr(collector, "_labelnames", None)
+        seen = tuple(metric.samples[0].labels) if metric.samples else ()
+        yield metric, own or getattr(metric, "_labelnames", ()) or seen
+
+
+def _shown_name(metric: Metric) -> str:
+    suffix = {"counter": "_total", "info": "_info"}.get(metric.type, "")
+    return metric.name + suffix
+
+
+# --- events
+
+
+def _events(table: Table) -> str:
+    head = _EVENTS.format(note=f"{NOTE_BYTES_MAX:,}", burst=BURST, refill=int(REFILL_S / 60))
+    rows: list[tuple[str, ...]] = [
+        (f"`{reason}`", *_type_and_meaning(meaning)) for reason, meaning in OWN_REASONS.items()
+    ]
+    told = table(("Reason", "Type", "Meaning"), rows)
+    return head + told + _CONDITIONS.format(reasons=_listed(sorted(ON_THE_WAY)))
+
+
+def _type_and_meaning(text: str) -> tuple[str, str]:
+    type_, found, meaning = text.partition(": ")
+    return (type_, meaning) if found and type_ == "Warning" else ("Normal", text)
+
+
+# --- settings
+
+
+def _settings(table: Table) -> Iterator[str]:
+    for parser in (local_parser(), manager_parser()):
+        rows = [_setting(name, action) for name, action in flags_of(parser).items()]
+        yield f"\n## {parser.prog}\n\n{parser.description}\n\n"
+        yield table(("Flag", "Environment", "Default", "Meaning"), rows)
+
+
+def _setting(name: str, action: argparse.Action) -> tuple[str, ...]:
+    default = "" if action.default in (None, "") else f"`{str(action.default).lower()}`"
+    choices = f" ({', '.join(map(str, action.choices))})" if action.choices else ""
+    return (f"`--{name}`", f"`{environment_name(name)}`", default, f"{action.help}{choices}")

@@ -1,0 +1,102 @@
+"""One parser for flags, environment and file: the later layer wins, each is checked alike.
+
+A flag ``--some-name`` is ``DATUM_SOME_NAME`` in the environment and ``some-name: value`` in a YAML
+file (``--config FILE``). What is wrong is said with the place it came from.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_PREFIX = "DATUM_"
+# Names that others have given already.
+_OTHER_NAMES = {"kubeconfig": "KUBECONFIG", "otlp-endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT"}
+
+
+def environment_name(flag: str) -> str:
+    return _OTHER_NAMES.get(flag, _PREFIX + flag.upper().replace("-", "_"))
+
+
+def flags_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    """By name without dashes, in order; not ``--help``."""
+    named = {a.option_strings[0].removeprefix("--"): a for a in parser._actions if a.dest != "help"}
+    return {name: action for name, action in named.items() if not name.startswith("-")}
+
+
+def merged(
+    parser: argparse.ArgumentParser, arguments: Sequence[str], environment: Mapping[str, str]
+) -> argparse.Namespace:
+    """flag > environment > file > default."""
+    named = {name: environment.get(environment_name(name), "") for name in flags_of(parser)}
+    given = {name: value for name, value in named.items() if value}
+    layers = [
+        (_as_arguments(parser, given, "environment"), "environment"),
+        (list(arguments), ""),
+    ]
+    file = _config_file(arguments, given)
+    if file is not None:
+        layers.insert(0, (_from_file(parser, file), str(file)))
+    result = argparse.Namespace()
+    for layer, source in layers:
+        result = _parsed(parser, layer, result, source)
+    return result
+
+
+def _parsed(
+    parser: argparse.ArgumentParser,
+    arguments: Sequence[str],
+    earlier: argparse.Namespace,
+    source: str,
+) -> argparse.Namespace:
+    program = parser.prog
+    parser.prog = f"{program} ({source})" if source else program
+    try:
+        return parser.parse_args(arguments, earlier)
+    finally:
+        parser.prog = program
+
+
+def _config_file(arguments: Sequence[str], named: Mapping[str, str]) -> Path | None:
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--config", type=Path)
+    found = finder.parse_known_args(arguments)[0].config or named.get("config")
+    return Path(found) if found else None
+
+
+def _from_file(parser: argparse.ArgumentParser, file: Path) -> list[str]:
+    try:
+        content = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        parser.error(f"{file} cannot be read: {error}")
+    if not isinstance(content, dict):
+        parser.error(f"{file} holds no settings: write `name: value` lines")
+    known = flags_of(parser)
+    unknown = [str(name) for name in content if name not in known or name == "config"]
+    if unknown:
+        parser.error(f"{file}: unknown settings: {', '.join(unknown)}")
+    return _as_arguments(parser, content, str(file))
+
+
+def _as_arguments(
+    parser: argparse.ArgumentParser, values: Mapping[str, Any], source: str
+) -> list[str]:
+    """Values of the environment or a file, as the flags they stand for."""
+    known, arguments = flags_of(parser), []
+    for name, value in values.items():
+        if isinstance(known[name], argparse.BooleanOptionalAction):
+            arguments.append(f"--{name}" if _truth(parser, name, value, source) else f"--no-{name}")
+        else:
+            arguments.append(f"--{name}={value}")
+    return arguments
+
+
+def _truth(parser: argparse.ArgumentParser, name: str, value: Any, source: str) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false", "1", "0", "yes", "no"):
+        parser.error(f"{source}: {name} must be true or false, not {value!r}")
+    return text in ("true", "1", "yes")

@@ -1,0 +1,131 @@
+"""What users are told when a plan has been carried out: one place, for every controller.
+
+An action is planned only when something changes and succeeds for one writer only, so what is told
+here is told once for each transition. Told on the planes that people look at (projects and cells),
+about the kinds in ``_TELLING_CONDITION``; their reasons are listed in ``docs/reference/events.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.conditions import TRUE, Condition, find_condition
+from datum_compute.api.corefields import ObjectReference
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.meta import ApiObject, KindInfo
+from datum_compute.api.plane import PlaneName, plane_role
+from datum_compute.planning.actions import Action, Create, Delete, Patch, PatchStatus
+from datum_compute.runtime.events import Notice, reference_to
+from datum_compute.runtime.reversemap import Misled
+
+_ROLES = frozenset({"project", "cell"})
+
+# The condition that sums up how an object of the kind is.
+_TELLING_CONDITION = {
+    WORKLOAD.kind: "Available",
+    DEPLOYMENT.kind: "Available",
+    INSTANCE.kind: "Ready",
+}
+
+# Not there yet, and nothing wrong with that.
+ON_THE_WAY = frozenset(
+    {
+        *("Pending", "PendingProgramming", "ProgrammingInProgress", "Starting"),
+        *("InstancesProvisioning", "NetworkProvisioning", "SchedulingGatesPresent"),
+        *("AwaitingPropagation", "NoAvailablePlacements", "NoAvailableDeployments"),
+        *("Stopping", "Removing"),
+    }
+)
+
+# Reasons of events that are no reasons of conditions, and what they mean.
+OWN_REASONS = {
+    "WorkloadDeploymentCreated": "A deployment for one more city was made for the Workload.",
+    "WorkloadDeploymentRemoved": "The deployment of a city that is no longer asked for goes.",
+    "InstanceCreated": "An instance was made for the deployment.",
+    "InstanceRemoved": "An instance of the deployment goes, or gives way to a newer one.",
+    "AmbiguousOwner": "Warning: the object should lead to exactly one other, and leads to none or "
+    "to several.",
+    "Deleted": "Everything that belonged to the object is gone, and so is the object.",
+}
+
+
+def is_told_about(plane: PlaneName, kind: KindInfo[Any]) -> bool:
+    return kind.kind in _TELLING_CONDITION and plane_role(plane) in _ROLES
+
+
+def notices(action: Action, observed: ApiObject | None) -> Iterator[Notice]:
+    """What a carried-out action means to users; ``observed`` is its object before."""
+    match action:
+        case Create(plane, kind, obj) if is_told_about(plane, kind):
+            yield from _about_owner(plane, obj, f"{kind.kind}Created", f"Created {_name(obj)}")
+        case Delete(plane, kind, _, _, reason) if observed and is_told_about(plane, kind):
+            note = f"Removing {_name(observed)}: {reason}"
+            yield from _about_owner(plane, observed, f"{kind.kind}Removed", note)
+        case PatchStatus(plane, kind, _, _, status) if observed and is_told_about(plane, kind):
+            yield from _transition(plane, kind, observed, status)
+        case Patch(plane, kind, _, patch) if observed and is_told_about(plane, kind):
+            if _lets_go(observed, patch):
+                note = "Everything that belonged to it is gone"
+                yield Notice(plane, reference_to(kind, observed), "Normal", "Deleted", note)
+        case _:
+            return
+
+
+def misled_notice(misled: Misled) -> Notice:
+    """An object that should lead to exactly one other and does not: never in silence."""
+    about = ObjectReference(
+        api_version=misled.kind.api_version,
+        kind=misled.kind.kind,
+        namespace=misled.ref.namespace,
+        name=misled.ref.name,
+        uid=misled.uid,
+    )
+    return Notice(misled.plane, about, "Warning", "AmbiguousOwner", misled.note)
+
+
+def _about_owner(plane: PlaneName, obj: ApiObject, reason: str, note: str) -> Iterator[Notice]:
+    for owner in obj.metadata.owner_references:
+        if owner.controller and owner.kind in _TELLING_CONDITION:
+            about = ObjectReference(
+                api_version=owner.api_version,
+                kind=owner.kind,
+                namespace=obj.metadata.namespace,
+                name=owner.name,
+                uid=owner.uid,
+            )
+            yield Notice(plane, about, "Normal", reason, note)
+
+
+def _transition(
+    plane: PlaneName, kind: KindInfo[Any], observed: Any, status: JsonObject
+) -> Iterator[Notice]:
+    """It has become ready, has stopped being so, or something is in its way. Other words for the
+    same, and the steps on the way there, are no news."""
+    type_ = _TELLING_CONDITION[kind.kind]
+    new = next((c for c in status.get("conditions", ()) if c["type"] == type_), None)
+    old = find_condition(observed.status.conditions, type_)
+    if new is None or (
+        old is not None and old.reason == new["reason"] and old.status == new["status"]
+    ):
+        return
+    note, about = new.get("message") or new["reason"], reference_to(kind, observed)
+    if new["status"] == TRUE:
+        yield Notice(plane, about, "Normal", new["reason"], note)
+    elif not observed.is_terminating and (_was_so(old) or new["reason"] not in ON_THE_WAY):
+        yield Notice(plane, about, "Warning", new["reason"], note)
+
+
+def _was_so(old: Condition | None) -> bool:
+    return old is not None and old.status == TRUE
+
+
+def _lets_go(observed: ApiObject, patch: JsonObject) -> bool:
+    """Whether the patch takes the last finalizer off an object that is being deleted."""
+    metadata = patch.get("metadata", {})
+    return observed.is_terminating and metadata.get("finalizers") == []
+
+
+def _name(obj: ApiObject) -> str:
+    return obj.metadata.name

@@ -1,0 +1,34 @@
+"""A driver that changes nothing while somebody else may be leading."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from datum_compute.api.server import ServerSpec
+from datum_compute.drivers.driver import Driver, MachineState
+
+
+@dataclass(frozen=True, slots=True)
+class FencedDriver:
+    """``check`` raises when machines are not ours to touch."""
+
+    inner: Driver
+    check: Callable[[], None]
+
+    async def start(self, machine_id: str, spec: ServerSpec) -> None:
+        self.check()
+        await self.inner.start(machine_id, spec)
+
+    async def remove(self, machine_id: str) -> None:
+        self.check()
+        await self.inner.remove(machine_id)
+
+    async def observe(self, machine_id: str) -> MachineState | None:
+        return await self.inner.observe(machine_id)
+
+    async def machines(self) -> list[str]:
+        return await self.inner.machines()
+
+    def changes(self) -> AsyncIterator[str]:
+        return self.inner.changes()

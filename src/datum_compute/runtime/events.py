@@ -1,0 +1,212 @@
+"""Events: what happened to an object, for the people who look at it (``kubectl describe``).
+
+Rules it keeps:
+- Telling never waits and never fails a reconcile: a notice goes into a bounded buffer, and a task
+  writes it when it can. What cannot be written is counted and dropped.
+- The same notice about the same object is one Event that counts, also after a restart: its name
+  follows from what it says.
+- A notice is finished text, never a format; control characters are written out, and it is cut at
+  1,024 bytes between two characters.
+- One object gets so many events and no more until some time has passed.
+- Whoever tells does so on a transition. Nothing here repeats by itself, so that a settled system
+  writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter
+
+from datum_compute.api.corefields import ObjectReference
+from datum_compute.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from datum_compute.api.event import KIND as EVENT
+from datum_compute.api.event import Event, EventSource
+from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref
+from datum_compute.api.plane import PlaneName
+from datum_compute.api.timestamps import timestamp
+from datum_compute.client.client import Client
+from datum_compute.runtime.outcome import NotSynced
+from datum_compute.telemetry.plaintext import cut_bytes, printable
+
+NOTE_BYTES_MAX = 1024
+REASON_BYTES_MAX = 128
+BUFFER_MAX = 1000
+BURST = 25  # events of one object at once,
+REFILL_S = 300.0  # and one more each time this has passed
+WRITE_S = 10.0
+MUTED_S = 30.0  # a plane that does not answer must not keep the events of others waiting
+_OBJECTS_MAX = 4096
+_NAME_MAX = 200
+_SPARE_NAMESPACE = "default"
+
+EventType = Literal["Normal", "Warning"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing that happened to one object. ``reason`` is one word for programs."""
+
+    plane: PlaneName
+    about: ObjectReference
+    type: EventType
+    reason: str
+    note: str
+
+
+def reference_to(kind: KindInfo[ApiObject], obj: ApiObject) -> ObjectReference:
+    metadata = obj.metadata
+    return ObjectReference(
+        api_version=kind.api_version,
+        kind=kind.kind,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+    )
+
+
+class EventRecorder:
+    """``client_of`` answers None for a plane that is not engaged: its notices are dropped."""
+
+    def __init__(
+        self,
+        client_of: Callable[[PlaneName], Client | None],
+        *,
+        component: str,
+        unix_s: Callable[[], float],
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self._client_of = client_of
+        self._component = component
+        self._unix_s = unix_s
+        self._waiting: OrderedDict[Notice, int] = OrderedDict()
+        self._news = asyncio.Event()
+        self._limits = _Limits()
+        self._muted: dict[PlaneName, float] = {}
+        counter = Counter(
+            "datum_events",
+            "Events for users, by what became of them: written, repeated, limited (too many of "
+            "one object), dropped (buffer full, plane gone or silent) or failed.",
+            ("outcome",),
+            registry=registry or CollectorRegistry(),
+        )
+        outcomes = ("written", "repeated", "limited", "dropped", "failed")
+        self._count = {outcome: counter.labels(outcome) for outcome in outcomes}
+
+    def tell(self, notice: Notice) -> None:
+        """Never waits, never raises."""
+        if notice in self._waiting:
+            self._waiting[notice] += 1
+        elif len(self._waiting) >= BUFFER_MAX:
+            self._count["dropped"].inc()
+        elif not self._limits.allow(notice, self._unix_s()):
+            self._count["limited"].inc()
+        else:
+            self._waiting[notice] = 1
+            self._news.set()
+
+    async def run(self) -> None:
+        """Write what is told until cancelled."""
+        while True:
+            while self._waiting:
+                notice, count = self._waiting.popitem(last=False)
+                await self._write_if_possible(notice, count)
+            self._news.clear()
+            await self._news.wait()
+
+    async def _write_if_possible(self, notice: Notice, count: int) -> None:
+        client = self._client_of(notice.plane)
+        if client is None or self._muted.get(notice.plane, 0.0) > self._unix_s():
+            self._count["dropped"].inc()
+            return
+        try:
+            async with asyncio.timeout(WRITE_S):
+                outcome = await self._write(client, self._event(notice, count))
+        except (Unreachable, TimeoutError) as error:
+            self._muted[notice.plane] = self._unix_s() + MUTED_S
+            outcome = self._failed(notice, error)
+        except (ApiError, NotSynced) as error:  # a namespace that goes, a lease that is lost
+            outcome = self._failed(notice, error)
+        except Exception:
+            _log.exception("an event on %s cannot be written", notice.plane)
+            outcome = "failed"
+        self._count[outcome].inc()
+
+    def _failed(self, notice: Notice, error: Exception) -> str:
+        _log.debug("event %s on %s was not written: %s", notice.reason, notice.plane, error)
+        return "failed"
+
+    async def _write(self, client: Client, event: Event) -> str:
+        try:
+            await client.create(EVENT, event)
+        except AlreadyExists:
+            return await self._repeat(client, event)
+        return "written"
+
+    async def _repeat(self, client: Client, event: Event) -> str:
+        """It happened before: the event that says so counts on."""
+        ref = Ref(event.metadata.namespace, event.metadata.name)
+        try:
+            present = await client.get(EVENT, ref)
+            count = (present.count or 1) + (event.count or 1)
+            patch = {
+                "metadata": {"resourceVersion": present.metadata.resource_version},
+                "count": count,
+                "lastTimestamp": event.last_timestamp,
+            }
+            await client.patch(EVENT, ref, patch)
+        except NotFound:  # its time was over just now
+            await client.create(EVENT, event)
+        return "repeated"
+
+    def _event(self, notice: Notice, count: int) -> Event:
+        now = timestamp(self._unix_s())
+        about = notice.about
+        return Event(
+            metadata=ObjectMeta(
+                name=_name(notice, self._component), namespace=about.namespace or _SPARE_NAMESPACE
+            ),
+            involved_object=about,
+            type=notice.type,
+            reason=cut_bytes(printable(notice.reason), REASON_BYTES_MAX),
+            message=cut_bytes(printable(notice.note), NOTE_BYTES_MAX),
+            source=EventSource(component=self._component),
+            reporting_component=self._component,
+            first_timestamp=now,
+            last_timestamp=now,
+            count=count,
+        )
+
+
+class _Limits:
+    """A bucket of events for each object; those that were not asked for long are forgotten."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[tuple[PlaneName, str], tuple[float, float]] = OrderedDict()
+
+    def allow(self, notice: Notice, now_s: float) -> bool:
+        about = notice.about
+        key = (notice.plane, about.uid or f"{about.kind}/{about.namespace}/{about.name}")
+        left, at_s = self._buckets.pop(key, (float(BURST), now_s))
+        left = min(float(BURST), left + max(0.0, now_s - at_s) / REFILL_S)
+        allowed = left >= 1.0
+        self._buckets[key] = (left - 1.0 if allowed else left, now_s)
+        if len(self._buckets) > _OBJECTS_MAX:
+            self._buckets.popitem(last=False)
+        return allowed
+
+
+def _name(notice: Notice, component: str) -> str:
+    about = notice.about
+    said = (component, about.kind, about.uid, notice.type, notice.reason, notice.note)
+    text = "\n".join(said).encode("utf-8", errors="replace")
+    digest = hashlib.sha256(text).hexdigest()[:16]
+    return f"{about.name[:_NAME_MAX].rstrip('.-')}.{digest}"

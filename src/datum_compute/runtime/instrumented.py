@@ -1,0 +1,38 @@
+"""A controller whose reconciles can be told apart: in log lines, and as spans where wanted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import TypeVar
+
+from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Outcome
+from datum_compute.telemetry.scope import RECONCILE
+from datum_compute.telemetry.traces import Tracer
+
+C = TypeVar("C")
+
+
+def instrumented(controller: Controller[C], tracer: Tracer | None = None) -> Controller[C]:
+    """The same controller; while it reconciles, and until it reconciles the next key, everything
+    that is logged in its task carries what it was about."""
+    reconcile, numbers = controller.reconcile, count(1)
+    kind = controller.kind.kind if controller.kind is not None else ""
+
+    async def observed(context: C, key: Key) -> Outcome:
+        fields = {
+            "controller": controller.name,
+            "plane": key.plane,
+            "kind": kind or key.resource,
+            "object": str(key.ref),
+            "reconcile": f"{controller.name}-{next(numbers)}",
+        }
+        RECONCILE.set(fields)
+        if tracer is None:
+            return await reconcile(context, key)
+        with tracer("reconcile", {f"datum.{k}": v for k, v in fields.items()}, ""):
+            return await reconcile(context, key)
+
+    return replace(controller, reconcile=observed)

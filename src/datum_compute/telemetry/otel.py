@@ -1,0 +1,39 @@
+"""Spans through OpenTelemetry. Imported only where the extra ``otel`` is installed and wanted.
+
+The ``traceparent`` of the open span is kept where our client finds it, so that a request made
+during a reconcile continues the reconcile's trace on the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from opentelemetry.trace import SpanKind, TracerProvider
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from datum_compute.telemetry.scope import TRACEPARENT
+from datum_compute.telemetry.traces import OpenSpan, Tracer
+
+
+def otel_tracer(provider: TracerProvider) -> Tracer:
+    tracer = provider.get_tracer("datum_compute")
+    propagator = TraceContextTextMapPropagator()
+
+    @contextmanager
+    def span(name: str, attributes: Mapping[str, str], traceparent: str) -> Iterator[OpenSpan]:
+        parent = traceparent or TRACEPARENT.get()
+        carried = {"traceparent": parent} if parent else {}
+        kind = SpanKind.SERVER if traceparent else SpanKind.INTERNAL
+        with tracer.start_as_current_span(
+            name, context=propagator.extract(carried), kind=kind, attributes=dict(attributes)
+        ) as opened:
+            carrier: dict[str, str] = {}
+            propagator.inject(carrier)
+            token = TRACEPARENT.set(carrier.get("traceparent", ""))
+            try:
+                yield opened
+            finally:
+                TRACEPARENT.reset(token)
+
+    return span

@@ -1,0 +1,31 @@
+"""What the running code is working on, known to whoever writes a log line or a request below it.
+
+Kept in context variables, so that tasks do not see each other's. A reconcile is entered and not
+left: its worker's own lines about the outcome belong to it, and the next one takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+
+_NOTHING: Mapping[str, str] = {}
+
+# Of the request that is being answered; its answer carries it as audit-id.
+REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID", default="")
+# Of the reconcile that is under way: controller, plane, kind, object, reconcile.
+RECONCILE: ContextVar[Mapping[str, str]] = ContextVar("RECONCILE", default=_NOTHING)
+# Of the span that is open, as the W3C header has it; empty while nothing is traced.
+TRACEPARENT: ContextVar[str] = ContextVar("TRACEPARENT", default="")
+
+
+def scope_fields() -> dict[str, str]:
+    """Everything that is known, for a log line."""
+    fields = dict(RECONCILE.get())
+    request_id = REQUEST_ID.get()
+    if request_id:
+        fields["request"] = request_id
+    traceparent = TRACEPARENT.get()
+    if traceparent:
+        fields["trace"] = traceparent.split("-")[1]
+    return fields

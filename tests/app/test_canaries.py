@@ -1,0 +1,255 @@
+"""I18: secrets stay where they were put. Canary values go in everywhere, and come out nowhere.
+
+A Secret, bearer tokens and the values of environment variables are driven through deploys,
+failing machines, refused and malformed requests, at debug level, with every telemetry on. Then
+everything the platform said is searched: answers that refuse, log lines in both formats, the
+audit trail, events, statuses, spans and metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import io
+import json
+import logging
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry
+
+from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.api.exchange import JSON_PATCH, MERGE_PATCH, PROTOBUF, YAML, Request, Response
+from datum_compute.api.plane import HUB, PLATFORM, cell_plane, path_prefix, project_plane
+from datum_compute.api.server import ServerSpec
+from datum_compute.app.credentials import Credentials
+from datum_compute.app.ports import Ports
+from datum_compute.app.wiring import Layout, Platform
+from datum_compute.drivers.driver import PermanentError
+from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.server.access.audit import AuditEvent
+from datum_compute.store.memory import MemoryJournal
+from datum_compute.telemetry.logs import configure_logging
+from datum_compute.telemetry.otel import otel_tracer
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from tests.server.running_server import workload
+
+PROJECT, CELL = project_plane("default"), cell_plane("dfw")
+PREFIX = path_prefix(PROJECT)
+SECRETS = f"{PREFIX}/api/v1/namespaces/default/secrets"
+WORKLOADS = f"{PREFIX}/apis/compute.datumapis.com/v1alpha/namespaces/default/workloads"
+
+DATA = "canary-of-secret-data"
+DATA_ENCODED = base64.b64encode(DATA.encode()).decode()
+TOKEN = "canary-of-the-project-token"
+WRONG_TOKEN = "canary-of-a-wrong-token"
+ENV = "canary-of-an-env-value"
+CANARIES = (DATA, DATA_ENCODED.rstrip("="), TOKEN, WRONG_TOKEN, ENV, "canary-of-manager")
+
+
+class FailingDriver(SimulatedDriver):
+    """Refuses every other machine, and is defective now and then."""
+
+    asked = 0
+
+    async def start(self, machine_id: str, spec: ServerSpec) -> None:
+        self.asked += 1
+        if self.asked % 3 == 1:
+            raise PermanentError("the image cannot be pulled")
+        if self.asked % 3 == 2:
+            raise RuntimeError("a defect of the driver")
+        await super().start(machine_id, spec)
+
+
+class Witness:
+    """Everything the platform says."""
+
+    def __init__(self) -> None:
+        self.audit: list[AuditEvent] = []
+        self.answers: list[bytes] = []
+        self.exporter = InMemorySpanExporter()
+        self.registry = CollectorRegistry()
+
+    def platform(self, loop: VirtualLoop) -> Platform:
+        ids = iter(range(1, 1_000_000))
+        ports = Ports(
+            unix_s=lambda: 1_700_000_000 + loop.time(),
+            new_uid=lambda: f"uid-{next(ids)}",
+            new_suffix=lambda: f"{next(ids):05d}",
+            random=Random(1),
+        )
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        tokens = {plane: f"token-of-{plane}" for plane in (PLATFORM, HUB, CELL)}
+        return Platform(
+            Layout((PROJECT,), {CELL: FailingDriver({}, now=ports.unix_s)}),
+            ports,
+            MemoryJournal(),
+            Credentials("canary-of-manager", {**tokens, PROJECT: TOKEN}),
+            audit=self.audit.append,
+            registry=self.registry,
+            tracer=otel_tracer(provider),
+        )
+
+    def spans(self) -> str:
+        return "\n".join(span.to_json() for span in self.exporter.get_finished_spans())
+
+
+@dataclasses.dataclass
+class Caller:
+    platform: Platform
+    witness: Witness
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content: str = "application/json",
+        token: str = TOKEN,
+        **query: str,
+    ) -> Response:
+        sent = body if isinstance(body, bytes) else b"" if body is None else encode(body)
+        headers = {"authorization": f"Bearer {token}", "content-type": content}
+        request = Request(method, path, query, headers, sent)
+        response = await self.platform.dispatch(request)
+        assert response.status != 500, "a defect is not what this test is about"
+        if response.status >= 400:
+            self.witness.answers.append(response.body)
+        return response
+
+
+def secret(name: str, **more: Any) -> JsonObject:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, **more}
+
+
+def with_env(name: str, value: Any = ENV, image: str = "web:1") -> JsonObject:
+    found = workload(name, image=image)
+    containers = found["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
+    containers[0]["env"] = [{"name": "PASSWORD", "value": value}]
+    return found
+
+
+async def use_secrets(caller: Caller) -> None:
+    ask = caller.ask
+    one = f"{SECRETS}/one"
+    made = await ask("POST", SECRETS, secret("one", data={"k": DATA_ENCODED}, immutable=True))
+    assert made.status == 201
+    assert (await ask("POST", SECRETS, secret("two", stringData={"k": DATA}))).status == 201
+    refused: list[tuple[str, str, Any, str]] = [
+        ("POST", SECRETS, secret("one", data={"k": DATA_ENCODED}), ""),
+        ("POST", SECRETS, secret("bad", data={"k": f"%{DATA}"}), ""),
+        ("POST", SECRETS, secret("bad", data=DATA), ""),
+        ("POST", SECRETS, secret("bad", data={"k": [DATA]}), ""),
+        ("POST", SECRETS, secret("bad", stringData={"k": {"deep": DATA}}), ""),
+        ("POST", SECRETS, secret("bad", type="kubernetes.io/tls", data={"k": DATA_ENCODED}), ""),
+        ("POST", SECRETS, f'{{"kind": "Secret", "stringData": {{"k": "{DATA}"'.encode(), ""),
+        ("POST", SECRETS, f"kind: Secret\nstringData: {{k: {DATA}".encode(), YAML),
+        ("POST", SECRETS, b"k8s\x00" + DATA.encode(), PROTOBUF),
+        ("PATCH", one, {"data": {"k": base64.b64encode(b"other").decode()}}, MERGE_PATCH),
+        ("PATCH", one, [{"op": "test", "path": "/data/k", "value": DATA}], JSON_PATCH),
+        ("PATCH", one, [{"op": "add", "path": "/x/y/z", "value": DATA}], JSON_PATCH),
+        ("PATCH", one, {"data": DATA}, "application/apply-patch+yaml"),
+        ("PUT", one, secret("one", stringData={"k": DATA}), ""),
+    ]
+    for method, path, body, content in refused:
+        extra = {"fieldManager": "m"} if "apply" in content else {}
+        given = await ask(method, path, body, content=content or "application/json", **extra)
+        assert given.status >= 400, (method, path, body)
+
+
+async def use_tokens(caller: Caller) -> None:
+    review = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenReview",
+        "spec": {"token": WRONG_TOKEN},
+    }
+    path = "/apis/authentication.k8s.io/v1/tokenreviews"
+    answer = await caller.ask("POST", path, review, token=f"token-of-{PLATFORM}")
+    assert answer.status == 201
+    for token, path in (
+        (WRONG_TOKEN, WORKLOADS),
+        (TOKEN, "/api/v1/namespaces"),
+        (TOKEN, "/planes/hub/api/v1/secrets"),
+        (TOKEN, f"{PREFIX}/metrics"),
+    ):
+        assert (await caller.ask("GET", path, token=token)).status in (401, 403)
+
+
+async def use_environment(caller: Caller) -> None:
+    ask = caller.ask
+    assert (await ask("POST", WORKLOADS, with_env("web"))).status == 201
+    await asyncio.sleep(120)
+    for body in (
+        with_env("bad", value=[ENV]),
+        with_env("bad", value={"secret": ENV}),
+        {**with_env("bad"), "spec": {**with_env("bad")["spec"], "placements": []}},
+    ):
+        assert (await ask("POST", WORKLOADS, body)).status >= 400
+    changed = with_env("web", image="web:2")["spec"]
+    patched = await ask("PATCH", f"{WORKLOADS}/web", {"spec": changed}, content=MERGE_PATCH)
+    assert patched.status == 200
+    await asyncio.sleep(120)
+    assert (await ask("DELETE", f"{WORKLOADS}/web")).status == 200
+    await asyncio.sleep(120)
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    root, ours = logging.getLogger(), logging.getLogger("datum_compute")
+    handlers, level, own = root.handlers[:], root.level, ours.level
+    yield io.StringIO()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    ours.setLevel(own)
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_canaries_are_found_nowhere(lines: io.StringIO, log_format: str) -> None:
+    configure_logging("debug", log_format, lines)
+    witness = Witness()
+    kept: list[JsonObject] = []
+
+    async def story(loop: VirtualLoop) -> None:
+        platform = witness.platform(loop)
+        await platform.load()
+        running = loop.create_task(platform.run())
+        await platform.ready.wait()
+        caller = Caller(platform, witness)
+        await use_secrets(caller)
+        await use_tokens(caller)
+        await use_environment(caller)
+        for plane in platform.store.planes():
+            for resource in platform.store.resources(plane):
+                records = platform.store.snapshot(plane, resource).records
+                kept.extend(decode(record.body) for record in records if resource != "secrets")
+        page = await caller.ask("GET", "/metrics", token=f"token-of-{PLATFORM}")
+        witness.answers.append(page.body)
+        running.cancel()
+
+    run_virtual(Random(1), story)
+    said = {
+        "answers": b"\n".join(witness.answers).decode(),
+        "log": lines.getvalue(),
+        "audit": "\n".join(map(repr, witness.audit)),
+        "spans": witness.spans(),
+        "events and statuses": json.dumps([{**obj, "spec": None} for obj in kept]),
+    }
+    assert "a defect of the driver" in said["log"], "reconciles failed, and that was told"
+    assert "InstanceCreated" in said["events and statuses"]
+    assert "uid-" in said["audit"]
+    assert '"request"' in said["spans"]
+    found = [f"{c} in {where}" for c in CANARIES for where, text in said.items() if c in text]
+    assert not found, found
+
+
+def test_the_search_would_find_what_is_there() -> None:
+    assert any(canary in f"Authorization: Bearer {TOKEN}" for canary in CANARIES)
+    assert DATA_ENCODED.rstrip("=") in json.dumps(secret("one", data={"k": DATA_ENCODED}))

@@ -1,0 +1,59 @@
+"""The little port for scrapers: two pages, and patience with nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from datum_compute.app.metrics import metrics_port, process_registry
+
+
+async def sent(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    writer.write_eof()
+    answer = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    return answer
+
+
+async def test_the_page_is_valid_and_complete() -> None:
+    async with metrics_port(("127.0.0.1", 0), process_registry()) as port:
+        head, _, body = (await sent(port, b"GET /metrics HTTP/1.1\r\n\r\n")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert f"content-length: {len(body)}".encode() in head
+    names = {family.name for family in text_string_to_metric_families(body.decode())}
+    assert {"datum_build_info", "process_cpu_seconds", "process_open_fds"} <= names
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /healthz HTTP/1.1\r\n\r\n", b"200"),
+        (b"HEAD /metrics HTTP/1.1\r\n\r\n", b"200"),
+        (b"GET /metrics?name=x HTTP/1.0\r\nhost: y\r\n\r\n", b"200"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+        (b"\x16\x03\x01 not http at all\r\n\r\n", b"405"),
+    ],
+)
+async def test_everything_else_is_answered_shortly(request_: bytes, status: bytes) -> None:
+    async with metrics_port(("127.0.0.1", 0), process_registry()) as port:
+        answer = await sent(port, request_)
+    assert answer.split(b" ")[1] == status
+
+
+@pytest.mark.parametrize("request_", [b"", b"GET /metrics", b"x" * 100_000])
+async def test_a_request_that_never_ends_gets_nothing_and_harms_nobody(request_: bytes) -> None:
+    async with metrics_port(("127.0.0.1", 0), process_registry()) as port:
+        with contextlib.suppress(ConnectionError):  # it did not wait for the rest
+            assert await sent(port, request_) == b""
+        assert (await sent(port, b"GET /healthz HTTP/1.1\r\n\r\n")).endswith(b"ok")
+
+
+async def test_without_an_address_nothing_listens() -> None:
+    async with metrics_port(None, process_registry()) as port:
+        assert port == 0

@@ -1,0 +1,148 @@
+"""Settings: flag > environment > file > default, each checked alike and blamed by its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from datum_compute.api.plane import HUB, PlaneName
+from datum_compute.app.layers import environment_name, flags_of
+from datum_compute.app.manager import leases_of
+from datum_compute.app.settings import (
+    ManagerSettings,
+    local_parser,
+    local_settings,
+    manager_parser,
+    manager_settings,
+)
+
+LOCAL = ("--state-dir", "state")
+MANAGER = ("--state-dir=s", "--kubeconfig=k", "--enable-management-controllers")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "settings.yaml"
+
+
+def refusal(
+    capsys: pytest.CaptureFixture[str],
+    arguments: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        manager_settings([*MANAGER, *arguments], environment or {})
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_each_layer_beats_the_one_below(file: Path) -> None:
+    file.write_text("log-level: debug\nlog-format: json\nport: 1234\n")
+    environment = {"DATUM_LOG_LEVEL": "warning", "DATUM_PORT": "2345", "DATUM_CONFIG": str(file)}
+    settings = local_settings([*LOCAL, "--port", "3456"], environment)
+    assert settings.telemetry.log_format == "json", "from the file"
+    assert settings.telemetry.log_level == "warning", "from the environment"
+    assert settings.port == 3456, "from a flag"
+    assert settings.driver == "simulated", "the default"
+
+
+def test_switches_can_be_turned_off_in_every_layer(file: Path) -> None:
+    assert local_settings(LOCAL, {}).controllers
+    assert not local_settings([*LOCAL, "--no-controllers"], {}).controllers
+    assert not local_settings(LOCAL, {"DATUM_CONTROLLERS": "false"}).controllers
+    file.write_text("controllers: false\n")
+    assert not local_settings([*LOCAL, "--config", str(file)], {}).controllers
+    assert local_settings([*LOCAL, "--config", str(file), "--controllers"], {}).controllers
+
+
+def test_what_a_file_may_not_say_is_refused(
+    file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for text, complaint in (
+        ("log-levle: debug", "unknown settings: log-levle"),
+        ("- a list", "holds no settings"),
+        ("log-level: loud", "invalid choice"),
+        ("leader-elect: perhaps", "must be true or false"),
+        ("config: other.yaml", "unknown settings: config"),
+        ("a: [", "cannot be read"),
+    ):
+        file.write_text(text)
+        said = refusal(capsys, ["--config", str(file)])
+        assert complaint in said
+        assert str(file) in said
+    assert "cannot be read" in refusal(capsys, ["--config", str(tmp_path / "absent")])
+
+
+def test_a_mistake_in_the_environment_is_said_to_be_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert "environment" in refusal(capsys, [], {"DATUM_LOG_LEVEL": "loud"})
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9090", "10.0.0.1:1", "[::]:1", "localhost", "x:y"])
+def test_metrics_are_served_on_this_machine_only(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "--metrics-address" in refusal(capsys, [f"--metrics-address={address}"])
+
+
+def test_metrics_are_off_until_asked_for() -> None:
+    assert manager_settings(MANAGER, {}).metrics_address is None
+    asked = manager_settings([*MANAGER, "--metrics-address=127.0.0.1:9090"], {})
+    assert asked.metrics_address == ("127.0.0.1", 9090)
+    assert manager_settings([*MANAGER, "--metrics-address=[::1]:1"], {}).metrics_address == (
+        "::1",
+        1,
+    )
+
+
+def test_an_abbreviated_flag_is_not_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "unrecognized" in refusal(capsys, ["--leader-elec"])
+
+
+def test_every_flag_has_a_name_in_the_environment_and_a_word_of_help() -> None:
+    for parser in (local_parser(), manager_parser()):
+        for name, action in flags_of(parser).items():
+            assert environment_name(name).isupper()
+            assert action.help
+
+
+# --- leases
+
+
+def settings_of(*flags: str) -> ManagerSettings:
+    return manager_settings(["--state-dir=s", "--kubeconfig=k", *flags], {})
+
+
+PLANES = [PlaneName(name) for name in ("hub", "cell/dfw", "cell/ams", "project/default")]
+
+
+def test_leading_is_the_default_and_can_be_left_out() -> None:
+    assert manager_settings(MANAGER, {}).leader.enabled
+    assert not manager_settings([*MANAGER, "--no-leader-elect"], {}).leader.enabled
+
+
+def test_each_group_of_controllers_has_a_lease_where_it_works() -> None:
+    everything = settings_of(
+        "--enable-management-controllers", "--enable-propagator", "--enable-cell-controllers"
+    )
+    assert leases_of(everything, PLANES) == [
+        ("cell/ams", "compute-manager-cell"),
+        ("cell/dfw", "compute-manager-cell"),
+        (HUB, "compute-manager-management"),
+        (HUB, "compute-manager-propagator"),
+    ]
+
+
+def test_managers_of_different_cells_do_not_wait_for_each_other() -> None:
+    cell = settings_of("--enable-cell-controllers")
+    dfw = leases_of(cell, [HUB, PlaneName("cell/dfw")])
+    ams = leases_of(cell, [HUB, PlaneName("cell/ams")])
+    assert not set(dfw) & set(ams)
+
+
+def test_one_lease_can_be_named_instead() -> None:
+    named = ("--leader-election-plane=hub", "--leader-election-name=all")
+    assert leases_of(settings_of("--enable-propagator", *named), PLANES) == [(HUB, "all")]

@@ -1,0 +1,26 @@
+"""Users see what happened to their objects with the tools they have."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.platform import LocalPlatform, eventually
+from tests.e2e.test_slice import DEPLOY
+
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]
+
+
+def test_describe_and_get_events_tell_the_story_of_a_workload(platform: LocalPlatform) -> None:
+    deployed = platform.run(*DEPLOY)
+    assert deployed.returncode == 0, deployed.stderr
+
+    def described() -> str:
+        return platform.kubectl("project/default", "describe", "workloads", "web")
+
+    eventually(lambda: "AvailablePlacementFound" in described(), "describe tells that it is ready")
+    events = described().partition("\nEvents:")[2]
+    assert "WorkloadDeploymentCreated" in events
+    assert "compute-manager" in events
+    listed = platform.kubectl("project/default", "get", "events")
+    assert "instance/" in listed
+    assert "InstanceCreated" in listed

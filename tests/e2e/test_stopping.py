@@ -1,0 +1,222 @@
+"""SIGTERM: every process ends by itself, nobody is left hanging, the lease is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from datum_compute.api.errors import ApiError, Unreachable
+from datum_compute.api.kinds import CONFIG_MAP, LEASE, NAMESPACE
+from datum_compute.api.lease import Lease
+from datum_compute.api.meta import Ref
+from datum_compute.cli.platform_process import find_running, is_ready
+from datum_compute.client.client import Client
+from datum_compute.client.http import HttpTransport
+from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
+from tests.e2e.platform import BIN, LocalPlatform, eventually
+
+pytestmark = pytest.mark.e2e
+
+STOP_S = 15  # the platform itself promises less; a busy test machine gets more
+MANAGEMENT = Ref("kube-system", "compute-manager-management")
+
+
+@contextmanager
+def process(*command: str, log: Path, environment: dict[str, str] | None = None) -> Iterator[Any]:
+    with log.open("ab") as sink:
+        running = subprocess.Popen(command, stdout=sink, stderr=sink, env=environment)
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.wait(timeout=STOP_S)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[LocalPlatform, Any]]:
+    """The planes without controllers, as a child of the test."""
+    platform = LocalPlatform(tmp_path / "state")
+    command = (str(BIN / "python"), "-m", "datum_compute.app.local_server", "--no-controllers")
+    flags = ("--state-dir", str(platform.state), "--log-format", "json")
+    with process(*command, *flags, log=tmp_path / "server.log") as running:
+        eventually(lambda: answers(platform), "the planes are served")
+        yield platform, running
+
+
+def answers(platform: LocalPlatform) -> bool:
+    running = find_running(platform.state)
+    return running is not None and asyncio.run(is_ready(platform.state, running))
+
+
+@contextmanager
+def manager(platform: LocalPlatform, name: str, *flags: str) -> Iterator[Any]:
+    command = (
+        str(BIN / "compute-manager"),
+        f"--kubeconfig={platform.manager_kubeconfig}",
+        f"--state-dir={platform.state / name}",
+        "--enable-management-controllers",
+        "--log-format=json",
+    )
+    with process(*command, *flags, log=platform.state / f"{name}.log") as running:
+        yield running
+
+
+def client_of(platform: LocalPlatform, context: str) -> tuple[HttpTransport, Client]:
+    config = load_kubeconfig([platform.manager_kubeconfig])
+    connection = connection_of(config, context)
+    transport = HttpTransport(connection.server, ca_pem=connection.ca_pem)
+    return transport, build_client(replace(connection), transport)
+
+
+async def the_lease(platform: LocalPlatform) -> Lease | None:
+    transport, client = client_of(platform, "hub")
+    async with transport:
+        try:
+            return await client.get(LEASE, MANAGEMENT)
+        except (ApiError, Unreachable):
+            return None
+
+
+def holder(platform: LocalPlatform) -> str:
+    lease = asyncio.run(the_lease(platform))
+    return (lease.spec.holder_identity or "") if lease is not None else ""
+
+
+def lines(log: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+async def test_the_server_ends_open_watches_cleanly_and_answers_what_it_was_asked(
+    served: tuple[LocalPlatform, Any], tmp_path: Path
+) -> None:
+    platform, running = served
+    transport, client = client_of(platform, "hub")
+    async with transport:
+        begun = asyncio.Semaphore(0)
+
+        async def watch() -> int:
+            seen = 0
+            async for _ in client.watch(NAMESPACE, "0"):
+                if not seen:
+                    begun.release()
+                seen += 1
+            return seen
+
+        async def ask() -> str:
+            try:
+                await client.list(CONFIG_MAP)
+            except (ApiError, Unreachable) as error:
+                return type(error).__name__
+            return "answered"
+
+        watching = [asyncio.create_task(watch()) for _ in range(20)]
+        for _ in watching:
+            await asyncio.wait_for(begun.acquire(), STOP_S)
+        asking = [asyncio.create_task(ask()) for _ in range(50)]
+        await asyncio.sleep(0)
+        running.send_signal(signal.SIGTERM)
+        heard = await asyncio.wait_for(asyncio.gather(*asking), STOP_S)
+        ended = await asyncio.wait_for(asyncio.gather(*watching), STOP_S)
+    assert await asyncio.to_thread(running.wait, STOP_S) == 0
+    assert min(ended) >= 1, "every watch ended as a stream that is over, not as one that broke"
+    assert set(heard) <= {"answered", "Unreachable", "ServiceUnavailable"}
+    assert not (platform.state / "server.json").exists()
+    levels = {entry["level"] for entry in lines(tmp_path / "server.log")}
+    assert levels <= {"info", "warning"}
+
+
+def test_a_manager_gives_its_lease_back_and_the_next_one_leads(
+    served: tuple[LocalPlatform, Any],
+) -> None:
+    platform, _ = served
+    with manager(platform, "one") as one:
+        eventually(lambda: bool(holder(platform)), "one leads")
+        first = holder(platform)
+        with manager(platform, "two") as two:
+            log = platform.state / "two.log"
+            eventually(lambda: "waiting to lead" in log.read_text(), "two waits")
+            one.send_signal(signal.SIGTERM)
+            assert one.wait(timeout=STOP_S) == 0
+            said = [entry["message"] for entry in lines(platform.state / "one.log")]
+            assert any("was given back" in message for message in said)
+            eventually(lambda: holder(platform) not in ("", first), "two leads")
+            two.send_signal(signal.SIGTERM)
+            assert two.wait(timeout=STOP_S) == 0
+    assert holder(platform) == ""
+
+
+def test_a_manager_stops_also_when_its_planes_are_gone(
+    served: tuple[LocalPlatform, Any],
+) -> None:
+    platform, server = served
+    with manager(platform, "one") as one:
+        eventually(lambda: bool(holder(platform)), "one leads")
+        server.kill()
+        server.wait(timeout=STOP_S)
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(timeout=STOP_S) == 0
+
+
+def test_a_manager_that_loses_its_lease_ends_with_an_error(
+    served: tuple[LocalPlatform, Any],
+) -> None:
+    platform, _ = served
+
+    async def take_over() -> None:
+        transport, client = client_of(platform, "hub")
+        async with transport:
+            patch = {"spec": {"holderIdentity": "a stranger"}}
+            await client.patch(LEASE, MANAGEMENT, patch)
+
+    with manager(platform, "one") as one:
+        eventually(lambda: bool(holder(platform)), "one leads")
+        asyncio.run(take_over())
+        assert one.wait(timeout=STOP_S) == 1
+    assert "held by a stranger" in (platform.state / "one.log").read_text()
+    assert holder(platform) == "a stranger"
+
+
+def test_a_manager_shows_its_numbers_where_it_is_told_to(
+    served: tuple[LocalPlatform, Any],
+) -> None:
+    platform, _ = served
+    log = platform.state / "one.log"
+    with manager(platform, "one", "--metrics-address=127.0.0.1:0"):
+        eventually(lambda: log.exists() and "/metrics" in log.read_text(), "it says where")
+        (said,) = [e["message"] for e in lines(log) if "/metrics" in e["message"]]
+        address = said.split()[-1]
+        with urllib.request.urlopen(address, timeout=STOP_S) as page:
+            families = list(text_string_to_metric_families(page.read().decode()))
+    names = {family.name for family in families}
+    assert {"process_cpu_seconds", "process_open_fds", "datum_build_info", "datum_events"} <= names
+
+
+def test_the_server_shows_its_numbers_to_those_who_may_see_them(
+    served: tuple[LocalPlatform, Any],
+) -> None:
+    platform, _ = served
+    config = load_kubeconfig([platform.kubeconfig])
+    connection = connection_of(config, "platform")
+    trusted = ssl.create_default_context(cadata=(connection.ca_pem or b"").decode())
+    request = urllib.request.Request(f"{connection.server}/metrics")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=STOP_S, context=trusted)
+    assert refused.value.code == 401
+    request.add_header("authorization", f"Bearer {connection.token}")
+    with urllib.request.urlopen(request, timeout=STOP_S, context=trusted) as page:
+        families = list(text_string_to_metric_families(page.read().decode()))
+    names = {family.name for family in families}
+    assert {"process_resident_memory_bytes", "datum_store_objects", "datum_build_info"} <= names

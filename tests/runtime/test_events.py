@@ -1,0 +1,198 @@
+"""Events for users: deduplicated, limited, harmless text, and never in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from datum_compute.api.corefields import ObjectReference
+from datum_compute.api.errors import Unreachable
+from datum_compute.api.event import Event
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.kinds import EVENT, NAMESPACE
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import HUB, PlaneName
+from datum_compute.runtime.events import BUFFER_MAX, BURST, REFILL_S, EventRecorder, Notice
+from datum_compute.testing.virtual_loop import VirtualLoop
+from tests.runtime.planes import Planes, a_namespace, with_planes
+
+WEB = ObjectReference(api_version="v1", kind="Thing", namespace="default", name="web", uid="u-1")
+Story = Callable[["Recording"], Coroutine[Any, Any, None]]
+
+
+class Recording:
+    def __init__(self, loop: VirtualLoop, planes: Planes) -> None:
+        self.loop, self.planes = loop, planes
+        self.registry = CollectorRegistry()
+        self.recorder = self.another()
+
+    def another(self) -> EventRecorder:
+        """As after a restart: it remembers nothing."""
+        self.registry = CollectorRegistry()
+        recorder = EventRecorder(
+            lambda plane: self.planes.client() if plane == HUB else None,
+            component="compute-manager",
+            unix_s=self.loop.time,
+            registry=self.registry,
+        )
+        self.task = self.loop.create_task(recorder.run())
+        return recorder
+
+    async def events(self) -> list[Event]:
+        await asyncio.sleep(1)
+        return (await self.planes.client().list(EVENT)).items
+
+    def counted(self, outcome: str) -> float:
+        return self.registry.get_sample_value("datum_events_total", {"outcome": outcome}) or 0.0
+
+
+def recording(story: Story) -> None:
+    async def main(loop: VirtualLoop, planes: Planes) -> None:
+        client = await planes.create()
+        await client.create(NAMESPACE, a_namespace("default"))
+        await story(Recording(loop, planes))
+
+    with_planes(main)
+
+
+def notice(reason: str = "Ready", note: str = "it is", *, plane: str = HUB, **about: str) -> Notice:
+    return Notice(PlaneName(plane), msgspec.structs.replace(WEB, **about), "Normal", reason, note)
+
+
+def test_a_notice_becomes_an_event_that_describe_finds() -> None:
+    async def story(at: Recording) -> None:
+        at.recorder.tell(notice("Blocked", "no quota"))
+        await asyncio.sleep(1)
+        fields = {"involvedObject.uid": "u-1", "involvedObject.kind": "Thing"}
+        (event,) = (await at.planes.client().list(EVENT, "default", fields=fields)).items
+        assert (event.type, event.reason, event.message) == ("Normal", "Blocked", "no quota")
+        assert (event.count, event.source.component) == (1, "compute-manager")
+        assert event.first_timestamp == event.last_timestamp is not None
+
+    recording(story)
+
+
+def test_the_same_notice_counts_instead_of_piling_up_also_after_a_restart() -> None:
+    async def story(at: Recording) -> None:
+        at.recorder.tell(notice())
+        at.recorder.tell(notice())
+        await asyncio.sleep(60)
+        at.recorder.tell(notice())
+        (event,) = await at.events()
+        assert event.count == 3
+        assert event.first_timestamp is not None
+        assert event.last_timestamp is not None
+        assert event.last_timestamp > event.first_timestamp
+        at.task.cancel()
+        at.another().tell(notice())
+        (event,) = await at.events()
+        assert event.count == 4
+        at.recorder.tell(notice(uid="u-2"))
+
+    recording(story)
+
+
+def test_another_life_of_the_object_and_other_words_are_other_events() -> None:
+    async def story(at: Recording) -> None:
+        for told in (notice(), notice(uid="u-2"), notice(note="it is again"), notice("Lost")):
+            at.recorder.tell(told)
+        assert len(await at.events()) == 4
+
+    recording(story)
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, "ä" * 5000, "🚀" * 2000, "a" + "🚀" * 2000])
+def test_a_long_note_is_cut_between_characters(text: str) -> None:
+    async def story(at: Recording) -> None:
+        at.recorder.tell(notice(note=text))
+        (event,) = await at.events()
+        assert 1000 < len(event.message.encode()) <= 1024
+        assert event.message.endswith("...")
+        assert text.startswith(event.message.removesuffix("..."))
+
+    recording(story)
+
+
+def test_user_text_is_no_format_and_moves_no_cursor() -> None:
+    async def story(at: Recording) -> None:
+        at.recorder.tell(notice(note="%s %d {0} {name} \x1b[2J\r\nfake \u202e\udc00"))
+        (event,) = await at.events()
+        assert event.message == r"%s %d {0} {name} \x1b[2J\r\nfake \u202e\udc00"
+
+    recording(story)
+
+
+def test_one_object_gets_a_burst_and_then_one_now_and_then() -> None:
+    async def story(at: Recording) -> None:
+        for number in range(BURST + 10):
+            at.recorder.tell(notice(note=f"flap {number}"))
+        at.recorder.tell(notice(name="other", uid="u-9"))
+        assert len(await at.events()) == BURST + 1
+        assert at.counted("limited") == 10
+        await asyncio.sleep(REFILL_S)
+        at.recorder.tell(notice(note="later"))
+        at.recorder.tell(notice(note="too soon"))
+        assert len(await at.events()) == BURST + 2
+
+    recording(story)
+
+
+def test_a_full_buffer_drops_and_counts_instead_of_growing() -> None:
+    async def story(at: Recording) -> None:
+        at.task.cancel()
+        for number in range(BUFFER_MAX + 5):
+            at.recorder.tell(notice(uid=f"u-{number}"))
+        assert at.counted("dropped") == 5
+
+    recording(story)
+
+
+def test_a_plane_that_is_silent_is_left_out_for_a_while() -> None:
+    async def story(at: Recording) -> None:
+        asked = 0
+
+        async def lost(_request: Request) -> Response | None:
+            nonlocal asked
+            asked += 1
+            raise Unreachable("no answer")
+
+        at.planes.intercept = lost
+        for number in range(5):
+            at.recorder.tell(notice(uid=f"u-{number}"))
+        await asyncio.sleep(1)
+        assert (asked, at.counted("failed"), at.counted("dropped")) == (1, 1, 4)
+        at.planes.intercept = None
+        await asyncio.sleep(31)
+        at.recorder.tell(notice(note="back"))
+        assert [e.message for e in await at.events()] == ["back"]
+
+    recording(story)
+
+
+def test_what_cannot_be_written_is_counted_and_ends_nothing() -> None:
+    async def story(at: Recording) -> None:
+        at.recorder.tell(notice(namespace="nowhere"))
+        at.recorder.tell(notice(plane="cell/gone"))
+        at.recorder.tell(notice(note="fine"))
+        assert [e.message for e in await at.events()] == ["fine"]
+        assert (at.counted("failed"), at.counted("dropped")) == (1, 1)
+
+    recording(story)
+
+
+def test_an_event_whose_hour_is_over_begins_anew() -> None:
+    async def story(at: Recording) -> None:
+        at.recorder.tell(notice())
+        (event,) = await at.events()
+        client = at.planes.client()
+        await client.delete(EVENT, Ref("default", event.metadata.name))
+        at.recorder.tell(notice())
+        (event,) = await at.events()
+        assert event.count == 1
+
+    recording(story)

@@ -1,0 +1,149 @@
+"""Spans: one for each request and each reconcile, in one trace; nothing imported when unwanted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from datum_compute.api.kinds import NAMESPACE
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import HUB, path_prefix
+from datum_compute.app.files import StateError
+from datum_compute.app.tracing import tracing
+from datum_compute.client.client import Client
+from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.runtime.controller import Controller, for_
+from datum_compute.runtime.instrumented import instrumented
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.telemetry.otel import otel_tracer
+from datum_compute.telemetry.scope import TRACEPARENT
+from datum_compute.telemetry.traces import Tracer
+from tests.server.running_server import TOKEN, Server, running_server
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+class Collected:
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer: Tracer = otel_tracer(provider)
+
+    def spans(self) -> list[ReadableSpan]:
+        return list(self._exporter.get_finished_spans())
+
+    def named(self, name: str) -> ReadableSpan:
+        (found,) = [span for span in self.spans() if span.name == name]
+        return found
+
+    def clear(self) -> None:
+        self._exporter.clear()
+
+
+def client_of(server: Server) -> Client:
+    transport = InProcessTransport(server.api.dispatch)
+    return Client(transport, prefix=path_prefix(HUB), token=TOKEN, agent="test")
+
+
+def trace_of(span: ReadableSpan) -> str:
+    assert span.context is not None
+    return f"{span.context.trace_id:032x}"
+
+
+async def test_a_request_is_a_span_that_continues_the_callers_trace() -> None:
+    collected = Collected()
+    async with running_server(tracer=collected.tracer) as server:
+        collected.clear()
+        sent = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+        await server.ask("GET", "/planes/hub/api/v1/namespaces/default", headers=sent)
+    span = collected.named("request")
+    assert trace_of(span) == TRACE
+    assert span.attributes is not None
+    told = {k: v for k, v in span.attributes.items() if k != "datum.request"}
+    assert told == {
+        "http.request.method": "GET",
+        "http.response.status_code": 200,
+        "datum.plane": "hub",
+        "datum.verb": "get",
+        "datum.resource": "namespaces",
+    }
+
+
+async def test_a_malformed_traceparent_begins_a_trace_of_its_own() -> None:
+    collected = Collected()
+    async with running_server(tracer=collected.tracer) as server:
+        collected.clear()
+        for header in ("nonsense", "00-\x00-x-01", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"):
+            response = await server.ask("GET", "/version", headers={"traceparent": header})
+            assert response.status == 200
+    assert len(collected.spans()) == 3
+    assert all(span.parent is None for span in collected.spans())
+
+
+async def test_what_a_reconcile_asks_for_belongs_to_its_trace() -> None:
+    collected = Collected()
+    async with running_server(tracer=collected.tracer) as server:
+        client = client_of(server)
+
+        async def reconcile(_context: None, key: Key) -> Outcome:
+            await client.get(NAMESPACE, key.ref)
+            return Done()
+
+        plain = Controller(name="tests", role="hub", reconcile=reconcile, edges=(for_(NAMESPACE),))
+        collected.clear()
+        controller = instrumented(plain, collected.tracer)
+        await controller.reconcile(None, Key(HUB, Ref("", "default")))
+        assert TRACEPARENT.get() == ""
+    outer, inner = collected.named("reconcile"), collected.named("request")
+    assert trace_of(outer) == trace_of(inner)
+    assert inner.parent is not None
+    assert outer.context is not None
+    assert inner.parent.span_id == outer.context.span_id
+    assert outer.attributes is not None
+    assert outer.attributes["datum.object"] == "default"
+
+
+async def test_a_reconcile_that_fails_says_so_in_its_span() -> None:
+    collected = Collected()
+
+    async def reconcile(_context: None, _key: Key) -> Outcome:
+        raise ValueError("broken")
+
+    plain = Controller(name="tests", role="hub", reconcile=reconcile, edges=(for_(NAMESPACE),))
+    with pytest.raises(ValueError, match="broken"):
+        await instrumented(plain, collected.tracer).reconcile(None, Key(HUB, Ref("", "x")))
+    assert not collected.named("reconcile").status.is_ok
+
+
+async def test_without_a_tracer_no_header_is_sent() -> None:
+    async with running_server() as server:
+        assert (await client_of(server).get(NAMESPACE, Ref("", "default"))).metadata.name
+        assert TRACEPARENT.get() == ""
+
+
+def test_nothing_of_opentelemetry_is_imported_unless_wanted() -> None:
+    program = (
+        "import sys, datum_compute.app.local_server, datum_compute.app.manager\n"
+        "from datum_compute.app.tracing import tracing\n"
+        "with tracing('', 'x') as tracer: assert tracer is None\n"
+        "sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_wish_for_spans_without_the_extra_is_a_clear_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("datum_compute.app.tracing.find_spec", lambda _name: None)
+    with (
+        pytest.raises(StateError, match=r"datum-compute\[otel\]"),
+        tracing("http://127.0.0.1:4318", "x"),
+    ):
+        pass
