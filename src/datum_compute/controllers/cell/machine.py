@@ -13,7 +13,7 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.drivers.driver import Driver, MachineState
 from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
 from datum_compute.planning.objects import plan_status
-from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
@@ -106,7 +106,8 @@ def _key_of(view: View, machine_id: str) -> Key:
 CONTROLLER = Controller(
     name="machine",
     role="cell",
-    kind=SERVER,
     reconcile=reconcile,
+    edges=(for_(SERVER),),
+    finalizers=(labels.DRIVER_FINALIZER,),
     outside=machine_news,
 )
