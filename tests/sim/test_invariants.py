@@ -306,6 +306,7 @@ def test_i22_a_workload_that_is_not_ready_names_its_blocker(settled: Scene) -> N
     silent = {"desiredReplicas": 1}
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=silent)
     assert "does not say why" in what_is_missing(settled.truth, lost)
+    settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", "False"))
     told = {**silent, **says("Available", "False")}
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=told)
     assert what_is_missing(settled.truth, lost) == ""
@@ -313,7 +314,7 @@ def test_i22_a_workload_that_is_not_ready_names_its_blocker(settled: Scene) -> N
 
 def test_i6_a_cell_that_the_hub_does_not_know_to_answer(settled: Scene) -> None:
     settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", "False"))
-    assert "dfw answers" in what_is_missing(settled.truth, core())
+    assert "whether dfw answers" in what_is_missing(settled.truth, core())
 
 
 def test_i5_whatever_still_speaks_of_a_deleted_workload(scene: Scene) -> None:

@@ -187,10 +187,10 @@ def i22_blockers_are_named(truth: Truth, core: Core) -> str:
 
 
 def i6_cells_are_known_to_answer(truth: Truth, core: Core) -> str:
-    """I6: the hub knows that cells are back, and that its copies are with them."""
+    """I6, I7: the hub knows which cells answer, and that its copies are with those."""
     for key, row in truth.of_resource(HUB, CLUSTER.resource):
-        if key.name not in core.lost and not is_true(row, "Ready"):
-            return f"the hub does not know that {key.name} answers"
+        if is_true(row, "Ready") == (key.name in core.lost):
+            return f"the hub does not know whether {key.name} answers"
     for key, row in truth.of_resource(HUB, WORK.resource):
         cell = key.namespace.removeprefix(execution_namespace(""))
         if cell not in core.lost and not (is_true(row, "Applied") or key.name == _POISON):
