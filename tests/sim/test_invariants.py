@@ -247,7 +247,7 @@ COUNTS = ("replicas", "readyReplicas", "updatedReplicas", "currentReplicas", "de
 
 def core(**changes: Any) -> Core:
     asked = {"wanted": {("alpha", "web"): Wanted("web:1", 1, ("DFW",))}, "lost": frozenset()}
-    return Core(**{**asked, "projects": ("alpha",), "cells": ("dfw",), **changes})  # type: ignore[arg-type]
+    return Core(**{**asked, "projects": ("alpha",), "cells": ("dfw",), **changes})
 
 
 @pytest.fixture

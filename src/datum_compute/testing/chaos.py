@@ -39,13 +39,10 @@ class Chaos:
     hosts: dict[str, SimulatedHost]
     providers: dict[PlaneName, Provider]
     operator: Callable[[PlaneName], Client]
-    backups: Callable[[str, float], MemoryJournal | None]
     say: Callable[[str], None]
     forget: Callable[[str], None]
     calm: asyncio.Event = field(default_factory=asyncio.Event)
     lost: dict[str, None] = field(default_factory=dict)
-    emptied: dict[str, None] = field(default_factory=dict)
-    _stopped: dict[str, None] = field(default_factory=dict)
 
     async def reign(self, faults: Iterable[f.Fault]) -> None:
         """Returns when every fault is over; those that last end at the latest with the calm."""
@@ -88,7 +85,6 @@ class Chaos:
                 | f.CrashBetweenPlanes()
                 | f.StopHost()
                 | f.EmptyHost()
-                | f.RestoreBackup()
                 | f.PauseHost()
                 | f.SkewClock()
             ):
@@ -116,7 +112,6 @@ class Chaos:
         | f.CrashBetweenPlanes
         | f.StopHost
         | f.EmptyHost
-        | f.RestoreBackup
         | f.PauseHost
         | f.SkewClock,
     ) -> None:
@@ -126,10 +121,9 @@ class Chaos:
                 host.disk.crash_points.append(nth_commit(commits, durable=durable))
             case f.CrashBetweenPlanes():
                 host.disk.crash_points.append(after_a_work)
-            case f.StopHost(_, for_s, name):
+            case f.StopHost(_, for_s, _):
                 await self._stop(host, for_s)
-            case f.EmptyHost(_, name):
-                self.emptied[name] = None
+            case f.EmptyHost():
                 host.crash(down_s=f.FOR_EVER)
                 host.disk.journal = MemoryJournal()
                 for plane in host.duties.serves:
@@ -138,13 +132,6 @@ class Chaos:
                         self.providers[plane].machines.clear()
                 await self._last(2.0)
                 host.start()
-            case f.RestoreBackup(_, name, age_s):
-                backup = self.backups(name, age_s)
-                if backup is not None:
-                    host.crash(down_s=f.FOR_EVER)
-                    host.disk.journal = backup
-                    await self._last(2.0)
-                    host.start()
             case f.PauseHost(_, for_s, _):
                 life = host.life
                 self.loop.pause(life)

@@ -51,6 +51,7 @@ CELLS = ("dfw", "iad", "ams")
 PROJECTS = ("alpha", "beta")
 NAMES = ("web", "api", "db")
 WINDOWS_S = ((4.0, 5), (12.0, 5), (40.0, 2), (3 * 3600.0, 0.1))
+REPLICAS = ((1, 4), (2, 4), (3, 2), (5, 0.3))
 TAMPER_PERCENT = 25  # of scenarios in which an operator tampers
 CALM_PERCENT = 10  # of scenarios without any fault
 
@@ -76,7 +77,7 @@ def draw_window_s(random: Random) -> float:
 
 
 def draw_operations(random: Random, layout: WorldLayout, window_s: float) -> tuple[Operation, ...]:
-    count = _weighted(random, ((2, 2), (4, 4), (7, 3), (14, 0.5)))
+    count = _weighted(random, ((1, 2), (3, 4), (5, 3), (12, 0.3)))
     window_s = min(window_s, 60.0)
     times = sorted(round(random.uniform(0, window_s), 2) for _ in range(count))
     first = _create(random, layout, 0.0)
@@ -106,7 +107,7 @@ def _by_user(
         case "image":
             return ChangeImage(at_s, project, name, f"{name}:{random.randint(1, 3)}")
         case "scale":
-            return Scale(at_s, project, name, random.randint(1, 4))
+            return Scale(at_s, project, name, _weighted(random, REPLICAS))
         case "move":
             return Move(at_s, project, name, _cities(random, layout))
         case _:
@@ -120,7 +121,7 @@ def _create(random: Random, layout: WorldLayout, at_s: float) -> CreateWorkload:
         random.choice(layout.projects),
         name,
         f"{name}:{random.randint(1, 3)}",
-        random.randint(1, 3),
+        _weighted(random, REPLICAS),
         _cities(random, layout),
     )
 

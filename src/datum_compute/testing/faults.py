@@ -54,15 +54,6 @@ class EmptyHost:
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreBackup:
-    """F23: the host starts again from its rows of some time ago; its versions go back."""
-
-    at_s: float
-    host: str
-    age_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class PauseHost:
     """F16: the process stands still (a long pause) and then goes on with what it believed."""
 
@@ -231,7 +222,7 @@ class StaleLists:
 
 @dataclass(frozen=True, slots=True)
 class BreakPages:
-    """F11: of a list in pages some page after the first is never answered."""
+    """F11: lists come in small pages, and those after the first are never answered."""
 
     at_s: float
     for_s: float
@@ -346,7 +337,6 @@ Fault = (
     | CrashBetweenPlanes
     | StopHost
     | EmptyHost
-    | RestoreBackup
     | PauseHost
     | SkewClock
     | FillDisk

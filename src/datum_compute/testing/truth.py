@@ -13,7 +13,6 @@ from datum_compute.api.codec import JsonObject, decode
 from datum_compute.api.kinds import LEASE
 from datum_compute.api.plane import PlaneName
 from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey, PlaneDeleted
-from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing.provider import Provider
 
 Rows = dict[ObjectKey, JsonObject]
@@ -50,7 +49,6 @@ class Truth:
     emptied: dict[str, None] = field(default_factory=dict)
     ready_since_s: dict[PlaneName, float] = field(default_factory=dict)
     _times: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)
-    _history: list[tuple[float, Entry]] = field(default_factory=list)
 
     def take_over(self, image: dict[str, LoadedPlane]) -> None:
         """Rows that were there before the world began."""
@@ -70,7 +68,6 @@ class Truth:
         """Take in one commit, row by row; whoever checks sees each row as it becomes true."""
         at_s = self.now()
         for entry in batch:
-            self._history.append((at_s, entry))
             if isinstance(entry, PlaneDeleted):
                 self.rows.pop(entry.plane, None)
             if isinstance(entry, Change):
@@ -110,12 +107,6 @@ class Truth:
         for cell, provider in self.providers.items():
             for machine_id in provider.alive():
                 yield cell, machine_id
-
-    async def backup(self, image: MemoryJournal, planes: Sequence[str], age_s: float) -> None:
-        """Bring ``image`` to what the planes held this long ago."""
-        until_s = self.now() - age_s
-        past = [e for at_s, e in self._history if at_s <= until_s and e.plane in planes]
-        await image.append(past)
 
 
 def is_terminating(row: JsonObject) -> bool:
