@@ -22,6 +22,7 @@ from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.notices import misled_notice
@@ -46,6 +47,7 @@ from datum_compute.telemetry.traces import Tracer
 
 SWEEP_S = 60.0
 COMPONENT = "compute-manager"  # what events say they are from
+MANAGER_AGENT = f"{COMPONENT}/{__version__}"
 # Brings up planes from inside the process; no token or certificate gives this identity.
 BOOTSTRAP = User("system:bootstrap", (MASTERS,), frozenset({EVERY_PLANE}))
 
@@ -61,10 +63,16 @@ EVERYTHING = (
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which planes there are, and what realises the servers of each cell."""
+    """Which planes the process serves, and what realises the servers of each of its cells.
+
+    A process without the centre serves cells only. ``elsewhere`` are planes of other processes
+    that controllers of this one work on.
+    """
 
     projects: tuple[PlaneName, ...]
     drivers: Mapping[PlaneName, Driver]
+    centre: bool = True
+    elsewhere: tuple[PlaneName, ...] = ()
 
     @property
     def cells(self) -> tuple[PlaneName, ...]:
@@ -72,7 +80,13 @@ class Layout:
 
     @property
     def planes(self) -> tuple[PlaneName, ...]:
-        return (PLATFORM, *self.projects, HUB, *self.cells)
+        return (PLATFORM, *self.projects, HUB, *self.cells) if self.centre else self.cells
+
+    @property
+    def members(self) -> tuple[PlaneName, ...]:
+        """The cells that the hub of this process works with, wherever they are."""
+        away = (plane for plane in self.elsewhere if plane_role(plane) == "cell")
+        return (*self.cells, *away) if self.centre else ()
 
 
 def _nothing_held(plane: PlaneName) -> Holdings:
@@ -111,7 +125,10 @@ def build_recorder(
 
 
 class Platform:
-    """All planes in one process."""
+    """All planes of one process, and its controllers.
+
+    ``reach`` says how controllers get to a plane; without it all planes are in this process.
+    """
 
     def __init__(
         self,
@@ -126,7 +143,10 @@ class Platform:
         audit: AuditSink = nowhere,
         registry: CollectorRegistry | None = None,
         tracer: Tracer | None = None,
+        reach: Callable[[PlaneName], Transport] | None = None,
     ) -> None:
+        assert reach is not None or not layout.elsewhere, "nothing leads to the other planes"
+        self._reach = reach
         self.ready = asyncio.Event()
         self._layout = layout
         self._credentials = credentials
@@ -167,7 +187,7 @@ class Platform:
             InProcessTransport(self.dispatch),
             prefix=path_prefix(plane),
             token=token,
-            agent=f"compute-manager/{__version__}",
+            agent=MANAGER_AGENT,
         )
 
     async def load(self) -> None:
@@ -182,13 +202,15 @@ class Platform:
             for plane in planes:
                 await self.store.create_plane(plane)
                 await ensure_plane(self._bootstrap_client(plane), plane)
-            await ensure_cells(self._bootstrap_client(HUB), self._layout.cells)
-            for plane in planes:
+            if self._layout.centre:
+                await ensure_cells(self._bootstrap_client(HUB), self._layout.members)
+            for plane in (*planes, *self._layout.elsewhere):
                 self._manager.engage(plane, self._own_client(plane))
             group.create_task(self._events.run())
             group.create_task(self._manager.run())
             group.create_task(self._sweep())
-            await self._manager.synced()
+            # Others may be away for long; what is served here does not wait for them.
+            await self._manager.synced(planes)
             self.ready.set()
 
     async def add_plane(self, plane: PlaneName) -> None:
@@ -232,4 +254,9 @@ class Platform:
         return Client(transport, prefix=path_prefix(plane), token="", agent="bootstrap")
 
     def _own_client(self, plane: PlaneName) -> Client:
-        return self.client(plane, self._credentials.manager)
+        token = self._credentials.manager
+        if self._reach is None:
+            return self.client(plane, token)
+        return Client(
+            self._reach(plane), prefix=path_prefix(plane), token=token, agent=MANAGER_AGENT
+        )

@@ -115,10 +115,10 @@ class Manager(Generic[C]):
         if self._group is not None:
             await self._stopped.wait()
 
-    async def synced(self) -> None:
-        """Wait until every engaged plane has answered for every kind: with a whole list, or that
-        it does not serve it."""
-        for plane in self.engaged():
+    async def synced(self, planes: Iterable[PlaneName] | None = None) -> None:
+        """Wait until each of these planes, or every engaged one, has answered for every kind:
+        with a whole list, or that it does not serve it."""
+        for plane in self.engaged() if planes is None else planes:
             view = self._views.get(plane)
             for informer in view.informers() if view is not None else []:
                 await informer.answered.wait()
