@@ -1,0 +1,24 @@
+"""A planted bug, and one that cannot be planted yet, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedBug:
+    """``imitates`` says which class of real bugs, or which one, this stands for."""
+
+    name: str
+    imitates: str
+    plant: Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingBug:
+    """A bug in a piece that does not exist yet; ``reason`` says which piece."""
+
+    name: str
+    reason: str
