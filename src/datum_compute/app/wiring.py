@@ -20,6 +20,7 @@ from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.driver import Driver
@@ -36,6 +37,7 @@ from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
 
 SWEEP_S = 60.0
+MANAGER_AGENT = f"compute-manager/{__version__}"
 # Brings up planes from inside the process; no token or certificate gives this identity.
 BOOTSTRAP = User("system:bootstrap", (MASTERS,), frozenset({EVERY_PLANE}))
 
@@ -51,10 +53,16 @@ EVERYTHING = (
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which planes there are, and what realises the servers of each cell."""
+    """Which planes the process serves, and what realises the servers of each of its cells.
+
+    A process without the centre serves cells only. ``elsewhere`` are planes of other processes
+    that controllers of this one work on.
+    """
 
     projects: tuple[PlaneName, ...]
     drivers: Mapping[PlaneName, Driver]
+    centre: bool = True
+    elsewhere: tuple[PlaneName, ...] = ()
 
     @property
     def cells(self) -> tuple[PlaneName, ...]:
@@ -62,7 +70,13 @@ class Layout:
 
     @property
     def planes(self) -> tuple[PlaneName, ...]:
-        return (PLATFORM, *self.projects, HUB, *self.cells)
+        return (PLATFORM, *self.projects, HUB, *self.cells) if self.centre else self.cells
+
+    @property
+    def members(self) -> tuple[PlaneName, ...]:
+        """The cells that the hub of this process works with, wherever they are."""
+        away = (plane for plane in self.elsewhere if plane_role(plane) == "cell")
+        return (*self.cells, *away) if self.centre else ()
 
 
 def _nothing_held(plane: PlaneName) -> Holdings:
@@ -84,7 +98,10 @@ def build_manager(
 
 
 class Platform:
-    """All planes in one process."""
+    """All planes of one process, and its controllers.
+
+    ``reach`` says how controllers get to a plane; without it all planes are in this process.
+    """
 
     def __init__(
         self,
@@ -97,7 +114,10 @@ class Platform:
         authority: str = "",
         signer: TokenSigner | None = None,
         audit: AuditSink = nowhere,
+        reach: Callable[[PlaneName], Transport] | None = None,
     ) -> None:
+        assert reach is not None or not layout.elsewhere, "nothing leads to the other planes"
+        self._reach = reach
         self.ready = asyncio.Event()
         self._layout = layout
         self._credentials = credentials
@@ -130,7 +150,7 @@ class Platform:
             InProcessTransport(self.dispatch),
             prefix=path_prefix(plane),
             token=token,
-            agent=f"compute-manager/{__version__}",
+            agent=MANAGER_AGENT,
         )
 
     async def load(self) -> None:
@@ -145,12 +165,14 @@ class Platform:
             for plane in planes:
                 await self.store.create_plane(plane)
                 await ensure_plane(self._bootstrap_client(plane), plane)
-            await ensure_cells(self._bootstrap_client(HUB), self._layout.cells)
-            for plane in planes:
+            if self._layout.centre:
+                await ensure_cells(self._bootstrap_client(HUB), self._layout.members)
+            for plane in (*planes, *self._layout.elsewhere):
                 self._manager.engage(plane, self._own_client(plane))
             group.create_task(self._manager.run())
             group.create_task(self._sweep())
-            await self._manager.synced()
+            # Others may be away for long; what is served here does not wait for them.
+            await self._manager.synced(planes)
             self.ready.set()
 
     async def add_plane(self, plane: PlaneName) -> None:
@@ -190,4 +212,9 @@ class Platform:
         return Client(transport, prefix=path_prefix(plane), token="", agent="bootstrap")
 
     def _own_client(self, plane: PlaneName) -> Client:
-        return self.client(plane, self._credentials.manager)
+        token = self._credentials.manager
+        if self._reach is None:
+            return self.client(plane, token)
+        return Client(
+            self._reach(plane), prefix=path_prefix(plane), token=token, agent=MANAGER_AGENT
+        )

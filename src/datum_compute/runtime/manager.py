@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -68,9 +68,9 @@ class Manager(Generic[C]):
             for queue in self._queues.values():
                 queue.close()
 
-    async def synced(self) -> None:
-        """Wait until every engaged plane has been listed once."""
-        for plane in self.engaged():
+    async def synced(self, planes: Iterable[PlaneName] | None = None) -> None:
+        """Wait until each of these planes, or every engaged one, has been listed once."""
+        for plane in self.engaged() if planes is None else planes:
             view = self._views.get(plane)
             for informer in view.informers() if view is not None else []:
                 await informer.first_sync.wait()

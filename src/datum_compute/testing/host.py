@@ -1,181 +1,289 @@
-"""One simulated machine that runs the whole platform, can die at any commit, and starts again.
+"""One simulated machine: a process of the platform that can die at any moment and starts again.
 
-What survives a crash is what a real machine would keep: the committed rows of its journal and
-the machines its driver runs. Everything else is gone without a farewell.
+What survives a death is what a real machine would keep: the committed rows of its disk. The
+machines of a cell live with its provider. Everything else is gone without a farewell.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
+from typing import Any, Protocol
 
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.plane import PlaneName, path_prefix
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import Layout, Platform
+from datum_compute.app.wiring import MANAGER_AGENT, Layout, Platform, build_manager
 from datum_compute.client.client import Client
-from datum_compute.drivers.simulated import Machine, SimulatedDriver
-from datum_compute.store.journal import Entry, LoadedPlane
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.client.transport import Transport
+from datum_compute.controllers.context import Context
+from datum_compute.runtime.controller import Controller
+from datum_compute.testing.disk import CommitHook, Disk, DiskJournal
+from datum_compute.testing.network import TIMEOUT_S
+from datum_compute.testing.provider import Provider
 from datum_compute.testing.virtual_loop import HOST, VirtualLoop
 
 RESTART_S = 2.0
+EPOCH_S = 1_700_000_000.0
 
-CommitHook = Callable[[int, Sequence[Entry]], None]
+MANAGER_TOKEN = "token-of-manager"  # noqa: S105 - also a canary: it must turn up nowhere
 
 
 @dataclass(frozen=True, slots=True)
-class Crash:
-    """The host dies around its n-th commit: before it is durable, or right after."""
+class Duties:
+    """What a host runs: the planes it serves, the controllers, the planes it works on elsewhere."""
 
-    commit: int
-    durable: bool
+    name: str
+    serves: tuple[PlaneName, ...]
+    centre: bool
+    controllers: tuple[Controller[Context], ...]
+    elsewhere: tuple[PlaneName, ...]
 
 
-@dataclass(slots=True)
-class Disk:
-    """What the host keeps: rows, machines, and how often it has committed."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all hosts of a world share."""
 
-    journal: MemoryJournal = field(default_factory=MemoryJournal)
-    machines: dict[PlaneName, dict[str, Machine]] = field(default_factory=dict)
-    commits: int = 0
+    loop: VirtualLoop
+    credentials: Credentials
+    providers: Mapping[PlaneName, Provider]
+    reach: Callable[[str, PlaneName], Transport]
+    on_commit: CommitHook
+    on_death: Callable[[str], None]
+    on_exit: Callable[[str, BaseException], None]
+    on_answer: Callable[[Request, Response], None]
+
+
+class Process(Protocol):
+    """One life of a host."""
+
+    async def dispatch(self, request: Request) -> Response: ...
+
+    async def run(self) -> None: ...
+
+    def is_ready(self) -> bool: ...
 
 
 class SimulatedHost:
     def __init__(
-        self,
-        loop: VirtualLoop,
-        random: Random,
-        *,
-        projects: Sequence[PlaneName],
-        cells: Sequence[PlaneName],
-        crashes: Sequence[Crash],
-        on_commit: CommitHook,
+        self, duties: Duties, around: Surroundings, disk: Disk, ids: Random, number: int
     ) -> None:
-        self.disk = Disk(machines={cell: {} for cell in cells})
+        self.duties = duties
+        self.disk = disk
+        self.lives = 0
         self.crashed = 0
-        self._loop = loop
-        self._random = random
-        self._projects = tuple(projects)
-        self._crashes = set(crashes)
-        self._on_commit = on_commit
-        self._life = 0
-        self._ids = 0
-        self._down = asyncio.Event()
-        self._platform: Platform | None = None
-        tokens = {plane: f"token-of-{plane}" for plane in (*projects, *cells, "hub", "platform")}
-        self._credentials = Credentials("token-of-manager", dict(tokens))  # type: ignore[arg-type]
+        self.skew_s = 0.0
+        self._around = around
+        self._ids = ids
+        self._number = number
+        self._made = 0
+        self._unanswered: dict[asyncio.Future[Response], None] = {}
+        self._process: Process | None = None
+        self._context = contextvars.Context()
+
+    @property
+    def name(self) -> str:
+        return self.duties.name
+
+    @property
+    def life(self) -> str:
+        return f"{self.name}#{self.lives}"
+
+    @property
+    def is_up(self) -> bool:
+        return self._process is not None and self._process.is_ready()
 
     def unix_s(self) -> float:
-        return 1_700_000_000.0 + self._loop.time()
+        """What this host believes."""
+        return EPOCH_S + self._around.loop.time() + self.skew_s
+
+    # --- life and death
 
     def start(self) -> None:
-        self._life += 1
-        self._down = asyncio.Event()
-        context = contextvars.copy_context()
-        context.run(HOST.set, self._host_name)
-        self._loop.create_task(self._boot(), context=context)
+        if self._process is not None:
+            return
+        self.lives += 1
+        self._context = contextvars.Context()
+        self._context.run(HOST.set, self.life)
+        self._process = self._built()
+        self.spawn(self._live(self._process))
 
-    def crash(self) -> None:
+    def crash(self, *, down_s: float = RESTART_S) -> None:
         """Die now; somebody switches the machine on again a little later."""
+        if self._process is None:
+            return
         self.crashed += 1
-        self._loop.kill(self._host_name)
-        self._platform = None
-        self._down.set()
-        self._loop.call_later(RESTART_S, self.start, context=contextvars.Context())
+        self._around.loop.kill(self.life)
+        self._gone()
+        if down_s != float("inf"):
+            self._around.loop.call_later(down_s, self.start, context=contextvars.Context())
 
-    def client(self, plane: PlaneName) -> Client:
-        """A user's client: the host may die between request and answer."""
-        return Client(
-            HostTransport(self),
-            prefix=path_prefix(plane),
-            token=self._credentials.planes[plane],
-            agent="simulated-user",
-        )
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in this life of the host, to die with it."""
+        context = self._context.copy()
+        self._around.loop.create_task(work, context=context)
+
+    async def _live(self, process: Process) -> None:
+        try:
+            await process.run()
+        except Exception as error:
+            self._around.on_exit(self.name, error)
+        self._around.loop.call_soon(self.crash, context=contextvars.Context())
+
+    def _gone(self) -> None:
+        self._process = None
+        unanswered, self._unanswered = self._unanswered, {}
+        for future in unanswered:
+            if not future.done():
+                future.set_exception(Unreachable("the host died before it answered"))
+        self._around.on_death(self.name)
+
+    # --- serving
+
+    def forget_history(self) -> None:
+        """Compact everything: open watches end, and resuming them is answered with 410."""
+        if isinstance(self._process, ServingProcess):
+            store = self._process.platform.store
+            for plane in store.planes():
+                for resource in store.resources(plane):
+                    store.forget(plane, resource)
 
     async def answer(self, request: Request) -> Response:
-        platform, down = self._platform, self._down
-        if platform is None or not platform.ready.is_set():
-            raise Unreachable("the host is down")
-        context = contextvars.copy_context()
-        context.run(HOST.set, self._host_name)
-        answering = self._loop.create_task(platform.dispatch(request), context=context)
-        dying = self._loop.create_task(down.wait())
-        await asyncio.wait((answering, dying), return_when=asyncio.FIRST_COMPLETED)
-        if not answering.done():
-            raise Unreachable("the host died before it answered")
-        dying.cancel()
-        return answering.result()
+        process = self._process
+        if process is None or not process.is_ready():
+            raise Unreachable(f"{self.name} is down")
+        if HOST.get() == self.life:
+            response = await process.dispatch(request)
+        else:
+            response = await self._answer_another(process, request)
+        self._around.on_answer(request, response)
+        return response
 
-    async def commit(self, batch: Sequence[Entry]) -> None:
-        """One durable commit, and the moments around it at which the host may die."""
-        await asyncio.sleep(self._random.uniform(0.0005, 0.004))
-        self.disk.commits += 1
-        number = self.disk.commits
-        if Crash(number, durable=False) in self._crashes:
-            await self._die()
-        await self.disk.journal.append(batch)
-        self._on_commit(number, batch)
-        if Crash(number, durable=True) in self._crashes:
-            await self._die()
+    async def _answer_another(self, process: Process, request: Request) -> Response:
+        """In a task of this host, which goes on when the asker leaves, and ends when we die."""
+        loop = self._around.loop
+        future: asyncio.Future[Response] = loop.create_future()
+        self._unanswered[future] = None
 
-    async def _die(self) -> None:
-        self.crash()
-        await self._loop.create_future()  # never: this host has no future
+        async def serve() -> None:
+            response = await process.dispatch(request)
+            if not future.done():
+                future.set_result(response)
 
-    async def _boot(self) -> None:
+        def give_up() -> None:
+            if not future.done():
+                future.set_exception(Unreachable("no answer came in time"))
+
+        timer = loop.call_later(2 * TIMEOUT_S, give_up, context=contextvars.Context())
+        self.spawn(serve())
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            self._unanswered.pop(future, None)
+
+    # --- construction
+
+    def _built(self) -> Process:
+        if self.duties.serves:
+            return ServingProcess(self._platform())
+        return ManagingProcess(self.duties, self._around, self._ports(), self._reach)
+
+    def _platform(self) -> Platform:
+        duties, around = self.duties, self._around
         drivers = {
-            cell: SimulatedDriver(table, now=self.unix_s)
-            for cell, table in self.disk.machines.items()
+            plane: around.providers[plane].driver()
+            for plane in duties.serves
+            if plane in around.providers
         }
-        platform = Platform(
-            Layout(self._projects, drivers), self._ports(), HostJournal(self), self._credentials
+        return Platform(
+            Layout(
+                tuple(p for p in duties.serves if p.startswith("project/")),
+                drivers,
+                centre=duties.centre,
+                elsewhere=duties.elsewhere,
+            ),
+            self._ports(),
+            DiskJournal(self.disk, around.on_commit, self.crash),
+            around.credentials,
+            controllers=duties.controllers,
+            reach=self._reach,
         )
-        self._platform = platform
-        await platform.load()
-        await platform.run()
+
+    def _reach(self, plane: PlaneName) -> Transport:
+        return self._around.reach(self.name, plane)
 
     def _ports(self) -> Ports:
         return Ports(
             unix_s=self.unix_s,
-            new_uid=lambda: f"00000000-0000-4000-8000-{self._next_id():012d}",
+            new_uid=self._new_uid,
             new_suffix=lambda: f"{self._next_id() % 100000:05d}",
-            random=Random(self._random.getrandbits(64)),  # noqa: S311 - reproducible on purpose
+            random=Random(self._ids.getrandbits(64)),  # noqa: S311 - reproducible on purpose
         )
 
+    def _new_uid(self) -> str:
+        return f"00000000-0000-4000-8{self._number:03d}-{self._next_id():012d}"
+
     def _next_id(self) -> int:
-        self._ids += 1
-        return self._ids
+        self._made += 1
+        return self._made
+
+    def continue_ids(self, made: int) -> None:
+        """After rows that were made elsewhere with ids up to this one."""
+        self._made = made
 
     @property
-    def _host_name(self) -> str:
-        return f"host-{self._life}"
+    def ids_made(self) -> int:
+        return self._made
 
 
 @dataclass(frozen=True, slots=True)
-class HostTransport:
-    host: SimulatedHost
+class ServingProcess:
+    platform: Platform
 
-    async def send(self, request: Request) -> Response:
-        return await self.host.answer(request)
+    async def dispatch(self, request: Request) -> Response:
+        return await self.platform.dispatch(request)
+
+    async def run(self) -> None:
+        await self.platform.load()
+        await self.platform.run()
+
+    def is_ready(self) -> bool:
+        return self.platform.ready.is_set()
 
 
 @dataclass(frozen=True, slots=True)
-class HostJournal:
-    """The journal of one life of the host, on the disk that all its lives share."""
+class ManagingProcess:
+    """Controllers without planes, as ``compute-manager`` runs them."""
 
-    host: SimulatedHost
+    duties: Duties
+    around: Surroundings
+    ports: Ports
+    reach: Callable[[PlaneName], Transport]
 
-    async def load(self) -> dict[str, LoadedPlane]:
-        return await self.host.disk.journal.load()
+    async def dispatch(self, request: Request) -> Response:
+        raise Unreachable(f"{self.duties.name} serves nothing: {request.path}")
 
-    async def append(self, batch: Sequence[Entry]) -> None:
-        await self.host.commit(batch)
+    async def run(self) -> None:
+        manager = build_manager(self.duties.controllers, {}, self.ports)
+        for plane in self.duties.elsewhere:
+            client = Client(
+                self.reach(plane),
+                prefix=path_prefix(plane),
+                token=self.around.credentials.manager,
+                agent=MANAGER_AGENT,
+            )
+            manager.engage(plane, client)
+        await manager.run()
 
-    async def close(self) -> None:
-        return None
+    def is_ready(self) -> bool:
+        return True
+
+
+def credentials_of(planes: Sequence[PlaneName]) -> Credentials:
+    return Credentials(MANAGER_TOKEN, {plane: f"token-of-{plane}" for plane in planes})

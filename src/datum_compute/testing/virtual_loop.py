@@ -4,7 +4,8 @@
 - Of the callbacks that are ready a seeded choice picks the next, so each seed is a schedule.
 - Tasks hash by the order of their creation: sets of tasks iterate alike in every process.
 - Nothing ready and no timer is a deadlock and reported as such.
-- A callback that belongs to a dead host never runs again: that is what a crash is.
+- A callback that belongs to a dead host never runs again: that is what a crash is. One of a host
+  that stands still waits until the host goes on.
 
 There are no threads, sockets or signals here; what needs them fails at once.
 """
@@ -21,6 +22,7 @@ from typing import Any, TypeVar
 R = TypeVar("R")
 
 _TIDY_ROUNDS = 5
+_TASKS_FEW = 1000
 
 HOST: contextvars.ContextVar[str] = contextvars.ContextVar("HOST", default="")
 
@@ -32,7 +34,7 @@ class Deadlock(Exception):
 class Step:
     """One callback to run, perhaps at a given time; what asyncio calls a handle."""
 
-    __slots__ = ("_args", "_callback", "_cancelled", "_order", "_when", "context")
+    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_order", "_when", "host")
 
     def __init__(
         self,
@@ -42,7 +44,8 @@ class Step:
         when_s: float,
         order: int,
     ) -> None:
-        self.context = contextvars.copy_context() if context is None else context
+        self._context = contextvars.copy_context() if context is None else context
+        self.host = self._context.get(HOST, "")
         self._callback = callback
         self._args = args
         self._when = when_s
@@ -59,7 +62,7 @@ class Step:
         return self._when
 
     def run(self) -> None:
-        self.context.run(self._callback, *self._args)
+        self._context.run(self._callback, *self._args)
 
     def __lt__(self, other: Step) -> bool:
         return (self._when, self._order) < (other._when, other._order)
@@ -70,6 +73,7 @@ class SequencedTask(asyncio.Task[R]):
 
     def __init__(self, coroutine: Coroutine[Any, Any, R], number: int, **options: Any) -> None:
         self._number = number
+        self.host = (options.get("context") or contextvars.copy_context()).get(HOST, "")
         super().__init__(coroutine, **options)
 
     def __hash__(self) -> int:
@@ -87,12 +91,27 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._timers: list[Step] = []
         self._steps = 0
         self._dead_hosts: set[str] = set()
+        self._standing_still: dict[str, list[Step]] = {}
         self._tasks: list[SequencedTask[Any]] = []
+        self._tasks_made = 0
+        self._tasks_tidy = _TASKS_FEW
         self._failure: BaseException | None = None
 
     def kill(self, host: str) -> None:
         """Nothing that belongs to the host runs again; nothing of it is tidied up either."""
         self._dead_hosts.add(host)
+        self._standing_still.pop(host, None)
+
+    def pause(self, host: str) -> None:
+        """Nothing of the host runs until it is resumed; what comes due meanwhile is then late."""
+        self._standing_still.setdefault(host, [])
+
+    def resume(self, host: str) -> None:
+        self._ready += self._standing_still.pop(host, [])
+
+    def tasks_alive(self, host: str) -> int:
+        """How many tasks of the host have not ended."""
+        return sum(1 for task in self._tasks if task.host == host and not task.done())
 
     def run_until_complete(self, future: Any) -> Any:
         asyncio.events._set_running_loop(self)
@@ -112,15 +131,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """The story is over: let every task, also of dead hosts, end in an orderly way."""
         self._dead_hosts.clear()
         self._timers.clear()
+        for host in list(self._standing_still):
+            self.resume(host)
         for _ in range(_TIDY_ROUNDS):
             left = [task for task in self._tasks if not task.done()]
             for task in left:
                 task.cancel()
             while self._ready:
                 self._run_once()
-        for task in self._tasks:
-            if task.done() and not task.cancelled():
-                task.exception()
+        _look_at_errors(self._tasks)
 
     def time(self) -> float:
         return self._now_s
@@ -161,10 +180,18 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, R], **options: Any
     ) -> SequencedTask[R]:
-        task = SequencedTask(coro, len(self._tasks), loop=self, **options)
+        self._tasks_made += 1
+        task = SequencedTask(coro, self._tasks_made, loop=self, **options)
         # Kept, so that collecting a dead host's tasks cannot run its cleanup code.
         self._tasks.append(task)
+        if len(self._tasks) > self._tasks_tidy:
+            self._forget_ended_tasks()
         return task
+
+    def _forget_ended_tasks(self) -> None:
+        _look_at_errors(self._tasks)
+        self._tasks = [task for task in self._tasks if not task.done()]
+        self._tasks_tidy = max(_TASKS_FEW, 2 * len(self._tasks))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """What asyncio would only log is a bug in the product or in the test."""
@@ -186,19 +213,33 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if not self._ready:
             self._jump_to_next_timer()
             return
-        step = self._ready.pop(self._random.randrange(len(self._ready)))
-        if not step.cancelled() and self._is_alive(step):
+        step = self._pick()
+        if step.cancelled() or step.host in self._dead_hosts:
+            return
+        if step.host in self._standing_still:
+            self._standing_still[step.host].append(step)
+        else:
             step.run()
 
+    def _pick(self) -> Step:
+        """Any of those that are ready; the last takes the place of the one that goes."""
+        ready = self._ready
+        last = ready.pop()
+        if not ready:
+            return last
+        index = int(self._random.random() * (len(ready) + 1))
+        if index == len(ready):
+            return last
+        ready[index], last = last, ready[index]
+        return last
+
     def _jump_to_next_timer(self) -> None:
-        while self._timers and (self._timers[0].cancelled() or not self._is_alive(self._timers[0])):
-            heapq.heappop(self._timers)
+        timers, dead = self._timers, self._dead_hosts
+        while timers and (timers[0].cancelled() or timers[0].host in dead):
+            heapq.heappop(timers)
         if not self._timers:
             raise Deadlock(f"everybody waits at {self._now_s:.3f} s and no timer is set")
         self._now_s = max(self._now_s, self._timers[0].when())
-
-    def _is_alive(self, step: Step) -> bool:
-        return step.context.get(HOST, "") not in self._dead_hosts
 
     def _step(
         self,
@@ -212,6 +253,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def _timer_handle_cancelled(self, handle: object) -> None:
         """A cancelled timer is skipped when its time comes."""
+
+
+def _look_at_errors(tasks: list[SequencedTask[Any]]) -> None:
+    """Whoever waited for a task has been told; asyncio shall not complain about the others."""
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()
 
 
 def run_virtual(random: Random, main: Callable[[VirtualLoop], Coroutine[Any, Any, R]]) -> R:

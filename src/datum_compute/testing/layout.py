@@ -1,0 +1,61 @@
+"""Which processes a world has, which planes each serves, and who asks whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, project_plane
+
+Processes = Literal["one", "split", "managers"]
+
+ALL_IN_ONE = "all"
+CENTRE = "centre"
+MANAGER = "manager"
+USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class WorldLayout:
+    """``one``: everything in one process. ``split``: a centre, and a process for each cell.
+    ``managers``: as split, with the controllers of the centre in a process of their own."""
+
+    processes: Processes
+    projects: tuple[str, ...]
+    cells: tuple[str, ...]
+
+    @property
+    def planes(self) -> tuple[PlaneName, ...]:
+        projects = (project_plane(name) for name in self.projects)
+        return (PLATFORM, *projects, HUB, *(cell_plane(name) for name in self.cells))
+
+
+def hosts_of(layout: WorldLayout) -> tuple[str, ...]:
+    if layout.processes == "one":
+        return (ALL_IN_ONE,)
+    managers = (MANAGER,) if layout.processes == "managers" else ()
+    return (CENTRE, *managers, *(host_of_cell(layout, cell) for cell in layout.cells))
+
+
+def host_of_cell(layout: WorldLayout, cell: str) -> str:
+    return ALL_IN_ONE if layout.processes == "one" else f"cell-{cell}"
+
+
+def host_of_plane(layout: WorldLayout, plane: PlaneName) -> str:
+    """Which host serves the plane."""
+    if layout.processes == "one":
+        return ALL_IN_ONE
+    role, _, name = plane.partition("/")
+    return host_of_cell(layout, name) if role == "cell" else CENTRE
+
+
+def links_of(layout: WorldLayout) -> tuple[tuple[str, str], ...]:
+    """Who asks whom, as (source, target), users left out."""
+    if layout.processes == "one":
+        return ((ALL_IN_ONE, ALL_IN_ONE),)
+    runs_hub = MANAGER if layout.processes == "managers" else CENTRE
+    found = [(runs_hub, CENTRE)]
+    for cell in layout.cells:
+        host = host_of_cell(layout, cell)
+        found += [(runs_hub, host), (host, CENTRE), (host, host)]
+    return tuple(dict.fromkeys(found))

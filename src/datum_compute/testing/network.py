@@ -1,0 +1,317 @@
+"""Requests between hosts, and everything that can happen to them on the way.
+
+Links are directed: ``(source, target)`` carries the questions of source to target and the answers
+of source to what target asked, so one direction can fail alone. A host reaches its own planes by
+a link to itself, which is never slow by nature but can be bent like any other.
+
+Rules it keeps: a request that got no answer raises Unreachable, whether it had its effect or not;
+a watch is a pipe with a pump on the serving host, which dies with that host; what a link does is
+decided when a request or an event passes, by whatever bends it at that time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from datum_compute.api.codec import decode, encode
+from datum_compute.api.errors import TooManyRequests, Unreachable, to_status
+from datum_compute.api.exchange import ByteStream, Request, Response
+from datum_compute.api.plane import PlaneName, split_path
+from datum_compute.client.transport import is_watch
+
+if TYPE_CHECKING:
+    from datum_compute.testing.host import SimulatedHost
+
+TIMEOUT_S = 5.0
+LATENCY_S = (0.001, 0.02)
+_REPLAYED = 4  # how many of the latest events a watch tells again
+
+Link = tuple[str, str]
+Chance = Callable[[], bool]
+
+
+@dataclass(slots=True)
+class Bends:
+    """What is wrong with one link at this moment. Every list holds one entry for each fault."""
+
+    cut: int = 0
+    lost_before: list[Chance] = field(default_factory=list)
+    lost_after: list[Chance] = field(default_factory=list)
+    throttled: list[Chance] = field(default_factory=list)
+    delayed: list[tuple[Chance, float]] = field(default_factory=list)
+    repeated: list[tuple[Chance, float]] = field(default_factory=list)
+    stale_s: list[float] = field(default_factory=list)
+    broken_pages: int = 0
+    slow_watch_s: list[float] = field(default_factory=list)
+    lag_s: list[float] = field(default_factory=list)
+    replays: list[Chance] = field(default_factory=list)
+    deletes_lost: int = 0
+    slowness: list[float] = field(default_factory=list)
+
+
+class Network:
+    def __init__(
+        self,
+        random: Callable[[str], Random],
+        version_before: Callable[[PlaneName, float], int],
+        sometimes: Callable[[str], None],
+    ) -> None:
+        self.hosts: dict[str, SimulatedHost] = {}
+        self.requests = 0
+        self.sometimes = sometimes
+        self._random = random
+        self._randoms: dict[Link, Random] = {}
+        self._bends: dict[Link, Bends] = {}
+        self._pipes: dict[Pipe, None] = {}
+        self._version_before = version_before
+
+    def bends(self, source: str, target: str) -> Bends:
+        link = (source, target)
+        found = self._bends.get(link)
+        if found is None:
+            found = self._bends[link] = Bends()
+        return found
+
+    def transport(self, source: str, target: str) -> LinkTransport:
+        return LinkTransport(self, source, target)
+
+    def pipes(self, source: str, target: str) -> list[Pipe]:
+        """The watches that source has open at target."""
+        return [p for p in self._pipes if (p.source, p.target) == (source, target)]
+
+    def forget_host(self, host: str) -> None:
+        """The process died: its connections break, and those to it are closed."""
+        for pipe in list(self._pipes):
+            if host in (pipe.source, pipe.target):
+                pipe.close()
+
+    def dropped(self, pipe: Pipe) -> None:
+        self._pipes.pop(pipe, None)
+
+    def latency_s(self, source: str, target: str) -> float:
+        if source == target:
+            return 0.0
+        link = (source, target)
+        random = self._randoms.get(link)
+        if random is None:
+            random = self._randoms[link] = self._random(f"{source}-{target}")
+        return random.uniform(*LATENCY_S)
+
+    async def send(self, source: str, target: str, request: Request) -> Response:
+        there, back = self.bends(source, target), self.bends(target, source)
+        self.requests += 1
+        await self._travel(source, target, there)
+        if _strikes(there.throttled):
+            self.sometimes("throttled")
+            return _refusal(TooManyRequests("slow down", retry_after_s=1))
+        if _strikes(there.lost_before):
+            self.sometimes("lost before apply")
+            raise await _no_answer()
+        if is_watch(request):
+            return await self._open_watch(source, target, request, there)
+        if request.method == "GET":
+            return await self._read(source, target, request, there, back)
+        return await self._write(source, target, request, there, back)
+
+    async def _travel(self, source: str, target: str, bends: Bends) -> None:
+        delay_s = self.latency_s(source, target) + sum(bends.slowness)
+        if delay_s:
+            await asyncio.sleep(delay_s)
+        if bends.cut:
+            self.sometimes("cut")
+            raise await _no_answer()
+
+    async def _read(
+        self, source: str, target: str, request: Request, there: Bends, back: Bends
+    ) -> Response:
+        if there.broken_pages and "continue" in request.query:
+            self.sometimes("list broken off")
+            raise await _no_answer()
+        if there.stale_s and _is_list(request):
+            request = self._older(request, max(there.stale_s))
+        response = await self._deliver(target, request)
+        if response.status == 410 and "resourceVersionMatch" in request.query:
+            response = await self._deliver(target, _plain_list(request))
+        await self._travel(target, source, back)
+        return response
+
+    async def _write(
+        self, source: str, target: str, request: Request, there: Bends, back: Bends
+    ) -> Response:
+        for chance, delay_s in there.delayed:
+            if chance():
+                self.sometimes("write delayed")
+                self._deliver_later(target, request, delay_s)
+                raise await _no_answer()
+        for chance, delay_s in there.repeated:
+            if chance():
+                self.sometimes("write repeated")
+                self._deliver_later(target, request, delay_s)
+        response = await self._deliver(target, request)
+        if _strikes(there.lost_after):
+            self.sometimes("lost after apply")
+            raise await _no_answer()
+        await self._travel(target, source, back)
+        return response
+
+    async def _open_watch(
+        self, source: str, target: str, request: Request, there: Bends
+    ) -> Response:
+        if there.slow_watch_s:
+            self.sometimes("watch opened slowly")
+            await asyncio.sleep(max(there.slow_watch_s))
+        response = await self._deliver(target, request)
+        if response.stream is None:
+            return response
+        pipe = Pipe(self, source, target)
+        self._pipes[pipe] = None
+        self.hosts[target].spawn(pipe.pump(response.stream))
+        return replace(response, stream=pipe)
+
+    async def _deliver(self, target: str, request: Request) -> Response:
+        return await self.hosts[target].answer(request)
+
+    def _deliver_later(self, target: str, request: Request, delay_s: float) -> None:
+        async def late() -> None:
+            await asyncio.sleep(delay_s)
+            try:
+                await self._deliver(target, request)
+            except Unreachable:
+                return
+
+        # On its way it belongs to nobody: it arrives even if the sender is dead by then.
+        asyncio.get_running_loop().create_task(late(), context=contextvars.Context())
+
+    def _older(self, request: Request, age_s: float) -> Request:
+        """The same list as of an older version of the plane."""
+        version = self._version_before(split_path(request.path)[0], age_s)
+        if not version:
+            return request
+        self.sometimes("list from the past")
+        query = {"resourceVersion": str(version), "resourceVersionMatch": "Exact"}
+        return replace(request, query={**request.query, **query})
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTransport:
+    network: Network
+    source: str
+    target: str
+
+    async def send(self, request: Request) -> Response:
+        return await self.network.send(self.source, self.target, request)
+
+
+class Pipe:
+    """One open watch: the pump puts lines in on the serving host, the reader takes them out."""
+
+    def __init__(self, network: Network, source: str, target: str) -> None:
+        self.source = source
+        self.target = target
+        self.half_open = False
+        self._network = network
+        self._lines: deque[bytes] = deque()
+        self._latest: deque[bytes] = deque(maxlen=_REPLAYED)
+        self._closed = False
+        self._news: asyncio.Future[None] | None = None
+
+    def __aiter__(self) -> Pipe:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._lines:
+            if self._closed:
+                raise StopAsyncIteration
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        return self._lines.popleft()
+
+    async def aclose(self) -> None:
+        """The reader leaves."""
+        self.close()
+        self._lines.clear()
+
+    def close(self) -> None:
+        self._closed = True
+        self._network.dropped(self)
+        self._wake()
+
+    def expire(self) -> None:
+        """End with the word that the history is gone (410)."""
+        status = {"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410}
+        self._put(encode({"type": "ERROR", "object": {**status, "message": "compacted"}}) + b"\n")
+        self.close()
+
+    async def pump(self, stream: ByteStream) -> None:
+        bends = self._network.bends(self.target, self.source)
+        asked = self._network.bends(self.source, self.target)
+        async for line in stream:
+            delay_s = self._network.latency_s(self.target, self.source) + sum(asked.lag_s)
+            if delay_s:
+                await asyncio.sleep(delay_s)
+            if self._closed:
+                break
+            if bends.cut and not self.half_open:
+                self._network.sometimes("watch cut")
+                self.half_open = True
+            if not self.half_open:
+                self._pass(line, asked)
+        await stream.aclose()
+        self.close()
+
+    def _pass(self, line: bytes, asked: Bends) -> None:
+        if asked.deletes_lost and _is_deletion(line):
+            self._network.sometimes("delete event lost")
+            return
+        self._put(line)
+        self._latest.append(line)
+        if _strikes(asked.replays):
+            self._network.sometimes("events told again")
+            for past in self._latest:
+                self._put(past)
+
+    def _put(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+
+def _strikes(chances: list[Chance]) -> bool:
+    return any([chance() for chance in chances])
+
+
+def _is_list(request: Request) -> bool:
+    """A read of a collection, not of one object; only those of the first page can be old."""
+    if request.query.get("continue") or "/namespaces/default" in request.path[-20:]:
+        return False
+    parts = [part for part in split_path(request.path)[1].split("/") if part]
+    rest = parts[2:] if parts[:1] == ["api"] else parts[3:]
+    return len(rest) == 1 or (len(rest) == 3 and rest[0] == "namespaces")
+
+
+def _plain_list(request: Request) -> Request:
+    query = {k: v for k, v in request.query.items() if not k.startswith("resourceVersion")}
+    return replace(request, query=query)
+
+
+def _is_deletion(line: bytes) -> bool:
+    return b'"DELETED"' in line[:40] and decode(line).get("type") == "DELETED"
+
+
+def _refusal(error: TooManyRequests) -> Response:
+    headers = {"retry-after": str(error.retry_after_s)}
+    return Response(error.code, encode(to_status(error)), headers=headers)
+
+
+async def _no_answer() -> Unreachable:
+    await asyncio.sleep(TIMEOUT_S)
+    return Unreachable("no answer came")

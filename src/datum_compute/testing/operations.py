@@ -1,0 +1,102 @@
+"""What people do to the platform, as plain values with a virtual time.
+
+Users work on their workloads; an operator tampers with what controllers own. Every value makes
+sense whatever the others did: a change to a workload that is not there is passed over, and what
+an operator picks is an index into what there is at that moment. So each can be left out alone.
+
+To add one: a value here, a line in ``Operation``, a case in ``people.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class CreateWorkload:
+    """Also under a name that is just being deleted (F32): asked again until it is accepted."""
+
+    at_s: float
+    project: str
+    name: str
+    image: str
+    replicas: int
+    cities: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeImage:
+    at_s: float
+    project: str
+    name: str
+    image: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    at_s: float
+    project: str
+    name: str
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Other cities; what runs elsewhere must go."""
+
+    at_s: float
+    project: str
+    name: str
+    cities: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteWorkload:
+    at_s: float
+    project: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteObject:
+    """Somebody deletes an object that a controller owns."""
+
+    at_s: float
+    plane: str
+    resource: str
+    pick: int
+
+
+@dataclass(frozen=True, slots=True)
+class EditObject:
+    """Somebody changes one label, one annotation, the owners or the spec of such an object."""
+
+    at_s: float
+    plane: str
+    resource: str
+    part: Literal["label", "annotation", "owner", "spec"]
+    pick: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNamespace:
+    """Somebody deletes a namespace that the federation made, with all that is in it."""
+
+    at_s: float
+    plane: str
+    pick: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePoison:
+    """F27: an object that no controller expects, where every consumer of its kind sees it."""
+
+    at_s: float
+    plane: str
+    resource: str
+
+
+ByUser = CreateWorkload | ChangeImage | Scale | Move | DeleteWorkload
+ByOperator = DeleteObject | EditObject | DeleteNamespace | CreatePoison
+Operation = ByUser | ByOperator

@@ -1,0 +1,90 @@
+"""The provider behind a cell: machines that outlive every process, and an interface that may lie.
+
+The table of machines is the ground truth. What controllers are shown goes through a lens: a machine
+may be accepted and never come, be reported gone and live on, or be there twice (F33).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from datum_compute.api.server import ServerSpec
+from datum_compute.drivers.driver import MachineState, TransientError
+from datum_compute.drivers.simulated import Machine, SimulatedDriver
+
+Lie = Literal["never-there", "still-alive", "there-twice"]
+
+
+@dataclass(slots=True)
+class Provider:
+    """All machines of one cell. Its clock is the true one, whatever its hosts believe."""
+
+    now: Callable[[], float]
+    machines: dict[str, Machine] = field(default_factory=dict)
+    lie: Lie | None = None
+    away: bool = False
+    hidden: dict[str, None] = field(default_factory=dict)
+    lied_about: dict[str, None] = field(default_factory=dict)
+
+    def alive(self) -> dict[str, Machine]:
+        """What really runs or is about to, lies or not."""
+        now = self.now()
+        return {
+            machine_id: machine
+            for machine_id, machine in self.machines.items()
+            if machine.gone_from_s is None or machine.gone_from_s > now
+        }
+
+    def tell_the_truth(self) -> None:
+        self.lie = None
+        self.hidden.clear()
+
+    def driver(self) -> ProviderDriver:
+        """What one life of a host talks to."""
+        return ProviderDriver(self, SimulatedDriver(self.machines, now=self.now))
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderDriver:
+    provider: Provider
+    inner: SimulatedDriver
+
+    async def start(self, machine_id: str, spec: ServerSpec) -> None:
+        self._answer()
+        known = machine_id in self.provider.machines
+        if self.provider.lie == "never-there" and not known:
+            self.provider.lied_about[machine_id] = None
+            return
+        await self.inner.start(machine_id, spec)
+        if self.provider.lie == "there-twice" and not known:
+            namespace, name, uid = machine_id.split("/")
+            twin = f"{namespace}/{name}/twin-of-{uid}"
+            self.provider.lied_about[twin] = None
+            await self.inner.start(twin, spec)
+
+    async def remove(self, machine_id: str) -> None:
+        self._answer()
+        if self.provider.lie == "still-alive" and machine_id in self.provider.machines:
+            self.provider.hidden[machine_id] = None
+            self.provider.lied_about[machine_id] = None
+            return
+        await self.inner.remove(machine_id)
+
+    async def observe(self, machine_id: str) -> MachineState | None:
+        self._answer()
+        if machine_id in self.provider.hidden:
+            return None
+        return await self.inner.observe(machine_id)
+
+    async def machines(self) -> list[str]:
+        self._answer()
+        return [found for found in await self.inner.machines() if found not in self.provider.hidden]
+
+    def changes(self) -> AsyncIterator[str]:
+        return self.inner.changes()
+
+    def _answer(self) -> None:
+        if self.provider.away:
+            raise TransientError("the engine does not answer")

@@ -1,0 +1,55 @@
+"""One run of the world as a value: who is there, what people do, what goes wrong.
+
+``scenario_of(seed)`` draws all of it from the seed. The two tuples are plain data: each line can be
+left out, and the rest stays what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from datum_compute.testing.drawing import draw_faults, draw_layout, draw_operations, draw_window_s
+from datum_compute.testing.faults import Fault
+from datum_compute.testing.layout import WorldLayout
+from datum_compute.testing.operations import Operation
+from datum_compute.testing.streams import stream
+
+# After the last operation and fault have begun; what lasts longer is healed.
+_TAIL_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    seed: int
+    layout: WorldLayout
+    operations: tuple[Operation, ...]
+    faults: tuple[Fault, ...]
+    chaos_s: float  # faults heal then, and the calm begins
+    fresh: bool = False  # from empty disks, instead of planes that have been brought up before
+
+    def lines(self) -> Iterator[str]:
+        """One line for each part, in the order of time; what a replay prints first."""
+        yield f"seed {self.seed}: {self.layout}, chaos for {self.chaos_s:g} s, fresh={self.fresh}"
+        for step in sorted((*self.operations, *self.faults), key=lambda step: step.at_s):
+            yield f"{step.at_s:9.3f} {_told(step)}"
+
+
+def scenario_of(seed: int) -> Scenario:
+    layout = draw_layout(stream(seed, "layout"))
+    window_s = draw_window_s(stream(seed, "layout", "window"))
+    return Scenario(
+        seed=seed,
+        layout=layout,
+        operations=draw_operations(stream(seed, "workload"), layout, window_s),
+        faults=draw_faults(stream(seed, "faults"), layout, window_s),
+        chaos_s=window_s + _TAIL_S,
+        fresh=seed % 10 == 0,
+    )
+
+
+def _told(step: Operation | Fault) -> str:
+    fields = ", ".join(
+        f"{name}={getattr(step, name)!r}" for name in step.__slots__ if name != "at_s"
+    )
+    return f"{type(step).__name__}({fields})"
