@@ -1,99 +1,185 @@
-"""``python -m datum_compute.testing.sim``: run worlds from seeds, or replay one with its trace."""
+"""``python -m datum_compute.testing.sim``: search seeds, replay one, or search for hours.
+
+Everything it prints about a run comes from the run: no wall-clock time, so that two replays of a
+seed compare equal. How long a search took is told apart, on standard error.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
 
-from datum_compute.testing.host import Crash
-from datum_compute.testing.world import Outcome, WorldBroken, random_crashes, run_world
+from datum_compute.testing import campaign
+from datum_compute.testing.crowd import in_crowd
+from datum_compute.testing.every_commit import crash_points
+from datum_compute.testing.known_seeds import read_known_seeds
+from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.scenario_file import BadScenario, read_scenario, scenario_text
+from datum_compute.testing.shrink import shrunken
+from datum_compute.testing.trial import Failure, Summary, summary_of, tried
+from datum_compute.testing.world import Outcome
 
-Run = tuple[int, tuple[Crash, ...]]
-
-# A story without crashes takes about this many commits; crashes are spread over them.
-COMMITS_ABOUT = 230
+SEEDS = 500
+_TOLD_EVERY_S = 10.0
+_SHRUNKEN_AT_MOST = 3  # after a search; a campaign shrinks more
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m datum_compute.testing.sim")
-    parser.add_argument("--seeds", type=int, default=50, help="how many seeds to run")
-    parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--seed", type=int, help="replay one seed and print its trace")
-    parser.add_argument("--every-commit", action="store_true", help="crash at every single commit")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes to use")
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     if options.seed is not None:
-        return _replay(options.seed)
+        return _replay(scenario_of(options.seed))
+    if options.scenario is not None:
+        return _replay_file(options.scenario)
+    if options.hours is not None:
+        return _campaign(options)
     if options.every_commit:
-        return _crash_everywhere(options.first, options.jobs)
-    return _run_seeds(range(options.first, options.first + options.seeds), options.jobs)
+        return _search(crash_points(), None, options.jobs)
+    if options.known is not None:
+        seeds = [known.seed for known in read_known_seeds(options.known)]
+    else:
+        seeds = list(range(options.first, options.first + options.seeds))
+    return _search(map(scenario_of, seeds), len(seeds), options.jobs)
 
 
-def _replay(seed: int) -> int:
-    """Equal for two runs of one seed: the trace holds no wall-clock time."""
-    crashes = _crashes_of(seed)
-    _say(f"seed {seed}: {[(c.commit, 'after' if c.durable else 'before') for c in crashes]}")
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m datum_compute.testing.sim")
+    add = parser.add_argument
+    add("--seeds", type=int, default=SEEDS, help=f"how many seeds to run ({SEEDS})")
+    add("--first", type=int, default=1, help="the first seed (1)")
+    add("--seed", type=int, help="replay one seed and print its scenario and trace")
+    add("--scenario", type=Path, metavar="FILE", help="replay a scenario from a file")
+    add("--known", type=Path, metavar="FILE", help="run the seeds that a file lists")
+    add("--every-commit", action="store_true", help="crash around every commit of a small story")
+    add("--hours", type=float, help="search for so long, and write a report")
+    add("--report", type=Path, default=Path("sim-reports"), metavar="FOLDER", help="where to")
+    add("--jobs", type=int, default=os.cpu_count() or 1, help="processes to use (all cores)")
+    return parser
+
+
+# --- one run
+
+
+def _replay_file(path: Path) -> int:
     try:
-        outcome = run_world(seed, crashes)
-    except WorldBroken as broken:
-        _say("\n".join(broken.trace))
-        _say(f"seed {seed}: {broken}")
+        return _replay(read_scenario(path))
+    except (OSError, BadScenario) as error:
+        _say(f"{path} cannot be replayed: {error}", sys.stderr)
+        return 2
+
+
+def _replay(scenario: Scenario) -> int:
+    """Equal for two runs of one scenario, in any process."""
+    for line in scenario.lines():
+        _say(line)
+    trial = tried(scenario)
+    for line in trial.trace:
+        _say(line)
+    if isinstance(trial, Failure):
+        _say(f"seed {scenario.seed} broke {trial.invariant}: {trial.message}")
         return 1
-    _say("\n".join(outcome.trace))
-    _say(_summary(seed, outcome))
+    _say(_told(scenario.seed, trial))
     return 0
 
 
-def _run_seeds(seeds: range, jobs: int) -> int:
-    failed = _failed([(seed, tuple(_crashes_of(seed))) for seed in seeds], jobs)
-    if failed:
-        _say(f"replay the first with: make sim SEED={failed[0][0]}")
-    return 1 if failed else 0
-
-
-def _crash_everywhere(seed: int, jobs: int) -> int:
-    """Once for every commit of the story: dead before it is durable, dead right after."""
-    commits = run_world(seed).commits
-    points = [Crash(n, durable) for n in range(1, commits + 1) for durable in (False, True)]
-    return 1 if _failed([(seed, (point,)) for point in points], jobs) else 0
-
-
-def _failed(runs: Sequence[Run], jobs: int) -> list[Run]:
-    """The runs that broke a rule; worlds share nothing, so they run on all cores."""
-    with ProcessPoolExecutor(jobs) as workers:
-        complaints = list(workers.map(_complaint, runs, chunksize=4))
-    for complaint in filter(None, complaints):
-        _say(complaint)
-    failed = [run for run, complaint in zip(runs, complaints, strict=True) if complaint]
-    _say(f"{len(runs) - len(failed)} passed, {len(failed)} failed")
-    return failed
-
-
-def _complaint(run: Run) -> str:
-    seed, crashes = run
-    try:
-        run_world(seed, crashes)
-    except WorldBroken as broken:
-        return f"seed {seed} with {list(crashes)}: {broken}"
-    return ""
-
-
-def _crashes_of(seed: int) -> list[Crash]:
-    return random_crashes(seed, COMMITS_ABOUT)
-
-
-def _summary(seed: int, outcome: Outcome) -> str:
+def _told(seed: int, outcome: Outcome) -> str:
     return (
         f"seed {seed}: {outcome.commits} commits, {outcome.crashes} crashes, "
         f"{outcome.virtual_s:.0f} virtual seconds, fingerprint {outcome.fingerprint[:16]}"
     )
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+# --- many runs
+
+
+def run_one(scenario: Scenario) -> Summary:
+    return summary_of(scenario, tried(scenario))
+
+
+def _search(scenarios: Iterable[Scenario], count: int | None, jobs: int) -> int:
+    """Run all, tell of failures as they come; an interrupt ends it with what is known so far."""
+    done, failures, interrupted = 0, [], False
+    progress = _Progress(count, time.monotonic)
+    try:
+        for summary in in_crowd(run_one, scenarios, jobs):
+            done += 1
+            if summary.failure is not None:
+                failures.append(summary.failure)
+                _say(f"seed {summary.seed} broke {_first_line(summary.failure)}")
+            progress.tell(done, len(failures))
+    except KeyboardInterrupt:
+        interrupted = True
+    _say(f"{done - len(failures)} passed, {len(failures)} failed" + " (interrupted)" * interrupted)
+    progress.end(done)
+    if interrupted:
+        return 130
+    for failure in failures[:_SHRUNKEN_AT_MOST]:
+        _tell_shrunken(failure)
+    return 1 if failures else 0
+
+
+def _tell_shrunken(failure: Failure) -> None:
+    found = shrunken(failure)
+    seed = failure.scenario.seed
+    _say(f"\nseed {seed}, shrunken in {found.runs} runs: {_first_line(found.failure)}")
+    for line in found.failure.scenario.lines():
+        _say(f"  {line}")
+    if failure.scenario == scenario_of(seed):
+        _say(f"replay it whole: make sim SEED={seed}")
+    _say(f"replay it shrunken, from a file with this: make sim SCENARIO=<file>\n"
+         f"{scenario_text(found.failure.scenario)}")
+
+
+class _Progress:
+    """A line now and then on standard error."""
+
+    def __init__(self, count: int | None, clock: Callable[[], float]) -> None:
+        self._of = f" of {count}" if count is not None else ""
+        self._clock = clock
+        self._began_s = self._told_s = clock()
+
+    def tell(self, done: int, failed: int) -> None:
+        if self._clock() - self._told_s >= _TOLD_EVERY_S:
+            self._told_s = self._clock()
+            _say(f"... {done}{self._of}, {failed} failed", sys.stderr)
+
+    def end(self, done: int) -> None:
+        took_s = self._clock() - self._began_s
+        _say(f"{took_s:.0f} s, {done / max(took_s, 0.001):.1f} seeds/s", sys.stderr)
+
+
+# --- for hours
+
+
+def _campaign(options: argparse.Namespace) -> int:
+    clock = time.monotonic
+    ends_s = clock() + options.hours * 3600
+    progress = _Progress(None, clock)
+    report = campaign.Report(options.first)
+    try:
+        searched = campaign.search(options.first, options.jobs, goes_on=lambda: clock() < ends_s)
+        for report in searched:
+            progress.tell(report.seeds, len(report.failures))
+    except KeyboardInterrupt:
+        _say("interrupted; the report tells what was done", sys.stderr)
+    campaign.shrink_failures(report, options.jobs)
+    written = campaign.write_report(report, options.report)
+    _say(f"{report.seeds} seeds, {len(report.failures)} failed; the report is in {written}")
+    progress.end(report.seeds)
+    return 1 if report.failures else 0
+
+
+def _first_line(failure: Failure) -> str:
+    first = failure.message.splitlines()[0] if failure.message else ""
+    return first if first.startswith(failure.invariant) else f"{failure.invariant}: {first}"
+
+
+def _say(text: str, to: TextIO | None = None) -> None:
+    print(text, file=to or sys.stdout, flush=True)  # noqa: T201 - a command speaks
 
 
 if __name__ == "__main__":
