@@ -21,6 +21,13 @@ class MemoryJournal:
         self._versions: dict[str, int] = {}  # outlive their plane
         self._objects: dict[str, dict[ObjectKey, tuple[int, bytes]]] = {}
 
+    def copy(self) -> MemoryJournal:
+        """Another one that holds the same."""
+        twin = MemoryJournal()
+        twin._versions = dict(self._versions)
+        twin._objects = {plane: dict(objects) for plane, objects in self._objects.items()}
+        return twin
+
     async def load(self) -> dict[str, LoadedPlane]:
         return {
             plane: LoadedPlane(

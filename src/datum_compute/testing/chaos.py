@@ -41,6 +41,7 @@ class Chaos:
     operator: Callable[[PlaneName], Client]
     backups: Callable[[str, float], MemoryJournal | None]
     say: Callable[[str], None]
+    forget: Callable[[str], None]
     calm: asyncio.Event = field(default_factory=asyncio.Event)
     lost: dict[str, None] = field(default_factory=dict)
     emptied: dict[str, None] = field(default_factory=dict)
@@ -132,6 +133,7 @@ class Chaos:
                 host.crash(down_s=f.FOR_EVER)
                 host.disk.journal = MemoryJournal()
                 for plane in host.duties.serves:
+                    self.forget(plane)
                     if plane in self.providers:
                         self.providers[plane].machines.clear()
                 await self._last(2.0)

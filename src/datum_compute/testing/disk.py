@@ -23,6 +23,7 @@ class Disk:
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     commits: int = 0
     full: bool = False
+    failed: bool = False  # it has refused or left open a commit
     slowness: float = 1.0
     # Commits that end in an error which leaves open whether they were kept: kept or not.
     doubtful: list[bool] = field(default_factory=list)
@@ -43,6 +44,7 @@ class DiskJournal:
     async def append(self, batch: Sequence[Entry]) -> None:
         disk = self.disk
         await asyncio.sleep(disk.random.uniform(*_LATENCY_S) * disk.slowness)
+        disk.failed = disk.failed or disk.full or bool(disk.doubtful)
         if disk.full:
             raise JournalError("no space is left on the disk")
         disk.commits += 1

@@ -155,12 +155,12 @@ class SimulatedHost:
 
     async def answer(self, request: Request) -> Response:
         process = self._process
-        if process is None or not process.is_ready():
-            raise Unreachable(f"{self.name} is down")
-        if HOST.get() == self.life:
+        if process is not None and HOST.get() == self.life:
             response = await process.dispatch(request)
-        else:
+        elif process is not None and process.is_ready():
             response = await self._answer_another(process, request)
+        else:
+            raise Unreachable(f"{self.name} is down")
         self._around.on_answer(request, response)
         return response
 

@@ -1,16 +1,30 @@
-"""What must hold at every commit (safety) and after calm (liveness).
+"""What must hold at every single commit. I-numbers are those of the invariant list.
 
-Ground truth is the driver's machines and the committed rows, never a status.
+A check is a function of the truth and one changed row; it answers a complaint, or nothing. To add
+one: a function here with its number, and its line in ``CHECKS``. What must hold only after the
+calm is in ``settled.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
-from datum_compute.api.codec import JsonObject, decode
-from datum_compute.drivers.simulated import Machine
-from datum_compute.store.journal import Change, Entry, ObjectKey
+from datum_compute.api import labels
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.identity import execution_namespace
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
+from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.store.journal import Entry, ObjectKey
+from datum_compute.testing.host import MANAGER_TOKEN
+from datum_compute.testing.people import canary
+from datum_compute.testing.truth import Step, Truth, is_terminating, is_true
+
+# How old what a cell says about its machines may be: it looks at least every half minute.
+OBSERVED_S = 60.0
+# How long readers of the hub may believe that a cell does not answer when it does again.
+READY_KNOWN_S = 60.0
+
+Check = Callable[[Truth, Step], str]
 
 
 class InvariantBroken(AssertionError):
@@ -18,67 +32,271 @@ class InvariantBroken(AssertionError):
 
 
 class Observer:
-    """Sees every commit of a run, keeps the trace, and checks safety."""
+    """Sees every commit of a world, keeps the trace, and checks what must always hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, truth: Truth, projects: Sequence[str]) -> None:
+        self.truth = truth
         self.trace: list[str] = []
-        self.writes = 0
-        self._versions: dict[str, int] = {}
-        self._observed: dict[tuple[str, ObjectKey, str], int] = {}
+        self.broken: InvariantBroken | None = None
+        self.observed: dict[tuple[str, ObjectKey, str], int] = {}
+        self._canaries = {f"project/{name}": canary(name).encode() for name in projects}
 
-    def check_commit(self, at_s: float, batch: Sequence[Entry]) -> None:
-        for entry in batch:
-            if isinstance(entry, Change):
-                self.writes += 1
-                self._check_version(entry)
-                body = decode(entry.body) if entry.body is not None else None
-                if body is not None:
-                    self._check_observed_generation(entry, body)
-                self.trace.append(_line(at_s, entry, body))
+    def on_commit(self, _number: int, batch: Sequence[Entry]) -> None:
+        for step in self.truth.apply(batch):
+            self.trace.append(_line(step))
+            for complaint in self._complaints(step):
+                self.complain(complaint)
 
-    def _check_version(self, change: Change) -> None:
-        """I9: versions of a plane rise, also across crashes."""
-        last = self._versions.get(change.plane, 0)
-        if change.version <= last:
-            raise InvariantBroken(f"I9: {change.plane} went from {last} to {change.version}")
-        self._versions[change.plane] = change.version
+    def complain(self, complaint: str) -> None:
+        self.say(f"BROKEN {complaint}")
+        self.broken = self.broken or InvariantBroken(complaint)
 
-    def _check_observed_generation(self, change: Change, body: JsonObject) -> None:
-        """I8: a status is never about a generation that does not exist, and never goes back."""
-        observed = (body.get("status") or {}).get("observedGeneration", 0)
-        generation = body["metadata"].get("generation", 0)
-        where = f"{change.plane} {change.key.resource} {change.key.name}"
-        if observed > generation:
-            raise InvariantBroken(f"I8: {where} observed {observed} of {generation}")
-        seen = (change.plane, change.key, body["metadata"]["uid"])
-        if observed < self._observed.get(seen, 0):
-            raise InvariantBroken(f"I8: {where} went back to {observed}")
-        self._observed[seen] = observed
+    def say(self, text: str) -> None:
+        self.trace.append(f"{self.truth.now():9.3f} === {text}")
+
+    def _complaints(self, step: Step) -> Iterator[str]:
+        truth = self.truth
+        yield from filter(
+            None,
+            (
+                i9_versions_rise(truth, step),
+                i1_one_machine_for_each_slot(truth, step),
+                i8_observed_generation(truth, step, self.observed),
+                i17_tenants_are_apart(step, self._canaries),
+                i18_secrets_stay_secret(step),
+            ),
+        )
+        for check in CHECKS.get(step.key.resource, ()):
+            complaint = check(truth, step)
+            if complaint:
+                yield complaint
 
 
-def check_machines(machines: dict[str, Machine], now_s: float) -> None:
-    """I1: never two live machines for one slot (an instance's name is deployment and ordinal)."""
+# --- at every commit
+
+
+def i9_versions_rise(truth: Truth, step: Step) -> str:
+    """I9: versions of a plane rise, also across crashes."""
+    last = truth.versions.get(step.plane, 0)
+    truth.versions[step.plane] = step.version
+    return f"I9: {step.plane} went from {last} to {step.version}" if step.version <= last else ""
+
+
+def i1_one_machine_for_each_slot(truth: Truth, step: Step) -> str:
+    """I1: never two live machines with one deployment and ordinal, on whatever cells."""
     alive: dict[str, str] = {}
-    for machine_id, machine in machines.items():
-        if machine.gone_from_s is not None and machine.gone_from_s <= now_s:
-            continue
+    for cell, machine_id in truth.machines():
         slot = machine_id.rpartition("/")[0]
+        truth.last_alive_s[f"{cell} {slot}"] = step.at_s
+        if machine_id in truth.providers[cell].lied_about:
+            continue
         if slot in alive:
-            raise InvariantBroken(f"I1: two machines for {slot}: {alive[slot]} and {machine_id}")
-        alive[slot] = machine_id
+            return f"I1: two machines for {slot}: {alive[slot]} and {cell} {machine_id}"
+        alive[slot] = f"{cell} {machine_id}"
+    return ""
 
 
-def _line(at_s: float, change: Change, body: Any) -> str:
+def i8_observed_generation(
+    truth: Truth, step: Step, observed_by_row: dict[tuple[str, ObjectKey, str], int]
+) -> str:
+    """I8: a status is never about a generation that does not exist, and never goes back."""
+    row = step.after
+    if row is None or truth.had_a_hand_in(step.key.name):
+        return ""
+    if step.plane == HUB and truth.emptied:
+        return ""  # the hub mirrors the generations of a cell, which began anew
+    observed = (row.get("status") or {}).get("observedGeneration", 0)
+    generation = row["metadata"].get("generation", 0)
+    if observed > generation:
+        return f"I8: {_where(step)} observed {observed} of {generation}"
+    seen = (step.plane, step.key, row["metadata"]["uid"])
+    last = observed_by_row.get(seen, 0)
+    observed_by_row[seen] = observed
+    return f"I8: {_where(step)} went back from {last} to {observed}" if observed < last else ""
+
+
+def i17_tenants_are_apart(step: Step, canaries: dict[str, bytes]) -> str:
+    """I17: nothing of one project turns up on the plane of another."""
+    if step.body is not None and step.plane in canaries:
+        for project, secret in canaries.items():
+            if project != step.plane and secret in step.body:
+                return f"I17: {_where(step)} holds what belongs to {project}"
+    return ""
+
+
+def i18_secrets_stay_secret(step: Step) -> str:
+    """I18: no token is ever written into an object."""
+    if step.body is not None and (b"token-of-" in step.body or MANAGER_TOKEN.encode() in step.body):
+        return f"I18: {_where(step)} holds a token"
+    return ""
+
+
+# --- by kind
+
+
+def i7_available_is_true(truth: Truth, step: Step) -> str:
+    """I7: a cell calls an instance Available only if its machine ran a moment ago."""
+    if step.after is None or not step.plane.startswith("cell/"):
+        return ""
+    if not is_true(step.after, "Available") or (step.plane, step.key.name) in truth.tampered:
+        return ""
+    slot = f"{step.plane} {step.key.namespace}/{step.key.name}"
+    last_s = truth.last_alive_s.get(slot)
+    if last_s is None:
+        return f"I7: {_where(step)} is called Available and never had a machine"
+    age_s = step.at_s - last_s
+    if age_s > OBSERVED_S:
+        return f"I7: {_where(step)} is called Available, its machine is gone for {age_s:.0f} s"
+    return ""
+
+
+def i14_removed_for_a_reason(truth: Truth, step: Step) -> str:
+    """I14: an instance that is as wanted is not replaced; a surplus goes highest first."""
+    before, after = step.before, step.after
+    if not step.plane.startswith("cell/") or before is None or is_terminating(before):
+        return ""
+    if after is not None and not is_terminating(after):
+        return ""
+    owner = before["metadata"].get("labels", {}).get(labels.DEPLOYMENT_NAME, "")
+    rows = truth.rows[step.plane]
+    deployment = rows.get(ObjectKey(DEPLOYMENT.resource, step.key.namespace, owner))
+    hands = ((step.plane, name) in truth.tampered for name in (step.key.name, owner))
+    if deployment is None or is_terminating(deployment) or any(hands):
+        return ""
+    if (step.plane, step.key.namespace) in truth.tampered:
+        return ""
+    wanted = deployment["spec"].get("scaleSettings", {}).get("minReplicas", 1)
+    number = int(before["metadata"]["labels"].get(labels.INSTANCE_INDEX, "-1"))
+    if number >= wanted:
+        return _higher_than(truth, step, owner, number)
+    current = _image(deployment["spec"]["template"]["spec"]) == _image(before["spec"])
+    if current and is_true(before, "Ready"):
+        return f"I14: {_where(step)} is removed though it is ready and as wanted"
+    return ""
+
+
+def _higher_than(truth: Truth, step: Step, owner: str, number: int) -> str:
+    for key, row in truth.of_resource(step.plane, INSTANCE.resource):
+        own = row["metadata"].get("labels", {})
+        if key.namespace == step.key.namespace and own.get(labels.DEPLOYMENT_NAME) == owner:
+            index = own.get(labels.INSTANCE_INDEX, "")
+            if not is_terminating(row) and index.isdecimal() and int(index) > number:
+                return f"I14: {_where(step)} is removed before {key.name}"
+    return ""
+
+
+def _image(spec: JsonObject) -> str:
+    return str(spec["runtime"]["sandbox"]["containers"][0]["image"])
+
+
+def i15_server_leaves_after_its_machine(truth: Truth, step: Step) -> str:
+    """I15: a Server is gone only when its machine is."""
+    if step.after is not None or step.before is None:
+        return ""
+    uid = step.before["metadata"]["uid"]
+    provider = truth.providers.get(PlaneName(step.plane))
+    machine_id = f"{step.key.namespace}/{step.key.name}/{uid}"
+    if provider is None or machine_id in provider.lied_about:
+        return ""
+    return f"I15: {_where(step)} left, its machine lives" if machine_id in provider.alive() else ""
+
+
+def i15_work_leaves_after_its_copy(truth: Truth, step: Step) -> str:
+    """I15: a tombstone goes only when the cell holds no copy any more."""
+    if step.after is not None or step.before is None:
+        return ""
+    cell = cell_plane(step.key.namespace.removeprefix(execution_namespace("")))
+    for key, row in truth.rows.get(cell, {}).items():
+        notes = row["metadata"].get("annotations", {})
+        named = (notes.get(labels.WORK_NAMESPACE), notes.get(labels.WORK_NAME))
+        if named == (step.key.namespace, step.key.name):
+            return f"I15: {_where(step)} left, {key.resource} {key.name} is on {cell}"
+    return ""
+
+
+def i15_project_lets_go_last(truth: Truth, step: Step) -> str:
+    """I15: what the project calls gone is gone from every cell that answers; for a cell that does
+    not, a tombstone stands on the hub."""
+    if step.after is not None or step.before is None or not step.plane.startswith("project/"):
+        return ""
+    if (step.plane, step.key.name) in truth.tampered:
+        return ""
+    home = step.before["metadata"].get("annotations", {}).get(labels.FEDERATION_NAMESPACE, "")
+    for cell in truth.providers:
+        copy = ObjectKey(DEPLOYMENT.resource, home, step.key.name)
+        found = truth.rows.get(cell, {}).get(copy)
+        if found is None:
+            continue
+        work = _work_of(truth, found)
+        if work is None or not is_terminating(work):
+            return f"I15: {_where(step)} is called gone; {cell} has it and no tombstone stands"
+        if is_true(_cluster(truth, cell) or {}, "Ready") and not _is_late(truth, cell):
+            return f"I15: {_where(step)} is called gone; {cell} answers and has it"
+    return ""
+
+
+def _work_of(truth: Truth, copy: JsonObject) -> JsonObject | None:
+    notes = copy["metadata"].get("annotations", {})
+    namespace, name = notes.get(labels.WORK_NAMESPACE, ""), notes.get(labels.WORK_NAME, "")
+    return truth.rows[HUB].get(ObjectKey(WORK.resource, namespace, name))
+
+
+def _cluster(truth: Truth, cell: PlaneName) -> JsonObject | None:
+    key = ObjectKey("clusters.cluster.karmada.io", "", cell.partition("/")[2])
+    return truth.rows[HUB].get(key)
+
+
+def _is_late(truth: Truth, cell: PlaneName) -> bool:
+    """Whether the hub only just found the cell to answer: its readers may not know yet."""
+    return truth.now() - truth.ready_since_s.get(cell, 0.0) < READY_KNOWN_S
+
+
+def i23_all_of_nothing_is_not_available(_truth: Truth, step: Step) -> str:
+    """I23: Available needs at least one that is ready."""
+    if step.after is None or not is_true(step.after, "Available"):
+        return ""
+    status = step.after["status"]
+    if status.get("readyReplicas", 0) < 1:
+        return f"I23: {_where(step)} is Available with nothing ready"
+    return ""
+
+
+def note_ready(truth: Truth, step: Step) -> str:
+    """Not a check: remembers since when the hub takes a cell for ready."""
+    cell = cell_plane(step.key.name)
+    was = step.before is not None and is_true(step.before, "Ready")
+    if step.after is not None and is_true(step.after, "Ready") and not was:
+        truth.ready_since_s[cell] = step.at_s
+    return ""
+
+
+CHECKS: dict[str, tuple[Check, ...]] = {
+    INSTANCE.resource: (i7_available_is_true, i14_removed_for_a_reason),
+    SERVER.resource: (i15_server_leaves_after_its_machine,),
+    WORK.resource: (i15_work_leaves_after_its_copy,),
+    DEPLOYMENT.resource: (i15_project_lets_go_last, i23_all_of_nothing_is_not_available),
+    WORKLOAD.resource: (i23_all_of_nothing_is_not_available,),
+    "clusters.cluster.karmada.io": (note_ready,),
+}
+
+
+# --- the trace
+
+
+def _where(step: Step) -> str:
+    return f"{step.plane} {step.key.resource} {step.key.namespace}/{step.key.name}"
+
+
+def _line(step: Step) -> str:
     """One line of the trace: virtual time, where, what, and the state in a word."""
-    what = "deleted" if body is None else _state(body)
-    key = change.key
+    key = step.key
+    what = "deleted" if step.after is None else _state(step.after)
     name = f"{key.namespace}/{key.name}" if key.namespace else key.name
-    return f"{at_s:9.3f} {change.plane:16} {change.version:5} {key.resource} {name}: {what}"
+    return f"{step.at_s:9.3f} {step.plane:16} {step.version:5} {key.resource} {name}: {what}"
 
 
-def _state(body: JsonObject) -> str:
-    metadata = body["metadata"]
-    parts = ["terminating"] if metadata.get("deletionTimestamp") else []
-    conditions = (body.get("status") or {}).get("conditions") or ()
+def _state(row: JsonObject) -> str:
+    parts = ["terminating"] if is_terminating(row) else []
+    conditions = (row.get("status") or {}).get("conditions") or ()
     parts += [f"{c['type']}={c['status']}/{c['reason']}" for c in conditions]
     return " ".join(parts) or "stored"

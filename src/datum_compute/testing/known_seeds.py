@@ -1,7 +1,7 @@
 """Seeds that once found something: a file with one on each line, and what it was.
 
-    # a comment
-    417   the projector forgot a projection when its deployment came back
+# a comment
+417   the projector forgot a projection when its deployment came back
 """
 
 from __future__ import annotations

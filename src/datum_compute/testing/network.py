@@ -286,7 +286,8 @@ class Pipe:
 
 
 def _strikes(chances: list[Chance]) -> bool:
-    return any([chance() for chance in chances])
+    """Every one is asked, so that each draws alike whatever the others do."""
+    return sum(chance() for chance in chances) > 0
 
 
 def _is_list(request: Request) -> bool:

@@ -22,7 +22,7 @@ from datum_compute.api.errors import (
     NotFound,
     Unreachable,
 )
-from datum_compute.api.kinds import KINDS, DEPLOYMENT, INSTANCE, NAMESPACE, SERVER, WORKLOAD
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, KINDS, NAMESPACE, SERVER, WORKLOAD
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PlaneName, project_plane
 from datum_compute.client.client import Client

@@ -66,7 +66,8 @@ class _Search:
         while size >= 1:
             smaller = False
             for kept in _left_out(present, size):
-                if self.takes(replace(self.failure.scenario, **{part: kept})):
+                changed: Any = {part: kept}
+                if self.takes(replace(self.failure.scenario, **changed)):
                     present, smaller = kept, True
                     break
             size = min(size, len(present)) if smaller else size // 2
@@ -106,7 +107,7 @@ def _one_process(scenario: Scenario) -> Iterator[Scenario]:
 def _fewer_replicas(scenario: Scenario) -> Iterator[Scenario]:
     for index, operation in enumerate(scenario.operations):
         for replicas in range(1, getattr(operation, "replicas", 1)):
-            changed = replace(operation, replicas=replicas)  # type: ignore[call-arg]
+            changed = _changed(operation, replicas=replicas)
             yield replace(scenario, operations=_with(scenario.operations, index, changed))
 
 
@@ -114,7 +115,7 @@ def _fewer_cities(scenario: Scenario) -> Iterator[Scenario]:
     for index, operation in enumerate(scenario.operations):
         cities = getattr(operation, "cities", ())
         for city in cities if len(cities) > 1 else ():
-            changed = replace(operation, cities=(city,))  # type: ignore[call-arg]
+            changed = _changed(operation, cities=(city,))
             yield replace(scenario, operations=_with(scenario.operations, index, changed))
 
 
@@ -144,6 +145,10 @@ _SIMPLER: tuple[Callable[[Scenario], Iterator[Scenario]], ...] = (
 def _is_named(scenario: Scenario, name: str) -> bool:
     steps = (*scenario.operations, *scenario.faults)
     return any(name.lower() in repr(step).lower() for step in steps)
+
+
+def _changed(operation: Any, **values: Any) -> Any:
+    return replace(operation, **values)
 
 
 def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:

@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -130,8 +130,10 @@ def _tell_shrunken(failure: Failure) -> None:
         _say(f"  {line}")
     if failure.scenario == scenario_of(seed):
         _say(f"replay it whole: make sim SEED={seed}")
-    _say(f"replay it shrunken, from a file with this: make sim SCENARIO=<file>\n"
-         f"{scenario_text(found.failure.scenario)}")
+    _say(
+        f"replay it shrunken, from a file with this: make sim SCENARIO=<file>\n"
+        f"{scenario_text(found.failure.scenario)}"
+    )
 
 
 class _Progress:
@@ -179,7 +181,7 @@ def _first_line(failure: Failure) -> str:
 
 
 def _say(text: str, to: TextIO | None = None) -> None:
-    print(text, file=to or sys.stdout, flush=True)  # noqa: T201 - a command speaks
+    print(text, file=to or sys.stdout, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,237 +1,428 @@
-"""A world from a seed: one host with a project, the hub and cells, a user, and crashes.
+"""Runs one scenario: chaos, then calm, then an end in which nothing may be left.
 
-The scenario is a user's whole story: deploy, change the image, scale, destroy. Between the steps
-the world must converge to what was asked for; at the end nothing may be left anywhere.
+Chaos: people act and faults happen; what must always hold is checked at every commit. Calm: what
+can heal has healed; within CONVERGE_S desired equals actual, then nothing is written for QUIET_S.
+At the end users delete everything, and the same holds for an empty world.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from random import Random
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
-from datum_compute.api.instance import (
-    Container,
-    InstanceTemplate,
-    Runtime,
-    Sandbox,
-    TemplateSpec,
+from datum_compute.api.codec import DecodeError, decode
+from datum_compute.api.errors import ApiError
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
+from datum_compute.api.plane import (
+    HUB,
+    PlaneName,
+    cell_plane,
+    path_prefix,
+    project_plane,
+    split_path,
 )
-from datum_compute.api.kinds import INSTANCE, WORKLOAD
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import cell_plane, project_plane
-from datum_compute.api.workload import Placement, ScaleSettings, Workload, WorkloadSpec
-from datum_compute.planning.instances import is_ready
-from datum_compute.store.journal import Entry
-from datum_compute.testing.host import Crash, SimulatedHost
-from datum_compute.testing.invariants import InvariantBroken, Observer, check_machines
+from datum_compute.client.client import Client
+from datum_compute.client.retrying import RetryingTransport
+from datum_compute.client.transport import Transport
+from datum_compute.controllers import registry
+from datum_compute.store.journal import JournalBroken
+from datum_compute.store.memory import MemoryJournal
+from datum_compute.testing.chaos import Chaos
+from datum_compute.testing.disk import Disk
+from datum_compute.testing.faults import EmptyHost, RestoreBackup
+from datum_compute.testing.host import (
+    EPOCH_S,
+    Duties,
+    SimulatedHost,
+    Surroundings,
+    credentials_of,
+)
+from datum_compute.testing.invariants import InvariantBroken, Observer
+from datum_compute.testing.layout import (
+    CENTRE,
+    MANAGER,
+    USER,
+    WorldLayout,
+    host_of_cell,
+    host_of_plane,
+)
+from datum_compute.testing.mirror import Mirror
+from datum_compute.testing.network import Network
+from datum_compute.testing.people import People
+from datum_compute.testing.provider import Provider
+from datum_compute.testing.scenario import Scenario
+from datum_compute.testing.settled import Core, picture, what_is_left, what_is_missing
+from datum_compute.testing.streams import stream
+from datum_compute.testing.truth import Truth
 from datum_compute.testing.virtual_loop import Deadlock, VirtualLoop, run_virtual
 
-PROJECT = project_plane("default")
-CELLS = (cell_plane("dfw"),)
-WEB = Ref("default", "web")
-
-CONVERGE_S = 60.0
+CONVERGE_S = 300.0
+SETTLE_S = 5.0
 QUIET_S = 120.0
+# Asked for in silence: probes, bookmarks and looks at machines, for each host and second.
+REQUESTS_IN_SILENCE = 20.0
+# By host: its rows, and how many ids it has made for them.
+Disks = dict[str, tuple[MemoryJournal, int]]
+_COMPARED_EVERY = 10  # every n-th seed is also run without faults, and must end alike (I21)
 
 
 class WorldBroken(AssertionError):
-    """A run broke a rule; carries the trace that led there."""
+    """A run broke a rule; carries what it was and the trace that led there."""
 
-    def __init__(self, cause: Exception, trace: Sequence[str]) -> None:
+    def __init__(self, cause: BaseException, trace: Sequence[str]) -> None:
         super().__init__(str(cause) or repr(cause))
+        self.cause = cause
         self.trace = tuple(trace)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run showed. Equal seeds give equal outcomes, in any process."""
+    """What a run showed. Equal scenarios give equal outcomes, in any process."""
 
     commits: int
     crashes: int
     virtual_s: float
     trace: tuple[str, ...]
+    sometimes: dict[str, int]  # which fault met which state, how often
+    final: tuple[str, ...]  # the settled world, without ids, versions and times
 
     @property
     def fingerprint(self) -> str:
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
 
 
-def run_world(seed: int, crashes: Sequence[Crash] = ()) -> Outcome:
-    """Tell the user's story once; raises WorldBroken with the trace so far if a rule breaks."""
-    random = Random(seed)  # noqa: S311 - reproducible on purpose
-    observer = Observer()
+def run_scenario(scenario: Scenario) -> Outcome:
+    """Raises WorldBroken with the trace so far if a rule breaks."""
+    outcome = _run(scenario)
+    if scenario.faults and scenario.seed % _COMPARED_EVERY == 0:
+        _compare(scenario, outcome)
+    return outcome
+
+
+def _compare(scenario: Scenario, outcome: Outcome) -> None:
+    """I21: how it ends does not depend on what went wrong on the way."""
+    if any(sign == "host lost" for sign in outcome.sometimes):
+        return
+    calm = _run(replace(scenario, faults=()))
+    differing = sorted(set(calm.final) ^ set(outcome.final))
+    if differing:
+        cause = InvariantBroken("I21: ends otherwise than without faults: " + differing[0])
+        raise WorldBroken(cause, (*outcome.trace, *differing))
+
+
+def _run(scenario: Scenario) -> Outcome:
+    traces: list[list[str]] = [[]]
+    disks = {} if scenario.fresh else brought_up(scenario.layout)
 
     async def main(loop: VirtualLoop) -> Outcome:
-        world = World(loop, random, observer, crashes)
-        await world.tell_story()
-        return Outcome(
-            world.host.disk.commits, world.host.crashed, loop.time(), tuple(observer.trace)
-        )
+        world = World(loop, scenario)
+        traces[0] = world.observer.trace
+        with world.listening():
+            return await world.run(disks)
 
     try:
-        return run_virtual(Random(random.getrandbits(64)), main)  # noqa: S311
+        return run_virtual(stream(scenario.seed, "schedule"), main)
     except (InvariantBroken, Deadlock) as error:
-        raise WorldBroken(error, observer.trace) from error
-
-
-def random_crashes(seed: int, commits_max: int) -> list[Crash]:
-    """Up to three crashes at commits that the seed chooses."""
-    random = Random(f"crashes-{seed}")  # noqa: S311
-    return [
-        Crash(random.randint(1, commits_max), durable=random.random() < 0.5)
-        for _ in range(random.randint(0, 3))
-    ]
+        raise WorldBroken(error, traces[0]) from error
+    except Exception as error:  # a bug, in the product or here: the trace tells where
+        raise WorldBroken(error, traces[0]) from error
 
 
 class World:
-    def __init__(
-        self, loop: VirtualLoop, random: Random, observer: Observer, crashes: Sequence[Crash]
-    ) -> None:
+    def __init__(self, loop: VirtualLoop, scenario: Scenario) -> None:
+        layout = scenario.layout
         self._loop = loop
-        self._observer = observer
-        self.broken: Exception | None = None
-        self.host = SimulatedHost(
-            loop,
-            Random(random.getrandbits(64)),  # noqa: S311
-            projects=(PROJECT,),
-            cells=CELLS,
-            crashes=crashes,
-            on_commit=self._on_commit,
+        self._scenario = scenario
+        self.sometimes: Counter[str] = Counter()
+        self.providers = {cell_plane(cell): Provider(self._unix_s) for cell in layout.cells}
+        self.truth = Truth(self.providers, loop.time)
+        self.observer = Observer(self.truth, layout.projects)
+        self.network = Network(
+            lambda part: stream(scenario.seed, "network", part),
+            self.truth.version_before,
+            self._count,
         )
-        self.user = self.host.client(PROJECT)
+        self._credentials = credentials_of(layout.planes)
+        self.hosts = self._built_hosts()
+        self.people = People(self.client, self.observer.say, layout.planes)
+        self.truth.tampered = self.people.tampered
+        self.chaos = Chaos(
+            loop=loop,
+            layout=layout,
+            network=self.network,
+            hosts=self.hosts,
+            providers=self.providers,
+            operator=self.client,
+            backups=self._backup,
+            say=self.observer.say,
+            forget=self.truth.forget,
+        )
+        self._mirrors = self._built_mirrors()
 
-    async def tell_story(self) -> None:
-        self.host.start()
-        await self._insist(lambda: self.user.create(WORKLOAD, web("web:1", replicas=2)))
-        await self._converge(lambda: self._runs("web:1", 2))
-        await self._change({"template": _template_patch("web:2")})
-        await self._converge(lambda: self._runs("web:2", 2))
-        await self._change({"placements": _placements_patch(1)})
-        await self._converge(lambda: self._runs("web:2", 1))
+    # --- the story
+
+    async def run(self, disks: Disks) -> Outcome:
+        await self._bring_up(disks)
+        scenario = self._scenario
+        for mirror in self._mirrors:
+            self._loop.create_task(mirror.run())
+        acting = self._loop.create_task(self.people.act(scenario.operations))
+        raging = self._loop.create_task(self.chaos.reign(scenario.faults))
+        await asyncio.sleep(scenario.chaos_s)
+        self.chaos.heal()
+        self.observer.say("calm")
+        await self._until(lambda: "" if acting.done() else "people still insist")
+        await acting
+        if raging.done():
+            await raging
+        await self._until(lambda: what_is_missing(self.truth, self._core()))
         await self._be_quiet()
-        await self._insist(lambda: self.user.delete(WORKLOAD, WEB))
-        await self._converge(self._is_gone_for_the_user)
-        await self._converge(self._nothing_left)
+        final = picture(self.truth, self._core())
+        self.observer.say("the end: everything is deleted")
+        await self.people.delete_everything()
+        await self._until(lambda: what_is_left(self.truth, self._core()))
         await self._be_quiet()
+        return Outcome(
+            commits=sum(host.disk.commits for host in self.hosts.values()),
+            crashes=sum(host.crashed for host in self.hosts.values()),
+            virtual_s=self._loop.time(),
+            trace=tuple(self.observer.trace),
+            sometimes=dict(sorted(self.sometimes.items())),
+            final=final,
+        )
 
-    def _on_commit(self, _number: int, batch: Sequence[Entry]) -> None:
-        try:
-            self._observer.check_commit(self._loop.time(), batch)
-            for machines in self.host.disk.machines.values():
-                check_machines(machines, self.host.unix_s())
-        except InvariantBroken as error:
-            self.broken = self.broken or error
+    async def _bring_up(self, disks: Disks) -> None:
+        for name, (image, ids) in disks.items():
+            host = self.hosts[name]
+            host.disk.journal = image.copy()
+            host.continue_ids(ids)
+            self.truth.take_over(await image.load())
+        for host in self.hosts.values():
+            host.start()
 
-    async def _change(self, spec: JsonObject) -> None:
-        await self._insist(lambda: self.user.patch(WORKLOAD, WEB, {"spec": spec}))
-
-    async def _insist(self, ask: Callable[[], Awaitable[object]]) -> None:
-        """As a person would: no answer means asking again; already done is done."""
-        while True:
-            try:
-                await ask()
-            except (AlreadyExists, NotFound):
-                return
-            except (ApiError, Unreachable):
-                await asyncio.sleep(0.5)
-            else:
-                return
-
-    async def _converge(self, holds: Callable[[], Awaitable[str]]) -> None:
-        """``holds`` answers what is still missing, or the empty string."""
-        deadline = self._loop.time() + CONVERGE_S
-        missing = "not looked yet"
-        while missing:
-            try:
-                missing = await holds()
-            except (ApiError, Unreachable) as error:
-                missing = str(error)
-            if self.broken is not None:
-                raise self.broken
-            if missing and self._loop.time() > deadline:
-                raise InvariantBroken(f"I6: not converged after {CONVERGE_S} s: {missing}")
-            await asyncio.sleep(0.1)
+    async def _until(self, missing: Callable[[], str]) -> None:
+        """``missing`` answers what is still missing, or the empty string."""
+        deadline_s, wait_s = self._loop.time() + CONVERGE_S, 0.5
+        while left := missing():
+            self._fail_if_broken()
+            if self._loop.time() > deadline_s:
+                raise InvariantBroken(f"I6: not converged after {CONVERGE_S:g} s: {left}")
+            await asyncio.sleep(wait_s)
+            wait_s = min(5.0, wait_s * 1.2)
+        self._fail_if_broken()
 
     async def _be_quiet(self) -> None:
-        """I6: a settled system writes nothing."""
-        await asyncio.sleep(5)
-        before = self._observer.writes
+        """I6, I20: a settled system writes nothing and asks for little."""
+        await asyncio.sleep(SETTLE_S)
+        writes, lines = self.truth.writes, len(self.observer.trace)
+        requests = self.network.requests
         await asyncio.sleep(QUIET_S)
-        if self._observer.writes != before:
-            lines = "\n".join(self._observer.trace[before - self._observer.writes :])
-            raise InvariantBroken(f"I6: writes in a settled system:\n{lines}")
+        self._fail_if_broken()
+        if self.truth.writes != writes:
+            written = "\n".join(self.observer.trace[lines:][:10])
+            raise InvariantBroken(f"I6: writes in a settled system:\n{written}")
+        asked = (self.network.requests - requests) / QUIET_S / len(self.hosts)
+        if asked > REQUESTS_IN_SILENCE and not self.chaos.lost:
+            raise InvariantBroken(f"I20: {asked:.0f} requests a second from each settled host")
+        for mirror in self._mirrors:
+            if missing := mirror.what_is_missing():
+                raise InvariantBroken(missing)
 
-    async def _runs(self, image: str, replicas: int) -> str:
-        """The machines, the user's workload and the projections all say the same."""
-        machines = [m.image for table in self.host.disk.machines.values() for m in table.values()]
-        if machines != [image] * replicas:
-            return f"machines run {machines}"
-        workload = await self.user.get(WORKLOAD, WEB)
-        status = workload.status
-        counts = (
-            status.replicas,
-            status.ready_replicas,
-            status.updated_replicas,
-            status.current_replicas,
-            status.desired_replicas,
+    def _fail_if_broken(self) -> None:
+        if self.observer.broken is not None:
+            raise self.observer.broken
+
+    def _core(self) -> Core:
+        layout = self._scenario.layout
+        lost = frozenset(
+            cell for cell in layout.cells if host_of_cell(layout, cell) in self.chaos.lost
         )
-        if counts != (replicas,) * 5:
-            return f"the workload counts {counts}"
-        if status.observed_generation != workload.metadata.generation:
-            return "the status is about an older generation"
-        instances = (await self.user.list(INSTANCE, "default")).items
-        ready = [i.metadata.name for i in instances if is_ready(i)]
-        return "" if len(ready) == len(instances) == replicas else f"ready projections: {ready}"
+        if lost:
+            self.sometimes["host lost"] = len(lost)
+        return Core(self.people.wanted, layout.projects, layout.cells, lost)
 
-    async def _is_gone_for_the_user(self) -> str:
-        """I15: nothing is called gone while a machine of it still runs on a cell that answers."""
+    # --- what happens around hosts
+
+    def _unix_s(self) -> float:
+        return EPOCH_S + self._loop.time()
+
+    def _count(self, sign: str) -> None:
+        self.sometimes[sign] += 1
+
+    def _on_exit(self, host: str, error: BaseException) -> None:
+        """A process ends by itself only if its disk gives it a reason."""
+        self.observer.say(f"{host} ended: {error!r}")
+        self._count("process ended by itself")
+        if not _is_of_the_disk(error) or not self.hosts[host].disk.failed:
+            self.observer.complain(f"{host} ended: {error!r} {getattr(error, 'exceptions', '')}")
+
+    def _on_death(self, host: str) -> None:
+        self.observer.say(f"{host} died")
+        self.network.forget_host(host)
+
+    def _on_answer(self, request: Request, response: Response) -> None:
+        """I10, I11: what is confirmed is durable, and replaced what it said it would."""
+        if request.method == "GET" or response.status >= 300:
+            return
         try:
-            await self.user.get(WORKLOAD, WEB)
-        except NotFound:
-            machines = [m for table in self.host.disk.machines.values() for m in table]
-            if machines:
-                raise InvariantBroken(f"I15: called gone while it runs: {machines}") from None
-            return ""
-        return "the workload is still there"
+            answered = decode(response.body).get("metadata", {}).get("resourceVersion")
+        except DecodeError:
+            return
+        if not answered:
+            return
+        plane = split_path(request.path)[0]
+        if int(answered) > self.truth.versions.get(plane, 0):
+            self.observer.complain(f"I10: {request.path} confirmed at {answered}, not yet durable")
+        if request.method in ("PATCH", "PUT"):
+            self._check_update(request, plane, answered)
 
-    async def _nothing_left(self) -> str:
-        """I5: a deleted workload leaves nothing on any plane, and no machine."""
-        left = [m for table in self.host.disk.machines.values() for m in table]
-        for plane, loaded in (await self.host.disk.journal.load()).items():
-            left += [
-                f"{plane} {key}" for key, (_, body) in loaded.objects.items() if b"web" in body
-            ]
-        return ", ".join(sorted(left))
+    def _check_update(self, request: Request, plane: str, answered: str) -> None:
+        try:
+            body = decode(request.body)
+        except DecodeError:
+            return
+        asked = body.get("metadata", {}).get("resourceVersion") if isinstance(body, dict) else None
+        replaced = self.truth.replaced.get((plane, int(answered)))
+        if asked and asked != answered and replaced not in (None, asked):
+            self.observer.complain(
+                f"I11: {request.path} at {answered} meant {asked} and replaced {replaced}"
+            )
+
+    def _backup(self, host: str, age_s: float) -> MemoryJournal | None:
+        return None if self.truth.now() < age_s else MemoryJournal()
+
+    # --- construction
+
+    def _built_hosts(self) -> dict[str, SimulatedHost]:
+        seed = self._scenario.seed
+        around = Surroundings(
+            loop=self._loop,
+            credentials=self._credentials,
+            providers=self.providers,
+            reach=self._reach,
+            on_commit=self.observer.on_commit,
+            on_death=self._on_death,
+            on_exit=self._on_exit,
+            on_answer=self._on_answer,
+        )
+        for number, duties in enumerate(duties_of(self._scenario.layout)):
+            disk = Disk(stream(seed, "disk", duties.name))
+            ids = stream(seed, "ids", duties.name)
+            self.network.hosts[duties.name] = SimulatedHost(duties, around, disk, ids, number)
+        return self.network.hosts
+
+    def _reach(self, source: str, plane: PlaneName) -> Transport:
+        target = host_of_plane(self._scenario.layout, plane)
+        link = self.network.transport(source, target)
+        if source == target:
+            return link
+        random = stream(self._scenario.seed, "network", f"retries-{source}-{target}")
+        return RetryingTransport(link, random)
+
+    def client(self, plane: PlaneName) -> Client:
+        """Somebody outside: the host may die between request and answer, the link is sound."""
+        target = host_of_plane(self._scenario.layout, plane)
+        return Client(
+            self.network.transport(USER, target),
+            prefix=path_prefix(plane),
+            token=self._credentials.planes[plane],
+            agent="simulated-user",
+        )
+
+    def _built_mirrors(self) -> list[Mirror]:
+        if any(isinstance(f, EmptyHost | RestoreBackup) for f in self._scenario.faults):
+            return []  # versions begin anew there
+        layout = self._scenario.layout
+        project, cell = project_plane(layout.projects[0]), cell_plane(layout.cells[0])
+        choices = (
+            ((HUB, WORK), (cell, INSTANCE)),
+            ((project, WORKLOAD), (HUB, INSTANCE)),
+            ((project, DEPLOYMENT), (cell, SERVER)),
+        )
+        return [
+            Mirror(self.client(plane), plane, kind, self.truth, self.observer.complain)
+            for plane, kind in choices[self._scenario.seed % len(choices)]
+        ]
+
+    def listening(self) -> Listening:
+        return Listening(self.observer.complain)
 
 
-def web(image: str, replicas: int) -> Workload:
-    container = Container(name="app", image=image)
-    return Workload(
-        metadata=ObjectMeta(name=WEB.name, namespace=WEB.namespace),
-        spec=WorkloadSpec(
-            template=InstanceTemplate(
-                spec=TemplateSpec(runtime=Runtime(sandbox=Sandbox(containers=[container])))
-            ),
-            placements=[
-                Placement(
-                    name="default",
-                    city_codes=["DFW"],
-                    scale_settings=ScaleSettings(min_replicas=replicas),
-                )
-            ],
-        ),
-    )
+def duties_of(layout: WorldLayout) -> list[Duties]:
+    """Who runs what: the one process, or the centre, perhaps a manager, and the cells."""
+    cells = tuple(cell_plane(cell) for cell in layout.cells)
+    central = tuple(plane for plane in layout.planes if plane not in cells)
+    if layout.processes == "one":
+        everything = (*registry.MANAGEMENT, *registry.HUB, *registry.CELL, *registry.NEIGHBOURS)
+        return [Duties("all", layout.planes, True, everything, ())]
+    of_cells = tuple(c for c in registry.NEIGHBOURS if c.role == "cell")
+    of_centre = tuple(c for c in registry.NEIGHBOURS if c.role != "cell")
+    managing = (*registry.MANAGEMENT, *registry.HUB)
+    if layout.processes == "managers":
+        worked_on = tuple(plane for plane in layout.planes if plane != "platform")
+        found = [
+            Duties(CENTRE, central, True, of_centre, cells),
+            Duties(MANAGER, (), False, managing, worked_on),
+        ]
+    else:
+        found = [Duties(CENTRE, central, True, (*managing, *of_centre), cells)]
+    for cell in layout.cells:
+        controllers = (*registry.CELL, *of_cells)
+        name = host_of_cell(layout, cell)
+        found.append(Duties(name, (cell_plane(cell),), False, controllers, (HUB,)))
+    return found
 
 
-def _template_patch(image: str) -> JsonObject:
-    containers = [{"name": "app", "image": image}]
-    return {"spec": {"runtime": {"sandbox": {"containers": containers}}}}
+@lru_cache(maxsize=32)
+def brought_up(layout: WorldLayout) -> Disks:
+    """The disks of a platform that has just come up."""
+
+    async def main(loop: VirtualLoop) -> Disks:
+        world = World(loop, Scenario(0, layout, (), (), 0.0, fresh=True))
+        for host in world.hosts.values():
+            host.start()
+        await asyncio.sleep(60)
+        assert all(host.is_up for host in world.hosts.values()), "a host did not come up"
+        return {host.name: (host.disk.journal, host.ids_made) for host in world.hosts.values()}
+
+    return run_virtual(stream(0, "schedule"), main)
 
 
-def _placements_patch(replicas: int) -> list[JsonObject]:
-    return [{"name": "default", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": replicas}}]
+def _is_of_the_disk(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_of_the_disk(inner) for inner in error.exceptions)
+    return isinstance(error, JournalBroken | ApiError)
+
+
+class Listening(logging.Handler):
+    """Hears what the product logs: an exception that nobody expected is a bug (I20, F27), and no
+    line may hold a token (I18)."""
+
+    def __init__(self, complain: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._complain = complain
+        self._logger = logging.getLogger("datum_compute")
+
+    def __enter__(self) -> None:
+        self._before = (self._logger.level, self._logger.propagate)
+        self._logger.setLevel(logging.WARNING)
+        self._logger.propagate = False
+        self._logger.addHandler(self)
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+        level, self._logger.propagate = self._before
+        self._logger.setLevel(level)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if "token-of-" in text:
+            self._complain(f"I18: a log line holds a token: {record.name}")
+        if record.exc_info and record.exc_info[1] is not None:
+            self._complain(f"unexpected: {text}: {record.exc_info[1]!r}")

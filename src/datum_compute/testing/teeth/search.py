@@ -1,7 +1,7 @@
 """``python -m datum_compute.testing.teeth.search``: find a seed for every planted bug.
 
-A seed that fails without the bug as well proves nothing and is passed over. What is found is shrunken
-with the bug in place, and recorded.
+A seed that fails without the bug as well proves nothing and is passed over. What is found is
+shrunken with the bug in place, and recorded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

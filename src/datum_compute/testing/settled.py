@@ -1,0 +1,224 @@
+"""What must hold when the calm has done its work: desired equals actual, and nothing is left over.
+
+Each check answers what is still missing, or nothing. Cells in ``lost`` are outside the healthy
+core: nothing is asked of them, and what waits for them must say so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from datum_compute.api import labels
+from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.identity import execution_namespace
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORKLOAD
+from datum_compute.api.plane import HUB, cell_plane, project_plane
+from datum_compute.store.journal import ObjectKey
+from datum_compute.testing.drawing import NAMES
+from datum_compute.testing.people import NAMESPACE_NAME, Wanted
+from datum_compute.testing.truth import Truth, condition, is_terminating
+
+_OF_A_WORKLOAD = re.compile(rb'"(' + "|".join(NAMES).encode() + rb')[:"-]')
+_POISON = "poison"
+_COUNTS = ("replicas", "readyReplicas", "updatedReplicas", "currentReplicas", "desiredReplicas")
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What is asked of the world: what users want, on the cells that are not lost."""
+
+    wanted: Mapping[tuple[str, str], Wanted]
+    projects: tuple[str, ...]
+    cells: tuple[str, ...]
+    lost: frozenset[str]
+
+    def is_whole(self, wanted: Wanted) -> bool:
+        return not any(city.lower() in self.lost for city in wanted.cities)
+
+
+def what_is_missing(truth: Truth, core: Core) -> str:
+    """I6: the first thing in which the world is not yet as it is wanted."""
+    for check in (
+        i6_machines_are_as_wanted,
+        i3_every_machine_has_an_owner,
+        i6_workloads_report_it,
+        i6_copies_are_as_on_the_cells,
+        i22_blockers_are_named,
+    ):
+        missing = check(truth, core)
+        if missing:
+            return missing
+    return ""
+
+
+def i6_machines_are_as_wanted(truth: Truth, core: Core) -> str:
+    """I6, I16: on every cell exactly the machines that users want there."""
+    wanted = sorted(
+        (city.lower(), want.image)
+        for want in core.wanted.values()
+        for city in want.cities
+        if city.lower() not in core.lost
+        for _ in range(want.replicas)
+    )
+    actual = sorted(_machines(truth, core))
+    return "" if actual == wanted else f"machines run {actual}, wanted {wanted}"
+
+
+def _machines(truth: Truth, core: Core) -> Iterator[tuple[str, str]]:
+    for cell, provider in truth.providers.items():
+        name = cell.partition("/")[2]
+        for machine_id, machine in provider.alive().items():
+            if name not in core.lost and f"/{_POISON}" not in machine_id:
+                yield name, machine.image
+
+
+def i3_every_machine_has_an_owner(truth: Truth, core: Core) -> str:
+    """I3: no machine without a Server of its very uid."""
+    for cell, machine_id in truth.machines():
+        namespace, name, uid = machine_id.split("/")
+        row = truth.rows.get(cell, {}).get(ObjectKey(SERVER.resource, namespace, name))
+        if cell.partition("/")[2] not in core.lost and (
+            row is None or row["metadata"]["uid"] != uid
+        ):
+            return f"machine {machine_id} on {cell} has no server"
+    return ""
+
+
+def i6_workloads_report_it(truth: Truth, core: Core) -> str:
+    """I6, I7: every workload says what is true, of its newest generation."""
+    for project in core.projects:
+        plane = project_plane(project)
+        rows = {key.name: row for key, row in truth.of_resource(plane, WORKLOAD.resource)}
+        names = sorted(name for owner, name in core.wanted if owner == project)
+        if sorted(rows) != names:
+            return f"{plane} has the workloads {sorted(rows)}, wanted {names}"
+        for name in names:
+            missing = _misreported(rows[name], core, core.wanted[(project, name)])
+            if missing:
+                return f"{plane} {name}: {missing}"
+    return ""
+
+
+def _misreported(row: JsonObject, core: Core, wanted: Wanted) -> str:
+    if is_terminating(row):
+        return "it is terminating"
+    if not core.is_whole(wanted):
+        return ""
+    status = row.get("status", {})
+    counts = [status.get(name, 0) for name in _COUNTS]
+    replicas = wanted.replicas * len(wanted.cities)
+    if counts != [replicas] * len(_COUNTS):
+        return f"it counts {counts}, there are {replicas}"
+    if status.get("observedGeneration") != row["metadata"]["generation"]:
+        return "its status is about an older generation"
+    return ""
+
+
+def i6_copies_are_as_on_the_cells(truth: Truth, core: Core) -> str:
+    """I6: hub and projects show exactly the instances of the cells, equally ready."""
+    on_cells: dict[str, str] = {}
+    for cell in core.cells:
+        if cell not in core.lost:
+            on_cells.update(_instances(truth, cell_plane(cell)))
+    on_hub = _instances(truth, HUB, core.lost)
+    if on_hub != on_cells:
+        return f"the hub shows {_difference(on_hub, on_cells)}"
+    shown: dict[str, str] = {}
+    for project in core.projects:
+        homes = _homes(truth, project)
+        for key, row in truth.of_resource(project_plane(project), INSTANCE.resource):
+            if not _is_of(row, core.lost):
+                shown[f"{homes.get(key.namespace)}/{key.name}"] = _state(row)
+    return "" if shown == on_cells else f"projects show {_difference(shown, on_cells)}"
+
+
+def _instances(truth: Truth, plane: str, lost: frozenset[str] = frozenset()) -> dict[str, str]:
+    return {
+        f"{key.namespace}/{key.name}": _state(row)
+        for key, row in truth.of_resource(plane, INSTANCE.resource)
+        if not key.name.startswith(_POISON) and not _is_of(row, lost)
+    }
+
+
+def _is_of(row: JsonObject, lost: frozenset[str]) -> bool:
+    return row["metadata"].get("labels", {}).get(labels.CITY_CODE, "").lower() in lost
+
+
+def _homes(truth: Truth, project: str) -> dict[str, str]:
+    """Namespaces of a project, and what they are called on hub and cells."""
+    return {
+        key.name: f"ns-{row['metadata']['uid']}"
+        for key, row in truth.of_resource(project_plane(project), "namespaces")
+    }
+
+
+def _state(row: JsonObject) -> str:
+    ready = condition(row, "Ready")
+    image = row["spec"]["runtime"]["sandbox"]["containers"][0]["image"]
+    return f"{image} Ready={ready['status'] if ready else None}"
+
+
+def _difference(left: Mapping[str, str], right: Mapping[str, str]) -> str:
+    odd = [
+        f"{name}: {left.get(name)} instead of {right.get(name)}"
+        for name in sorted({*left, *right})
+        if left.get(name) != right.get(name)
+    ]
+    return "; ".join(odd[:4])
+
+
+def i22_blockers_are_named(truth: Truth, core: Core) -> str:
+    """I22: whatever is not as wanted says why."""
+    for project in core.projects:
+        plane = project_plane(project)
+        for resource in (WORKLOAD.resource, DEPLOYMENT.resource):
+            for key, row in truth.of_resource(plane, resource):
+                status = row.get("status", {})
+                if status.get("readyReplicas", 0) >= status.get("desiredReplicas", 1):
+                    continue
+                found = condition(row, "Available")
+                if found is None or not found.get("reason") or not found.get("message"):
+                    return f"{plane} {resource} {key.name} is not ready and does not say why"
+    return ""
+
+
+def what_is_left(truth: Truth, core: Core) -> str:
+    """I5: deleted workloads leave nothing on any plane, and no machine."""
+    left = [
+        f"{cell} {machine_id}"
+        for cell, machine_id in truth.machines()
+        if cell.partition("/")[2] not in core.lost and f"/{_POISON}" not in machine_id
+    ]
+    away = {execution_namespace(cell) for cell in core.lost}
+    for plane, rows in truth.rows.items():
+        if plane.partition("/")[2] in core.lost and plane.startswith("cell/"):
+            continue
+        for key, row in rows.items():
+            odd = key.name.startswith(_POISON) or key.resource.startswith("events")
+            if not odd and key.namespace not in away and _OF_A_WORKLOAD.search(encode(row)):
+                left.append(f"{plane} {key.resource} {key.namespace}/{key.name}")
+    return ", ".join(sorted(left)[:8])
+
+
+def picture(truth: Truth, core: Core) -> tuple[str, ...]:
+    """I21: the final state without what may differ from run to run: ids, versions, times."""
+    return tuple(sorted(_pictured(truth, (*map(project_plane, core.projects), HUB))))
+
+
+def _pictured(truth: Truth, planes: Iterable[str]) -> Iterator[str]:
+    for plane in planes:
+        for key, row in truth.rows.get(plane, {}).items():
+            if key.resource not in _PICTURED or key.name.startswith(_POISON):
+                continue
+            status = row.get("status", {})
+            conditions = sorted(
+                f"{c['type']}={c['status']}/{c['reason']}" for c in status.get("conditions", ())
+            )
+            counts = [status.get(name, 0) for name in _COUNTS]
+            where = key.namespace if key.namespace == NAMESPACE_NAME else "home"
+            yield f"{plane} {key.resource} {where}/{key.name} {counts} {' '.join(conditions)}"
+
+
+_PICTURED = (WORKLOAD.resource, DEPLOYMENT.resource, INSTANCE.resource)

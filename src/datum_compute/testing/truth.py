@@ -1,0 +1,138 @@
+"""The ground truth of a world: every committed row of every plane, and the machines that run.
+
+Checks read this and nothing else; never what the API says about itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from datum_compute.api.codec import JsonObject, decode
+from datum_compute.api.kinds import LEASE
+from datum_compute.api.plane import PlaneName
+from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey, PlaneDeleted
+from datum_compute.store.memory import MemoryJournal
+from datum_compute.testing.provider import Provider
+
+Rows = dict[ObjectKey, JsonObject]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row that changes: what it was, and what it is from now on."""
+
+    at_s: float
+    plane: str
+    version: int
+    key: ObjectKey
+    before: JsonObject | None
+    after: JsonObject | None
+    body: bytes | None
+
+
+@dataclass(slots=True)
+class Truth:
+    providers: dict[PlaneName, Provider]
+    now: Callable[[], float]
+    rows: dict[str, Rows] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    # Of each plane and resource, all versions in the order of their commits.
+    log: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    writes: int = 0  # renewals of leases left out
+    # By plane and version: the version of the row that the write replaced.
+    replaced: dict[tuple[str, int], str] = field(default_factory=dict)
+    # When a machine of a slot was last seen to run, by "cell namespace/name".
+    last_alive_s: dict[str, float] = field(default_factory=dict)
+    # Names on planes that an operator had a hand in.
+    tampered: dict[tuple[str, str], None] = field(default_factory=dict)
+    emptied: dict[str, None] = field(default_factory=dict)
+    ready_since_s: dict[PlaneName, float] = field(default_factory=dict)
+    _times: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)
+    _history: list[tuple[float, Entry]] = field(default_factory=list)
+
+    def take_over(self, image: dict[str, LoadedPlane]) -> None:
+        """Rows that were there before the world began."""
+        for plane, loaded in image.items():
+            self.versions[plane] = loaded.version
+            self.rows[plane] = {key: decode(body) for key, (_, body) in loaded.objects.items()}
+
+    def forget(self, plane: str) -> None:
+        """The plane comes back empty: nothing that was known of it counts."""
+        self.emptied[plane] = None
+        self.versions.pop(plane, None)
+        self.rows.pop(plane, None)
+        for known in [key for key in self.log if key[0] == plane]:
+            del self.log[known]
+
+    def apply(self, batch: Sequence[Entry]) -> Iterator[Step]:
+        """Take in one commit, row by row; whoever checks sees each row as it becomes true."""
+        at_s = self.now()
+        for entry in batch:
+            self._history.append((at_s, entry))
+            if isinstance(entry, PlaneDeleted):
+                self.rows.pop(entry.plane, None)
+            if isinstance(entry, Change):
+                yield self._apply(at_s, entry)
+
+    def _apply(self, at_s: float, change: Change) -> Step:
+        if change.key.resource != LEASE.resource:
+            self.writes += 1
+        rows = self.rows.setdefault(change.plane, {})
+        before = rows.get(change.key)
+        after = None if change.body is None else decode(change.body)
+        if after is None:
+            rows.pop(change.key, None)
+        else:
+            rows[change.key] = after
+        if before is not None:
+            self.replaced[(change.plane, change.version)] = before["metadata"]["resourceVersion"]
+        times, versions = self._times.setdefault(change.plane, ([], []))
+        times.append(at_s)
+        versions.append(change.version)
+        self.log.setdefault((change.plane, change.key.resource), []).append(change.version)
+        return Step(at_s, change.plane, change.version, change.key, before, after, change.body)
+
+    def version_before(self, plane: str, age_s: float) -> int:
+        """The version the plane had this long ago; 0 if that was before the world began."""
+        times, versions = self._times.get(plane, ([], []))
+        index = bisect_right(times, self.now() - age_s)
+        return versions[index - 1] if index else 0
+
+    def had_a_hand_in(self, name: str) -> bool:
+        """Whether an operator touched something of this name, or of what it belongs to."""
+        return any(name.startswith(touched) for _, touched in self.tampered)
+
+    def of_resource(self, plane: str, resource: str) -> Iterator[tuple[ObjectKey, JsonObject]]:
+        for key, row in self.rows.get(plane, {}).items():
+            if key.resource == resource:
+                yield key, row
+
+    def machines(self) -> Iterator[tuple[PlaneName, str]]:
+        """Every machine that is alive, as (cell, id)."""
+        for cell, provider in self.providers.items():
+            for machine_id in provider.alive():
+                yield cell, machine_id
+
+    async def backup(self, image: MemoryJournal, planes: Sequence[str], age_s: float) -> None:
+        """Bring ``image`` to what the planes held this long ago."""
+        until_s = self.now() - age_s
+        past = [e for at_s, e in self._history if at_s <= until_s and e.plane in planes]
+        await image.append(past)
+
+
+def is_terminating(row: JsonObject) -> bool:
+    return bool(row["metadata"].get("deletionTimestamp"))
+
+
+def condition(row: JsonObject, type_: str) -> JsonObject | None:
+    for found in (row.get("status") or {}).get("conditions") or ():
+        if found["type"] == type_:
+            return dict(found)
+    return None
+
+
+def is_true(row: JsonObject, type_: str) -> bool:
+    found = condition(row, type_)
+    return found is not None and found["status"] == "True"
