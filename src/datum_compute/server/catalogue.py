@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
@@ -77,10 +78,7 @@ class Catalogue:
     @classmethod
     def of_kinds(cls, kinds: Iterable[KindInfo[Any]]) -> Catalogue:
         """The kinds given, and the reviews."""
-        stored = [
-            served_kind(k, structural_schema(k), VIEWS.get(k.resource, AS_STORED)) for k in kinds
-        ]
-        return cls((*stored, *map(served_review, REVIEWS)))
+        return cls((*map(_served_built_in, kinds), *map(served_review, REVIEWS)))
 
     def with_more(self, served: Iterable[Served]) -> Catalogue:
         return Catalogue((*self._served.values(), *served))
@@ -149,6 +147,13 @@ def served_kind(
     return Served(kind, schema, compiled(main), compiled(status), shape, conversion, first)
 
 
+@cache
+def _served_built_in(kind: KindInfo[Any]) -> Served:
+    """Compiled once for all servers of a process: a simulation starts hundreds."""
+    return served_kind(kind, structural_schema(kind), VIEWS.get(kind.resource, AS_STORED))
+
+
+@cache
 def served_review(kind: KindInfo[Any]) -> Served:
     """A kind that is answered and never stored."""
     return replace(served_kind(kind, structural_schema(kind)), stored=False)

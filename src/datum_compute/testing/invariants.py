@@ -101,10 +101,10 @@ def i8_observed_generation(
 ) -> str:
     """I8: a status is never about a generation that does not exist, and never goes back."""
     row = step.after
-    if row is None or truth.had_a_hand_in(step.key.name):
+    if row is None or (step.plane, step.key.name) in truth.tampered:
         return ""
-    if step.plane == HUB and truth.emptied:
-        return ""  # the hub mirrors the generations of a cell, which began anew
+    if step.plane == HUB and (truth.emptied or truth.tampered):
+        return ""  # the hub mirrors the generation of a copy, which may have begun anew
     observed = (row.get("status") or {}).get("observedGeneration", 0)
     generation = row["metadata"].get("generation", 0)
     if observed > generation:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.identity import execution_namespace
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORKLOAD
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.drawing import NAMES
 from datum_compute.testing.people import NAMESPACE_NAME, Wanted
-from datum_compute.testing.truth import Truth, condition, is_terminating
+from datum_compute.testing.truth import Truth, condition, is_terminating, is_true
 
 _OF_A_WORKLOAD = re.compile(rb'"(' + "|".join(NAMES).encode() + rb')[:"-]')
 _POISON = "poison"
@@ -46,6 +46,7 @@ def what_is_missing(truth: Truth, core: Core) -> str:
         i6_workloads_report_it,
         i6_copies_are_as_on_the_cells,
         i22_blockers_are_named,
+        i6_cells_are_known_to_answer,
     ):
         missing = check(truth, core)
         if missing:
@@ -181,6 +182,18 @@ def i22_blockers_are_named(truth: Truth, core: Core) -> str:
                 found = condition(row, "Available")
                 if found is None or not found.get("reason") or not found.get("message"):
                     return f"{plane} {resource} {key.name} is not ready and does not say why"
+    return ""
+
+
+def i6_cells_are_known_to_answer(truth: Truth, core: Core) -> str:
+    """I6: the hub knows that cells are back, and that its copies are with them."""
+    for key, row in truth.of_resource(HUB, CLUSTER.resource):
+        if key.name not in core.lost and not is_true(row, "Ready"):
+            return f"the hub does not know that {key.name} answers"
+    for key, row in truth.of_resource(HUB, WORK.resource):
+        cell = key.namespace.removeprefix(execution_namespace(""))
+        if cell not in core.lost and not (is_true(row, "Applied") or key.name == _POISON):
+            return f"work {key.name} is not applied on {cell}"
     return ""
 
 

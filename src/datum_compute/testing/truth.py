@@ -100,10 +100,6 @@ class Truth:
         index = bisect_right(times, self.now() - age_s)
         return versions[index - 1] if index else 0
 
-    def had_a_hand_in(self, name: str) -> bool:
-        """Whether an operator touched something of this name, or of what it belongs to."""
-        return any(name.startswith(touched) for _, touched in self.tampered)
-
     def of_resource(self, plane: str, resource: str) -> Iterator[tuple[ObjectKey, JsonObject]]:
         for key, row in self.rows.get(plane, {}).items():
             if key.resource == resource:

@@ -31,6 +31,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
+from datum_compute.drivers.driver import DriverError
 from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing.chaos import Chaos
@@ -424,5 +425,6 @@ class Listening(logging.Handler):
         text = record.getMessage()
         if "token-of-" in text:
             self._complain(f"I18: a log line holds a token: {record.name}")
-        if record.exc_info and record.exc_info[1] is not None:
-            self._complain(f"unexpected: {text}: {record.exc_info[1]!r}")
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, ApiError | DriverError):
+            self._complain(f"I20: unexpected: {text}: {error!r}")
