@@ -1,7 +1,7 @@
 """``python -m datum_compute.testing.teeth.search``: find a seed for every planted bug.
 
 A seed that fails without the bug as well proves nothing and is passed over. What is found is
-shrunken with the bug in place, and recorded.
+recorded, and then shrunken with the bug in place.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from datum_compute.testing.crowd import in_crowd
@@ -20,10 +21,11 @@ from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.bugs import bug_named, names
 from datum_compute.testing.teeth.findings import Finding, read_findings, write_findings
 from datum_compute.testing.trial import Failure, Trial, tried
+from datum_compute.testing.world import brought_up
 
 SEEDS = 1000
 _PIECE = 10  # seeds that one worker tries for one bug before it takes up another
-_SHRINK_RUNS = 60
+_SHRINK_RUNS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Searched:
 
 
 def tried_with(bug: PlantedBug, scenario: Scenario) -> Trial:
+    brought_up(scenario.layout)  # kept for later runs, so it must not come from a broken product
     with bug.plant():
         return tried(scenario)
 
@@ -48,22 +51,29 @@ def search_piece(piece: Piece) -> Searched:
     bug = bug_named(piece.bug)
     for seed in range(piece.first, piece.last + 1):
         found = tried_with(bug, scenario_of(seed))
-        if isinstance(found, Failure) and not isinstance(tried(found.scenario), Failure):
-            return Searched(piece, _finding(bug, found))
+        if isinstance(found, Failure) and passes_without_bugs(seed):
+            return Searched(piece, Finding(bug.name, seed, found.invariant, found.scenario))
     return Searched(piece, None)
 
 
-def _finding(bug: PlantedBug, failure: Failure) -> Finding:
+@lru_cache(maxsize=None)
+def passes_without_bugs(seed: int) -> bool:
+    return not isinstance(tried(scenario_of(seed)), Failure)
+
+
+def shrink_finding(finding: Finding) -> Finding:
     """The smallest scenario that fails with the bug and passes without."""
+    bug = bug_named(finding.bug)
 
     def trial(scenario: Scenario) -> Trial:
         found = tried_with(bug, scenario)
         if isinstance(found, Failure) and isinstance(clean := tried(scenario), Failure):
-            return Failure(scenario, "without the bug", clean.message)
+            return replace(clean, invariant="also without the bug")
         return found
 
+    failure = Failure(finding.scenario, finding.invariant, "")
     small = shrunken(failure, runs_max=_SHRINK_RUNS, trial=trial).failure
-    return Finding(bug.name, failure.scenario.seed, small.invariant, small.scenario)
+    return replace(finding, scenario=small.scenario)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = {finding.bug for finding in read_findings(options.findings)}
         wanted = [name for name in wanted if name not in known]
     unfound = _search(wanted, options)
+    _shrink(options)
     for name in unfound:
         _say(f"{name}: not found in {options.seeds} seeds")
     return 1 if unfound else 0
@@ -100,6 +111,14 @@ def _search(wanted: Sequence[str], options: argparse.Namespace) -> list[str]:
         if not unfound:
             break
     return unfound
+
+
+def _shrink(options: argparse.Namespace) -> None:
+    """What CI replays must be quick; a scenario that is shrunken already stays as it is."""
+    whole = [f for f in read_findings(options.findings) if f.scenario == scenario_of(f.seed)]
+    for finding in in_crowd(shrink_finding, whole, options.jobs):
+        write_findings([finding], options.findings)
+        _say(f"{finding.bug}: shrunken to {len(finding.scenario.faults)} faults")
 
 
 def _say(text: str) -> None:
