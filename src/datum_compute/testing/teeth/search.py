@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from datum_compute.testing.crowd import in_crowd
@@ -56,7 +56,7 @@ def search_piece(piece: Piece) -> Searched:
     return Searched(piece, None)
 
 
-@lru_cache(maxsize=None)
+@cache
 def passes_without_bugs(seed: int) -> bool:
     return not isinstance(tried(scenario_of(seed)), Failure)
 
