@@ -22,7 +22,7 @@ from datum_compute.api.errors import (
     NotFound,
     Unreachable,
 )
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, KINDS, NAMESPACE, SERVER, WORKLOAD
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, KINDS, NAMESPACE, SERVER, WORK, WORKLOAD
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PlaneName, project_plane
 from datum_compute.client.client import Client
@@ -43,6 +43,7 @@ from datum_compute.testing.operations import (
 
 NAMESPACE_NAME = "default"
 _AGAIN_S = 0.3
+_UNKNOWN = {"apiVersion": "example.com/v1", "kind": "Poison", "metadata": {"name": "poison"}}
 _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
 
 
@@ -205,6 +206,8 @@ class People:
                 "annotations": dict.fromkeys(metadata.get("annotations", {}), "poison"),
             },
         }
+        if kind is WORK:
+            odd["spec"] = {"workload": {"manifests": [_UNKNOWN]}}
         self._tamper(plane, Ref(metadata.get("namespace", ""), "poison"))
         self._say(f"operator creates {kind.kind} poison on {plane}")
         client = self._clients[PlaneName(plane)]

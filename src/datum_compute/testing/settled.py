@@ -21,6 +21,7 @@ from datum_compute.testing.people import NAMESPACE_NAME, Wanted
 from datum_compute.testing.truth import Truth, condition, is_terminating, is_true
 
 _OF_A_WORKLOAD = re.compile(rb'"(' + "|".join(NAMES).encode() + rb')[:"-]')
+_UID_HASH = re.compile(r"-[0-9a-f]{10}(?=-|$)")
 _POISON = "poison"
 _COUNTS = ("replicas", "readyReplicas", "updatedReplicas", "currentReplicas", "desiredReplicas")
 
@@ -231,7 +232,8 @@ def _pictured(truth: Truth, planes: Iterable[str]) -> Iterator[str]:
             )
             counts = [status.get(name, 0) for name in _COUNTS]
             where = key.namespace if key.namespace == NAMESPACE_NAME else "home"
-            yield f"{plane} {key.resource} {where}/{key.name} {counts} {' '.join(conditions)}"
+            name = _UID_HASH.sub("-*", key.name)  # names of deployments hold a hash of a uid
+            yield f"{plane} {key.resource} {where}/{name} {counts} {' '.join(conditions)}"
 
 
 _PICTURED = (WORKLOAD.resource, DEPLOYMENT.resource, INSTANCE.resource)
