@@ -1,4 +1,4 @@
-"""Planted bugs are found. The search is `make sim-teeth`; here each recorded finding is replayed."""
+"""Planted bugs are found: the search is `make sim-teeth`, its findings are replayed here."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from datum_compute.controllers.cell import machine
-from datum_compute.planning import instances
+from datum_compute.planning import deployment, instances
 from datum_compute.runtime.view import View
 from datum_compute.testing.scenario import Scenario
+from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.bugs import BUGS, PENDING, bug_named
 from datum_compute.testing.teeth.findings import Finding, read_findings, write_findings
 from datum_compute.testing.teeth.patching import function_replaced
@@ -29,7 +30,8 @@ def without_bugs(scenario: Scenario) -> Trial:
 
 def test_there_are_enough_teeth() -> None:
     assert len(BUGS) >= LEAST
-    assert len({bug.name for bug in (*BUGS, *PENDING)}) == len(BUGS) + len(PENDING)
+    names = [*(bug.name for bug in BUGS), *(bug.name for bug in PENDING)]
+    assert len(set(names)) == len(names)
 
 
 def test_every_planted_bug_has_been_found() -> None:
@@ -48,7 +50,7 @@ def test_a_planted_bug_is_found(finding: Finding) -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
-def test_a_bug_can_be_planted_and_leaves_no_trace(bug) -> None:  # type: ignore[no-untyped-def]
+def test_a_bug_can_be_planted_and_leaves_no_trace(bug: PlantedBug) -> None:
     before = (vars(instances).copy(), vars(machine).copy(), dict(vars(View)))
     with bug.plant():
         pass
@@ -56,13 +58,11 @@ def test_a_bug_can_be_planted_and_leaves_no_trace(bug) -> None:  # type: ignore[
 
 
 def test_a_function_is_replaced_wherever_it_is_known() -> None:
-    from datum_compute.planning import deployment  # noqa: PLC0415 - both names are looked at
-
     original = instances.plan_instances
-    with function_replaced(original, lambda _: None):
-        assert instances.plan_instances is None
-        assert deployment.plan_instances is None  # type: ignore[attr-defined]
-    assert deployment.plan_instances is original  # type: ignore[attr-defined]
+    places = (instances, deployment)
+    with function_replaced(original, lambda _: "planted"):
+        assert [vars(module)["plan_instances"] for module in places] == ["planted"] * 2
+    assert [vars(module)["plan_instances"] for module in places] == [original] * 2
 
 
 def test_what_is_not_there_cannot_be_replaced() -> None:

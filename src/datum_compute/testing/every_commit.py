@@ -37,9 +37,24 @@ def crash_points() -> Iterator[Scenario]:
     """For each layout and host every commit, dead before it is durable and right after."""
     for layout in _LAYOUTS:
         story = small_story(layout)
-        commits = run_scenario(story).commits  # of all hosts: none has more
+        commits = run_scenario(story).commits
         for host in hosts_of(layout):
-            for number in range(1, commits + 1):
+            for number in range(1, _last_commit(story, host, commits) + 1):
                 for durable in (False, True):
-                    crash = CrashAtCommit(0.0, host, number, durable)
-                    yield replace(story, faults=(crash,))
+                    yield _with_crash(story, host, number, durable=durable)
+
+
+def _with_crash(story: Scenario, host: str, number: int, *, durable: bool) -> Scenario:
+    return replace(story, faults=(CrashAtCommit(0.0, host, number, durable),))
+
+
+def _last_commit(story: Scenario, host: str, commits: int) -> int:
+    """How often the host commits, of ``commits`` by all: by trying at which it still crashes."""
+    low, high = 0, commits
+    while low < high:
+        middle = (low + high + 1) // 2
+        if run_scenario(_with_crash(story, host, middle, durable=True)).crashes:
+            low = middle
+        else:
+            high = middle - 1
+    return low

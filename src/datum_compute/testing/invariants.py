@@ -7,6 +7,7 @@ calm is in ``settled.py``.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
 from datum_compute.api import labels
@@ -16,6 +17,7 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.store.journal import Entry, ObjectKey
 from datum_compute.testing.host import MANAGER_TOKEN
+from datum_compute.testing.hot_loops import RecentWrites
 from datum_compute.testing.people import canary
 from datum_compute.testing.truth import Step, Truth, is_terminating, is_true
 
@@ -39,6 +41,7 @@ class Observer:
         self.trace: list[str] = []
         self.broken: InvariantBroken | None = None
         self.observed: dict[tuple[str, ObjectKey, str], int] = {}
+        self._writes = RecentWrites()
         self._canaries = {f"project/{name}": canary(name).encode() for name in projects}
 
     def on_commit(self, _number: int, batch: Sequence[Entry]) -> None:
@@ -49,7 +52,11 @@ class Observer:
 
     def complain(self, complaint: str) -> None:
         self.say(f"BROKEN {complaint}")
-        self.broken = self.broken or InvariantBroken(complaint)
+        if self.broken is None:
+            self.broken = InvariantBroken(complaint)
+            # What comes after it proves nothing; the loop ends here.
+            loop = asyncio.get_running_loop()
+            loop.call_exception_handler({"message": complaint, "exception": self.broken})
 
     def say(self, text: str) -> None:
         self.trace.append(f"{self.truth.now():9.3f} === {text}")
@@ -64,6 +71,7 @@ class Observer:
                 i8_observed_generation(truth, step, self.observed),
                 i17_tenants_are_apart(step, self._canaries),
                 i18_secrets_stay_secret(step),
+                self._writes.complaint(step),
             ),
         )
         for check in CHECKS.get(step.key.resource, ()):
