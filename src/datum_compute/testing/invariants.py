@@ -19,6 +19,11 @@ from datum_compute.store.journal import Entry, ObjectKey
 from datum_compute.testing.host import MANAGER_TOKEN
 from datum_compute.testing.hot_loops import RecentWrites
 from datum_compute.testing.people import canary
+from datum_compute.testing.promises import (
+    i3_nothing_outlives_its_namespace,
+    i7_done_is_done,
+    i12_one_at_a_time,
+)
 from datum_compute.testing.truth import Step, Truth, is_terminating, is_true
 
 # How old what a cell says about its machines may be: it looks at least every half minute.
@@ -72,6 +77,7 @@ class Observer:
                 i17_tenants_are_apart(step, self._canaries),
                 i18_secrets_stay_secret(step),
                 self._writes.complaint(step),
+                i3_nothing_outlives_its_namespace(truth, step),
             ),
         )
         for check in CHECKS.get(step.key.resource, ()):
@@ -278,11 +284,11 @@ def note_ready(truth: Truth, step: Step) -> str:
 
 
 CHECKS: dict[str, tuple[Check, ...]] = {
-    INSTANCE.resource: (i7_available_is_true, i14_removed_for_a_reason),
+    INSTANCE.resource: (i7_available_is_true, i14_removed_for_a_reason, i12_one_at_a_time),
     SERVER.resource: (i15_server_leaves_after_its_machine,),
     WORK.resource: (i15_work_leaves_after_its_copy,),
     DEPLOYMENT.resource: (i15_project_lets_go_last, i23_all_of_nothing_is_not_available),
-    WORKLOAD.resource: (i23_all_of_nothing_is_not_available,),
+    WORKLOAD.resource: (i23_all_of_nothing_is_not_available, i7_done_is_done),
     "clusters.cluster.karmada.io": (note_ready,),
 }
 

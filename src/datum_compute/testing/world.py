@@ -36,6 +36,7 @@ from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing.chaos import Chaos
 from datum_compute.testing.disk import Disk
+from datum_compute.testing.exclusion import exclusion_watched
 from datum_compute.testing.faults import EmptyHost, RestoreBackup
 from datum_compute.testing.host import (
     EPOCH_S,
@@ -124,7 +125,7 @@ def _run(scenario: Scenario) -> Outcome:
     async def main(loop: VirtualLoop) -> Outcome:
         world = World(loop, scenario)
         traces[0] = world.observer.trace
-        with world.listening():
+        with world.listening(), exclusion_watched(world.observer.complain):
             return await world.run(disks)
 
     try:

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PlantedBug:
-    """``imitates`` says which class of real bugs, or which one, this stands for."""
+    """``imitates`` says which class of real bugs, or which one, this stands for; ``meets`` names
+    operations and faults without which it hardly shows, so that the search begins there."""
 
     name: str
     imitates: str
     plant: Callable[[], AbstractContextManager[None]]
+    meets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

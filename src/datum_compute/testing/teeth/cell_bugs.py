@@ -254,22 +254,31 @@ BUGS = (
         "stale-cache-double-create",
         "a second create from a cache that has not seen the first: Sieve, Fly April 2026",
         _stale_cache_double_create,
+        meets=("LagWatches", "CreateWorkload"),
     ),
     PlantedBug(
         "ordinal-reused-while-terminating",
         "a slot is given out again while its machine still runs: StatefulSet force delete",
         _ordinal_reused_while_terminating,
+        meets=("ChangeImage",),
     ),
     PlantedBug(
-        "lowest-ordinal-first", "scale-down takes the oldest instances (I14)", _lowest_ordinal_first
+        "lowest-ordinal-first",
+        "scale-down takes the oldest instances (I14)",
+        _lowest_ordinal_first,
+        meets=("Scale",),
     ),
     PlantedBug(
-        "rolled-all-at-once", "a new template takes everything down (I12)", _rolled_all_at_once
+        "rolled-all-at-once",
+        "a new template takes everything down (I12)",
+        _rolled_all_at_once,
+        meets=("ChangeImage",),
     ),
     PlantedBug(
         "rolled-without-waiting",
         "the roll goes on while its last step is not ready (I12)",
         _rolled_without_waiting,
+        meets=("ChangeImage",),
     ),
     PlantedBug(
         "finalizers-come-later",
@@ -280,30 +289,36 @@ BUGS = (
         "machine-not-confirmed-gone",
         "a request to the driver is taken for its effect: Fly, deleted yet alive (F33)",
         _machine_not_confirmed_gone,
+        meets=("LyingProvider", "ChangeImage"),
     ),
     PlantedBug(
         "machine-adopted-by-name",
         "an old machine serves a new instance of its name: Fly, address reuse",
         _machine_adopted_by_name,
+        meets=("ChangeImage",),
     ),
     PlantedBug(
         "available-outlives-its-machine",
         "a True that nobody takes back: Karmada #7455 (I7)",
         _available_outlives_its_machine,
+        meets=("LoseMachine", "LyingProvider"),
     ),
     PlantedBug(
         "ready-while-terminating",
         "traffic is sent to what is leaving (I7)",
         _ready_while_terminating,
+        meets=("ChangeImage", "Scale"),
     ),
     PlantedBug(
         "orphaned-hub-copy",
         "the hub keeps a copy that no cell has any more: control-plane.md i.37",
         _orphaned_hub_copy,
+        meets=("Scale",),
     ),
     PlantedBug(
         "new-template-ignored",
         "drift is not seen: what runs is called current",
         _drift_not_seen,
+        meets=("ChangeImage",),
     ),
 )

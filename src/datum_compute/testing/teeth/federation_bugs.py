@@ -219,21 +219,25 @@ BUGS = (
         "finalizer-after-the-hub",
         "crash between the remote write and its guard: Sieve, intermediate states (F2)",
         _finalizer_after_the_hub,
+        meets=("DeleteWorkload",),
     ),
     PlantedBug(
         "finalizer-never-released",
         "a removal that finds nothing to remove never ends: RabbitMQ #758",
         _finalizer_never_released,
+        meets=("DeleteWorkload",),
     ),
     PlantedBug(
         "tombstone-released-early",
         "the Work goes before its copy: nobody removes it from a cell that was away (I15)",
         _tombstone_released_early,
+        meets=("DeleteWorkload", "Move"),
     ),
     PlantedBug(
         "silence-taken-for-absence",
         "an unreachable cell is read as an empty one: Fly, April 2026 (I25)",
         _silence_taken_for_absence,
+        meets=("IsolateHost", "CutLink", "LoseRequests"),
     ),
     PlantedBug(
         "works-outlive-their-binding",
@@ -244,6 +248,7 @@ BUGS = (
         "old-placement-kept",
         "a placement is dropped and goes on running (I3)",
         _moved_city_keeps_its_work,
+        meets=("Move",),
     ),
     PlantedBug(
         "policy-cleaned-while-used",
@@ -254,6 +259,7 @@ BUGS = (
         "projection-left-on-scale-down",
         "the project shows an instance that is gone: control-plane.md k.3",
         _projection_left_on_scale_down,
+        meets=("Scale",),
     ),
     PlantedBug(
         "projects-joined-by-namespace-name",

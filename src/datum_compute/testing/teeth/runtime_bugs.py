@@ -269,21 +269,25 @@ BUGS = (
         "swallowed-watch-error",
         "an ERROR event ends the informer for ever: etcd #18089, OpenSandbox #1534",
         _watch_error_swallowed,
+        meets=("ForgetHistory",),
     ),
     PlantedBug(
         "relist-not-compared",
         "a list after 410 only moves the version on: Sieve, unobserved states",
         _relist_not_compared,
+        meets=("ForgetHistory", "LoseDeletes"),
     ),
     PlantedBug(
         "vanished-objects-kept",
         "a relist adds and never removes: etcd #18089, lost delete (F10)",
         _vanished_objects_kept,
+        meets=("ForgetHistory", "LoseDeletes"),
     ),
     PlantedBug(
         "known-objects-outlive-a-relist",
         "what was known before 410 is merged with the list: Sieve, stale states",
         _deletions_after_a_break_not_told,
+        meets=("ForgetHistory", "LoseDeletes"),
     ),
     PlantedBug(
         "status-only-events-dropped",
@@ -294,16 +298,19 @@ BUGS = (
         "half-open-watch-trusted",
         "silence is never suspicious: OpenSandbox #1534, kopf #1276 (F7)",
         _silent_watch_trusted,
+        meets=("HalfOpenWatches",),
     ),
     PlantedBug(
         "watch-resumed-from-newest",
         "events between break and resume are skipped: Sieve, unobserved states",
         _resumed_from_the_newest,
+        meets=("CloseWatches", "StopHost"),
     ),
     PlantedBug(
         "own-writes-not-awaited",
         "the cache is read before it is complete or has seen our own write: Sieve, stale states",
         _own_writes_not_awaited,
+        meets=("LagWatches",),
     ),
     PlantedBug(
         "key-in-flight-twice",
@@ -316,7 +323,10 @@ BUGS = (
         _event_during_work_lost,
     ),
     PlantedBug(
-        "later-ignored", "a bounded requeue is never set: the missed event is final", _later_ignored
+        "later-ignored",
+        "a bounded requeue is never set: the missed event is final",
+        _later_ignored,
+        meets=("CrashAtCommit",),
     ),
     PlantedBug(
         "failure-not-retried",
@@ -332,5 +342,6 @@ BUGS = (
         "lost-delete",
         "a delete without an answer counts as done: Sieve, leaked storage",
         _failed_delete_taken_for_done,
+        meets=("LoseRequests", "Throttle", "CutLink"),
     ),
 )

@@ -130,16 +130,19 @@ BUGS = (
         "observed-generation-too-early",
         "a rollout is called done before any cell has heard of it (I7, I8)",
         _observed_too_early,
+        meets=("ChangeImage",),
     ),
     PlantedBug(
         "observed-generation-goes-back",
         "a recreated hub copy makes the project forget what it saw (I8)",
         _observed_goes_back,
+        meets=("EmptyHost", "DeleteObject"),
     ),
     PlantedBug(
         "nothing-is-all-ready",
         "an empty set is called healthy: Karmada #7455 (I23)",
         _nothing_is_all_ready,
+        meets=("Move",),
     ),
     PlantedBug(
         "transition-at-every-pass",
@@ -155,5 +158,6 @@ BUGS = (
         "old-counts-kept",
         "counts of a copy that is gone stay on the project's deployment (I7)",
         _old_counts_kept,
+        meets=("DeleteObject", "EmptyHost"),
     ),
 )

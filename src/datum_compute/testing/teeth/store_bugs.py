@@ -166,22 +166,26 @@ BUGS = (
         "told-before-commit",
         "watches tell what a crash may take back: etcd #20221",
         _told_before_commit,
+        meets=("CrashAtCommit", "FillDisk"),
     ),
     PlantedBug(
         "version-reused-after-crash",
         "the version counter is read off the objects that are left (I9)",
         _versions_from_objects,
+        meets=("CrashAtCommit", "StopHost"),
     ),
     PlantedBug(
         "old-history-claimed",
         "a restarted server accepts resume points it knows nothing about: etcd #15271",
         _old_history_claimed,
+        meets=("StopHost", "CrashAtCommit"),
     ),
     PlantedBug("watch-skips-one", "off by one at the resume point: etcd #19179", _watch_skips_one),
     PlantedBug(
         "compacted-history-served",
         "a watch from before the compaction is served without 410: etcd #18089",
         _compacted_history_served,
+        meets=("ForgetHistory",),
     ),
     PlantedBug(
         "bookmark-ahead",
@@ -193,10 +197,12 @@ BUGS = (
         "delete-by-name",
         "a delete meant for an earlier uid takes the new object: ZooKeeper #314",
         _uid_precondition_ignored,
+        meets=("RepeatWrites", "DelayWrites"),
     ),
     PlantedBug(
         "namespace-gone-while-work-arrives",
         "a create on its way to the disk is not seen by the namespace that goes",
         _arrivals_not_counted,
+        meets=("DeleteNamespace",),
     ),
 )

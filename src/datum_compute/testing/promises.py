@@ -1,0 +1,103 @@
+"""More of what must hold at every commit: rollouts, rollouts called done, namespaces that go.
+
+Checks as in ``invariants.py``, which lists them.
+"""
+
+from __future__ import annotations
+
+from datum_compute.api import labels
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
+from datum_compute.api.plane import cell_plane
+from datum_compute.store.journal import ObjectKey
+from datum_compute.testing.truth import Step, Truth, is_terminating, is_true
+
+
+def i7_done_is_done(truth: Truth, step: Step) -> str:
+    """I7: a workload is called rolled out only when each of its cells has its newest spec."""
+    row = step.after
+    if row is None or is_terminating(row) or not _says_done(row) or truth.emptied:
+        return ""
+    spec, uid = row["spec"], row["metadata"]["uid"]
+    for placement in spec["placements"]:
+        replicas = placement.get("scaleSettings", {}).get("minReplicas", 1)
+        for city in placement["cityCodes"]:
+            cell = cell_plane(city.lower())
+            if cell not in truth.providers or any(plane == cell for plane, _ in truth.tampered):
+                continue
+            known = [_wants(d) for d in _deployments(truth, cell, uid)]
+            if (_image(spec["template"]), replicas) not in known:
+                return f"I7: {step.plane} {step.key.name} is called done; {cell} has heard {known}"
+    return ""
+
+
+def _says_done(row: JsonObject) -> bool:
+    status = row.get("status") or {}
+    if status.get("observedGeneration") != row["metadata"]["generation"]:
+        return False
+    desired = status.get("desiredReplicas", 0)
+    counts = (status.get(n, 0) for n in ("updatedReplicas", "readyReplicas", "replicas"))
+    return desired > 0 and all(count == desired for count in counts)
+
+
+def _deployments(truth: Truth, cell: str, workload_uid: str) -> list[JsonObject]:
+    return [
+        row
+        for _, row in truth.of_resource(cell, DEPLOYMENT.resource)
+        if row["metadata"].get("labels", {}).get(labels.WORKLOAD_UID) == workload_uid
+    ]
+
+
+def _wants(deployment: JsonObject) -> tuple[str, int]:
+    spec = deployment["spec"]
+    return _image(spec["template"]), spec.get("scaleSettings", {}).get("minReplicas", 1)
+
+
+def _image(template: JsonObject) -> str:
+    return str(template["spec"]["runtime"]["sandbox"]["containers"][0]["image"])
+
+
+def i12_one_at_a_time(truth: Truth, step: Step) -> str:
+    """I12: of a live deployment no ready instance is taken while another one is on its way out."""
+    before, after = step.before, step.after
+    if not step.plane.startswith("cell/") or before is None or is_terminating(before):
+        return ""
+    if after is not None and not is_terminating(after):
+        return ""
+    own = before["metadata"].get("labels", {})
+    owner = own.get(labels.DEPLOYMENT_NAME, "")
+    key = ObjectKey(DEPLOYMENT.resource, step.key.namespace, owner)
+    deployment = truth.rows[step.plane].get(key)
+    if deployment is None or is_terminating(deployment) or not is_true(before, "Ready"):
+        return ""
+    if any(plane == step.plane for plane, _ in truth.tampered):
+        return ""
+    wanted = deployment["spec"].get("scaleSettings", {}).get("minReplicas", 1)
+    if _ordinal(before) >= wanted:
+        return ""
+    for sibling, row in truth.of_resource(step.plane, INSTANCE.resource):
+        same = row["metadata"].get("labels", {}).get(labels.DEPLOYMENT_NAME) == owner
+        if not same or sibling.namespace != key.namespace or sibling == step.key:
+            continue
+        if is_terminating(row) and _ordinal(row) < wanted:
+            return f"I12: {step.plane} {step.key.name} is taken while {sibling.name} leaves"
+    return ""
+
+
+def _ordinal(row: JsonObject) -> int:
+    text = row["metadata"].get("labels", {}).get(labels.INSTANCE_INDEX, "")
+    return int(text) if text.isdecimal() else -1
+
+
+def i3_nothing_outlives_its_namespace(truth: Truth, step: Step) -> str:
+    """I3: a namespace goes empty, and nothing comes into one that is not there."""
+    rows = truth.rows[step.plane]
+    if step.key.resource == "namespaces":
+        if step.after is None:
+            left = [key for key in rows if key.namespace == step.key.name]
+            return f"I3: namespace {step.key.name} of {step.plane} left with {left}" if left else ""
+        return ""
+    comes = step.before is None and step.after is not None and step.key.namespace
+    if comes and ObjectKey("namespaces", "", step.key.namespace) not in rows:
+        return f"I3: {step.plane} {step.key} has come into a namespace that is gone"
+    return ""
