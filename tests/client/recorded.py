@@ -65,7 +65,7 @@ def namespace(name: str, version: int, **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "resourceVersion": str(version), **metadata}}
 
 
-def listed(version: int, *items: Any, **metadata: str) -> Response:
+def listed(version: int, *items: Any, **metadata: Any) -> Response:
     return answer({"items": list(items), "metadata": {"resourceVersion": str(version), **metadata}})
 
 

@@ -13,7 +13,7 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.client.answers import Listed
-from datum_compute.client.watching import STALL_S, Watched, follow
+from datum_compute.client.watching import LIST_S, OLDER_LISTS, STALL_S, Watched, follow
 from tests.client.recorded import (
     Answer,
     Recorded,
@@ -136,9 +136,53 @@ def test_streams_that_end_at_once_are_not_reopened_in_a_circle() -> None:
 
 
 def test_a_half_line_at_the_end_of_a_stream_is_not_an_event() -> None:
-    transport = Recorded(listed(5), stream(ADDED, b'{"type":"ADD'), stream(ADDED))
-    assert news_of(transport, 3) == ["list@5", "ADDED@7", "ADDED@7"]
+    later = event("MODIFIED", namespace("a", 8))
+    transport = Recorded(listed(5), stream(ADDED, b'{"type":"ADD'), stream(later))
+    assert news_of(transport, 3) == ["list@5", "ADDED@7", "MODIFIED@8"]
     assert transport.watched_since[2] == "7"
+
+
+@pytest.mark.parametrize(
+    "replayed", [ADDED, event("DELETED", namespace("b", 6)), event("BOOKMARK", namespace("", 6))]
+)
+def test_what_is_not_newer_is_kept_back_and_leads_to_a_new_list(replayed: bytes) -> None:
+    newer = event("MODIFIED", namespace("a", 9))
+    transport = Recorded(listed(5), stream(ADDED, replayed), listed(8), stream(newer))
+    assert news_of(transport, 4) == ["list@5", "ADDED@7", "list@8", "MODIFIED@9"]
+
+
+def test_one_list_older_than_what_was_seen_is_not_believed() -> None:
+    expired = status(410, "Expired")
+    transport = Recorded(listed(50), expired, listed(7), listed(51), stream())
+    assert news_of(transport, 2) == ["list@50", "list@51"]
+
+
+def test_a_plane_that_insists_on_older_versions_was_restored() -> None:
+    older = [listed(7) for _ in range(OLDER_LISTS + 1)]
+    later = event("ADDED", namespace("a", 8))
+    transport = Recorded(listed(50), status(410, "Expired"), *older, stream(later))
+    assert news_of(transport, 3) == ["list@50", "list@7", "ADDED@8"]
+
+
+def test_a_list_that_lacks_objects_is_not_handed_on() -> None:
+    first = listed(5, namespace("a", 3), **{"continue": "more"})
+    cut: Answer = listed(5, namespace("b", 4), remainingItemCount=3)
+    whole = listed(6, namespace("a", 3), namespace("b", 4))
+    transport = Recorded(first, lost(), first, cut, whole, stream())
+    assert news_of(transport, 1) == ["list@6"]
+
+
+def test_a_list_that_hangs_is_given_up() -> None:
+    async def test() -> list[float]:
+        transport = Recorded()
+        async with aclosing(follow(transport.client(), Watched(NAMESPACE))) as news:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(LIST_S + 1):
+                    await anext(news)
+        return transport.asked_at_s
+
+    first, second = in_virtual_time(test)
+    assert second > first + LIST_S
 
 
 def wait(transport: Recorded, name: str, timeout_s: float = 60) -> Namespace | None:

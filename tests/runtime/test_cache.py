@@ -1,16 +1,24 @@
-"""Lookups follow every change of an object."""
+"""Lookups follow every change of an object, whenever their index came up."""
 
 from __future__ import annotations
 
+from itertools import count
+
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import ApiObject, ObjectMeta, OwnerReference, Ref
-from datum_compute.runtime.cache import Cache
+from datum_compute.api.namespace import Namespace
+from datum_compute.client.answers import Unreadable as UnreadableAnswer
+from datum_compute.runtime.cache import DECODED_MAX, Cache, Index
+from datum_compute.runtime.objects import Objects
+from datum_compute.runtime.outcome import Unreadable
 
 objects = st.builds(
-    lambda name, namespace, label, owner: ApiObject(
+    lambda name, namespace, label, owner: Namespace(
         metadata=ObjectMeta(
             name=name,
             namespace=namespace,
@@ -26,38 +34,99 @@ objects = st.builds(
     st.sampled_from(["", "u1", "u2"]),
 )
 
+FIRST_LETTER = Index(NAMESPACE, "first-letter", lambda obj: [obj.metadata.name[:1]])
 
-@given(st.lists(st.tuples(st.booleans(), objects), max_size=30))
-def test_indexes_always_equal_a_scan(steps: list[tuple[bool, ApiObject]]) -> None:
-    cache: Cache[ApiObject] = Cache()
-    model: dict[Ref, ApiObject] = {}
-    for keep, obj in steps:
+
+def versioned(obj: Namespace, version: int) -> Namespace:
+    metadata = msgspec.structs.replace(obj.metadata, resource_version=str(version))
+    return msgspec.structs.replace(obj, metadata=metadata)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), objects), max_size=30),
+    st.integers(0, 30),
+)
+def test_indexes_always_equal_a_scan(
+    steps: list[tuple[bool, Namespace]], indexed_after: int
+) -> None:
+    cache: Cache[Namespace] = Cache(Namespace)
+    found = Objects(cache)
+    model: dict[Ref, Namespace] = {}
+    versions = count(1)
+    for number, (keep, changed) in enumerate(steps):
+        obj = versioned(changed, next(versions))
         ref = Ref(obj.metadata.namespace, obj.metadata.name)
+        entry = cache.made(obj)
+        if number == indexed_after:  # between the page of a list and its place in the cache
+            cache.declare(FIRST_LETTER)
+            found.labelled("city", "DFW")
         if keep:
-            cache.put(obj)
+            cache.put(entry)
             model[ref] = obj
         else:
-            assert cache.remove(ref) == model.pop(ref, None)
+            cache.remove(ref)
+            model.pop(ref, None)
+    cache.declare(FIRST_LETTER)
+    for ref, obj in model.items():
+        assert found.get(ref) == obj
     for namespace in ("x", "y"):
-        found = {o.metadata.name for o in cache.in_namespace(namespace)}
-        assert found == {r.name for r in model if r.namespace == namespace}
+        names = {o.metadata.name for o in found.in_namespace(namespace)}
+        assert names == {r.name for r in model if r.namespace == namespace}
     for city in ("DFW", "ORD"):
         expected = [o for o in model.values() if o.metadata.labels.get("city") == city]
-        assert _names(cache.labelled("city", city)) == _names(expected)
+        assert _names(found.labelled("city", city)) == _names(expected)
     for uid in ("u1", "u2"):
         owned = [o for o in model.values() if uid in [w.uid for w in o.metadata.owner_references]]
-        assert _names(cache.owned_by(uid)) == _names(owned)
+        assert _names(found.owned_by(uid)) == _names(owned)
+    for letter in "abc":
+        expected = [o for o in model.values() if o.metadata.name == letter]
+        assert _names(found.indexed("first-letter", letter)) == _names(expected)
 
 
 def test_a_changed_label_moves_the_object_to_its_new_place() -> None:
-    cache: Cache[ApiObject] = Cache()
-    obj = ApiObject(metadata=ObjectMeta(name="a", labels={"city": "DFW"}))
-    cache.put(obj)
-    moved = msgspec.structs.replace(obj.metadata, labels={"city": "ORD"})
-    cache.put(msgspec.structs.replace(obj, metadata=moved))
-    assert cache.labelled("city", "DFW") == []
-    assert len(cache.labelled("city", "ORD")) == 1
+    cache: Cache[Namespace] = Cache(Namespace)
+    found = Objects(cache)
+    for version, city in enumerate(("DFW", "ORD"), start=1):
+        obj = Namespace(metadata=ObjectMeta(name="a", labels={"city": city}))
+        cache.put(cache.made(versioned(obj, version)))
+    assert found.labelled("city", "DFW") == []
+    assert len(found.labelled("city", "ORD")) == 1
 
 
-def _names(objects: list[ApiObject]) -> list[tuple[str, str]]:
+def test_an_object_is_decoded_once_for_those_who_look_often() -> None:
+    cache: Cache[Namespace] = Cache(Namespace)
+    for number in range(DECODED_MAX + 10):
+        cache.put(cache.made(Namespace(metadata=ObjectMeta(name=f"n{number}"))))
+    found = Objects(cache)
+    assert found.get(Ref("", "n5")) is found.get(Ref("", "n5"))
+    assert len(found.all()) == DECODED_MAX + 10
+
+
+def test_a_lookup_that_needs_an_unreadable_object_fails_and_others_do_not() -> None:
+    cache: Cache[Namespace] = Cache(Namespace)
+    fine = Namespace(metadata=ObjectMeta(name="a", namespace="x"))
+    poison = ObjectMeta(name="b", namespace="y", labels={"city": "DFW"}, resource_version="7")
+    cache.put(cache.made(fine))
+    body = b'{"metadata":{"name":"b","namespace":"y","labels":{"city":"DFW"}},"spec":5}'
+    cache.put(cache.made(UnreadableAnswer(poison, body, "Expected object, got int")))
+    strict, lenient = Objects(cache), Objects(cache, _strict=False)
+    assert strict.in_namespace("x") == [fine]
+    for lookup in (strict.all, lambda: strict.get(Ref("y", "b"))):
+        with pytest.raises(Unreadable, match="y/b cannot be read: Expected object"):
+            lookup()
+    with pytest.raises(Unreadable):
+        strict.labelled("city", "DFW")
+    assert lenient.all() == [fine]
+    assert lenient.get(Ref("y", "b")) is None
+
+
+def test_two_indexes_of_one_name_are_refused() -> None:
+    cache: Cache[Namespace] = Cache(Namespace)
+    cache.declare(FIRST_LETTER)
+    cache.declare(FIRST_LETTER)
+    with pytest.raises(AssertionError, match="first-letter"):
+        cache.declare(Index(NAMESPACE, "first-letter", lambda _obj: ["another"]))
+
+
+def _names(objects: list[Namespace] | list[ApiObject]) -> list[tuple[str, str]]:
     return sorted((o.metadata.namespace, o.metadata.name) for o in objects)

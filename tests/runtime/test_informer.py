@@ -18,7 +18,7 @@ from tests.runtime.planes import Planes, a_namespace, with_planes
 
 
 def names(informer: Informer[Namespace]) -> list[str]:
-    return sorted(n.metadata.name for n in informer.cache.all())
+    return sorted(ref.name for ref in informer.cache.refs())
 
 
 async def an_informer(loop: VirtualLoop, planes: Planes) -> Informer[Namespace]:

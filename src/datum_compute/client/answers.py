@@ -1,7 +1,9 @@
 """What the API answers, as values: lists, events of a watch, the Status of a refusal.
 
-An ordinary event and a list are decoded once, straight into the model of the kind; only what is
-neither (a bookmark, an error) is looked at twice.
+An ordinary event and a list are decoded once, straight into the model of the kind (fields that it
+does not know, managedFields among them, never become objects); only what is neither (a bookmark,
+an error) is looked at twice. ``*_of`` refuse an answer with an object that is not of its kind;
+``*_with_unreadable`` hand such an object over as Unreadable, for those who must go on.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import msgspec
 from datum_compute.api.codec import DecodeError, JsonObject, decode
 from datum_compute.api.errors import ApiError, InternalError, from_status
 from datum_compute.api.exchange import Response
+from datum_compute.api.meta import ObjectMeta
 
 M = TypeVar("M")
 
@@ -32,6 +35,15 @@ class Listed(Generic[M]):
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An object that is there, but not of the shape its kind has; only its metadata is known."""
+
+    metadata: ObjectMeta
+    body: bytes
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[M]):
     """``object`` is the new (or last) state, and None for a bookmark."""
 
@@ -43,10 +55,15 @@ class WatchEvent(Generic[M]):
 class _Meta(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
     continue_token: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
 
 
 class _Versioned(msgspec.Struct, frozen=True):
     metadata: _Meta = _Meta()
+
+
+class _Described(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
 
 
 class _Page(msgspec.Struct, Generic[M], frozen=True):
@@ -74,8 +91,16 @@ class Page(Generic[M]):
 
 
 def page_of(response: Response, model: type[M]) -> Page[M]:
-    page = _decoded(response.body, _decoders(model).page)
-    return Page(page.items or [], page.metadata.resource_version, page.metadata.continue_token)
+    return _checked(_decoded(response.body, _decoders(model).page))
+
+
+def page_with_unreadable(response: Response, model: type[M]) -> Page[M | Unreadable]:
+    try:
+        return _checked(_decoders(model).page.decode(response.body))
+    except msgspec.DecodeError:
+        raw = _checked(_decoded(response.body, _decoders(msgspec.Raw).page))
+    items = [_readable(bytes(item), model) for item in raw.items]
+    return Page(items, raw.version, raw.more)
 
 
 def object_of(response: Response, model: type[M]) -> M:
@@ -90,6 +115,23 @@ def event_of(line: bytes, model: type[M]) -> WatchEvent[M]:
     except msgspec.DecodeError:
         return _other_event(line)
     return WatchEvent(change.type, _version(change.object), change.object)
+
+
+def event_with_unreadable(line: bytes, model: type[M]) -> WatchEvent[M | Unreadable]:
+    try:
+        return event_of(line, model)
+    except InternalError:
+        event = _decoded(line, _decoders(_OtherEvent).alone)
+        if event.type not in ("ADDED", "MODIFIED", "DELETED"):
+            raise
+        found = _readable(bytes(event.object), model)
+        return WatchEvent(event.type, _version(found), found)
+
+
+def version_of(response: Response) -> str:
+    """The version that an answer carries, of a list or of an object; empty without one."""
+    found: _Versioned = _decoded(response.body, _decoders(_Versioned).alone)
+    return found.metadata.resource_version
 
 
 def refusal_of(response: Response) -> ApiError:
@@ -114,6 +156,24 @@ async def lines_of(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             if line:
                 yield line
             parts = [other]
+
+
+def _checked(page: _Page[M]) -> Page[M]:
+    meta = page.metadata
+    if meta.remaining_item_count and not meta.continue_token:
+        raise InternalError(
+            f"the list lacks {meta.remaining_item_count} objects and does not say how to get them"
+        )
+    return Page(page.items or [], meta.resource_version, meta.continue_token)
+
+
+def _readable(body: bytes, model: type[M]) -> M | Unreadable:
+    try:
+        found: M = _decoders(model).alone.decode(body)
+    except msgspec.DecodeError as error:
+        metadata = _decoded(body, _decoders(_Described).alone).metadata
+        return Unreadable(metadata, body, str(error))
+    return found
 
 
 def _other_event(line: bytes) -> WatchEvent[Any]:

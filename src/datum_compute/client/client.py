@@ -27,18 +27,24 @@ from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.client.answers import (
     Listed,
+    Page,
+    Unreadable,
     WatchEvent,
     event_of,
+    event_with_unreadable,
     lines_of,
     object_of,
     page_of,
+    page_with_unreadable,
     refusal_of,
+    version_of,
 )
 from datum_compute.client.transport import Transport
 from datum_compute.client.watching import wait_for
 
 T = TypeVar("T", bound=ApiObject)
 M = TypeVar("M")
+K = TypeVar("K")
 
 BACKGROUND = "Background"
 
@@ -78,7 +84,8 @@ class Client:
     ) -> Listed[T]:
         """All objects as of one version; with a page size in several requests."""
         query = _selection(labels, fields)
-        return await self._listed(_path(kind, Ref(namespace, "")), query, page_size, kind.model)
+        path = _path(kind, Ref(namespace, ""))
+        return await self._listed(path, query, page_size, lambda r: page_of(r, kind.model))
 
     async def list_plain(
         self,
@@ -90,7 +97,24 @@ class Client:
         page_size: int = 0,
     ) -> Listed[JsonObject]:
         query = _selection(labels, fields)
-        return await self._listed(_path(kind, Ref(namespace, "")), query, page_size, JsonObject)
+        path = _path(kind, Ref(namespace, ""))
+        return await self._listed(path, query, page_size, lambda r: page_of(r, JsonObject))
+
+    async def list_kept(
+        self, kind: KindInfo[T], keep: Callable[[T | Unreadable], K], *, page_size: int
+    ) -> Listed[K]:
+        """What ``keep`` makes of every object, page by page: never are all of them decoded at
+        once, and one that cannot be decoded does not hide the others."""
+
+        def kept(response: Response) -> Page[K]:
+            page = page_with_unreadable(response, kind.model)
+            return Page([keep(item) for item in page.items], page.version, page.more)
+
+        return await self._listed(_path(kind, Ref("", "")), {}, page_size, kept)
+
+    async def version(self, kind: KindInfo[Any]) -> str:
+        """The version that a list of the kind would have now."""
+        return version_of(await self._call("GET", _path(kind, Ref("", "")), query={"limit": "1"}))
 
     def watch(
         self,
@@ -107,7 +131,15 @@ class Client:
         ``watching.follow`` is the one that goes on for ever.
         """
         query = {**_selection(labels, fields), **_watching(since, timeout_s)}
-        return self._events(_path(kind, Ref(namespace, "")), query, kind.model)
+        path = _path(kind, Ref(namespace, ""))
+        return self._events(path, query, lambda line: event_of(line, kind.model))
+
+    def watch_kept(
+        self, kind: KindInfo[T], since: str, *, timeout_s: int = WATCH_S
+    ) -> AsyncGenerator[WatchEvent[T | Unreadable], None]:
+        """As ``watch``, for all namespaces; goes on after an object that cannot be decoded."""
+        query, path = _watching(since, timeout_s), _path(kind, Ref("", ""))
+        return self._events(path, query, lambda line: event_with_unreadable(line, kind.model))
 
     def watch_plain(
         self,
@@ -120,7 +152,8 @@ class Client:
         timeout_s: int = WATCH_S,
     ) -> AsyncGenerator[WatchEvent[JsonObject], None]:
         query = {**_selection(labels, fields), **_watching(since, timeout_s)}
-        return self._events(_path(kind, Ref(namespace, "")), query, JsonObject)
+        path = _path(kind, Ref(namespace, ""))
+        return self._events(path, query, lambda line: event_of(line, JsonObject))
 
     async def wait(
         self,
@@ -198,14 +231,14 @@ class Client:
         uid: str = "",
         version: str = "",
         policy: str = BACKGROUND,
-    ) -> None:
+    ) -> str:
         """Delete, dependents as ``policy`` says; with ``uid`` or ``version`` only that very
-        object."""
+        object. The version of what finalizers still hold; empty when it is gone."""
         preconditions = {k: v for k, v in (("uid", uid), ("resourceVersion", version)) if v}
         options: JsonObject = {"propagationPolicy": policy}
         if preconditions:
             options["preconditions"] = preconditions
-        await self._call("DELETE", _path(kind, ref), body=encode(options))
+        return version_of(await self._call("DELETE", _path(kind, ref), body=encode(options)))
 
     async def finalize_namespace(self, namespace: Namespace) -> None:
         """Release a terminating namespace that has been emptied."""
@@ -216,34 +249,41 @@ class Client:
     # --- on the wire
 
     async def _listed(
-        self, path: str, query: Mapping[str, str], page_size: int, model: type[M]
+        self,
+        path: str,
+        query: Mapping[str, str],
+        page_size: int,
+        read: Callable[[Response], Page[M]],
     ) -> Listed[M]:
         for _ in range(_RESTARTS if page_size else 0):
             try:
-                return await self._pages(path, {**query, "limit": str(page_size)}, model)
+                return await self._pages(path, {**query, "limit": str(page_size)}, read)
             except Expired:
                 continue  # the snapshot behind the pages is gone: begin again
-        return await self._pages(path, query, model)
+        return await self._pages(path, query, read)
 
-    async def _pages(self, path: str, query: Mapping[str, str], model: type[M]) -> Listed[M]:
-        page = page_of(await self._call("GET", path, query=query), model)
+    async def _pages(
+        self, path: str, query: Mapping[str, str], read: Callable[[Response], Page[M]]
+    ) -> Listed[M]:
+        page = read(await self._call("GET", path, query=query))
         # A watch that goes on from the first page's version misses nothing of the later ones.
         items, version = page.items, page.version
-        while page.more:
-            asked = {**query, "continue": page.more}
-            page = page_of(await self._call("GET", path, query=asked), model)
+        while more := page.more:
+            page = read(await self._call("GET", path, query={**query, "continue": more}))
+            if page.more == more:
+                raise InternalError("the server gives the same page of a list again and again")
             items += page.items
         return Listed(items, version)
 
     async def _events(
-        self, path: str, query: Mapping[str, str], model: type[M]
+        self, path: str, query: Mapping[str, str], read: Callable[[bytes], WatchEvent[M]]
     ) -> AsyncGenerator[WatchEvent[M], None]:
         response = await self._call("GET", path, query=query)
         if response.stream is None:
             raise InternalError("the server answered a watch with a body instead of a stream")
         async with aclosing(response.stream) as stream:
             async for line in lines_of(stream):
-                yield event_of(line, model)
+                yield read(line)
 
     async def _applied(
         self, kind: KindInfo[Any], obj: JsonObject, manager: str, force: bool, dry_run: bool

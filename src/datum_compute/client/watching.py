@@ -6,16 +6,22 @@ Rules it keeps:
 - A stream that ended or broke is resumed at the last version seen. Only a version that the server
   no longer knows (410, as an answer or as an event), or an answer that makes no sense, leads to a
   new list.
+- What is handed on is always newer than what was handed on before. An event or a bookmark that is
+  not (a replay after a reconnect, a plane restored from a backup) is kept back and leads to a new
+  list. A list older than what was seen is not believed at once: only a plane that insists has
+  really gone back.
+- A list is whole or it is not handed on.
 - Silence is not trusted: servers send a bookmark at least once a minute, ours twice. A stream that
   is quiet for STALL_S is taken for dead and opened anew; for a quiet plane that costs one request.
 - A server that ends every stream at once is not asked in a circle: that counts as a failure.
+- A kind that the server does not serve (404) is asked for again, every NOT_SERVED_S.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
@@ -25,23 +31,31 @@ from datum_compute.api.errors import (
     ApiError,
     Expired,
     InternalError,
+    NotFound,
     ServiceUnavailable,
     Timeout,
     TooManyRequests,
     Unreachable,
 )
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
-from datum_compute.client.answers import Listed, WatchEvent
+from datum_compute.client.answers import Listed, Unreadable, WatchEvent
 from datum_compute.client.backoff import Backoff
 
 if TYPE_CHECKING:
     from datum_compute.client.client import Client
 
 T = TypeVar("T", bound=ApiObject)
+L = TypeVar("L")
+E = TypeVar("E")
 
 STALL_S = 55.0
 # A stream that lived less than this and brought nothing did not work.
 SHORTEST_S = 1.0
+# All pages together. A list that hangs would otherwise never be tried again.
+LIST_S = 120.0
+NOT_SERVED_S = 10.0
+# So many lists in a row that are older than what was seen, and the plane was restored.
+OLDER_LISTS = 3
 
 _BACKOFF = Backoff(first_s=0.1, most_s=10.0)
 # Nothing is wrong with the version we ask for; the server just cannot answer now.
@@ -61,34 +75,131 @@ class Watched(Generic[T]):
     page_size: int = 0
 
 
-async def follow(
+def follow(
     client: Client, watched: Watched[T], random: Random | None = None
 ) -> AsyncGenerator[Listed[T] | WatchEvent[T], None]:
     """First everything there is, then every change; a later list replaces all that went before.
 
     Without ``random`` the delays after failures have no jitter: for a lone waiter.
     """
-    failures = _Failures(watched.kind.plural, random)
-    version = ""
+
+    async def list_once() -> Listed[T]:
+        return await client.list(
+            watched.kind,
+            watched.namespace,
+            labels=watched.labels,
+            fields=watched.fields,
+            page_size=watched.page_size,
+        )
+
+    def open_stream(version: str) -> AsyncGenerator[WatchEvent[T], None]:
+        return client.watch(
+            watched.kind,
+            version,
+            namespace=watched.namespace,
+            labels=watched.labels,
+            fields=watched.fields,
+        )
+
+    return _follow(_Source(watched.kind.plural, list_once, open_stream, _nobody), random)
+
+
+def follow_kept(
+    client: Client,
+    kind: KindInfo[T],
+    keep: Callable[[T | Unreadable], L],
+    *,
+    page_size: int,
+    random: Random,
+    not_served: Callable[[], None],
+) -> AsyncGenerator[Listed[L] | WatchEvent[T | Unreadable], None]:
+    """As ``follow``, for caches: objects of a list come as what ``keep`` makes of each page, one
+    that cannot be decoded comes as Unreadable, and a kind that is not served is told of."""
+
+    async def list_once() -> Listed[L]:
+        return await client.list_kept(kind, keep, page_size=page_size)
+
+    def open_stream(version: str) -> AsyncGenerator[WatchEvent[T | Unreadable], None]:
+        return client.watch_kept(kind, version)
+
+    return _follow(_Source(kind.plural, list_once, open_stream, not_served), random)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source(Generic[L, E]):
+    """Where the news come from: one list, one stream, and whom to tell that there is neither."""
+
+    what: str
+    list_once: Callable[[], Awaitable[Listed[L]]]
+    open_stream: Callable[[str], AsyncGenerator[WatchEvent[E], None]]
+    not_served: Callable[[], None]
+
+
+def _nobody() -> None:
+    """Nobody needs to know."""
+
+
+async def _follow(
+    source: _Source[L, E], random: Random | None
+) -> AsyncGenerator[Listed[L] | WatchEvent[E], None]:
+    failures = _Failures(source.what, random)
+    place = _Place()
     while True:
         try:
-            if not version:
-                listed = await _list(client, watched)
-                version = listed.version
+            if not place.known:
+                listed = await _list(source)
+                place.listed(listed.version)
                 yield listed
-            async with aclosing(_stream(client, watched, version)) as events:
+            async with aclosing(_stream(source, str(place.version))) as events:
                 async for event in events:
+                    place.moved(event)
                     failures.over()
-                    version = event.version or version
                     yield event
         except Expired:
-            version = ""
-            _log.debug("%s: the history is gone; listing again", watched.kind.plural)
+            place.known = False
+            _log.debug("%s: the history is gone; listing again", source.what)
+        except NotFound as error:
+            place.known = False
+            source.not_served()
+            await failures.delay(error, at_least_s=NOT_SERVED_S)
         except Unreachable as error:
             await failures.delay(error)
         except ApiError as error:
-            version = version if isinstance(error, _PASSING) else ""
+            place.known = place.known and isinstance(error, _PASSING)
             await failures.delay(error)
+
+
+class _Place:
+    """How far the news have come. ``known`` is False when only a list can tell how to go on."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.known = False
+        self._older_lists = 0
+
+    def listed(self, text: str) -> None:
+        version = _number(text)
+        if version < self.version and self._older_lists < OLDER_LISTS:
+            self._older_lists += 1
+            raise InternalError(f"the list of version {version} is older than {self.version}")
+        self._older_lists = 0
+        self.version, self.known = version, True
+
+    def moved(self, event: WatchEvent[E]) -> None:
+        version = _number(event.version)
+        if version < self.version or (event.object is not None and version == self.version):
+            self.known = False
+            raise InternalError(
+                f"the server sent version {version} again, after {self.version}: "
+                "a replay, or a plane restored from a backup"
+            )
+        self.version = version
+
+
+def _number(version: str) -> int:
+    if not version.isdecimal():
+        raise InternalError(f"the server speaks of version {version!r}, which is no number")
+    return int(version)
 
 
 async def wait_for(
@@ -117,39 +228,26 @@ async def wait_for(
     raise AssertionError("a followed watch does not end")
 
 
-async def _list(client: Client, watched: Watched[T]) -> Listed[T]:
-    listed = await client.list(
-        watched.kind,
-        watched.namespace,
-        labels=watched.labels,
-        fields=watched.fields,
-        page_size=watched.page_size,
-    )
-    if not listed.version.isdecimal():
-        raise InternalError(f"the server listed at version {listed.version!r}, which is no number")
-    return listed
+async def _list(source: _Source[L, E]) -> Listed[L]:
+    try:
+        async with asyncio.timeout(LIST_S):
+            return await source.list_once()
+    except TimeoutError:
+        raise Unreachable(f"the list was not complete within {LIST_S:g} s") from None
 
 
-async def _stream(
-    client: Client, watched: Watched[T], version: str
-) -> AsyncGenerator[WatchEvent[T], None]:
+async def _stream(source: _Source[L, E], version: str) -> AsyncGenerator[WatchEvent[E], None]:
     """The events of one stream; ends when it ends or stalls, raises when it was of no use."""
     loop = asyncio.get_running_loop()
     opened_s, brought = loop.time(), 0
-    events = client.watch(
-        watched.kind,
-        version,
-        namespace=watched.namespace,
-        labels=watched.labels,
-        fields=watched.fields,
-    )
+    events = source.open_stream(version)
     async with aclosing(events):
         while True:
             try:
                 async with asyncio.timeout(STALL_S):
                     event = await anext(events, None)
             except TimeoutError:
-                _log.info("%s: the watch is silent; opening another", watched.kind.plural)
+                _log.info("%s: the watch is silent; opening another", source.what)
                 return
             if event is None:
                 break
@@ -170,9 +268,9 @@ class _Failures:
     def over(self) -> None:
         self._count = 0
 
-    async def delay(self, error: ApiError | Unreachable) -> None:
+    async def delay(self, error: ApiError | Unreachable, *, at_least_s: float = 0.0) -> None:
         self._count += 1
-        delay_s = _BACKOFF.delay_s(self._count, self._random)
+        delay_s = max(at_least_s, _BACKOFF.delay_s(self._count, self._random))
         if isinstance(error, ApiError):
             delay_s = max(delay_s, min(error.retry_after_s, _BACKOFF.most_s))
         # The first may be a restart; those after it are worth a word.

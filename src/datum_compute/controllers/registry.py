@@ -27,7 +27,7 @@ CELL: tuple[Controller[Context], ...] = (
     deployment.CONTROLLER,
     instance.CONTROLLER,
     provisioner.CONTROLLER,
-    machine.CONTROLLER,
+    *machine.CONTROLLERS,
     writeback.CONTROLLER,
 )
 

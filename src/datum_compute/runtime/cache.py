@@ -1,71 +1,199 @@
-"""The objects of one kind in one plane, with lookups that never scan.
+"""The objects of one kind in one plane, small in memory, with lookups that never scan.
 
-Indexed by namespace, by label and by owner uid. Objects are frozen; nobody changes a cached one.
+An object is kept as the JSON of the fields its kind models, beside the few facts that lookups
+need; that is a third of the memory of decoded objects, and nothing for the garbage collector to
+walk. The objects in use are kept decoded as well, so that those who look often pay once.
+
+Indexes: by namespace and by owner uid always; by a label from the first time it is asked for
+(which looks at every object once); by functions that controllers declare (``Index``).
+
+Objects are frozen; nobody changes a cached one. Reading goes through ``objects.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from datum_compute.api.meta import ApiObject, Ref, ref_of
+import msgspec
+
+from datum_compute.api.codec import ApiStruct, encode
+from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref
+from datum_compute.client.answers import Unreadable
 
 T = TypeVar("T", bound=ApiObject)
 
+Term = tuple[str, str]  # the name of an index, and a value in it
+
+# Decoded objects kept for those who look again.
+DECODED_MAX = 4096
+
+_NAMESPACE, _OWNER, _LABEL = "namespace", "owner", "label:"
+
+
+@dataclass(frozen=True, slots=True)
+class Index(Generic[T]):
+    """A lookup that a controller declares: the values under which an object is found."""
+
+    kind: KindInfo[T]
+    name: str
+    values: Callable[[T], Iterable[str]]
+    on: str = ""  # role of the planes; the controller's own if empty
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One object as the cache keeps it; ``error`` says why its body cannot be decoded."""
+
+    ref: Ref
+    uid: str
+    version: int
+    body: bytes
+    terms: tuple[Term, ...]
+    shape: int  # which indexes there were when the terms were taken
+    error: str = ""
+
+
+class _Described(ApiStruct, frozen=True):
+    metadata: ObjectMeta
+
+
+_described = msgspec.json.Decoder(_Described)
+
 
 class Cache(Generic[T]):
-    def __init__(self) -> None:
-        self._objects: dict[Ref, T] = {}
-        self._indexes: dict[str, dict[Ref, T]] = {}
+    def __init__(self, model: type[T], indexes: Sequence[Index[T]] = ()) -> None:
+        self._model = msgspec.json.Decoder(model)
+        self._indexes = {index.name: index for index in indexes}
+        self._labels: set[str] = set()
+        self._shape = 0
+        self._entries: dict[Ref, Entry] = {}
+        # Each group is keyed by ref; the dict keeps the order in which objects came.
+        self._groups: dict[Term, dict[Ref, None]] = {}
+        self._terms: dict[Term, Term] = {}
+        self._decoded: dict[Ref, T] = {}
 
     def __len__(self) -> int:
-        return len(self._objects)
+        return len(self._entries)
 
-    def get(self, ref: Ref) -> T | None:
-        return self._objects.get(ref)
+    def entry(self, ref: Ref) -> Entry | None:
+        return self._entries.get(ref)
 
-    def all(self) -> list[T]:
-        return list(self._objects.values())
+    def refs(self) -> list[Ref]:
+        return list(self._entries)
 
-    def in_namespace(self, namespace: str) -> list[T]:
-        return self._lookup(f"namespace:{namespace}")
+    def entries(self) -> list[Entry]:
+        return list(self._entries.values())
 
-    def labelled(self, label: str, value: str) -> list[T]:
-        return self._lookup(f"label:{label}={value}")
+    def group(self, term: Term) -> list[Entry]:
+        """The objects with one value in one index."""
+        return [self._entries[ref] for ref in self._groups.get(term, ())]
 
-    def owned_by(self, uid: str) -> list[T]:
+    def labelled(self, label: str, value: str) -> list[Entry]:
+        if label not in self._labels:
+            self._index_label(label)
+        return self.group((_LABEL + label, value))
+
+    def in_namespace(self, namespace: str) -> list[Entry]:
+        return self.group((_NAMESPACE, namespace))
+
+    def owned_by(self, uid: str) -> list[Entry]:
         assert uid, "an empty uid owns nothing"
-        return self._lookup(f"owner:{uid}")
+        return self.group((_OWNER, uid))
 
-    def put(self, obj: T) -> T | None:
-        """Take in a new state; returns the one it replaces."""
-        ref = ref_of(obj)
-        old = self.remove(ref)
-        self._objects[ref] = obj
-        for term in _terms(obj):
-            self._indexes.setdefault(term, {})[ref] = obj
-        return old
+    def declare(self, index: Index[T]) -> None:
+        """Add an index; one name means one thing."""
+        known = self._indexes.setdefault(index.name, index)
+        assert known.values == index.values, f"two indexes are called {index.name}"
+        if known is index:
+            self._shape += 1
+            for entry in self.entries():
+                self.put(entry)
 
-    def remove(self, ref: Ref) -> T | None:
-        old = self._objects.pop(ref, None)
-        for term in _terms(old) if old is not None else ():
-            entries = self._indexes[term]
-            entries.pop(ref, None)
-            if not entries:
-                del self._indexes[term]
-        return old
+    def has_index(self, name: str) -> bool:
+        return name in self._indexes
 
-    def refs(self) -> Iterable[Ref]:
-        return list(self._objects)
+    def made(self, obj: T | Unreadable) -> Entry:
+        """What the cache keeps of an object; the entry it has already, if that is the same."""
+        metadata = obj.metadata
+        ref = Ref(metadata.namespace, metadata.name)
+        version = int(metadata.resource_version or 0)
+        known = self._entries.get(ref)
+        if known is not None and known.version == version and known.uid == metadata.uid:
+            return known
+        if isinstance(obj, Unreadable):
+            terms, body, error = self._metadata_terms(metadata), obj.body, obj.error
+        else:
+            terms, body, error = self._all_terms(obj), encode(obj), ""
+        return Entry(ref, metadata.uid, version, body, self._interned(terms), self._shape, error)
 
-    def _lookup(self, term: str) -> list[T]:
-        return list(self._indexes.get(term, {}).values())
+    def put(self, entry: Entry, obj: T | None = None) -> None:
+        """Take in a new state, decoded already if ``obj`` is given."""
+        self.remove(entry.ref)
+        if entry.shape != self._shape:
+            entry = self._reshaped(entry)
+        self._entries[entry.ref] = entry
+        for term in entry.terms:
+            self._groups.setdefault(term, {})[entry.ref] = None
+        if obj is not None:
+            self._remember(entry.ref, obj)
 
+    def remove(self, ref: Ref) -> None:
+        old = self._entries.pop(ref, None)
+        if old is None:
+            return
+        self._decoded.pop(ref, None)
+        for term in old.terms:
+            group = self._groups[term]
+            del group[ref]
+            if not group:
+                del self._groups[term]
+                self._terms.pop(term, None)
 
-def _terms(obj: ApiObject) -> Iterator[str]:
-    metadata = obj.metadata
-    yield f"namespace:{metadata.namespace}"
-    for label, value in metadata.labels.items():
-        yield f"label:{label}={value}"
-    for owner in metadata.owner_references:
-        yield f"owner:{owner.uid}"
+    def decode(self, entry: Entry) -> T:
+        """The object of an entry; only of one without an error."""
+        assert not entry.error
+        obj = self._decoded.get(entry.ref)
+        if obj is None or obj.version != entry.version:
+            obj = self._model.decode(entry.body)
+            if self._entries.get(entry.ref) is entry:
+                self._remember(entry.ref, obj)
+        return obj
+
+    def _remember(self, ref: Ref, obj: T) -> None:
+        self._decoded[ref] = obj
+        if len(self._decoded) > DECODED_MAX:
+            del self._decoded[next(iter(self._decoded))]
+
+    def _all_terms(self, obj: T) -> Iterator[Term]:
+        yield from self._metadata_terms(obj.metadata)
+        for name, index in self._indexes.items():
+            for value in index.values(obj):
+                yield (name, value)
+
+    def _metadata_terms(self, metadata: ObjectMeta) -> Iterator[Term]:
+        yield (_NAMESPACE, metadata.namespace)
+        for owner in metadata.owner_references:
+            yield (_OWNER, owner.uid)
+        for label, value in metadata.labels.items() if self._labels else ():
+            if label in self._labels:
+                yield (_LABEL + label, value)
+
+    def _interned(self, terms: Iterable[Term]) -> tuple[Term, ...]:
+        """Each term once, and the same object wherever it occurs."""
+        return tuple(dict.fromkeys(self._terms.setdefault(term, term) for term in terms))
+
+    def _index_label(self, label: str) -> None:
+        self._labels.add(label)
+        self._shape += 1
+        for entry in self.entries():
+            self.put(entry)
+
+    def _reshaped(self, entry: Entry) -> Entry:
+        """The same object under the indexes there are now."""
+        if entry.error:
+            terms = self._metadata_terms(_described.decode(entry.body).metadata)
+        else:
+            terms = self._all_terms(self.decode(entry))
+        return replace(entry, terms=self._interned(terms), shape=self._shape)

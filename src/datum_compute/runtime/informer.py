@@ -1,25 +1,43 @@
-"""Keeps a cache equal to what a plane holds of one kind.
+"""Keeps a cache equal to what a plane holds of one kind, and tells of every change.
 
 How a watch is kept alive is told in ``client/watching.py``; here its news become a cache and
 changes, and nothing a plane does ends it.
+
+Rules it keeps:
+- Only a whole list replaces the cache; what the list lacks is told as gone.
+- An object of the same name and another uid is told as one that is gone and one that is new.
+- ``version`` is how far the plane's history is known. It goes back only when the plane itself did
+  (restored from a backup); then ``lives`` goes up, and what was written in an earlier life of the
+  plane is no longer waited for.
+- A kind that the plane does not serve is ``answered`` but not ``synced``; it is looked for again,
+  and synced when it appears.
+- An object that cannot be decoded is kept, logged and not told of; lookups that need it fail.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from datum_compute.api.meta import ApiObject, KindInfo, ref_of
-from datum_compute.client.answers import Listed, WatchEvent
+from datum_compute.api.meta import ApiObject, KindInfo, Ref
+from datum_compute.client.answers import Listed, Unreadable, WatchEvent
 from datum_compute.client.client import Client
-from datum_compute.client.watching import Watched, follow
-from datum_compute.runtime.cache import Cache
+from datum_compute.client.watching import follow_kept
+from datum_compute.runtime.cache import Cache, Entry
 
 T = TypeVar("T", bound=ApiObject)
+
+PAGE_SIZE = 500
+# The first list of a large kind is taken in so many objects at a time; others work in between.
+AT_ONCE = 1000
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,77 +61,149 @@ Handler = Callable[[Change[T]], None]
 class Informer(Generic[T]):
     def __init__(self, client: Client, kind: KindInfo[T], random: Random) -> None:
         self.kind = kind
-        self.cache: Cache[T] = Cache()
+        self.cache: Cache[T] = Cache(kind.model)
         self.first_sync = asyncio.Event()
+        self.answered = asyncio.Event()
+        self.lives = 1
+        self.lists = 0
         self._client = client
         self._random = random
         self._version = 0
+        self._served = True
+        self._heard_s = -math.inf
         self._handlers: list[Handler[T]] = []
         self._progress = asyncio.Event()
 
     @property
     def synced(self) -> bool:
-        return self.first_sync.is_set()
+        return self._served and self.first_sync.is_set()
+
+    @property
+    def served(self) -> bool:
+        """False while the plane says that it has no such kind."""
+        return self._served
 
     @property
     def version(self) -> int:
         """The plane version up to which this cache has seen every change of its kind."""
         return self._version
 
+    def age(self) -> float:
+        """Seconds since the plane last said something about this kind; the view is at most so
+        old. Infinite before the first list."""
+        return asyncio.get_running_loop().time() - self._heard_s
+
     def subscribe(self, handler: Handler[T]) -> None:
         """Be told of every change, beginning with what the cache holds already."""
         self._handlers.append(handler)
-        for obj in self.cache.all():
-            handler(Change(None, obj))
+        for entry in self.cache.entries():
+            if not entry.error:
+                handler(Change(None, self.cache.decode(entry)))
 
     async def run(self) -> None:
-        async with aclosing(follow(self._client, Watched(self.kind), self._random)) as news:
+        following = follow_kept(
+            self._client,
+            self.kind,
+            self.cache.made,
+            page_size=PAGE_SIZE,
+            random=self._random,
+            not_served=self._note_not_served,
+        )
+        async with aclosing(following) as news:
             async for item in news:
                 if isinstance(item, Listed):
-                    self._replace(item)
+                    await self._replace(item)
                 else:
                     self._apply(item)
 
-    async def caught_up(self, version: int, timeout_s: float) -> bool:
-        """Wait until the cache has seen ``version``; False if it has not in time."""
+    async def progressed(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until the news make it true; False if they have not in time."""
         try:
             async with asyncio.timeout(timeout_s):
-                while self._version < version:
+                while not is_enough():
                     self._progress.clear()
                     await self._progress.wait()
         except TimeoutError:
             return False
         return True
 
-    def _replace(self, listed: Listed[T]) -> None:
-        present = {ref_of(obj) for obj in listed.items}
-        for ref in self.cache.refs():
-            if ref not in present:
-                self._tell(Change(self.cache.remove(ref), None))
-        for obj in listed.items:
-            self._put(obj)
-        self._advance(listed.version)
-        self.first_sync.set()
-
-    def _apply(self, event: WatchEvent[T]) -> None:
-        if event.object is not None:
-            if event.type == "DELETED":
-                self._tell(Change(self.cache.remove(ref_of(event.object)), None))
-            else:
-                self._put(event.object)
-        self._advance(event.version)
-
-    def _put(self, obj: T) -> None:
-        old = self.cache.get(ref_of(obj))
-        if old is not None and old.metadata.resource_version == obj.metadata.resource_version:
-            return
-        self.cache.put(obj)
-        self._tell(Change(old, obj))
-
-    def _advance(self, version: str) -> None:
-        self._version = int(version or self._version)
+    def nudge(self) -> None:
+        """Let those who wait for progress look again."""
         self._progress.set()
 
-    def _tell(self, change: Change[T]) -> None:
+    async def caught_up(self, version: int, timeout_s: float) -> bool:
+        """Wait until the cache has seen ``version``; False if it has not in time."""
+        return await self.progressed(lambda: self._version >= version, timeout_s)
+
+    async def _replace(self, listed: Listed[Entry]) -> None:
+        version = int(listed.version)
+        if version < self._version:
+            self.lives += 1
+            _log.warning(
+                "%s: the plane went back from version %d to %d, as after a restore",
+                self.kind.plural,
+                self._version,
+                version,
+            )
+        present = {entry.ref for entry in listed.items}
+        for ref in self.cache.refs():
+            if ref not in present:
+                self._remove(ref)
+        for number, entry in enumerate(listed.items, start=1):
+            self._put(entry)
+            if not self.first_sync.is_set() and number % AT_ONCE == 0:
+                await asyncio.sleep(0)  # nobody reads a view that is not synced
+        self._served = True
+        self.lists += 1
+        self.first_sync.set()
+        self._advance(version)
+
+    def _apply(self, event: WatchEvent[T | Unreadable]) -> None:
+        obj = event.object
+        if obj is not None and event.type == "DELETED":
+            self._remove(Ref(obj.metadata.namespace, obj.metadata.name))
+        elif obj is not None:
+            readable = None if isinstance(obj, Unreadable) else obj
+            self._put(self.cache.made(obj), readable)
+        self._advance(int(event.version))
+
+    def _put(self, entry: Entry, obj: T | None = None) -> None:
+        known = self.cache.entry(entry.ref)
+        if known is not None and known.uid != entry.uid:
+            self._remove(entry.ref)
+            known = None
+        if known is not None and known.version == entry.version:
+            return
+        old = self._readable(known)
+        self.cache.put(entry, obj)
+        new = self._readable(entry)
+        if new is not None:
+            self._tell(Change(old, new))
+        else:
+            _log.error("%s %s cannot be read: %s", self.kind.kind, entry.ref, entry.error)
+
+    def _remove(self, ref: Ref) -> None:
+        entry = self.cache.entry(ref)
+        old = self._readable(entry)
+        self.cache.remove(ref)
+        if old is not None:
+            self._tell(Change(old, None))
+
+    def _readable(self, entry: Entry | None) -> T | None:
+        return None if entry is None or entry.error else self.cache.decode(entry)
+
+    def _note_not_served(self) -> None:
+        if self._served:
+            _log.info("%s are not served; looking for them again and again", self.kind.plural)
+        self._served = False
+        self._advance(self._version)
+
+    def _advance(self, version: int) -> None:
+        self._version = version
+        self._heard_s = asyncio.get_running_loop().time()
+        self.answered.set()
+        self._progress.set()
+
+    def _tell(self, change: Change[Any]) -> None:
         for handler in self._handlers:
             handler(change)

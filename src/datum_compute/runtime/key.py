@@ -10,11 +10,17 @@ from datum_compute.api.plane import PlaneName
 
 @dataclass(frozen=True, slots=True, order=True)
 class Key:
-    """``resource`` says of which kind, for controllers of more than one."""
+    """``resource`` says of which kind, for controllers of more than one.
+
+    The empty name is no plane, and nothing stands in for it.
+    """
 
     plane: PlaneName
     ref: Ref
     resource: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.plane, f"work on {self.ref} names no plane"
 
     def __str__(self) -> str:
         return f"{self.plane}:{self.resource and self.resource + '/'}{self.ref}"

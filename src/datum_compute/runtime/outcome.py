@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 
@@ -12,14 +13,19 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Look again after this many seconds, or sooner if something changes."""
+    """Look again after this many seconds (and up to a tenth more), or sooner if something
+    changes."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Hopeless until the object changes; the reason is recorded and there is no retry."""
+    """Hopeless until the object itself changes.
+
+    The reason is recorded and there is no retry. Neither a resync nor a change of any other
+    object brings the key up again, only another version of the object it names, or its end.
+    """
 
     message: str
 
@@ -28,4 +34,17 @@ Outcome = Done | Later | Terminal
 
 
 class NotSynced(Exception):
-    """A cached view is not complete, or has not yet seen our own write: do not act on it."""
+    """A cached view is not complete, or has not yet seen our own write: do not act on it.
+
+    ``wait`` waits up to so many seconds for what is missing, and says whether it has come.
+    """
+
+    def __init__(
+        self, message: str, wait: Callable[[float], Awaitable[bool]] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+class Unreadable(Exception):
+    """An object is there that is not of the shape of its kind: nothing is decided without it."""

@@ -1,39 +1,115 @@
 """A queue of keys: each waits at most once, is never in flight twice, and may wait for later.
 
 A key added while it is being worked on waits until that work is done, then comes up again.
+
+Keys stand in lanes, by default one for each plane. Lanes take turns, and of each lane only
+``share`` keys are worked on at once: neither a flood nor a plane that never answers costs another
+lane more than its turn.
+
+A lane holds at most ``lane_max`` keys from ``offer``, which refuses what does not fit; the caller
+must come back with it when there is ``room``. Deletions, retries and delays are never refused:
+nobody could repeat them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Callable
 from random import Random
 
+from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.key import Key
 
+LANE_MAX = 50_000
+NOT_YET = Backoff(first_s=0.01, most_s=2.0)
+
+
+class _Lane:
+    __slots__ = ("busy", "has_turn", "ready", "room")
+
+    def __init__(self) -> None:
+        self.ready: OrderedDict[Key, float] = OrderedDict()  # and since when each waits
+        self.busy = 0
+        self.has_turn = False
+        self.room = asyncio.Event()
+
+
+def plane_of(key: Key) -> str:
+    return key.plane
+
 
 class WorkQueue:
-    def __init__(self, random: Random, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        random: Random,
+        backoff: Backoff,
+        *,
+        share: int = 2,
+        lane_of: Callable[[Key], str] = plane_of,
+        lane_max: int = LANE_MAX,
+    ) -> None:
         self._random = random
         self._backoff = backoff
-        self._ready: deque[Key] = deque()
-        self._wanted: set[Key] = set()
-        self._in_flight: set[Key] = set()
+        self._share = share
+        self._lane_of = lane_of
+        self._lane_max = lane_max
+        self._lanes: dict[str, _Lane] = {}
+        self._turns: deque[str] = deque()
+        self._in_flight: dict[Key, bool] = {}  # and whether it is wanted again
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
+        self._not_yet: dict[Key, int] = {}
         self._news = asyncio.Event()
+        self._closed = False
+        self.on_take: Callable[[float], None] | None = None  # told how long each key waited
+
+    # --- what an operator wants to know
 
     def __len__(self) -> int:
-        return len(self._ready)
+        """How many keys are ready to be worked on."""
+        return sum(len(lane.ready) for lane in self._lanes.values())
+
+    @property
+    def delayed(self) -> int:
+        return len(self._timers)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    def oldest_s(self) -> float:
+        """For how long the key that waits longest has been ready."""
+        firsts = [next(iter(lane.ready.values())) for lane in self._lanes.values() if lane.ready]
+        return asyncio.get_running_loop().time() - min(firsts) if firsts else 0.0
+
+    # --- adding
 
     def add(self, key: Key) -> None:
         self._cancel_timer(key)
-        if key in self._wanted:
-            return
-        self._wanted.add(key)
-        if key not in self._in_flight:
+        if key in self._in_flight:
+            self._in_flight[key] = True
+        else:
             self._make_ready(key)
+
+    def offer(self, key: Key) -> bool:
+        """Add unless its lane is full; False if it was refused."""
+        name = self._lane_of(key)
+        lane = self._lanes.get(name)
+        full = lane is not None and len(lane.ready) >= self._lane_max
+        if full and lane is not None and key not in lane.ready and key not in self._in_flight:
+            return False
+        self.add(key)
+        return True
+
+    async def room(self, key: Key) -> None:
+        """Wait until the lane of the key is at most half full."""
+        while (lane := self._lanes.get(self._lane_of(key))) is not None:
+            if len(lane.ready) <= self._lane_max // 2:
+                return
+            lane.room.clear()
+            await lane.room.wait()
 
     def add_after(self, key: Key, seconds: float) -> None:
         """Add later; the earliest of several wishes wins."""
@@ -44,21 +120,6 @@ class WorkQueue:
         self._cancel_timer(key)
         self._timers[key] = loop.call_later(seconds, self.add, key)
 
-    async def take(self) -> Key:
-        """The next key; it stays in flight until done() is called."""
-        while not self._ready:
-            self._news.clear()
-            await self._news.wait()
-        key = self._ready.popleft()
-        self._wanted.discard(key)
-        self._in_flight.add(key)
-        return key
-
-    def done(self, key: Key) -> None:
-        self._in_flight.discard(key)
-        if key in self._wanted:
-            self._make_ready(key)
-
     def retry(self, key: Key) -> float:
         """Add later, ever later while it keeps failing; returns the delay."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
@@ -66,18 +127,101 @@ class WorkQueue:
         self.add_after(key, delay_s)
         return delay_s
 
+    def retry_soon(self, key: Key) -> float:
+        """As retry, for what is not ready yet and no failure: sooner, and never much later."""
+        times = self._not_yet[key] = self._not_yet.get(key, 0) + 1
+        delay_s = NOT_YET.delay_s(times, self._random)
+        self.add_after(key, delay_s)
+        return delay_s
+
     def forget(self, key: Key) -> None:
         """The key succeeded: its failures no longer count."""
         self._failures.pop(key, None)
+        self._not_yet.pop(key, None)
+
+    # --- taking
+
+    async def take(self) -> Key:
+        """The next key; it stays in flight until done() is called."""
+        while (key := self.take_now()) is None:
+            self._news.clear()
+            await self._news.wait()
+        return key
+
+    def take_now(self) -> Key | None:
+        """The next key, if there is one that may be worked on."""
+        if not self._turns or self._closed:
+            return None
+        name = self._turns.popleft()
+        lane = self._lanes[name]
+        lane.has_turn = False
+        key, since_s = lane.ready.popitem(last=False)
+        if self.on_take is not None:
+            self.on_take(asyncio.get_running_loop().time() - since_s)
+        self._in_flight[key] = False
+        lane.busy += 1
+        if len(lane.ready) <= self._lane_max // 2:
+            lane.room.set()
+        self._take_turns(name, lane)
+        return key
+
+    def done(self, key: Key) -> None:
+        wanted = self._in_flight.pop(key)
+        name = self._lane_of(key)
+        lane = self._lanes[name]
+        lane.busy -= 1
+        if wanted:
+            self._make_ready(key)
+        self._take_turns(name, lane)
+        if not lane.ready and not lane.busy:
+            lane.room.set()
+            del self._lanes[name]
+
+    def drop(self, plane: PlaneName) -> None:
+        """Forget all work on a plane that is not engaged any more."""
+        for key in [key for key in self._timers if key.plane == plane]:
+            self._cancel_timer(key)
+        for counts in (self._failures, self._not_yet):
+            for key in [key for key in counts if key.plane == plane]:
+                del counts[key]
+        for key in self._in_flight:
+            if key.plane == plane:
+                self._in_flight[key] = False
+        for lane in self._lanes.values():
+            for key in [key for key in lane.ready if key.plane == plane]:
+                del lane.ready[key]
+            lane.room.set()
+        self._turns = deque(name for name in self._turns if self._keeps_turn(name))
 
     def close(self) -> None:
+        """Nothing is handed out any more."""
+        self._closed = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
+    # --- lanes
+
     def _make_ready(self, key: Key) -> None:
-        self._ready.append(key)
-        self._news.set()
+        name = self._lane_of(key)
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = _Lane()
+        lane.ready.setdefault(key, asyncio.get_running_loop().time())
+        self._take_turns(name, lane)
+
+    def _take_turns(self, name: str, lane: _Lane) -> None:
+        if lane.ready and lane.busy < self._share and not lane.has_turn:
+            lane.has_turn = True
+            self._turns.append(name)
+            self._news.set()
+
+    def _keeps_turn(self, name: str) -> bool:
+        lane = self._lanes[name]
+        lane.has_turn = bool(lane.ready)
+        if not lane.ready and not lane.busy:
+            del self._lanes[name]
+        return lane.has_turn
 
     def _cancel_timer(self, key: Key) -> None:
         timer = self._timers.pop(key, None)

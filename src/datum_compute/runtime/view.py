@@ -3,35 +3,78 @@
 Rules it keeps:
 - Only declared kinds can be read, so that every read has a wake-up edge.
 - A read from a cache that is incomplete, or has not seen this process's own writes, raises
-  NotSynced: nobody acts on absence that is not proven.
+  NotSynced: nobody acts on absence that is not proven. The worker waits a moment for the cache and
+  calls the reconcile again. That holds for creates, changes and deletes.
+- A write without an answer may have happened. Until the plane has been asked how far it is, and
+  the cache has come that far, the kind counts as not synced; so nothing is created twice.
+- ``live`` asks the plane itself, for the decision that must not rest on a cache.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.errors import NotFound
+from datum_compute.api.errors import ApiError, NotFound, Unreachable
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.plane import PlaneName
+from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client, Patch
-from datum_compute.runtime.cache import Cache
 from datum_compute.runtime.informer import Informer
+from datum_compute.runtime.objects import Objects
 from datum_compute.runtime.outcome import NotSynced
 
 T = TypeVar("T", bound=ApiObject)
+R = TypeVar("R")
 
-OWN_WRITE_S = 1.0
+# Asking a plane how far it is, after a write without an answer.
+ASK_S = 5.0
+# By then a view that lives has heard from its plane, and what it still shows is there.
+FORGET_S = 60.0
+
+_BACKOFF = Backoff(first_s=0.05, most_s=10.0)
+
+_log = logging.getLogger(__name__)
+
+
+def nothing_in_the_way() -> None:
+    """The fence of a process that is alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Own writes up to this version, in one life of the plane."""
+
+    version: int
+    life: int
 
 
 class View:
-    def __init__(self, plane: PlaneName, client: Client, random: Random) -> None:
+    """``fence`` is called before every write and raises when this process may not write (any
+    more)."""
+
+    def __init__(
+        self,
+        plane: PlaneName,
+        client: Client,
+        random: Random,
+        *,
+        fence: Callable[[], None] = nothing_in_the_way,
+    ) -> None:
         self.plane = plane
         self.client = client
         self._random = random
+        self._fence = fence
         self._informers: dict[str, Informer[Any]] = {}
-        self._written: dict[str, int] = {}
+        self._written: dict[str, _Written] = {}
+        self._deleted: dict[str, dict[Ref, tuple[str, float]]] = {}
+        self._doubts: dict[str, asyncio.Task[None] | None] = {}  # and who is asking
+        self._closed = False
 
     def declare(self, kind: KindInfo[T]) -> Informer[T]:
         """The shared informer of a kind, made on first use."""
@@ -40,50 +83,171 @@ class View:
             found = self._informers[kind.resource] = Informer(self.client, kind, self._random)
         return found
 
+    def informer(self, kind: KindInfo[T]) -> Informer[T] | None:
+        """The informer of a kind, if somebody declared it."""
+        return self._informers.get(kind.resource)
+
     def informers(self) -> list[Informer[Any]]:
         return list(self._informers.values())
 
-    def cached(self, kind: KindInfo[T]) -> Cache[T]:
-        """The cache as it is, for mapping events only: it may be incomplete."""
-        return self._informer(kind).cache
+    # --- reading
 
-    def read(self, kind: KindInfo[T]) -> Cache[T]:
+    def read(self, kind: KindInfo[T]) -> Objects[T]:
         """The cache, complete and not older than our own writes; else NotSynced."""
         informer = self._informer(kind)
-        if not informer.synced or informer.version < self._written.get(kind.resource, 0):
-            raise NotSynced(f"{self.plane}: the view of {kind.plural} is behind")
-        return informer.cache
+        if not self._is_fresh(informer):
+
+            async def wait(timeout_s: float) -> bool:
+                return await informer.progressed(lambda: self._is_fresh(informer), timeout_s)
+
+            behind = "is behind" if informer.served else "is empty: they are not served"
+            raise NotSynced(f"{self.plane}: the view of {kind.plural} {behind}", wait)
+        return Objects(informer.cache)
+
+    def cached(self, kind: KindInfo[T]) -> Objects[T]:
+        """The cache as it is, for mapping events only: it may be incomplete."""
+        return Objects(self._informer(kind).cache, _strict=False)
+
+    def serves(self, kind: KindInfo[Any]) -> bool:
+        """False while the plane says that it has no such kind; then reads raise NotSynced."""
+        return self._informer(kind).served
+
+    def age(self, kind: KindInfo[Any]) -> float:
+        """How many seconds old the view of a kind may be."""
+        return self._informer(kind).age()
+
+    async def live(self, kind: KindInfo[T], ref: Ref) -> T | None:
+        """The object as the plane holds it now; None if it is not there."""
+        try:
+            found = await self.client.get(kind, ref)
+        except NotFound:
+            return None
+        self.note_write(kind, found.version)  # the cache must not fall behind what was seen
+        return found
+
+    # --- writing
 
     async def create(self, kind: KindInfo[T], obj: T) -> T:
-        return await self._seen(kind, await self.client.create(kind, obj))
+        return await self._write(kind, lambda: self.client.create(kind, obj))
 
     async def patch(self, kind: KindInfo[T], ref: Ref, patch: Patch) -> T:
-        return await self._seen(kind, await self.client.patch(kind, ref, patch))
+        return await self._write(kind, lambda: self.client.patch(kind, ref, patch))
+
+    async def apply(self, kind: KindInfo[T], obj: T, *, manager: str, force: bool = False) -> T:
+        return await self._write(
+            kind, lambda: self.client.apply(kind, obj, manager=manager, force=force)
+        )
 
     async def patch_status(
         self, kind: KindInfo[T], ref: Ref, status: JsonObject, *, version: str
     ) -> T:
         """Merge into the status of the object as it was read at ``version``."""
-        written = await self.client.patch_status(kind, ref, status, version=version)
-        return await self._seen(kind, written)
+        return await self._write(
+            kind, lambda: self.client.patch_status(kind, ref, status, version=version)
+        )
 
     async def delete(self, kind: KindInfo[Any], ref: Ref, *, uid: str, version: str = "") -> None:
         """Delete this very object; one that is gone already is fine."""
         try:
-            await self.client.delete(kind, ref, uid=uid, version=version)
+            left = await self._certain(
+                kind, lambda: self.client.delete(kind, ref, uid=uid, version=version)
+            )
         except NotFound:
-            return
+            left = ""
+        if left:
+            self.note_write(kind, int(left))
+        elif kind.resource in self._informers:
+            until_s = asyncio.get_running_loop().time() + FORGET_S
+            self._deleted.setdefault(kind.resource, {})[ref] = (uid, until_s)
 
     def note_write(self, kind: KindInfo[Any], version: int) -> None:
         """A write made past this view: reads wait until the cache has seen it."""
-        self._written[kind.resource] = max(version, self._written.get(kind.resource, 0))
-
-    async def _seen(self, kind: KindInfo[T], obj: T) -> T:
         informer = self._informers.get(kind.resource)
-        if informer is not None:
-            self.note_write(kind, obj.version)
-            await informer.caught_up(obj.version, OWN_WRITE_S)
-        return obj
+        if informer is None:
+            return
+        known = self._written.get(kind.resource)
+        if known is None or known.life != informer.lives or known.version < version:
+            self._written[kind.resource] = _Written(version, informer.lives)
+
+    def close(self) -> None:
+        """Nobody uses the view any more."""
+        self._closed = True
+        for asking in self._doubts.values():
+            if asking is not None:
+                asking.cancel()
+
+    # --- own writes
+
+    async def _write(self, kind: KindInfo[T], write: Callable[[], Awaitable[T]]) -> T:
+        written = await self._certain(kind, write)
+        self.note_write(kind, written.version)
+        return written
+
+    async def _certain(self, kind: KindInfo[Any], write: Callable[[], Awaitable[R]]) -> R:
+        """The answer to a write; one that does not come leaves a doubt behind."""
+        self._fence()
+        try:
+            return await write()
+        except ApiError as error:
+            if error.code >= 500:
+                self._doubt(kind)
+            raise
+        except BaseException:  # also when the reconcile ran out of time meanwhile
+            self._doubt(kind)
+            raise
+
+    def _doubt(self, kind: KindInfo[Any]) -> None:
+        if kind.resource in self._informers:
+            asking = self._doubts.get(kind.resource)
+            if asking is not None:
+                asking.cancel()  # its answer may be too old for this write
+            self._doubts[kind.resource] = None
+
+    async def _settle(self, kind: KindInfo[Any], informer: Informer[Any]) -> None:
+        """Ask the plane how far it is, until it says so."""
+        failures = 0
+        while True:
+            try:
+                async with asyncio.timeout(ASK_S):
+                    version = int(await self.client.version(kind))
+                break
+            except NotFound:
+                version = 0
+                break
+            except (ApiError, Unreachable, TimeoutError, ValueError) as error:
+                failures += 1
+                _log.debug("%s: %s cannot be asked for: %s", self.plane, kind.plural, error)
+                await asyncio.sleep(_BACKOFF.delay_s(failures, self._random))
+        self.note_write(kind, version)
+        if self._doubts.get(kind.resource) is asyncio.current_task():
+            del self._doubts[kind.resource]
+        informer.nudge()
+
+    def _is_fresh(self, informer: Informer[Any]) -> bool:
+        resource = informer.kind.resource
+        if resource in self._doubts:
+            if self._doubts[resource] is None and not self._closed:
+                settling = self._settle(informer.kind, informer)
+                self._doubts[resource] = asyncio.get_running_loop().create_task(settling)
+            return False
+        if not informer.synced:
+            return False
+        written = self._written.get(resource)
+        if written is not None:
+            if informer.lives == written.life and informer.version < written.version:
+                return False
+            del self._written[resource]
+        pending = self._deleted.get(resource)
+        return not pending or not self._still_shown(informer, pending)
+
+    def _still_shown(self, informer: Informer[Any], pending: dict[Ref, tuple[str, float]]) -> bool:
+        """Whether the cache shows something that we have seen go."""
+        now_s = asyncio.get_running_loop().time()
+        for ref, (uid, until_s) in list(pending.items()):
+            entry = informer.cache.entry(ref)
+            if entry is None or entry.uid != uid or now_s > until_s:
+                del pending[ref]
+        return bool(pending)
 
     def _informer(self, kind: KindInfo[T]) -> Informer[T]:
         found = self._informers.get(kind.resource)

@@ -1,10 +1,18 @@
-"""Takes keys from a queue, reconciles them, and is the only place that interprets the outcome."""
+"""Takes keys from a queue, reconciles them, and is the only place that interprets the outcome.
+
+Workers come when there is work and go when there is none; the queue decides how many keys of a
+lane may be worked on at once, so that planes that never answer hold only their own.
+
+Whatever a reconcile does ends with itself: it may raise, take too long or be cancelled, and no
+other key notices.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from random import Random
 from typing import Generic, TypeVar, assert_never
 
 from datum_compute.api.errors import (
@@ -15,14 +23,22 @@ from datum_compute.api.errors import (
     TooManyRequests,
     Unreachable,
 )
+from datum_compute.api.plane import PlaneName
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.key import Key
+from datum_compute.runtime.metrics import ControllerMetrics
 from datum_compute.runtime.outcome import Done, Later, NotSynced, Outcome, Terminal
 from datum_compute.runtime.queue import WorkQueue
+from datum_compute.runtime.view import View
 
 C = TypeVar("C")
 
-NOT_SYNCED_S = 0.05
+# How long a reconcile is held up for its view to catch up before it is put back.
+CATCH_UP_S = 1.0
+CATCH_UPS_MAX = 3
+# Reconciles in a row after which others get to run, though none of them waited for anything.
+BREATH = 16
+JITTER = 0.1
 
 # Races that the next pass settles: worth a retry, not a line in the log.
 _EXPECTED = (AlreadyExists, Conflict, NotFound, ServiceUnavailable, TooManyRequests, Unreachable)
@@ -30,46 +46,129 @@ _EXPECTED = (AlreadyExists, Conflict, NotFound, ServiceUnavailable, TooManyReque
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Worker(Generic[C]):
-    controller: Controller[C]
-    queue: WorkQueue
-    context: C
-    is_engaged: Callable[[Key], bool]
+class Workers(Generic[C]):
+    def __init__(
+        self,
+        controller: Controller[C],
+        queue: WorkQueue,
+        context: C,
+        view_of: Callable[[PlaneName], View | None],
+        random: Random,
+        metrics: ControllerMetrics | None,
+    ) -> None:
+        self._controller = controller
+        self._queue = queue
+        self._context = context
+        self._view_of = view_of
+        self._random = random
+        self._metrics = metrics
+        self._terminal: dict[Key, int] = {}  # and the version at which it was found hopeless
+        self._busy: dict[asyncio.Task[None], None] = {}
 
     async def run(self) -> None:
+        """Hand out work until cancelled; what is being worked on then goes on, see ``busy``."""
+        loop = asyncio.get_running_loop()
         while True:
-            key = await self.queue.take()
+            key = await self._queue.take()
+            task = loop.create_task(self._work_off(key))
+            self._busy[task] = None
+            task.add_done_callback(self._busy.pop)
+
+    def busy(self) -> list[asyncio.Task[None]]:
+        return list(self._busy)
+
+    def drop(self, plane: PlaneName) -> None:
+        for key in [key for key in self._terminal if key.plane == plane]:
+            del self._terminal[key]
+
+    async def _work_off(self, first: Key) -> None:
+        key: Key | None = first
+        worked = 0
+        while key is not None:
             try:
-                await self._work(key)
+                outcome = await self._work(key)
             finally:
-                self.queue.done(key)
+                self._queue.done(key)
+            if self._metrics is not None:
+                self._metrics.outcomes[outcome].inc()
+            worked += 1
+            if worked % BREATH == 0:
+                await asyncio.sleep(0)
+            key = self._queue.take_now()
 
-    async def _work(self, key: Key) -> None:
-        if not self.is_engaged(key):
-            self.queue.forget(key)
-            return
+    async def _work(self, key: Key) -> str:
+        """Reconcile; the name of what came out."""
+        view = self._view_of(key.plane)
+        if view is None:
+            self._queue.forget(key)
+            return "dropped"
+        version = self._own_version(view, key)
+        if self._terminal.get(key) == version:
+            return "ignored"
+        self._terminal.pop(key, None)
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
         try:
-            outcome = await self.controller.reconcile(self.context, key)
-        except NotSynced:
-            self.queue.add_after(key, NOT_SYNCED_S)
-        except _EXPECTED as error:
-            delay_s = self.queue.retry(key)
-            _log.debug("%s %s: %s; again in %.2f s", self.controller.name, key, error, delay_s)
-        except Exception:
-            delay_s = self.queue.retry(key)
-            _log.exception("%s %s failed; again in %.2f s", self.controller.name, key, delay_s)
-        else:
-            self._interpret(key, outcome)
+            async with asyncio.timeout(self._controller.timeout_s):
+                outcome = await self._reconciled(key)
+        except Exception as error:
+            return self._failed(key, error)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return self._failed(key, error)  # of something it waited for, not of this worker
+        finally:
+            if self._metrics is not None:
+                self._metrics.work_seconds.observe(loop.time() - started_s)
+        return self._interpret(key, outcome, version)
 
-    def _interpret(self, key: Key, outcome: Outcome) -> None:
-        self.queue.forget(key)
+    async def _reconciled(self, key: Key) -> Outcome:
+        """Reconcile, again at once if a view that was behind has caught up."""
+        for _ in range(CATCH_UPS_MAX):
+            try:
+                return await self._controller.reconcile(self._context, key)
+            except NotSynced as behind:
+                if behind.wait is None or not await behind.wait(CATCH_UP_S):
+                    raise
+        return await self._controller.reconcile(self._context, key)
+
+    def _failed(self, key: Key, error: BaseException) -> str:
+        name = self._controller.name
+        if isinstance(error, NotSynced):
+            self._queue.retry_soon(key)
+            return "not_synced"
+        delay_s = self._queue.retry(key)
+        if self._metrics is not None:
+            self._metrics.retries.inc()
+        if isinstance(error, _EXPECTED):
+            _log.debug("%s %s: %s; again in %.2f s", name, key, error, delay_s)
+            return "retry"
+        if isinstance(error, TimeoutError):
+            _log.warning("%s %s ran out of time; again in %.2f s", name, key, delay_s)
+            return "timeout"
+        _log.error("%s %s failed; again in %.2f s", name, key, delay_s, exc_info=error)
+        return "error"
+
+    def _interpret(self, key: Key, outcome: Outcome, version: int) -> str:
+        self._queue.forget(key)
         match outcome:
             case Done():
-                pass
+                return "done"
             case Later(seconds):
-                self.queue.add_after(key, seconds)
+                self._queue.add_after(key, seconds * (1 + JITTER * self._random.random()))
+                return "later"
             case Terminal(message):
-                _log.warning("%s %s: %s", self.controller.name, key, message)
+                if self._controller.kind is not None:
+                    self._terminal[key] = version
+                _log.warning("%s %s: %s", self._controller.name, key, message)
+                return "terminal"
             case _:
                 assert_never(outcome)
+
+    def _own_version(self, view: View, key: Key) -> int:
+        """The version of the object that the key names; 0 if it is not there, or none of ours."""
+        kind = self._controller.kind
+        informer = view.informer(kind) if kind is not None else None
+        entry = informer.cache.entry(key.ref) if informer is not None else None
+        return entry.version if entry is not None else 0

@@ -101,7 +101,7 @@ class Chaos:
                 return self._bend_requests(fault)
             case f.ConflictStorm():
                 return self._storm(fault)
-            case f.LyingProvider() | f.LoseMachine():
+            case f.LyingProvider() | f.ProviderAway() | f.LoseMachine():
                 return self._bend_provider(fault)
             case f.CloseWatches() | f.ForgetHistory() | f.HalfOpenWatches():
                 return self._end_watches(fault)
@@ -330,13 +330,17 @@ class Chaos:
 
     # --- providers
 
-    async def _bend_provider(self, fault: f.LyingProvider | f.LoseMachine) -> None:
+    async def _bend_provider(self, fault: f.LyingProvider | f.ProviderAway | f.LoseMachine) -> None:
         provider = self.providers[cell_plane(fault.cell)]
         match fault:
             case f.LyingProvider(_, for_s, _, lie):
                 provider.lie = lie
                 await self._last(for_s)
                 provider.tell_the_truth()
+            case f.ProviderAway(_, for_s, _):
+                provider.away += 1
+                await self._last(for_s)
+                provider.away -= 1
             case f.LoseMachine(_, _, pick):
                 names = sorted(provider.alive())
                 if names:

@@ -7,6 +7,7 @@ The tables at the head are the whole tuning: what is drawn how often.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import TypeVar
 
@@ -30,6 +31,7 @@ from datum_compute.testing.layout import (
     links_of,
 )
 from datum_compute.testing.operations import (
+    ByUser,
     ChangeImage,
     CreatePoison,
     CreateWorkload,
@@ -77,8 +79,13 @@ def draw_operations(random: Random, layout: WorldLayout, window_s: float) -> tup
     count = _weighted(random, ((2, 2), (4, 4), (7, 3), (14, 0.5)))
     window_s = min(window_s, 60.0)
     times = sorted(round(random.uniform(0, window_s), 2) for _ in range(count))
-    found: list[Operation] = [_create(random, layout, 0.0)]
-    found += [_by_user(random, layout, at_s) for at_s in times]
+    first = _create(random, layout, 0.0)
+    found: list[Operation] = [first]
+    known = [(first.project, first.name)]
+    for at_s in times:
+        operation = _by_user(random, layout, at_s, known)
+        known.append((operation.project, operation.name))
+        found.append(operation)
     if random.random() * 100 < TAMPER_PERCENT:
         for _ in range(random.randint(1, 4)):
             at_s = round(random.uniform(1, window_s + 5), 2)
@@ -86,11 +93,16 @@ def draw_operations(random: Random, layout: WorldLayout, window_s: float) -> tup
     return tuple(sorted(found, key=lambda operation: operation.at_s))
 
 
-def _by_user(random: Random, layout: WorldLayout, at_s: float) -> Operation:
-    project, name = random.choice(layout.projects), random.choice(NAMES)
+def _by_user(
+    random: Random, layout: WorldLayout, at_s: float, known: list[tuple[str, str]]
+) -> ByUser:
+    """Mostly to a workload that somebody has already had to do with."""
+    project, name = random.choice(known)
     match random.choice(("create", "create", "image", "image", "scale", "scale", "move", "delete")):
         case "create":
-            return _create(random, layout, at_s)
+            fresh = _create(random, layout, at_s)
+            again = replace(fresh, project=project, name=name, image=f"{name}:1")
+            return again if random.random() < 0.5 else fresh
         case "image":
             return ChangeImage(at_s, project, name, f"{name}:{random.randint(1, 3)}")
         case "scale":
@@ -271,14 +283,9 @@ def _throttle(random: Random, layout: WorldLayout, at_s: float, for_s: float) ->
 
 
 def _conflicts(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
-    plane, kind = random.choice(
-        [
-            (HUB, WORK),
-            (HUB, DEPLOYMENT),
-            *((cell_plane(name), INSTANCE) for name in layout.cells),
-        ]
-    )
-    return f.ConflictStorm(at_s, min(for_s, 3.0), plane, kind.resource, 0.05)
+    cells = ((cell_plane(name), INSTANCE.resource) for name in layout.cells)
+    places = [(HUB, WORK.resource), (HUB, DEPLOYMENT.resource), *cells]
+    return f.ConflictStorm(at_s, min(for_s, 3.0), *random.choice(places), 0.05)
 
 
 def _stale(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
@@ -324,6 +331,10 @@ def _liar(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.F
     return f.LyingProvider(at_s, for_s, random.choice(layout.cells), lie)  # type: ignore[arg-type]
 
 
+def _away(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+    return f.ProviderAway(at_s, for_s, random.choice(layout.cells))
+
+
 def _lose_machine(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
     return f.LoseMachine(at_s, random.choice(layout.cells), random.randrange(100))
 
@@ -362,5 +373,6 @@ DRAWS: tuple[tuple[Draw, float], ...] = (
     (_lag, 2),
     (_lose_deletes, 1),
     (_liar, 2),
+    (_away, 1),
     (_lose_machine, 2),
 )

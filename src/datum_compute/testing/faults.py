@@ -324,6 +324,15 @@ class LyingProvider:
 
 
 @dataclass(frozen=True, slots=True)
+class ProviderAway:
+    """F33: the engine behind a cell answers nothing; its machines go on."""
+
+    at_s: float
+    for_s: float
+    cell: str
+
+
+@dataclass(frozen=True, slots=True)
 class LoseMachine:
     """A machine dies behind everybody's back."""
 
@@ -362,5 +371,6 @@ Fault = (
     | LagWatches
     | LoseDeletes
     | LyingProvider
+    | ProviderAway
     | LoseMachine
 )

@@ -24,7 +24,7 @@ class Provider:
     now: Callable[[], float]
     machines: dict[str, Machine] = field(default_factory=dict)
     lie: Lie | None = None
-    away: bool = False
+    away: int = 0  # how many faults keep it from answering
     hidden: dict[str, None] = field(default_factory=dict)
     lied_about: dict[str, None] = field(default_factory=dict)
 

@@ -13,7 +13,7 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.deployment import plan_deployment
-from datum_compute.runtime.controller import Controller, owns, watches
+from datum_compute.runtime.controller import Controller, for_, owns, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -51,10 +51,7 @@ def from_instance(view: View, change: Change[Any]) -> Iterable[Key]:
 CONTROLLER = Controller(
     name="deployment",
     role="cell",
-    kind=DEPLOYMENT,
     reconcile=reconcile,
-    watches=(
-        owns("cell", INSTANCE, DEPLOYMENT),
-        watches("cell", INSTANCE, from_instance),
-    ),
+    edges=(for_(DEPLOYMENT), owns(INSTANCE), watches(INSTANCE, from_instance)),
+    finalizers=(labels.WORKLOAD_FINALIZER,),
 )

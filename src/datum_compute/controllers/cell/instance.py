@@ -6,7 +6,7 @@ from datum_compute.api.kinds import INSTANCE
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.readiness import plan_readiness
-from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 
@@ -19,4 +19,4 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-CONTROLLER = Controller(name="instance", role="cell", kind=INSTANCE, reconcile=reconcile)
+CONTROLLER = Controller(name="instance", role="cell", reconcile=reconcile, edges=(for_(INSTANCE),))

@@ -1,7 +1,13 @@
-"""Server -> a machine of the cell's driver, and the machine's state back."""
+"""Server -> a machine of the cell's driver, and the machine's state back.
+
+A second controller sweeps: providers forget, repeat themselves and bring back what they called
+gone, and none of that is an event.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 from datum_compute.api import labels
@@ -10,10 +16,10 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.server import Server, ServerStatus
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.drivers.driver import Driver, MachineState
+from datum_compute.drivers.driver import Driver, DriverError, MachineState
 from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
 from datum_compute.planning.objects import plan_status
-from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.controller import Controller, for_, reads
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
@@ -21,6 +27,9 @@ from datum_compute.runtime.view import View
 # The driver's own news come at once; this repairs what was missed.
 RECHECK_S = 1.0
 STEADY_S = 30.0
+SWEEP_S = 60.0
+
+_log = logging.getLogger(__name__)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -98,6 +107,30 @@ async def machine_news(context: Context, view: View) -> AsyncIterator[Key]:
         yield _key_of(view, machine_id)
 
 
+async def remove_strangers(context: Context, key: Key) -> Outcome:
+    """Machines of the name that no Server asked for; the one that it did ask for stays."""
+    server = context.planes.need(key.plane).read(SERVER).get(key.ref)
+    own_id = machine_id_of(server) if server is not None else ""
+    left = await _remove_strangers(context.drivers[key.plane], key.ref, own_id)
+    return Later(RECHECK_S) if left else Done()
+
+
+async def sweep(context: Context, view: View) -> AsyncIterator[Key]:
+    """Again and again the machines that belong to no Server."""
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        try:
+            machine_ids = await context.drivers[view.plane].machines()
+        except DriverError as error:
+            _log.warning("the machines of %s are not seen: %s", view.plane, error)
+            continue
+        for machine_id in machine_ids:
+            key = _key_of(view, machine_id)
+            server = view.cached(SERVER).get(key.ref)
+            if server is None or machine_id_of(server) != machine_id:
+                yield key
+
+
 def _key_of(view: View, machine_id: str) -> Key:
     namespace, name, _ = machine_id.split("/")
     return Key(view.plane, Ref(namespace, name))
@@ -106,7 +139,19 @@ def _key_of(view: View, machine_id: str) -> Key:
 CONTROLLER = Controller(
     name="machine",
     role="cell",
-    kind=SERVER,
     reconcile=reconcile,
+    edges=(for_(SERVER),),
+    finalizers=(labels.DRIVER_FINALIZER,),
     outside=machine_news,
 )
+
+SWEEPER = Controller(
+    name="machine-sweeper",
+    role="cell",
+    reconcile=remove_strangers,
+    edges=(reads(SERVER),),
+    outside=sweep,
+    workers=1,
+)
+
+CONTROLLERS = (CONTROLLER, SWEEPER)

@@ -11,7 +11,7 @@ from datum_compute.api.meta import Ref
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.provisioning import plan_provisioning
-from datum_compute.runtime.controller import Controller, watches
+from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -40,7 +40,10 @@ def from_server(view: View, change: Change[Any]) -> Iterable[Key]:
 CONTROLLER = Controller(
     name="provisioner",
     role="cell",
-    kind=INSTANCE,
     reconcile=reconcile,
-    watches=(watches("cell", SERVER, from_server),),
+    edges=(
+        for_(INSTANCE),
+        watches(SERVER, from_server, expects_one="server-to-instance"),
+    ),
+    finalizers=(labels.PROVISIONER_FINALIZER,),
 )

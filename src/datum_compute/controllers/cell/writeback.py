@@ -12,7 +12,7 @@ from datum_compute.api.plane import cell_plane
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.projection import plan_writeback
-from datum_compute.runtime.controller import Controller, reads, watches
+from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -44,7 +44,11 @@ def from_hub_copy(_view: View, change: Change[Any]) -> Iterable[Key]:
 CONTROLLER = Controller(
     name="writeback",
     role="cell",
-    kind=INSTANCE,
     reconcile=reconcile,
-    watches=(reads("hub", DEPLOYMENT), watches("hub", INSTANCE, from_hub_copy)),
+    edges=(
+        for_(INSTANCE),
+        reads(DEPLOYMENT, on="hub"),
+        watches(INSTANCE, from_hub_copy, on="hub"),
+    ),
+    finalizers=(labels.INSTANCE_FINALIZER,),
 )

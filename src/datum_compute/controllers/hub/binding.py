@@ -16,7 +16,7 @@ from datum_compute.api.meta import KindInfo, Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.propagation import Policy, binding_kind, binding_name, plan_binding
-from datum_compute.runtime.controller import Controller, owns, watches
+from datum_compute.runtime.controller import Controller, for_, owns, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -84,13 +84,13 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
     return Controller(
         name=f"binding-{kind.plural}",
         role="hub",
-        kind=kind,
         reconcile=_reconcile(kind),
-        watches=(
-            owns("hub", binding_kind(kind), kind),
-            watches("hub", CLUSTER, _all_of(kind)),
-            watches("hub", CLUSTER_POLICY, _all_of(kind)),
-            watches("hub", POLICY, _same_namespace(kind)),
+        edges=(
+            for_(kind),
+            owns(binding_kind(kind)),
+            watches(CLUSTER, _all_of(kind)),
+            watches(CLUSTER_POLICY, _all_of(kind)),
+            watches(POLICY, _same_namespace(kind)),
         ),
     )
 

@@ -12,7 +12,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.objects import plan_status
-from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
@@ -44,4 +44,14 @@ async def _probed(cell: View | None) -> Verdict:
     return Verdict(TRUE, "ClusterReady", "the cell answers")
 
 
-CONTROLLER = Controller(name="cluster", role="hub", kind=CLUSTER, reconcile=reconcile)
+def _by_cell(key: Key) -> str:
+    return key.ref.name
+
+
+CONTROLLER = Controller(
+    name="cluster",
+    role="hub",
+    reconcile=reconcile,
+    edges=(for_(CLUSTER),),
+    lane=_by_cell,  # one cell that never answers holds up no other
+)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.errors import NotFound
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, WORK, kind_of
 from datum_compute.api.meta import KindInfo, Ref
@@ -16,7 +15,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan, drop_finalizer
 from datum_compute.planning.execution import plan_execution, plan_unreachable
-from datum_compute.runtime.controller import Controller, watches
+from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome, Terminal
@@ -47,12 +46,10 @@ async def _release(
     context: Context, work: Work, view: View, kind: KindInfo[Any], ref: Ref
 ) -> Outcome:
     """Let the tombstone go once the cell itself says that the copy is gone."""
-    try:
-        await view.client.get(kind, ref)
-    except NotFound:
-        release = drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
-        return await carry_out(context.planes, Plan(tuple(release)))
-    return Later(1)
+    if await view.live(kind, ref) is not None:
+        return Later(1)
+    release = drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
+    return await carry_out(context.planes, Plan(tuple(release)))
 
 
 def from_copy(_view: View, change: Change[Any]) -> Iterable[Key]:
@@ -62,13 +59,19 @@ def from_copy(_view: View, change: Change[Any]) -> Iterable[Key]:
         yield Key(HUB, ref)
 
 
+def _by_cell(key: Key) -> str:
+    return key.ref.namespace
+
+
 CONTROLLER = Controller(
     name="execution",
     role="hub",
-    kind=WORK,
     reconcile=reconcile,
-    watches=(
-        watches("cell", NAMESPACE, from_copy),
-        watches("cell", DEPLOYMENT, from_copy),
+    edges=(
+        for_(WORK),
+        watches(NAMESPACE, from_copy, on="cell"),
+        watches(DEPLOYMENT, from_copy, on="cell"),
     ),
+    finalizers=(labels.EXECUTION_FINALIZER,),
+    lane=_by_cell,  # one cell that never answers holds up no other
 )

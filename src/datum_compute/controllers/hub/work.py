@@ -13,7 +13,7 @@ from datum_compute.api.work import Work
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.propagation import binding_kind, binding_name, plan_works, work_name
-from datum_compute.runtime.controller import Controller, reads, watches
+from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -70,13 +70,14 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
     return Controller(
         name=f"work-{kind.plural}",
         role="hub",
-        kind=binding_kind(kind),
         reconcile=_reconcile(kind),
-        watches=(
-            watches("hub", kind, _from_template(kind)),
-            watches("hub", WORK, _from_work(kind)),
-            reads("hub", CLUSTER),
+        edges=(
+            for_(binding_kind(kind)),
+            watches(kind, _from_template(kind)),
+            watches(WORK, _from_work(kind)),
+            reads(CLUSTER),
         ),
+        finalizers=(labels.BINDING_FINALIZER,),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from datum_compute.api import labels
 from datum_compute.api.conditions import is_true
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, WORK
@@ -14,7 +15,7 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.upstream import upstream_key
 from datum_compute.planning.federation import HubState, hub_namespace_of, plan_federation
 from datum_compute.planning.propagation import binding_name, work_name
-from datum_compute.runtime.controller import Controller, reads, watches
+from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -88,14 +89,15 @@ def from_hub_binding(view: View, change: Change[Any]) -> Iterable[Key]:
 CONTROLLER = Controller(
     name="federator",
     role="project",
-    kind=DEPLOYMENT,
     reconcile=reconcile,
-    watches=(
-        reads("project", NAMESPACE),
-        reads("hub", NAMESPACE),
-        watches("hub", DEPLOYMENT, from_hub_deployment),
-        watches("hub", BINDING, from_hub_binding),
-        watches("hub", WORK, from_hub_work),
-        watches("hub", CLUSTER, from_cluster),
+    edges=(
+        for_(DEPLOYMENT),
+        reads(NAMESPACE),
+        reads(NAMESPACE, on="hub"),
+        watches(DEPLOYMENT, from_hub_deployment, on="hub"),
+        watches(BINDING, from_hub_binding, on="hub"),
+        watches(WORK, from_hub_work, on="hub"),
+        watches(CLUSTER, from_cluster, on="hub"),
     ),
+    finalizers=(labels.FEDERATOR_FINALIZER,),
 )

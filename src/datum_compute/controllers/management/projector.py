@@ -14,7 +14,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.upstream import upstream_key
 from datum_compute.planning.projection import plan_projection
-from datum_compute.runtime.controller import Controller, reads, watches
+from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -64,11 +64,11 @@ def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
 CONTROLLER = Controller(
     name="projector",
     role="project",
-    kind=INSTANCE,
     reconcile=reconcile,
-    watches=(
-        reads("project", NAMESPACE),
-        watches("project", DEPLOYMENT, from_deployment),
-        watches("hub", INSTANCE, from_hub_instance),
+    edges=(
+        for_(INSTANCE),
+        reads(NAMESPACE),
+        watches(DEPLOYMENT, from_deployment),
+        watches(INSTANCE, from_hub_instance, on="hub"),
     ),
 )

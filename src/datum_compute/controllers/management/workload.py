@@ -8,7 +8,7 @@ from datum_compute.api.meta import ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.placement import plan_workload
-from datum_compute.runtime.controller import Controller, owns
+from datum_compute.runtime.controller import Controller, for_, owns
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 
@@ -32,7 +32,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 CONTROLLER = Controller(
     name="workload",
     role="project",
-    kind=WORKLOAD,
     reconcile=reconcile,
-    watches=(owns("project", DEPLOYMENT, WORKLOAD),),
+    edges=(for_(WORKLOAD), owns(DEPLOYMENT)),
+    finalizers=(labels.WORKLOAD_FINALIZER,),
 )

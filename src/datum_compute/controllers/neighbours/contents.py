@@ -14,7 +14,7 @@ from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import ROLES
 from datum_compute.api.serviceaccount import ServiceAccount
 from datum_compute.controllers.context import Context
-from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
@@ -58,8 +58,8 @@ CONTROLLERS = tuple(
     Controller(
         name=f"contents-{role}",
         role=role,
-        kind=NAMESPACE,
         reconcile=reconcile,
+        edges=(for_(NAMESPACE),),
         outside=outside,
         workers=1,
     )

@@ -71,7 +71,6 @@ CONTROLLERS = tuple(
     Controller(
         name=f"definition-{role}",
         role=role,
-        kind=None,
         reconcile=reconcile,
         outside=outside,
         workers=1,

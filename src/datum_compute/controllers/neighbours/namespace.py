@@ -11,7 +11,7 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import ROLES
 from datum_compute.controllers.context import Context
-from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
@@ -57,8 +57,8 @@ CONTROLLERS = tuple(
     Controller(
         name=f"namespace-{role}",
         role=role,
-        kind=NAMESPACE,
         reconcile=reconcile,
+        edges=(for_(NAMESPACE),),
         outside=outside,
         workers=1,
     )
