@@ -23,6 +23,7 @@ from datum_compute.planning.projection import plan_writeback
 from datum_compute.runtime.view import View
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import attribute_replaced, function_replaced
+from datum_compute.testing.teeth.runtime_bugs import reading_anything
 
 
 @contextmanager
@@ -31,7 +32,28 @@ def _stale_cache_double_create() -> Iterator[None]:
     create. Names by ordinal are what makes the stale cache harmless in the product."""
     drawn = iter(range(1_000_000))
 
-    def make_create(original: Any) -> Any:
+    with (
+        function_replaced(instances._create, _drawing_names(drawn)),
+        attribute_replaced(View, "read", reading_anything),
+    ):
+        yield
+
+
+@contextmanager
+def _lost_answer_creates_twice() -> Iterator[None]:
+    """Instances under names that the planner draws anew each time, and a create without an answer
+    that counts as not done."""
+    drawn = iter(range(1_000_000))
+
+    with (
+        function_replaced(instances._create, _drawing_names(drawn)),
+        attribute_replaced(View, "_doubt", lambda _: lambda _self, _kind: None),
+    ):
+        yield
+
+
+def _drawing_names(drawn: Iterator[int]) -> Any:
+    def make(original: Any) -> Any:
         def create(*arguments: Any) -> Any:
             action = original(*arguments)
             metadata = action.object.metadata
@@ -40,21 +62,7 @@ def _stale_cache_double_create() -> Iterator[None]:
 
         return create
 
-    def make_read(_original: Any) -> Any:
-        return lambda self, kind: self._informer(kind).cache
-
-    def make_seen(_original: Any) -> Any:
-        async def seen(_self: Any, _kind: Any, obj: Any) -> Any:
-            return obj
-
-        return seen
-
-    with (
-        function_replaced(instances._create, make_create),
-        attribute_replaced(View, "read", make_read),
-        attribute_replaced(View, "_seen", make_seen),
-    ):
-        yield
+    return make
 
 
 @contextmanager
@@ -255,6 +263,12 @@ BUGS = (
         "a second create from a cache that has not seen the first: Sieve, Fly April 2026",
         _stale_cache_double_create,
         meets=("LagWatches", "CreateWorkload"),
+    ),
+    PlantedBug(
+        "lost-answer-creates-twice",
+        "a create that was done and not answered is done again under another name (F13)",
+        _lost_answer_creates_twice,
+        meets=("LoseRequests", "CutLink", "DelayWrites"),
     ),
     PlantedBug(
         "ordinal-reused-while-terminating",

@@ -119,11 +119,13 @@ def _silence_taken_for_absence() -> Iterator[None]:
     def make(_original: Any) -> Any:
         async def release(context: Any, work: Any, view: Any, kind: Any, ref: Any) -> Any:
             try:
-                await view.client.get(kind, ref)
+                found = await view.live(kind, ref)
             except (ApiError, Unreachable):
-                dropped = drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
-                return await carry_out(context.planes, Plan(tuple(dropped)))
-            return Later(1)
+                found = None
+            if found is not None:
+                return Later(1)
+            dropped = drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
+            return await carry_out(context.planes, Plan(tuple(dropped)))
 
         return release
 

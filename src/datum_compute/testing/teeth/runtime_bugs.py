@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from datum_compute.api.errors import ApiError, Expired, NotFound, Unreachable
-from datum_compute.api.meta import ref_of
+from datum_compute.api.errors import ApiError, Expired, Unreachable
+from datum_compute.api.kinds import SERVER
 from datum_compute.client import watching
 from datum_compute.client.answers import Listed, WatchEvent
-from datum_compute.client.watching import follow
-from datum_compute.runtime.informer import Change, Informer
+from datum_compute.client.watching import _follow
+from datum_compute.runtime.informer import Informer
+from datum_compute.runtime.objects import Objects
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.runtime.view import View
-from datum_compute.runtime.worker import Worker
+from datum_compute.runtime.worker import Workers
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import (
     attribute_replaced,
@@ -26,13 +28,13 @@ from datum_compute.testing.teeth.patching import (
 @contextmanager
 def _watch_error_swallowed() -> Iterator[None]:
     def make(_original: Any) -> Any:
-        async def follow_until_trouble(client: Any, watched: Any, random: Any = None) -> Any:
-            listed = await _first_list(client, watched, random)
+        async def follow_until_trouble(source: Any, random: Any) -> Any:
+            listed = await _first_list(source, random)
             yield listed
             version = listed.version
             while True:
                 try:
-                    async for event in watching._stream(client, watched, version):
+                    async for event in watching._stream(source, version):
                         version = event.version or version
                         yield event
                 except Unreachable:
@@ -42,15 +44,15 @@ def _watch_error_swallowed() -> Iterator[None]:
 
         return follow_until_trouble
 
-    with function_replaced(follow, make):
+    with function_replaced(_follow, make):
         yield
 
 
-async def _first_list(client: Any, watched: Any, random: Any) -> Listed[Any]:
-    failures = watching._Failures(watched.kind.plural, random)
+async def _first_list(source: Any, random: Any) -> Listed[Any]:
+    failures = watching._Failures(source.what, random)
     while True:
         try:
-            return await watching._list(client, watched)
+            return await watching._list(source)
         except (ApiError, Unreachable) as error:
             await failures.delay(error)
 
@@ -58,9 +60,9 @@ async def _first_list(client: Any, watched: Any, random: Any) -> Listed[Any]:
 @contextmanager
 def _relist_not_compared() -> Iterator[None]:
     def make(original: Any) -> Any:
-        async def follow_from_now(client: Any, watched: Any, random: Any = None) -> Any:
+        async def follow_from_now(source: Any, random: Any) -> Any:
             listed_before = False
-            async for item in original(client, watched, random):
+            async for item in original(source, random):
                 if isinstance(item, Listed) and listed_before:
                     yield WatchEvent("BOOKMARK", item.version, None)
                 else:
@@ -69,40 +71,59 @@ def _relist_not_compared() -> Iterator[None]:
 
         return follow_from_now
 
-    with function_replaced(follow, make):
+    with function_replaced(_follow, make):
         yield
 
 
 @contextmanager
 def _vanished_objects_kept() -> Iterator[None]:
-    def make(_original: Any) -> Any:
-        def replace(self: Any, listed: Any) -> None:
-            for obj in listed.items:
-                self._put(obj)
-            self._advance(listed.version)
-            self.first_sync.set()
+    def make(original: Any) -> Any:
+        async def follow_with_the_vanished(source: Any, random: Any) -> Any:
+            known: dict[Any, Any] = {}
+            async for item in original(source, random):
+                if isinstance(item, Listed):
+                    known.update({entry.ref: entry for entry in item.items})
+                    yield Listed(list(known.values()), item.version)
+                else:
+                    yield item
 
-        return replace
+        return follow_with_the_vanished
 
-    with attribute_replaced(Informer, "_replace", make):
+    with function_replaced(_follow, make):
         yield
 
 
 @contextmanager
-def _replaced_object_taken_for_the_old_one() -> Iterator[None]:
-    """The informer forgets that an object with another uid is another object."""
+def _other_uid_taken_for_the_same() -> Iterator[None]:
+    """An object that was deleted and created anew is told as a change of the old one, and only
+    if its generation is another."""
 
-    def make(_original: Any) -> Any:
-        def put(self: Any, obj: Any) -> None:
-            old = self.cache.get(ref_of(obj))
-            if old is not None and old.metadata.generation == obj.metadata.generation:
-                return  # "nothing new in its spec"
-            self.cache.put(obj)
-            self._tell(Change(old, obj))
+    def make(original: Any) -> Any:
+        def put(self: Any, entry: Any, obj: Any = None) -> None:
+            known = self.cache.entry(entry.ref)
+            if known is not None and known.uid != entry.uid:
+                return
+            original(self, entry, obj)
 
         return put
 
     with attribute_replaced(Informer, "_put", make):
+        yield
+
+
+@contextmanager
+def _status_changes_not_told() -> Iterator[None]:
+    """Only a new generation is news, as with a predicate that is too strict."""
+
+    def make(original: Any) -> Any:
+        def tell(self: Any, change: Any) -> None:
+            old, new = change.old, change.new
+            if old is None or new is None or old.metadata.generation != new.metadata.generation:
+                original(self, change)
+
+        return tell
+
+    with attribute_replaced(Informer, "_tell", make):
         yield
 
 
@@ -114,16 +135,26 @@ def _silent_watch_trusted() -> Iterator[None]:
 
 @contextmanager
 def _own_writes_not_awaited() -> Iterator[None]:
-    """With names that the server draws, as ReplicaSets have them; only one of the two parts is
-    the bug, but without the other it would be harmless."""
+    with attribute_replaced(View, "read", reading_anything):
+        yield
+
+
+def reading_anything(_original: Any) -> Any:
+    """Reads of whatever the cache holds, complete or not."""
+    return lambda self, kind: Objects(self._informer(kind).cache)
+
+
+@contextmanager
+def _replays_believed() -> Iterator[None]:
+    """Events older than what was seen are handed on, and the cache goes back in time."""
 
     def make(_original: Any) -> Any:
-        def read(self: Any, kind: Any) -> Any:
-            return self._informer(kind).cache
+        def moved(self: Any, event: Any) -> None:
+            self.version = int(event.version)
 
-        return read
+        return moved
 
-    with attribute_replaced(View, "read", make):
+    with attribute_replaced(watching._Place, "moved", make):
         yield
 
 
@@ -132,22 +163,34 @@ def _key_in_flight_twice() -> Iterator[None]:
     def make(_original: Any) -> Any:
         def add(self: Any, key: Any) -> None:
             self._cancel_timer(key)
-            if key not in self._wanted:
-                self._wanted.add(key)
-                self._make_ready(key)
+            self._make_ready(key)
 
         return add
 
-    with attribute_replaced(WorkQueue, "add", make):
+    def make_done(original: Any) -> Any:
+        def done(self: Any, key: Any) -> None:
+            if key in self._in_flight:
+                original(self, key)
+
+        return done
+
+    with (
+        attribute_replaced(WorkQueue, "add", make),
+        attribute_replaced(WorkQueue, "done", make_done),
+    ):
         yield
 
 
 @contextmanager
 def _later_ignored() -> Iterator[None]:
     def make(_original: Any) -> Any:
-        return lambda self, key, _outcome: self.queue.forget(key)
+        def interpret(self: Any, key: Any, _outcome: Any, _version: int) -> str:
+            self._queue.forget(key)
+            return "done"
 
-    with attribute_replaced(Worker, "_interpret", make):
+        return interpret
+
+    with attribute_replaced(Workers, "_interpret", make):
         yield
 
 
@@ -160,10 +203,10 @@ def _failure_not_retried() -> Iterator[None]:
 
 @contextmanager
 def _event_during_work_lost() -> Iterator[None]:
-    def make(_original: Any) -> Any:
+    def make(original: Any) -> Any:
         def done(self: Any, key: Any) -> None:
-            self._in_flight.discard(key)
-            self._wanted.discard(key)
+            self._in_flight[key] = False
+            original(self, key)
 
         return done
 
@@ -176,26 +219,26 @@ def _owned_objects_not_watched() -> Iterator[None]:
     """The edge from the machine's Server back to its Instance is missing."""
     controller = controller_named("provisioner")
 
-    def make(watches: Any) -> Any:
-        return tuple(_mute(watch) for watch in watches)
+    def make(edges: Any) -> Any:
+        return tuple(_mute(edge) if edge.kind is SERVER else edge for edge in edges)
 
-    with attribute_replaced(controller, "watches", make):
+    with attribute_replaced(controller, "edges", make):
         yield
 
 
-def _mute(watch: Any) -> Any:
-    return type(watch)(watch.role, watch.kind, lambda _view, _change: ())
+def _mute(edge: Any) -> Any:
+    return replace(edge, to_keys=lambda _view, _change: (), expects_one="")
 
 
 @contextmanager
 def _failed_delete_taken_for_done() -> Iterator[None]:
     """A delete that got no answer is ticked off; what follows it in the plan is carried out."""
 
-    def make(_original: Any) -> Any:
-        async def delete(self: Any, kind: Any, ref: Any, *, uid: str, version: str = "") -> None:
+    def make(original: Any) -> Any:
+        async def delete(self: Any, *arguments: Any, **options: Any) -> None:
             try:
-                await self.client.delete(kind, ref, uid=uid, version=version)
-            except (ApiError, Unreachable, NotFound):
+                await original(self, *arguments, **options)
+            except (ApiError, Unreachable):
                 return
 
         return delete
@@ -205,54 +248,23 @@ def _failed_delete_taken_for_done() -> Iterator[None]:
 
 
 @contextmanager
-def _deletions_after_a_break_not_told() -> Iterator[None]:
-    """After 410 the list is taken in as if nothing could have gone meanwhile."""
-
-    def make(original: Any) -> Any:
-        async def follow_forgetful(client: Any, watched: Any, random: Any = None) -> Any:
-            known: dict[Any, Any] = {}
-            async for item in original(client, watched, random):
-                if isinstance(item, Listed):
-                    fresh = {ref_of(obj): obj for obj in item.items}
-                    known = {**known, **fresh}
-                    yield Listed(list(known.values()), item.version)
-                else:
-                    _note(known, item)
-                    yield item
-
-        return follow_forgetful
-
-    with function_replaced(follow, make):
-        yield
-
-
-def _note(known: dict[Any, Any], event: Any) -> None:
-    if event.object is None:
-        return
-    if event.type == "DELETED":
-        known.pop(ref_of(event.object), None)
-    else:
-        known[ref_of(event.object)] = event.object
-
-
-@contextmanager
 def _resumed_from_the_newest() -> Iterator[None]:
     """A broken stream goes on from what the server has now, not from what was seen last."""
 
     def make(_original: Any) -> Any:
-        async def follow_newest(client: Any, watched: Any, random: Any = None) -> Any:
-            failures = watching._Failures(watched.kind.plural, random)
-            listed = await _first_list(client, watched, random)
+        async def follow_newest(source: Any, random: Any) -> Any:
+            failures = watching._Failures(source.what, random)
+            listed = await _first_list(source, random)
             yield listed
             version = listed.version
             while True:
                 try:
-                    async for event in watching._stream(client, watched, version):
+                    async for event in watching._stream(source, version):
                         failures.over()
                         yield event
-                    version = (await watching._list(client, watched)).version
+                    version = (await watching._list(source)).version
                 except Expired:
-                    listed = await _first_list(client, watched, random)
+                    listed = await _first_list(source, random)
                     yield listed
                     version = listed.version
                 except (ApiError, Unreachable) as error:
@@ -260,7 +272,7 @@ def _resumed_from_the_newest() -> Iterator[None]:
 
         return follow_newest
 
-    with function_replaced(follow, make):
+    with function_replaced(_follow, make):
         yield
 
 
@@ -284,15 +296,21 @@ BUGS = (
         meets=("ForgetHistory", "LoseDeletes"),
     ),
     PlantedBug(
-        "known-objects-outlive-a-relist",
-        "what was known before 410 is merged with the list: Sieve, stale states",
-        _deletions_after_a_break_not_told,
-        meets=("ForgetHistory", "LoseDeletes"),
+        "other-uid-taken-for-the-same",
+        "create-delete-create folds into one event and nobody looks at the uid (F5)",
+        _other_uid_taken_for_the_same,
+        meets=("ForgetHistory", "CloseWatches"),
     ),
     PlantedBug(
-        "status-only-events-dropped",
-        "an object is new only with a new generation: create-delete-create folded (F5)",
-        _replaced_object_taken_for_the_old_one,
+        "status-changes-not-told",
+        "a predicate on the generation where the status matters: control-plane.md h.7",
+        _status_changes_not_told,
+    ),
+    PlantedBug(
+        "replays-believed",
+        "a reconnect replays old events and the cache goes back: etcd #15271, #20221 (F9)",
+        _replays_believed,
+        meets=("RepeatEvents",),
     ),
     PlantedBug(
         "half-open-watch-trusted",
