@@ -1,8 +1,11 @@
-"""Bugs on the cell: rollout, provisioning, machines."""
+"""Bugs on the cell: rollout, provisioning, machines.
+
+Most of them change what the public planners answer, so that they outlive a rewrite of those.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,18 +14,20 @@ import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import TRUE, find_condition
-from datum_compute.api.instance import AVAILABLE
+from datum_compute.api.instance import AVAILABLE, Instance
 from datum_compute.api.kinds import INSTANCE, SERVER
 from datum_compute.api.meta import ref_of
+from datum_compute.api.server import Server
 from datum_compute.controllers.cell import machine
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning import instances, provisioning, readiness
 from datum_compute.planning.actions import Create, Delete, Patch, Plan, Wait, drop_finalizer
 from datum_compute.planning.instances import plan_instances
 from datum_compute.planning.projection import plan_writeback
+from datum_compute.planning.provisioning import plan_provisioning, provisioned_status
+from datum_compute.planning.readiness import plan_readiness
 from datum_compute.runtime.view import View
 from datum_compute.testing.teeth.bug import PlantedBug
-from datum_compute.testing.teeth.patching import attribute_replaced, function_replaced
+from datum_compute.testing.teeth.patching import Make, attribute_replaced, function_replaced
 from datum_compute.testing.teeth.runtime_bugs import reading_anything
 
 
@@ -30,10 +35,8 @@ from datum_compute.testing.teeth.runtime_bugs import reading_anything
 def _stale_cache_double_create() -> Iterator[None]:
     """Instances under names that nobody chose, created from a cache that has not seen the last
     create. Names by ordinal are what makes the stale cache harmless in the product."""
-    drawn = iter(range(1_000_000))
-
     with (
-        function_replaced(instances._create, _drawing_names(drawn)),
+        function_replaced(plan_instances, _drawing_names()),
         attribute_replaced(View, "read", reading_anything),
     ):
         yield
@@ -43,24 +46,34 @@ def _stale_cache_double_create() -> Iterator[None]:
 def _lost_answer_creates_twice() -> Iterator[None]:
     """Instances under names that the planner draws anew each time, and a create without an answer
     that counts as not done."""
-    drawn = iter(range(1_000_000))
-
     with (
-        function_replaced(instances._create, _drawing_names(drawn)),
+        function_replaced(plan_instances, _drawing_names()),
         attribute_replaced(View, "_doubt", lambda _: lambda _self, _kind: None),
     ):
         yield
 
 
-def _drawing_names(drawn: Iterator[int]) -> Any:
-    def make(original: Any) -> Any:
-        def create(*arguments: Any) -> Any:
-            action = original(*arguments)
-            metadata = action.object.metadata
-            renamed = msgspec.structs.replace(metadata, name=f"{metadata.name}-{next(drawn)}")
-            return replace(action, object=msgspec.structs.replace(action.object, metadata=renamed))
+def _drawing_names() -> Make:
+    drawn = iter(range(1_000_000))
 
-        return create
+    def renamed(action: Any) -> Any:
+        metadata = action.object.metadata
+        metadata = msgspec.structs.replace(metadata, name=f"{metadata.name}-{next(drawn)}")
+        return replace(action, object=msgspec.structs.replace(action.object, metadata=metadata))
+
+    return _with_creates(renamed)
+
+
+def _with_creates(change: Callable[[Any], Any]) -> Make:
+    """What the planner wants to create, changed."""
+
+    def make(original: Any) -> Any:
+        def plan(*arguments: Any) -> Any:
+            planned = original(*arguments)
+            actions = (change(a) if isinstance(a, Create) else a for a in planned.actions)
+            return replace(planned, actions=tuple(actions))
+
+        return plan
 
     return make
 
@@ -81,12 +94,9 @@ def _ordinal_reused_while_terminating() -> Iterator[None]:
 
         return plan
 
-    def belongs_by_name(_original: Any) -> Any:
-        return lambda _server, _instance: True
-
     with (
         function_replaced(plan_instances, make),
-        function_replaced(provisioning._belongs, belongs_by_name),
+        function_replaced(plan_provisioning, _taking_any_server),
         function_replaced(machine._remove_strangers, _without_strangers),
     ):
         yield
@@ -99,6 +109,21 @@ def _without_strangers(_original: Any) -> Any:
     return nobody
 
 
+def _taking_any_server(original: Any) -> Any:
+    """A Server belongs to whoever has its name."""
+
+    def plan(plane: Any, instance: Any, server: Server | None, now: str) -> Any:
+        if server is not None:
+            metadata = instance.metadata
+            tag = f"{metadata.namespace}/{metadata.name}/{metadata.uid}"
+            tags = {**server.spec.tags, labels.INSTANCE_TAG: tag}
+            spec = msgspec.structs.replace(server.spec, tags=tags)
+            server = msgspec.structs.replace(server, spec=spec)
+        return original(plane, instance, server, now)
+
+    return plan
+
+
 @contextmanager
 def _lowest_ordinal_first() -> Iterator[None]:
     """Scale-down takes from the bottom and leaves the youngest."""
@@ -106,7 +131,7 @@ def _lowest_ordinal_first() -> Iterator[None]:
     def make(original: Any) -> Any:
         def plan(plane: Any, deployment: Any, found: Any) -> Any:
             wanted = deployment.spec.scale_settings.min_replicas
-            live = sorted((i for i in found if not i.is_terminating), key=instances.ordinal)
+            live = sorted((i for i in found if not i.is_terminating), key=_ordinal)
             if deployment.is_terminating or len(live) <= wanted:
                 return original(plane, deployment, found)
             lowest = live[0]
@@ -119,24 +144,41 @@ def _lowest_ordinal_first() -> Iterator[None]:
         yield
 
 
+def _ordinal(instance: Instance) -> int:
+    return int(instance.metadata.labels.get(labels.INSTANCE_INDEX, "0"))
+
+
 @contextmanager
 def _rolled_all_at_once() -> Iterator[None]:
-    with function_replaced(instances._first_only, lambda _: list):
+    def make(original: Any) -> Any:
+        def plan(*arguments: Any) -> Any:
+            planned = original(*arguments)
+            actions = (
+                replace(a, skipped=False) if isinstance(a, Create | Delete) else a
+                for a in planned.actions
+            )
+            return replace(planned, actions=tuple(actions))
+
+        return plan
+
+    with function_replaced(plan_instances, make):
         yield
 
 
 @contextmanager
 def _rolled_without_waiting() -> Iterator[None]:
-    """The next instance is recreated although the one before it is not ready yet."""
+    """The next instance is recreated although the one before it is still leaving."""
 
     def make(original: Any) -> Any:
-        def plan(plane: Any, deployment: Any, found: Any) -> Any:
-            planned = original(plane, deployment, found)
-            actions = [a for a in planned.actions if not isinstance(a, Wait)]
-            deletes = [a for a in actions if isinstance(a, Delete) and a.skipped]
-            if deletes and not any(isinstance(a, Create) for a in actions):
-                actions.append(replace(deletes[0], skipped=False))
-            return Plan(tuple(actions), planned.requeue_after_s)
+        def plan(*arguments: Any) -> Any:
+            planned = original(*arguments)
+            waits = any(isinstance(a, Wait) for a in planned.actions)
+            actions = list(planned.actions)
+            for index, action in enumerate(actions if waits else ()):
+                if isinstance(action, Delete) and action.skipped:
+                    actions[index] = replace(action, skipped=False)
+                    break
+            return replace(planned, actions=tuple(actions))
 
         return plan
 
@@ -148,17 +190,12 @@ def _rolled_without_waiting() -> Iterator[None]:
 def _finalizers_come_later() -> Iterator[None]:
     """Instances are created bare: nothing holds them until somebody gets round to it."""
 
-    def make(original: Any) -> Any:
-        def create(*arguments: Any) -> Any:
-            action = original(*arguments)
-            bare = msgspec.structs.replace(
-                action.object.metadata, finalizers=[labels.INSTANCE_FINALIZER]
-            )
-            return replace(action, object=msgspec.structs.replace(action.object, metadata=bare))
+    def bare(action: Any) -> Any:
+        finalizers = [labels.INSTANCE_FINALIZER]
+        metadata = msgspec.structs.replace(action.object.metadata, finalizers=finalizers)
+        return replace(action, object=msgspec.structs.replace(action.object, metadata=metadata))
 
-        return create
-
-    with function_replaced(instances._create, make):
+    with function_replaced(plan_instances, _with_creates(bare)):
         yield
 
 
@@ -193,7 +230,7 @@ def _machine_adopted_by_name() -> Iterator[None]:
 
     with (
         function_replaced(machine.machine_id_of, make_id),
-        function_replaced(provisioning._belongs, lambda _: lambda _server, _instance: True),
+        function_replaced(plan_provisioning, _taking_any_server),
     ):
         yield
 
@@ -203,16 +240,14 @@ def _available_outlives_its_machine() -> Iterator[None]:
     """Once available, always available."""
 
     def make(original: Any) -> Any:
-        def status(instance: Any, server: Any, now: str) -> Any:
-            new = original(instance, server, now)
+        def status(instance: Any, *arguments: Any) -> Any:
+            new = original(instance, *arguments)
             old = find_condition(instance.status.conditions, AVAILABLE)
-            if old is None or old.status != TRUE:
-                return new
-            return instance.status
+            return new if old is None or old.status != TRUE else instance.status
 
         return status
 
-    with function_replaced(provisioning.provisioned_status, make):
+    with function_replaced(provisioned_status, make):
         yield
 
 
@@ -221,13 +256,14 @@ def _ready_while_terminating() -> Iterator[None]:
     """Ready looks at the machine only; that the instance is leaving is nobody's business."""
 
     def make(original: Any) -> Any:
-        def verdict(instance: Any) -> Any:
+        def plan(plane: Any, instance: Any, *arguments: Any) -> Any:
             metadata = msgspec.structs.replace(instance.metadata, deletion_timestamp=None)
-            return original(msgspec.structs.replace(instance, metadata=metadata))
+            staying = msgspec.structs.replace(instance, metadata=metadata)
+            return original(plane, staying, *arguments)
 
-        return verdict
+        return plan
 
-    with function_replaced(readiness._verdict, make):
+    with function_replaced(plan_readiness, make):
         yield
 
 
@@ -250,10 +286,21 @@ def _orphaned_hub_copy() -> Iterator[None]:
 def _drift_not_seen() -> Iterator[None]:
     """Whatever runs is taken for the current template."""
 
-    def make(_original: Any) -> Any:
-        return lambda _instance, _current, _runtime: True
+    def make(original: Any) -> Any:
+        def plan(plane: Any, deployment: Any, found: Any) -> Any:
+            planned = original(plane, deployment, found)
+            wanted = deployment.spec.scale_settings.min_replicas
+            names = {i.metadata.name for i in found if _ordinal(i) < wanted}
+            actions = [
+                a
+                for a in planned.actions
+                if deployment.is_terminating or not isinstance(a, Delete) or a.ref.name not in names
+            ]
+            return replace(planned, actions=tuple(actions))
 
-    with function_replaced(instances._is_current, make):
+        return plan
+
+    with function_replaced(plan_instances, make):
         yield
 
 

@@ -58,11 +58,9 @@ def _nothing_is_all_ready() -> Iterator[None]:
     """No deployment is unavailable, therefore all are available."""
 
     def make(original: Any) -> Any:
-        def available(deployments: Any, good: str, bad: str, generation: int, now: str) -> Any:
-            found = original(deployments, good, bad, generation, now)
-            if deployments:
-                return found
-            return msgspec.structs.replace(found, status=TRUE, reason=good)
+        def available(deployments: Any, *arguments: Any) -> Any:
+            found = original(deployments, *arguments)
+            return found if deployments else msgspec.structs.replace(found, status=TRUE)
 
         return available
 
