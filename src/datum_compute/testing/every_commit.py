@@ -33,12 +33,15 @@ def small_story(layout: WorldLayout) -> Scenario:
     )
 
 
+def small_stories() -> list[Scenario]:
+    return [small_story(layout) for layout in _LAYOUTS]
+
+
 def crash_points() -> Iterator[Scenario]:
     """For each layout and host every commit, dead before it is durable and right after."""
-    for layout in _LAYOUTS:
-        story = small_story(layout)
+    for story in small_stories():
         commits = run_scenario(story).commits
-        for host in hosts_of(layout):
+        for host in hosts_of(story.layout):
             for number in range(1, _last_commit(story, host, commits) + 1):
                 for durable in (False, True):
                     yield _with_crash(story, host, number, durable=durable)
