@@ -140,6 +140,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             while self._ready:
                 self._run_once()
         _look_at_errors(self._tasks)
+        # Whatever still leads here must not keep a whole world alive.
+        self._tasks.clear()
+        self._timers.clear()
 
     def time(self) -> float:
         return self._now_s

@@ -1,0 +1,254 @@
+"""What each bend of a link does to requests and watches, with a host that only counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from datum_compute.api.errors import Unreachable
+from datum_compute.api.exchange import Request, Response
+from datum_compute.testing.host import SimulatedHost
+from datum_compute.testing.network import TIMEOUT_S, Network, Pipe
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+
+READ = Request("GET", "/planes/hub/api/v1/namespaces")
+WRITE = Request("PUT", "/planes/hub/api/v1/namespaces/one", body=b"{}")
+WATCH = Request("GET", READ.path, {"watch": "1"})
+
+
+class CountingHost:
+    """Answers everything, remembers it, and has one stream of lines to give."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+        self.lines: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def answer(self, request: Request) -> Response:
+        self.asked.append(request)
+        stream = self._stream() if request.query.get("watch") else None
+        return Response(200, b"{}", stream=stream)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.get_running_loop().create_task(work)
+
+    async def _stream(self) -> AsyncGenerator[bytes, None]:
+        while True:
+            yield await self.lines.get()
+
+
+class Net:
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+        self.signs: Counter[str] = Counter()
+        self.network = Network(
+            lambda _part: Random(1),
+            lambda _plane, _age_s: 40,
+            lambda sign: self.signs.update([sign]),
+        )
+        self.host = CountingHost()
+        self.network.hosts["there"] = cast(SimulatedHost, self.host)
+        self.asks = self.network.bends("here", "there")
+        self.answers = self.network.bends("there", "here")
+
+    async def send(self, request: Request) -> Response:
+        return await self.network.send("here", "there", request)
+
+    async def open_watch(self) -> Pipe:
+        return cast(Pipe, (await self.send(WATCH)).stream)
+
+
+def run(story: Callable[[Net], Coroutine[Any, Any, None]]) -> None:
+    async def main(loop: VirtualLoop) -> None:
+        await story(Net(loop))
+
+    run_virtual(Random(1), main)
+
+
+def always() -> bool:
+    return True
+
+
+def test_a_sound_link_brings_the_answer() -> None:
+    async def story(net: Net) -> None:
+        assert (await net.send(READ)).status == 200
+        assert net.host.asked == [READ]
+
+    run(story)
+
+
+def test_a_cut_in_the_way_of_the_question_keeps_it_from_arriving() -> None:
+    async def story(net: Net) -> None:
+        net.asks.cut += 1
+        with pytest.raises(Unreachable):
+            await net.send(WRITE)
+        assert net.host.asked == []
+        assert net.loop.time() >= TIMEOUT_S
+
+    run(story)
+
+
+def test_a_cut_in_the_way_of_the_answer_lets_the_write_happen() -> None:
+    async def story(net: Net) -> None:
+        net.answers.cut += 1
+        with pytest.raises(Unreachable):
+            await net.send(WRITE)
+        assert net.host.asked == [WRITE]
+
+    run(story)
+
+
+@pytest.mark.parametrize(("bend", "arrives"), [("lost_before", 0), ("lost_after", 1)])
+def test_a_lost_request_gets_no_answer_applied_or_not(bend: str, arrives: int) -> None:
+    async def story(net: Net) -> None:
+        getattr(net.asks, bend).append(always)
+        with pytest.raises(Unreachable):
+            await net.send(WRITE)
+        assert len(net.host.asked) == arrives
+
+    run(story)
+
+
+def test_a_throttled_request_is_answered_429_and_nothing_done() -> None:
+    async def story(net: Net) -> None:
+        net.asks.throttled.append(always)
+        response = await net.send(WRITE)
+        assert (response.status, response.headers["retry-after"]) == (429, "1")
+        assert net.host.asked == []
+
+    run(story)
+
+
+def test_a_delayed_write_is_given_up_and_lands_later() -> None:
+    async def story(net: Net) -> None:
+        net.asks.delayed.append((always, 20.0))
+        with pytest.raises(Unreachable):
+            await net.send(WRITE)
+        assert net.host.asked == []
+        await asyncio.sleep(20)
+        assert net.host.asked == [WRITE]
+
+    run(story)
+
+
+def test_a_repeated_write_arrives_twice() -> None:
+    async def story(net: Net) -> None:
+        net.asks.repeated.append((always, 3.0))
+        assert (await net.send(WRITE)).status == 200
+        await asyncio.sleep(4)
+        assert net.host.asked == [WRITE, WRITE]
+
+    run(story)
+
+
+def test_a_stale_list_is_asked_at_an_older_version_but_a_single_object_is_not() -> None:
+    async def story(net: Net) -> None:
+        net.asks.stale_s.append(3.0)
+        await net.send(READ)
+        await net.send(Request("GET", "/planes/hub/api/v1/namespaces/one"))
+        queries = [dict(asked.query) for asked in net.host.asked]
+        assert queries == [{"resourceVersion": "40", "resourceVersionMatch": "Exact"}, {}]
+
+    run(story)
+
+
+def test_a_broken_list_answers_its_first_page_only() -> None:
+    async def story(net: Net) -> None:
+        net.asks.broken_pages += 1
+        await net.send(Request("GET", READ.path, {"limit": "1"}))
+        with pytest.raises(Unreachable):
+            await net.send(Request("GET", READ.path, {"limit": "1", "continue": "x"}))
+
+    run(story)
+
+
+def test_a_watch_brings_its_lines_in_order() -> None:
+    async def story(net: Net) -> None:
+        pipe = await net.open_watch()
+        for line in (b"one", b"two"):
+            net.host.lines.put_nowait(line)
+        assert [await anext(pipe), await anext(pipe)] == [b"one", b"two"]
+
+    run(story)
+
+
+def test_a_half_open_watch_brings_nothing_and_does_not_end() -> None:
+    async def story(net: Net) -> None:
+        pipe = await net.open_watch()
+        pipe.half_open = True
+        net.host.lines.put_nowait(b"one")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(600):
+                await anext(pipe)
+
+    run(story)
+
+
+def test_a_watch_over_a_cut_link_goes_silent_for_good() -> None:
+    async def story(net: Net) -> None:
+        pipe = await net.open_watch()
+        net.answers.cut += 1
+        net.host.lines.put_nowait(b"one")
+        await asyncio.sleep(1)
+        net.answers.cut -= 1
+        net.host.lines.put_nowait(b"two")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(600):
+                await anext(pipe)
+
+    run(story)
+
+
+def test_a_closed_watch_ends_and_a_dead_host_closes_its_watches() -> None:
+    async def story(net: Net) -> None:
+        pipe = await net.open_watch()
+        net.network.forget_host("there")
+        with pytest.raises(StopAsyncIteration):
+            await anext(pipe)
+        assert net.network.pipes("here", "there") == []
+
+    run(story)
+
+
+def test_a_slow_watch_opens_late_and_a_lagging_one_tells_late() -> None:
+    async def story(net: Net) -> None:
+        net.asks.slow_watch_s.append(100.0)
+        pipe = await net.open_watch()
+        assert net.loop.time() >= 100
+        net.asks.lag_s.append(8.0)
+        net.host.lines.put_nowait(b"one")
+        assert await anext(pipe) == b"one"
+        assert net.loop.time() >= 108
+
+    run(story)
+
+
+def test_events_told_again_end_with_the_newest() -> None:
+    async def story(net: Net) -> None:
+        pipe = await net.open_watch()
+        net.host.lines.put_nowait(b"one")
+        assert await anext(pipe) == b"one"
+        net.asks.replays.append(always)
+        net.host.lines.put_nowait(b"two")
+        assert [await anext(pipe) for _ in range(3)] == [b"two", b"one", b"two"]
+
+    run(story)
+
+
+def test_lost_deletes_leave_out_deletions_only_and_expiring_tells_of_410() -> None:
+    async def story(net: Net) -> None:
+        pipe = await net.open_watch()
+        net.asks.deletes_lost += 1
+        net.host.lines.put_nowait(b'{"type":"DELETED","object":{}}\n')
+        net.host.lines.put_nowait(b'{"type":"ADDED","object":{}}\n')
+        assert b"ADDED" in await anext(pipe)
+        pipe.expire()
+        assert b"410" in await anext(pipe)
+        with pytest.raises(StopAsyncIteration):
+            await anext(pipe)
+
+    run(story)

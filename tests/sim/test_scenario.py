@@ -1,0 +1,76 @@
+"""Scenarios are values: drawn from a seed alone, readable line by line, droppable step by step."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import get_args
+
+from datum_compute.testing.faults import CrashAtCommit, Fault
+from datum_compute.testing.layout import hosts_of, links_of
+from datum_compute.testing.operations import Operation
+from datum_compute.testing.scenario import scenario_of
+from datum_compute.testing.streams import salted, stream
+
+# Values that can be had, and are not drawn: the reason is in docs/internals/simulator.md.
+NOT_DRAWN = {"RestoreBackup"}
+
+
+def test_a_seed_is_a_scenario() -> None:
+    assert scenario_of(7) == scenario_of(7)
+    assert len({scenario_of(seed) for seed in range(50)}) == 50
+
+
+def test_every_operation_and_every_fault_is_drawn_sooner_or_later() -> None:
+    scenarios = [scenario_of(seed) for seed in range(1500)]
+    faults = {type(fault).__name__ for s in scenarios for fault in s.faults}
+    operations = {type(operation).__name__ for s in scenarios for operation in s.operations}
+    assert faults == {kind.__name__ for kind in get_args(Fault)} - NOT_DRAWN
+    assert operations == {kind.__name__ for kind in get_args(Operation)}
+
+
+def test_every_layout_is_drawn_sooner_or_later() -> None:
+    layouts = {scenario_of(seed).layout for seed in range(300)}
+    assert {layout.processes for layout in layouts} == {"one", "split", "managers"}
+    assert {len(layout.cells) for layout in layouts} == {1, 2, 3}
+    assert {len(layout.projects) for layout in layouts} == {1, 2}
+
+
+def test_faults_name_hosts_and_links_of_their_layout() -> None:
+    for seed in range(300):
+        scenario = scenario_of(seed)
+        hosts, links = hosts_of(scenario.layout), links_of(scenario.layout)
+        both_ways = {*links, *((target, source) for source, target in links)}
+        for fault in scenario.faults:
+            named = {field.name: getattr(fault, field.name) for field in fields(fault)}
+            assert named.get("host", hosts[0]) in hosts
+            if "source" in named:
+                assert (named["source"], named["target"]) in both_ways
+
+
+def test_a_scenario_is_told_one_line_for_each_step() -> None:
+    scenario = scenario_of(3)
+    lines = list(scenario.lines())
+    assert len(lines) == 1 + len(scenario.operations) + len(scenario.faults)
+    assert "seed 3" in lines[0]
+
+
+def test_a_step_left_out_leaves_the_rest_as_it_was() -> None:
+    scenario = next(s for s in map(scenario_of, range(100)) if len(s.faults) > 3)
+    fewer = replace(scenario, faults=scenario.faults[1:])
+    assert fewer.faults == scenario.faults[1:]
+    assert fewer.operations == scenario.operations
+
+
+def test_streams_of_different_purposes_do_not_shift_each_other() -> None:
+    network = stream(1, "network")
+    expected = [network.random() for _ in range(3)]
+    stream(1, "disk").random()
+    again = stream(1, "network")
+    assert [again.random() for _ in range(3)] == expected
+    assert salted(1).random() != salted(2).random()
+
+
+def test_a_fault_is_plain_data() -> None:
+    fault = CrashAtCommit(1.0, "all", 3, durable=True)
+    assert fault == CrashAtCommit(1.0, "all", 3, durable=True)
+    assert hash(fault)
