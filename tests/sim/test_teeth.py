@@ -12,7 +12,7 @@ from datum_compute.planning import deployment, instances
 from datum_compute.runtime.view import View
 from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.teeth.bug import PlantedBug
-from datum_compute.testing.teeth.bugs import BUGS, PENDING, bug_named
+from datum_compute.testing.teeth.bugs import BUGS, HOLES, PENDING, bug_named
 from datum_compute.testing.teeth.findings import Finding, read_findings, write_findings
 from datum_compute.testing.teeth.patching import function_replaced
 from datum_compute.testing.teeth.search import tried_with
@@ -30,7 +30,8 @@ def without_bugs(scenario: Scenario) -> Trial:
 
 def test_there_are_enough_teeth() -> None:
     assert len(BUGS) >= LEAST
-    names = [*(bug.name for bug in BUGS), *(bug.name for bug in PENDING)]
+    names = [bug.name for bug in (*BUGS, *(hole.bug for hole in HOLES))]
+    names += [pending.name for pending in PENDING]
     assert len(set(names)) == len(names)
 
 

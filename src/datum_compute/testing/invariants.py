@@ -23,6 +23,7 @@ from datum_compute.testing.promises import (
     i3_nothing_outlives_its_namespace,
     i7_done_is_done,
     i12_one_at_a_time,
+    i15_instance_leaves_after_its_machine,
 )
 from datum_compute.testing.truth import Step, Truth, is_terminating, is_true
 
@@ -284,7 +285,12 @@ def note_ready(truth: Truth, step: Step) -> str:
 
 
 CHECKS: dict[str, tuple[Check, ...]] = {
-    INSTANCE.resource: (i7_available_is_true, i14_removed_for_a_reason, i12_one_at_a_time),
+    INSTANCE.resource: (
+        i7_available_is_true,
+        i14_removed_for_a_reason,
+        i12_one_at_a_time,
+        i15_instance_leaves_after_its_machine,
+    ),
     SERVER.resource: (i15_server_leaves_after_its_machine,),
     WORK.resource: (i15_work_leaves_after_its_copy,),
     DEPLOYMENT.resource: (i15_project_lets_go_last, i23_all_of_nothing_is_not_available),

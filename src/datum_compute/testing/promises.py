@@ -89,6 +89,18 @@ def _ordinal(row: JsonObject) -> int:
     return int(text) if text.isdecimal() else -1
 
 
+def i15_instance_leaves_after_its_machine(truth: Truth, step: Step) -> str:
+    """I15: an Instance is gone from its cell only when none of its machines lives."""
+    if step.after is not None or not step.plane.startswith("cell/"):
+        return ""
+    slot = f"{step.key.namespace}/{step.key.name}"
+    for cell, machine_id in truth.machines():
+        own = cell == step.plane and machine_id.rpartition("/")[0] == slot
+        if own and machine_id not in truth.providers[cell].lied_about:
+            return f"I15: {step.plane} {step.key.name} left, its machine {machine_id} lives"
+    return ""
+
+
 def i3_nothing_outlives_its_namespace(truth: Truth, step: Step) -> str:
     """I3: a namespace goes empty, and nothing comes into one that is not there."""
     rows = truth.rows[step.plane]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class PlantedBug:
     """``imitates`` says which class of real bugs, or which one, this stands for; ``meets`` names
-    operations and faults without which it hardly shows, so that the search begins there."""
+    operations and faults (or "2 cells") without which it hardly shows: the search begins there."""
 
     name: str
     imitates: str
@@ -24,3 +24,11 @@ class PendingBug:
 
     name: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A bug that is planted and not found; ``missing`` says what would have to be checked."""
+
+    bug: PlantedBug
+    missing: str

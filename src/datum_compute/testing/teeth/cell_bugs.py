@@ -304,6 +304,20 @@ def _drift_not_seen() -> Iterator[None]:
         yield
 
 
+AVAILABLE_OUTLIVES_ITS_MACHINE = PlantedBug(
+    "available-outlives-its-machine",
+    "a True that nobody takes back: Karmada #7455 (I7)",
+    _available_outlives_its_machine,
+    meets=("LoseMachine", "LyingProvider"),
+)
+
+READY_WHILE_TERMINATING = PlantedBug(
+    "ready-while-terminating",
+    "traffic is sent to what is leaving (I7)",
+    _ready_while_terminating,
+    meets=("ChangeImage", "Scale"),
+)
+
 BUGS = (
     PlantedBug(
         "stale-cache-double-create",
@@ -357,18 +371,6 @@ BUGS = (
         "an old machine serves a new instance of its name: Fly, address reuse",
         _machine_adopted_by_name,
         meets=("ChangeImage",),
-    ),
-    PlantedBug(
-        "available-outlives-its-machine",
-        "a True that nobody takes back: Karmada #7455 (I7)",
-        _available_outlives_its_machine,
-        meets=("LoseMachine", "LyingProvider"),
-    ),
-    PlantedBug(
-        "ready-while-terminating",
-        "traffic is sent to what is leaving (I7)",
-        _ready_while_terminating,
-        meets=("ChangeImage", "Scale"),
     ),
     PlantedBug(
         "orphaned-hub-copy",

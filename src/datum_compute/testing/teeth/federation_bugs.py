@@ -256,6 +256,7 @@ BUGS = (
         "policy-cleaned-while-used",
         "the policy of a city goes with one of its users: control-plane.md k.11",
         _policy_of_one_deployment,
+        meets=("2 cells",),
     ),
     PlantedBug(
         "projection-left-on-scale-down",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.scenario_file import read_scenario, scenario_text
-from datum_compute.testing.teeth.bugs import BUGS, PENDING
+from datum_compute.testing.teeth.bugs import BUGS, HOLES, PENDING
 
 TABLE = "findings.txt"
 
@@ -61,5 +61,7 @@ def _lines(known: dict[str, Finding]) -> Iterator[str]:
             scenario = finding.scenario
             size = f"{len(scenario.operations)} operations, {len(scenario.faults)} faults"
             yield f"{bug.name:36} {finding.seed:5} {finding.invariant:14} {size}"
+    for hole in HOLES:
+        yield f"# not found: {hole.bug.name}: {hole.missing}"
     for pending in PENDING:
         yield f"# pending: {pending.name}: {pending.reason}"

@@ -350,6 +350,7 @@ BUGS = (
         "failure-not-retried",
         "an error is logged and forgotten until the next event",
         _failure_not_retried,
+        meets=("ConflictStorm", "Throttle", "LoseRequests"),
     ),
     PlantedBug(
         "wake-up-edge-missing",

@@ -47,7 +47,9 @@ def seeds_for(bug: PlantedBug, seeds: int) -> tuple[int, ...]:
 
     def order(scenario: Scenario) -> tuple[bool, float]:
         steps = (*scenario.operations, *scenario.faults)
-        meets = any(type(step).__name__ in bug.meets for step in steps)
+        met = {type(step).__name__ for step in steps}
+        met.add(f"{len(scenario.layout.cells)} cells")
+        meets = not met.isdisjoint(bug.meets)
         return not meets, len(steps) + len(scenario.layout.cells) + scenario.chaos_s / 10
 
     return tuple(s.seed for s in sorted(map(scenario_of, range(1, seeds + 1)), key=order))

@@ -180,7 +180,12 @@ BUGS = (
         _old_history_claimed,
         meets=("StopHost", "CrashAtCommit"),
     ),
-    PlantedBug("watch-skips-one", "off by one at the resume point: etcd #19179", _watch_skips_one),
+    PlantedBug(
+        "watch-skips-one",
+        "off by one at the resume point: etcd #19179",
+        _watch_skips_one,
+        meets=("CloseWatches", "StopHost", "CutLink"),
+    ),
     PlantedBug(
         "compacted-history-served",
         "a watch from before the compaction is served without 410: etcd #18089",
