@@ -92,6 +92,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._steps = 0
         self._dead_hosts: set[str] = set()
         self._standing_still: dict[str, list[Step]] = {}
+        self._passed_over: list[Step] = []  # of dead hosts; they end their tasks when all is over
         self._tasks: list[SequencedTask[Any]] = []
         self._tasks_made = 0
         self._tasks_tidy = _TASKS_FEW
@@ -131,6 +132,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """The story is over: let every task, also of dead hosts, end in an orderly way."""
         self._dead_hosts.clear()
         self._timers.clear()
+        self._ready += self._passed_over
         for host in list(self._standing_still):
             self.resume(host)
         for _ in range(_TIDY_ROUNDS):
@@ -217,9 +219,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._jump_to_next_timer()
             return
         step = self._pick()
-        if step.cancelled() or step.host in self._dead_hosts:
+        if step.cancelled():
             return
-        if step.host in self._standing_still:
+        if step.host in self._dead_hosts:
+            self._passed_over.append(step)
+        elif step.host in self._standing_still:
             self._standing_still[step.host].append(step)
         else:
             step.run()

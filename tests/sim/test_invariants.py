@@ -1,0 +1,333 @@
+"""Every check finds the violation it is for, and is content with the same scene without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.api import labels
+from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.kinds import (
+    CLUSTER,
+    DEPLOYMENT,
+    INSTANCE,
+    LEASE,
+    NAMESPACE,
+    SERVER,
+    WORK,
+    WORKLOAD,
+)
+from datum_compute.api.meta import KindInfo
+from datum_compute.api.plane import HUB, cell_plane, project_plane
+from datum_compute.drivers.simulated import Machine
+from datum_compute.store.journal import Change, ObjectKey
+from datum_compute.testing.invariants import Observer
+from datum_compute.testing.people import Wanted, canary
+from datum_compute.testing.provider import Provider
+from datum_compute.testing.settled import Core, picture, what_is_left, what_is_missing
+from datum_compute.testing.truth import Truth
+
+CELL = cell_plane("dfw")
+ALPHA, BETA = project_plane("alpha"), project_plane("beta")
+HOME = "ns-1"
+
+
+class Scene:
+    """A truth that tests write row by row, with the observer looking on."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.provider = Provider(lambda: self.now_s)
+        self.truth = Truth({CELL: self.provider}, lambda: self.now_s)
+        self.observer = Observer(self.truth, ("alpha", "beta"))
+        self._versions: dict[str, int] = {}
+
+    def put(self, plane: str, kind: KindInfo[Any], name: str, **parts: Any) -> None:
+        version = self._next(plane)
+        namespace = parts.pop("namespace", HOME)
+        metadata = {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{name}",
+            "generation": 1,
+            "resourceVersion": str(version),
+            **parts.pop("metadata", {}),
+        }
+        row = {"metadata": metadata, **parts}
+        key = ObjectKey(kind.resource, namespace, name)
+        self.observer.on_commit(1, [Change(plane, version, key, encode(row))])
+
+    def drop(self, plane: str, kind: KindInfo[Any], name: str, namespace: str = HOME) -> None:
+        key = ObjectKey(kind.resource, namespace, name)
+        self.observer.on_commit(1, [Change(plane, self._next(plane), key, None)])
+
+    def run_machine(self, name: str, uid: str, image: str = "web:1") -> None:
+        self.provider.machines[f"{HOME}/{name}/{uid}"] = Machine(
+            number=1, image=image, runs_from_s=0.0
+        )
+
+    @property
+    def complaint(self) -> str:
+        return str(self.observer.broken or "")
+
+    def _next(self, plane: str) -> int:
+        self._versions[plane] = self._versions.get(plane, 0) + 1
+        return self._versions[plane]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def says(type_: str, status: str = "True") -> JsonObject:
+    return {"conditions": [{"type": type_, "status": status, "reason": "R", "message": "m"}]}
+
+
+def instance_spec(image: str = "web:1") -> JsonObject:
+    return {"runtime": {"sandbox": {"containers": [{"name": "app", "image": image}]}}}
+
+
+def deployment_spec(replicas: int, image: str = "web:1") -> JsonObject:
+    template = {"spec": instance_spec(image)}
+    return {"scaleSettings": {"minReplicas": replicas}, "template": template}
+
+
+def test_i1_two_machines_for_one_slot(scene: Scene) -> None:
+    scene.run_machine("web-0", "a")
+    scene.put(CELL, NAMESPACE, "x", namespace="")
+    assert not scene.complaint
+    scene.run_machine("web-0", "b")
+    scene.put(CELL, NAMESPACE, "x", namespace="")
+    assert scene.complaint.startswith("I1")
+
+
+def test_i7_available_without_a_machine(scene: Scene) -> None:
+    scene.run_machine("web-0", "a")
+    scene.put(CELL, INSTANCE, "web-0", spec=instance_spec(), status=says("Available"))
+    assert not scene.complaint
+    scene.put(CELL, INSTANCE, "web-1", spec=instance_spec(), status=says("Available"))
+    assert scene.complaint.startswith("I7")
+
+
+def test_i7_available_long_after_its_machine(scene: Scene) -> None:
+    scene.run_machine("web-0", "a")
+    scene.put(CELL, INSTANCE, "web-0", spec=instance_spec(), status=says("Available"))
+    scene.provider.machines.clear()
+    scene.now_s = 100.0
+    scene.put(CELL, INSTANCE, "web-0", spec=instance_spec(), status=says("Available"))
+    assert scene.complaint.startswith("I7")
+
+
+def test_i8_ahead_of_what_exists_or_going_back(scene: Scene) -> None:
+    scene.put(ALPHA, WORKLOAD, "web", status={"observedGeneration": 2})
+    assert "observed 2 of 1" in scene.complaint
+    back = Scene()
+    back.put(ALPHA, WORKLOAD, "web", status={"observedGeneration": 1})
+    back.put(ALPHA, WORKLOAD, "web", status={})
+    assert "went back" in back.complaint
+
+
+def test_i9_versions_that_do_not_rise(scene: Scene) -> None:
+    scene.put(HUB, NAMESPACE, "x", namespace="")
+    scene._versions[HUB] = 0
+    scene.put(HUB, NAMESPACE, "x", namespace="")
+    assert scene.complaint.startswith("I9")
+
+
+def _instances(scene: Scene, count: int, replicas: int, *, ready: str = "True") -> None:
+    scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(replicas))
+    for number in range(count):
+        _instance(scene, number, ready=ready)
+
+
+def _instance(scene: Scene, number: int, *, ready: str = "True", leaving: bool = False) -> None:
+    own = {labels.DEPLOYMENT_NAME: "web", labels.INSTANCE_INDEX: str(number)}
+    metadata: JsonObject = {"labels": own}
+    if leaving:
+        metadata["deletionTimestamp"] = "2023-11-14T22:13:20Z"
+    scene.put(
+        CELL,
+        INSTANCE,
+        f"web-{number}",
+        spec=instance_spec(),
+        status=says("Ready", ready),
+        metadata=metadata,
+    )
+
+
+def test_i14_a_healthy_instance_is_removed(scene: Scene) -> None:
+    _instances(scene, 2, replicas=2)
+    _instance(scene, 0, leaving=True)
+    assert "ready and as wanted" in scene.complaint
+
+
+def test_i14_a_lower_ordinal_goes_before_a_higher(scene: Scene) -> None:
+    _instances(scene, 3, replicas=1)
+    _instance(scene, 1, leaving=True)
+    assert "before web-2" in scene.complaint
+
+
+def test_i14_is_content_with_a_surplus_and_with_what_is_broken(scene: Scene) -> None:
+    _instances(scene, 2, replicas=1)
+    _instance(scene, 1, leaving=True)
+    _instance(scene, 0, ready="False")
+    _instance(scene, 0, ready="False", leaving=True)
+    assert not scene.complaint
+
+
+def test_i15_a_server_leaves_before_its_machine(scene: Scene) -> None:
+    scene.put(CELL, SERVER, "web-0")
+    scene.run_machine("web-0", "uid-web-0")
+    scene.drop(CELL, SERVER, "web-0")
+    assert scene.complaint.startswith("I15")
+
+
+def _copy_on_the_cell(scene: Scene) -> None:
+    notes = {labels.WORK_NAMESPACE: "karmada-es-dfw", labels.WORK_NAME: "web-work"}
+    spec = deployment_spec(1)
+    scene.put(CELL, DEPLOYMENT, "web", spec=spec, metadata={"annotations": notes})
+
+
+def test_i15_a_tombstone_leaves_before_the_copy(scene: Scene) -> None:
+    scene.put(HUB, WORK, "web-work", namespace="karmada-es-dfw")
+    _copy_on_the_cell(scene)
+    scene.drop(HUB, WORK, "web-work", namespace="karmada-es-dfw")
+    assert scene.complaint.startswith("I15")
+
+
+@pytest.mark.parametrize(
+    ("tombstone", "answers", "fine"),
+    [(False, "False", False), (True, "True", False), (True, "False", True)],
+)
+def test_i15_the_project_lets_go_while_a_cell_has_it(
+    scene: Scene, tombstone: bool, answers: str, fine: bool
+) -> None:
+    leaving = {"deletionTimestamp": "2023-11-14T22:13:20Z"} if tombstone else {}
+    scene.put(HUB, WORK, "web-work", namespace="karmada-es-dfw", metadata=leaving)
+    scene.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", answers))
+    _copy_on_the_cell(scene)
+    target = {"annotations": {labels.FEDERATION_NAMESPACE: HOME}}
+    scene.put(ALPHA, DEPLOYMENT, "web", namespace="default", metadata=target, spec={})
+    scene.now_s = 1000.0
+    scene.drop(ALPHA, DEPLOYMENT, "web", namespace="default")
+    assert (not scene.complaint) == fine
+
+
+def test_i17_something_of_one_project_on_the_plane_of_another(scene: Scene) -> None:
+    scene.put(ALPHA, WORKLOAD, "web", spec={"env": canary("alpha")})
+    assert not scene.complaint
+    scene.put(BETA, WORKLOAD, "web", spec={"env": canary("alpha")})
+    assert scene.complaint.startswith("I17")
+
+
+def test_i18_a_token_in_an_object(scene: Scene) -> None:
+    scene.put(HUB, CLUSTER, "dfw", namespace="", status={"message": "token-of-hub"})
+    assert scene.complaint.startswith("I18")
+
+
+def test_i23_available_with_nothing_ready(scene: Scene) -> None:
+    scene.put(ALPHA, WORKLOAD, "web", status={**says("Available"), "readyReplicas": 1})
+    assert not scene.complaint
+    scene.put(ALPHA, WORKLOAD, "api", status=says("Available"))
+    assert scene.complaint.startswith("I23")
+
+
+def test_renewing_a_lease_is_not_counted_as_a_write(scene: Scene) -> None:
+    scene.put(HUB, NAMESPACE, "x", namespace="")
+    scene.put(HUB, LEASE, "leader")
+    assert scene.truth.writes == 1
+
+
+# --- after the calm
+
+COUNTS = ("replicas", "readyReplicas", "updatedReplicas", "currentReplicas", "desiredReplicas")
+
+
+def core(**changes: Any) -> Core:
+    asked = {"wanted": {("alpha", "web"): Wanted("web:1", 1, ("DFW",))}, "lost": frozenset()}
+    return Core(**{**asked, "projects": ("alpha",), "cells": ("dfw",), **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def settled(scene: Scene) -> Scene:
+    """One workload with one instance, as it should be everywhere."""
+    scene.run_machine("web-0", "uid-web-0")
+    scene.put(CELL, SERVER, "web-0")
+    status = {**dict.fromkeys(COUNTS, 1), **says("Available"), "observedGeneration": 1}
+    scene.put(ALPHA, WORKLOAD, "web", namespace="default", status=status)
+    scene.put(ALPHA, NAMESPACE, "default", namespace="", metadata={"uid": "1"})
+    for plane, namespace in ((CELL, HOME), (HUB, HOME), (ALPHA, "default")):
+        scene.put(
+            plane,
+            INSTANCE,
+            "web-0",
+            namespace=namespace,
+            spec=instance_spec(),
+            status=says("Ready"),
+            metadata={"labels": {labels.CITY_CODE: "DFW"}},
+        )
+    scene.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready"))
+    assert what_is_missing(scene.truth, core()) == ""
+    return scene
+
+
+def test_i6_a_machine_too_many_and_one_of_the_wrong_image(settled: Scene) -> None:
+    settled.run_machine("web-0", "uid-web-0", image="web:2")
+    assert "machines run" in what_is_missing(settled.truth, core())
+    settled.run_machine("web-0", "uid-web-0")
+    settled.run_machine("web-1", "uid-web-1")
+    assert "machines run" in what_is_missing(settled.truth, core())
+
+
+def test_i3_a_machine_without_its_server(settled: Scene) -> None:
+    settled.drop(CELL, SERVER, "web-0")
+    assert "has no server" in what_is_missing(settled.truth, core())
+
+
+def test_i6_a_workload_that_miscounts_or_lags(settled: Scene) -> None:
+    settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=dict.fromkeys(COUNTS, 0))
+    assert "it counts" in what_is_missing(settled.truth, core())
+    settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=dict.fromkeys(COUNTS, 1))
+    assert "older generation" in what_is_missing(settled.truth, core())
+
+
+def test_i6_a_copy_that_is_left_over_or_missing(settled: Scene) -> None:
+    settled.put(HUB, INSTANCE, "web-1", spec=instance_spec())
+    assert "the hub shows" in what_is_missing(settled.truth, core())
+    settled.drop(HUB, INSTANCE, "web-1")
+    settled.drop(ALPHA, INSTANCE, "web-0", namespace="default")
+    assert "projects show" in what_is_missing(settled.truth, core())
+
+
+def test_i22_a_workload_that_is_not_ready_names_its_blocker(settled: Scene) -> None:
+    lost = core(lost=frozenset({"dfw"}))
+    silent = {"desiredReplicas": 1}
+    settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=silent)
+    assert "does not say why" in what_is_missing(settled.truth, lost)
+    told = {**silent, **says("Available", "False")}
+    settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=told)
+    assert what_is_missing(settled.truth, lost) == ""
+
+
+def test_i6_a_cell_that_the_hub_does_not_know_to_answer(settled: Scene) -> None:
+    settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", "False"))
+    assert "dfw answers" in what_is_missing(settled.truth, core())
+
+
+def test_i5_whatever_still_speaks_of_a_deleted_workload(scene: Scene) -> None:
+    scene.put(HUB, WORK, "one", spec={"name": "web-default"})
+    assert "works.work.karmada.io" in what_is_left(scene.truth, core(wanted={}))
+    scene.drop(HUB, WORK, "one")
+    assert what_is_left(scene.truth, core(wanted={})) == ""
+    scene.run_machine("web-0", "a")
+    assert "web-0" in what_is_left(scene.truth, core(wanted={}))
+
+
+def test_i21_a_picture_leaves_out_ids_and_shows_what_is_said(settled: Scene) -> None:
+    before = picture(settled.truth, core())
+    settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready"))
+    assert picture(settled.truth, core()) == before
+    settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=says("Available", "False"))
+    assert picture(settled.truth, core()) != before
