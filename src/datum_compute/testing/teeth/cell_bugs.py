@@ -341,7 +341,7 @@ BUGS = (
         "lowest-ordinal-first",
         "scale-down takes the oldest instances (I14)",
         _lowest_ordinal_first,
-        meets=("Scale",),
+        meets=("scale-down",),
     ),
     PlantedBug(
         "rolled-all-at-once",
@@ -376,7 +376,7 @@ BUGS = (
         "orphaned-hub-copy",
         "the hub keeps a copy that no cell has any more: control-plane.md i.37",
         _orphaned_hub_copy,
-        meets=("Scale",),
+        meets=("scale-down",),
     ),
     PlantedBug(
         "new-template-ignored",

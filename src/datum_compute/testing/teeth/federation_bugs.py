@@ -262,7 +262,7 @@ BUGS = (
         "projection-left-on-scale-down",
         "the project shows an instance that is gone: control-plane.md k.3",
         _projection_left_on_scale_down,
-        meets=("Scale",),
+        meets=("scale-down",),
     ),
     PlantedBug(
         "projects-joined-by-namespace-name",

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from datum_compute.testing.crowd import in_crowd
 from datum_compute.testing.every_commit import small_stories
+from datum_compute.testing.faults import Fault
+from datum_compute.testing.operations import Operation
 from datum_compute.testing.scenario import Scenario, scenario_of
 from datum_compute.testing.shrink import shrunken
 from datum_compute.testing.teeth.bug import PlantedBug
@@ -43,16 +45,44 @@ class Searched:
 
 
 def seeds_for(bug: PlantedBug, seeds: int) -> tuple[int, ...]:
-    """Those first that meet what the bug needs, small worlds before large ones."""
+    """Those first that meet what the bug needs, close to something that people do; small worlds
+    before large ones."""
 
     def order(scenario: Scenario) -> tuple[bool, float]:
         steps = (*scenario.operations, *scenario.faults)
-        met = {type(step).__name__ for step in steps}
-        met.add(f"{len(scenario.layout.cells)} cells")
-        meets = not met.isdisjoint(bug.meets)
-        return not meets, len(steps) + len(scenario.layout.cells) + scenario.chaos_s / 10
+        distance_s = min(
+            (_distance_s(scenario, s) for s in steps if _name(s) in bug.meets), default=0
+        )
+        meets = not bug.meets or not _signs(scenario).isdisjoint(bug.meets)
+        size = len(steps) + len(scenario.layout.cells) + scenario.chaos_s / 10
+        return not meets, size + min(distance_s, 10.0)
 
     return tuple(s.seed for s in sorted(map(scenario_of, range(1, seeds + 1)), key=order))
+
+
+def _signs(scenario: Scenario) -> set[str]:
+    """Operations and faults by name, how many cells, and whether anything is scaled down."""
+    met = {_name(step) for step in (*scenario.operations, *scenario.faults)}
+    met.add(f"{len(scenario.layout.cells)} cells")
+    replicas: dict[str, int] = {}
+    for operation in scenario.operations:
+        name = getattr(operation, "name", "")
+        wanted = getattr(operation, "replicas", 0)
+        if wanted and wanted < replicas.get(name, 0):
+            met.add("scale-down")
+        if wanted:
+            replicas[name] = wanted
+    return met
+
+
+def _distance_s(scenario: Scenario, step: Operation | Fault) -> float:
+    """How long after the last operation the step begins; operations are close to themselves."""
+    before = [o.at_s for o in scenario.operations if o.at_s <= step.at_s]
+    return step.at_s - max(before) if before else step.at_s
+
+
+def _name(step: Operation | Fault) -> str:
+    return type(step).__name__
 
 
 def tried_with(bug: PlantedBug, scenario: Scenario) -> Trial:
