@@ -7,7 +7,6 @@ calm is in ``settled.py``.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
 from datum_compute.api import labels
@@ -20,7 +19,7 @@ from datum_compute.testing.host import MANAGER_TOKEN
 from datum_compute.testing.hot_loops import RecentWrites
 from datum_compute.testing.people import canary
 from datum_compute.testing.promises import (
-    i3_nothing_outlives_its_namespace,
+    GoneNamespaces,
     i7_done_is_done,
     i12_one_at_a_time,
     i15_instance_leaves_after_its_machine,
@@ -48,6 +47,8 @@ class Observer:
         self.broken: InvariantBroken | None = None
         self.observed: dict[tuple[str, ObjectKey, str], int] = {}
         self._writes = RecentWrites()
+        self._namespaces = GoneNamespaces()
+        self.on_broken: Callable[[InvariantBroken], None] | None = None
         self._canaries = {f"project/{name}": canary(name).encode() for name in projects}
 
     def on_commit(self, _number: int, batch: Sequence[Entry]) -> None:
@@ -60,9 +61,8 @@ class Observer:
         self.say(f"BROKEN {complaint}")
         if self.broken is None:
             self.broken = InvariantBroken(complaint)
-            # What comes after it proves nothing; the loop ends here.
-            loop = asyncio.get_running_loop()
-            loop.call_exception_handler({"message": complaint, "exception": self.broken})
+            if self.on_broken is not None:
+                self.on_broken(self.broken)
 
     def say(self, text: str) -> None:
         self.trace.append(f"{self.truth.now():9.3f} === {text}")
@@ -78,7 +78,7 @@ class Observer:
                 i17_tenants_are_apart(step, self._canaries),
                 i18_secrets_stay_secret(step),
                 self._writes.complaint(step),
-                i3_nothing_outlives_its_namespace(truth, step),
+                self._namespaces.complaint(truth, step),
             ),
         )
         for check in CHECKS.get(step.key.resource, ()):

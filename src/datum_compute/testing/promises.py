@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.plane import cell_plane
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.truth import Step, Truth, is_terminating, is_true
@@ -18,8 +18,8 @@ def i7_done_is_done(truth: Truth, step: Step) -> str:
     row = step.after
     if row is None or is_terminating(row) or not _says_done(row) or truth.emptied:
         return ""
-    spec, uid = row["spec"], row["metadata"]["uid"]
-    for placement in spec["placements"]:
+    spec, uid = row.get("spec", {}), row["metadata"]["uid"]
+    for placement in spec.get("placements", ()):
         replicas = placement.get("scaleSettings", {}).get("minReplicas", 1)
         for city in placement["cityCodes"]:
             cell = cell_plane(city.lower())
@@ -49,12 +49,14 @@ def _deployments(truth: Truth, cell: str, workload_uid: str) -> list[JsonObject]
 
 
 def _wants(deployment: JsonObject) -> tuple[str, int]:
-    spec = deployment["spec"]
-    return _image(spec["template"]), spec.get("scaleSettings", {}).get("minReplicas", 1)
+    spec = deployment.get("spec", {})
+    return _image(spec.get("template", {})), spec.get("scaleSettings", {}).get("minReplicas", 1)
 
 
 def _image(template: JsonObject) -> str:
-    return str(template["spec"]["runtime"]["sandbox"]["containers"][0]["image"])
+    """Of the first container; odd objects, which operators create, may have none."""
+    sandbox = template.get("spec", {}).get("runtime", {}).get("sandbox", {})
+    return str(next((c.get("image") for c in sandbox.get("containers", ())), ""))
 
 
 def i12_one_at_a_time(truth: Truth, step: Step) -> str:
@@ -72,7 +74,7 @@ def i12_one_at_a_time(truth: Truth, step: Step) -> str:
         return ""
     if any(plane == step.plane for plane, _ in truth.tampered):
         return ""
-    wanted = deployment["spec"].get("scaleSettings", {}).get("minReplicas", 1)
+    wanted = deployment.get("spec", {}).get("scaleSettings", {}).get("minReplicas", 1)
     if _ordinal(before) >= wanted:
         return ""
     for sibling, row in truth.of_resource(step.plane, INSTANCE.resource):
@@ -101,15 +103,25 @@ def i15_instance_leaves_after_its_machine(truth: Truth, step: Step) -> str:
     return ""
 
 
-def i3_nothing_outlives_its_namespace(truth: Truth, step: Step) -> str:
-    """I3: a namespace goes empty, and nothing comes into one that is not there."""
-    rows = truth.rows[step.plane]
-    if step.key.resource == "namespaces":
-        if step.after is None:
-            left = [key for key in rows if key.namespace == step.key.name]
-            return f"I3: namespace {step.key.name} of {step.plane} left with {left}" if left else ""
+class GoneNamespaces:
+    """I3: a namespace goes empty, and nothing comes into one that has gone."""
+
+    def __init__(self) -> None:
+        self._gone: dict[tuple[str, str], None] = {}
+
+    def complaint(self, truth: Truth, step: Step) -> str:
+        if step.key.resource == NAMESPACE.resource:
+            return self._noted(truth, step)
+        comes = step.before is None and step.after is not None
+        if comes and (step.plane, step.key.namespace) in self._gone:
+            return f"I3: {step.plane} {step.key} has come into a namespace that is gone"
         return ""
-    comes = step.before is None and step.after is not None and step.key.namespace
-    if comes and ObjectKey("namespaces", "", step.key.namespace) not in rows:
-        return f"I3: {step.plane} {step.key} has come into a namespace that is gone"
-    return ""
+
+    def _noted(self, truth: Truth, step: Step) -> str:
+        place = (step.plane, step.key.name)
+        if step.after is not None:
+            self._gone.pop(place, None)
+            return ""
+        self._gone[place] = None
+        left = [key for key in truth.rows[step.plane] if key.namespace == step.key.name]
+        return f"I3: namespace {step.key.name} of {step.plane} left with {left}" if left else ""

@@ -145,6 +145,7 @@ class World:
         self.providers = {cell_plane(cell): Provider(self._unix_s) for cell in layout.cells}
         self.truth = Truth(self.providers, loop.time)
         self.observer = Observer(self.truth, layout.projects)
+        self.observer.on_broken = self._stop
         self.network = Network(
             lambda part: stream(scenario.seed, "network", part),
             self.truth.version_before,
@@ -253,6 +254,10 @@ class World:
 
     def _unix_s(self) -> float:
         return EPOCH_S + self._loop.time()
+
+    def _stop(self, error: InvariantBroken) -> None:
+        """What comes after a broken rule proves nothing: the loop ends here."""
+        self._loop.call_exception_handler({"message": str(error), "exception": error})
 
     def _count(self, sign: str) -> None:
         self.sometimes[sign] += 1
