@@ -20,7 +20,7 @@ def exclusion_watched(complain: Callable[[str], None]) -> Iterator[None]:
     found = [(controller, controller.reconcile) for group in groups for controller in group]
     for controller, reconcile in found:
         # In place, because hosts hold the controllers themselves.
-        watched = _watched(controller.name, reconcile, complain)
+        watched = watched_reconcile(controller.name, reconcile, complain)
         object.__setattr__(controller, "reconcile", watched)
     try:
         yield
@@ -29,7 +29,9 @@ def exclusion_watched(complain: Callable[[str], None]) -> Iterator[None]:
             object.__setattr__(controller, "reconcile", reconcile)
 
 
-def _watched(name: str, reconcile: Reconcile, complain: Callable[[str], None]) -> Reconcile:
+def watched_reconcile(
+    name: str, reconcile: Reconcile, complain: Callable[[str], None]
+) -> Reconcile:
     in_flight: dict[tuple[str, Any], None] = {}
 
     async def exclusively(context: Any, key: Any) -> Any:
