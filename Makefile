@@ -2,17 +2,22 @@
 # `make` alone lists the targets. Nothing here needs root; all of it lives in .venv.
 
 PYTHON ?= python3
-SEEDS ?= 20
+SEEDS ?= 500
+HOURS ?= 1
+REPORT ?= sim-reports
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV_VENV := $(VENV)/lock-tool
 COMPILE = $(UV_VENV)/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate
 
-SIM_ARGS := $(if $(EVERY_COMMIT),--every-commit,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS)))
+SIM := $(BIN)/python -m datum_compute.testing.sim
+SIM_FIRST := $(if $(FIRST),--first $(FIRST))
+SIM_ARGS := $(if $(SEED),--seed $(SEED),$(if $(SCENARIO),--scenario $(SCENARIO),$(if \
+	$(KNOWN),--known $(KNOWN),$(if $(EVERY_COMMIT),--every-commit,--seeds $(SEEDS) $(SIM_FIRST)))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down test lint bench sim crds docs check lock test-crash test-e2e clean
+.PHONY: help setup up down test lint bench sim sim-campaign sim-teeth crds docs check lock test-crash test-e2e clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | \
@@ -50,8 +55,14 @@ check: lint test ## What every change must pass: lint and test
 bench: setup ## Measure, print a table, write bench/results/*.json
 	$(BIN)/python -m bench
 
-sim: setup ## Run the whole federation in virtual time (SEEDS=n; SEED=n replays one; EVERY_COMMIT=1)
-	$(BIN)/python -m datum_compute.testing.sim $(SIM_ARGS)
+sim: setup ## Run the whole federation in virtual time (SEEDS=n FIRST=n; SEED=n or SCENARIO=file replays; EVERY_COMMIT=1)
+	$(SIM) $(SIM_ARGS)
+
+sim-campaign: setup ## Search fresh seeds for HOURS=h from FIRST=n, and write a report to REPORT=folder
+	$(SIM) --hours $(HOURS) $(SIM_FIRST) --report $(REPORT)
+
+sim-teeth: setup ## Find a seed for every planted bug, within 1,000 (BUGS="name ..."; long)
+	$(BIN)/python -m datum_compute.testing.teeth.search --findings tests/sim/teeth_findings $(BUGS)
 
 crds: setup ## Write deploy/crds from the kinds
 	$(BIN)/python -m hack.write_crds deploy/crds

@@ -16,7 +16,14 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.store.journal import Entry, ObjectKey
 from datum_compute.testing.host import MANAGER_TOKEN
+from datum_compute.testing.hot_loops import RecentWrites
 from datum_compute.testing.people import canary
+from datum_compute.testing.promises import (
+    GoneNamespaces,
+    i7_done_is_done,
+    i12_one_at_a_time,
+    i15_instance_leaves_after_its_machine,
+)
 from datum_compute.testing.truth import Step, Truth, is_terminating, is_true
 
 # How old what a cell says about its machines may be: it looks at least every half minute.
@@ -39,6 +46,9 @@ class Observer:
         self.trace: list[str] = []
         self.broken: InvariantBroken | None = None
         self.observed: dict[tuple[str, ObjectKey, str], int] = {}
+        self._writes = RecentWrites()
+        self._namespaces = GoneNamespaces()
+        self.on_broken: Callable[[InvariantBroken], None] | None = None
         self._canaries = {f"project/{name}": canary(name).encode() for name in projects}
 
     def on_commit(self, _number: int, batch: Sequence[Entry]) -> None:
@@ -49,7 +59,10 @@ class Observer:
 
     def complain(self, complaint: str) -> None:
         self.say(f"BROKEN {complaint}")
-        self.broken = self.broken or InvariantBroken(complaint)
+        if self.broken is None:
+            self.broken = InvariantBroken(complaint)
+            if self.on_broken is not None:
+                self.on_broken(self.broken)
 
     def say(self, text: str) -> None:
         self.trace.append(f"{self.truth.now():9.3f} === {text}")
@@ -64,6 +77,8 @@ class Observer:
                 i8_observed_generation(truth, step, self.observed),
                 i17_tenants_are_apart(step, self._canaries),
                 i18_secrets_stay_secret(step),
+                self._writes.complaint(step),
+                self._namespaces.complaint(truth, step),
             ),
         )
         for check in CHECKS.get(step.key.resource, ()):
@@ -270,11 +285,16 @@ def note_ready(truth: Truth, step: Step) -> str:
 
 
 CHECKS: dict[str, tuple[Check, ...]] = {
-    INSTANCE.resource: (i7_available_is_true, i14_removed_for_a_reason),
+    INSTANCE.resource: (
+        i7_available_is_true,
+        i14_removed_for_a_reason,
+        i12_one_at_a_time,
+        i15_instance_leaves_after_its_machine,
+    ),
     SERVER.resource: (i15_server_leaves_after_its_machine,),
     WORK.resource: (i15_work_leaves_after_its_copy,),
     DEPLOYMENT.resource: (i15_project_lets_go_last, i23_all_of_nothing_is_not_available),
-    WORKLOAD.resource: (i23_all_of_nothing_is_not_available,),
+    WORKLOAD.resource: (i23_all_of_nothing_is_not_available, i7_done_is_done),
     "clusters.cluster.karmada.io": (note_ready,),
 }
 

@@ -1,63 +1,187 @@
-"""``python -m datum_compute.testing.sim``: run worlds from seeds, or replay one with its trace."""
+"""``python -m datum_compute.testing.sim``: search seeds, replay one, or search for hours.
+
+Everything it prints about a run comes from the run: no wall-clock time, so that two replays of a
+seed compare equal. How long a search took is told apart, on standard error.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TextIO
 
-from datum_compute.testing.scenario import scenario_of
-from datum_compute.testing.world import WorldBroken, run_scenario
+from datum_compute.testing import campaign
+from datum_compute.testing.crowd import in_crowd
+from datum_compute.testing.every_commit import crash_points
+from datum_compute.testing.known_seeds import read_known_seeds
+from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.scenario_file import BadScenario, read_scenario, scenario_text
+from datum_compute.testing.shrink import shrunken
+from datum_compute.testing.trial import Failure, Summary, summary_of, tried
+from datum_compute.testing.world import Outcome
+
+SEEDS = 500
+_TOLD_EVERY_S = 10.0
+_SHRUNKEN_AT_MOST = 3  # after a search; a campaign shrinks more
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m datum_compute.testing.sim")
-    parser.add_argument("--seeds", type=int, default=50, help="how many seeds to run")
-    parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--seed", type=int, help="replay one seed and print its trace")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes to use")
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     if options.seed is not None:
-        return _replay(options.seed)
-    seeds = range(options.first, options.first + options.seeds)
-    with ProcessPoolExecutor(options.jobs) as workers:
-        complaints = [found for found in workers.map(_complaint, seeds, chunksize=4) if found]
-    for complaint in complaints:
-        _say(complaint)
-    _say(f"{len(seeds) - len(complaints)} passed, {len(complaints)} failed")
-    return 1 if complaints else 0
+        return _replay(scenario_of(options.seed))
+    if options.scenario is not None:
+        return _replay_file(options.scenario)
+    if options.hours is not None:
+        return _campaign(options)
+    if options.every_commit:
+        return _search(crash_points(), None, options.jobs)
+    if options.known is not None:
+        seeds = [known.seed for known in read_known_seeds(options.known)]
+    else:
+        seeds = list(range(options.first, options.first + options.seeds))
+    return _search(map(scenario_of, seeds), len(seeds), options.jobs)
 
 
-def _replay(seed: int) -> int:
-    """Equal for two runs of one seed: the trace holds no wall-clock time."""
-    scenario = scenario_of(seed)
-    _say("\n".join(scenario.lines()))
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m datum_compute.testing.sim")
+    add = parser.add_argument
+    add("--seeds", type=int, default=SEEDS, help=f"how many seeds to run ({SEEDS})")
+    add("--first", type=int, default=1, help="the first seed (1)")
+    add("--seed", type=int, help="replay one seed and print its scenario and trace")
+    add("--scenario", type=Path, metavar="FILE", help="replay a scenario from a file")
+    add("--known", type=Path, metavar="FILE", help="run the seeds that a file lists")
+    add("--every-commit", action="store_true", help="crash around every commit of a small story")
+    add("--hours", type=float, help="search for so long, and write a report")
+    add("--report", type=Path, default=Path("sim-reports"), metavar="FOLDER", help="where to")
+    add("--jobs", type=int, default=os.cpu_count() or 1, help="processes to use (all cores)")
+    return parser
+
+
+# --- one run
+
+
+def _replay_file(path: Path) -> int:
     try:
-        outcome = run_scenario(scenario)
-    except WorldBroken as broken:
-        _say("\n".join(broken.trace))
-        _say(f"seed {seed}: {broken}")
+        return _replay(read_scenario(path))
+    except (OSError, BadScenario) as error:
+        _say(f"{path} cannot be replayed: {error}", sys.stderr)
+        return 2
+
+
+def _replay(scenario: Scenario) -> int:
+    """Equal for two runs of one scenario, in any process."""
+    for line in scenario.lines():
+        _say(line)
+    trial = tried(scenario)
+    for line in trial.trace:
+        _say(line)
+    if isinstance(trial, Failure):
+        _say(f"seed {scenario.seed} broke {trial.invariant}: {trial.message}")
         return 1
-    _say("\n".join(outcome.trace))
-    _say(
-        f"seed {seed}: {outcome.commits} commits, {outcome.crashes} crashes, "
-        f"{outcome.virtual_s:.0f} virtual seconds, fingerprint {outcome.fingerprint[:16]}"
-    )
+    _say(_told(scenario.seed, trial))
     return 0
 
 
-def _complaint(seed: int) -> str:
+def _told(seed: int, outcome: Outcome) -> str:
+    return (
+        f"seed {seed}: {outcome.commits} commits, {outcome.crashes} crashes, "
+        f"{outcome.virtual_s:.0f} virtual seconds, fingerprint {outcome.fingerprint[:16]}"
+    )
+
+
+# --- many runs
+
+
+def run_one(scenario: Scenario) -> Summary:
+    return summary_of(scenario, tried(scenario))
+
+
+def _search(scenarios: Iterable[Scenario], count: int | None, jobs: int) -> int:
+    """Run all, tell of failures as they come; an interrupt ends it with what is known so far."""
+    done, failures, interrupted = 0, [], False
+    progress = _Progress(count, time.monotonic)
     try:
-        run_scenario(scenario_of(seed))
-    except WorldBroken as broken:
-        return f"seed {seed}: {broken}"
-    return ""
+        for summary in in_crowd(run_one, scenarios, jobs):
+            done += 1
+            if summary.failure is not None:
+                failures.append(summary.failure)
+                _say(f"seed {summary.seed} broke {_first_line(summary.failure)}")
+            progress.tell(done, len(failures))
+    except KeyboardInterrupt:
+        interrupted = True
+    _say(f"{done - len(failures)} passed, {len(failures)} failed" + " (interrupted)" * interrupted)
+    progress.end(done)
+    if interrupted:
+        return 130
+    for failure in failures[:_SHRUNKEN_AT_MOST]:
+        _tell_shrunken(failure)
+    return 1 if failures else 0
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
+def _tell_shrunken(failure: Failure) -> None:
+    found = shrunken(failure)
+    seed = failure.scenario.seed
+    _say(f"\nseed {seed}, shrunken in {found.runs} runs: {_first_line(found.failure)}")
+    for line in found.failure.scenario.lines():
+        _say(f"  {line}")
+    if failure.scenario == scenario_of(seed):
+        _say(f"replay it whole: make sim SEED={seed}")
+    _say(
+        f"replay it shrunken, from a file with this: make sim SCENARIO=<file>\n"
+        f"{scenario_text(found.failure.scenario)}"
+    )
+
+
+class _Progress:
+    """A line now and then on standard error."""
+
+    def __init__(self, count: int | None, clock: Callable[[], float]) -> None:
+        self._of = f" of {count}" if count is not None else ""
+        self._clock = clock
+        self._began_s = self._told_s = clock()
+
+    def tell(self, done: int, failed: int) -> None:
+        if self._clock() - self._told_s >= _TOLD_EVERY_S:
+            self._told_s = self._clock()
+            _say(f"... {done}{self._of}, {failed} failed", sys.stderr)
+
+    def end(self, done: int) -> None:
+        took_s = self._clock() - self._began_s
+        _say(f"{took_s:.0f} s, {done / max(took_s, 0.001):.1f} seeds/s", sys.stderr)
+
+
+# --- for hours
+
+
+def _campaign(options: argparse.Namespace) -> int:
+    clock = time.monotonic
+    ends_s = clock() + options.hours * 3600
+    progress = _Progress(None, clock)
+    report = campaign.Report(options.first)
+    try:
+        searched = campaign.search(options.first, options.jobs, goes_on=lambda: clock() < ends_s)
+        for report in searched:
+            progress.tell(report.seeds, len(report.failures))
+    except KeyboardInterrupt:
+        _say("interrupted; the report tells what was done", sys.stderr)
+    campaign.shrink_failures(report, options.jobs)
+    written = campaign.write_report(report, options.report)
+    _say(f"{report.seeds} seeds, {len(report.failures)} failed; the report is in {written}")
+    progress.end(report.seeds)
+    return 1 if report.failures else 0
+
+
+def _first_line(failure: Failure) -> str:
+    first = failure.message.splitlines()[0] if failure.message else ""
+    return first if first.startswith(failure.invariant) else f"{failure.invariant}: {first}"
+
+
+def _say(text: str, to: TextIO | None = None) -> None:
+    print(text, file=to or sys.stdout, flush=True)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing.chaos import Chaos
 from datum_compute.testing.disk import Disk
+from datum_compute.testing.exclusion import exclusion_watched
 from datum_compute.testing.faults import EmptyHost
 from datum_compute.testing.host import (
     EPOCH_S,
@@ -125,7 +126,7 @@ def _run(scenario: Scenario) -> Outcome:
     async def main(loop: VirtualLoop) -> Outcome:
         world = World(loop, scenario)
         traces[0] = world.observer.trace
-        with world.listening():
+        with world.listening(), exclusion_watched(world.observer.complain):
             return await world.run(disks)
 
     gc.disable()  # a world is garbage only as a whole, and finalisers shall not come in between
@@ -146,6 +147,7 @@ class World:
         self.providers = {cell_plane(cell): Provider(self._unix_s) for cell in layout.cells}
         self.truth = Truth(self.providers, loop.time)
         self.observer = Observer(self.truth, layout.projects)
+        self.observer.on_broken = self._stop
         self.network = Network(
             lambda part: stream(scenario.seed, "network", part),
             self.truth.version_before,
@@ -253,6 +255,10 @@ class World:
 
     def _unix_s(self) -> float:
         return EPOCH_S + self._loop.time()
+
+    def _stop(self, error: InvariantBroken) -> None:
+        """What comes after a broken rule proves nothing: the loop ends here."""
+        self._loop.call_exception_handler({"message": str(error), "exception": error})
 
     def _count(self, sign: str) -> None:
         self.sometimes[sign] += 1

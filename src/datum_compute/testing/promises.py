@@ -1,0 +1,127 @@
+"""More of what must hold at every commit: rollouts, rollouts called done, namespaces that go.
+
+Checks as in ``invariants.py``, which lists them.
+"""
+
+from __future__ import annotations
+
+from datum_compute.api import labels
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE
+from datum_compute.api.plane import cell_plane
+from datum_compute.store.journal import ObjectKey
+from datum_compute.testing.truth import Step, Truth, is_terminating, is_true
+
+
+def i7_done_is_done(truth: Truth, step: Step) -> str:
+    """I7: a workload is called rolled out only when each of its cells has its newest spec."""
+    row = step.after
+    if row is None or is_terminating(row) or not _says_done(row) or truth.emptied:
+        return ""
+    spec, uid = row.get("spec", {}), row["metadata"]["uid"]
+    for placement in spec.get("placements", ()):
+        replicas = placement.get("scaleSettings", {}).get("minReplicas", 1)
+        for city in placement["cityCodes"]:
+            cell = cell_plane(city.lower())
+            if cell not in truth.providers or any(plane == cell for plane, _ in truth.tampered):
+                continue
+            known = [_wants(d) for d in _deployments(truth, cell, uid)]
+            if (_image(spec["template"]), replicas) not in known:
+                return f"I7: {step.plane} {step.key.name} is called done; {cell} has heard {known}"
+    return ""
+
+
+def _says_done(row: JsonObject) -> bool:
+    status = row.get("status") or {}
+    if status.get("observedGeneration") != row["metadata"]["generation"]:
+        return False
+    desired = status.get("desiredReplicas", 0)
+    counts = (status.get(n, 0) for n in ("updatedReplicas", "readyReplicas", "replicas"))
+    return desired > 0 and all(count == desired for count in counts)
+
+
+def _deployments(truth: Truth, cell: str, workload_uid: str) -> list[JsonObject]:
+    return [
+        row
+        for _, row in truth.of_resource(cell, DEPLOYMENT.resource)
+        if row["metadata"].get("labels", {}).get(labels.WORKLOAD_UID) == workload_uid
+    ]
+
+
+def _wants(deployment: JsonObject) -> tuple[str, int]:
+    spec = deployment.get("spec", {})
+    return _image(spec.get("template", {})), spec.get("scaleSettings", {}).get("minReplicas", 1)
+
+
+def _image(template: JsonObject) -> str:
+    """Of the first container; odd objects, which operators create, may have none."""
+    sandbox = template.get("spec", {}).get("runtime", {}).get("sandbox", {})
+    return str(next((c.get("image") for c in sandbox.get("containers", ())), ""))
+
+
+def i12_one_at_a_time(truth: Truth, step: Step) -> str:
+    """I12: of a live deployment no ready instance is taken while another one is on its way out."""
+    before, after = step.before, step.after
+    if not step.plane.startswith("cell/") or before is None or is_terminating(before):
+        return ""
+    if after is not None and not is_terminating(after):
+        return ""
+    own = before["metadata"].get("labels", {})
+    owner = own.get(labels.DEPLOYMENT_NAME, "")
+    key = ObjectKey(DEPLOYMENT.resource, step.key.namespace, owner)
+    deployment = truth.rows[step.plane].get(key)
+    if deployment is None or is_terminating(deployment) or not is_true(before, "Ready"):
+        return ""
+    if any(plane == step.plane for plane, _ in truth.tampered):
+        return ""
+    wanted = deployment.get("spec", {}).get("scaleSettings", {}).get("minReplicas", 1)
+    if _ordinal(before) >= wanted:
+        return ""
+    for sibling, row in truth.of_resource(step.plane, INSTANCE.resource):
+        same = row["metadata"].get("labels", {}).get(labels.DEPLOYMENT_NAME) == owner
+        if not same or sibling.namespace != key.namespace or sibling == step.key:
+            continue
+        if is_terminating(row) and _ordinal(row) < wanted:
+            return f"I12: {step.plane} {step.key.name} is taken while {sibling.name} leaves"
+    return ""
+
+
+def _ordinal(row: JsonObject) -> int:
+    text = row["metadata"].get("labels", {}).get(labels.INSTANCE_INDEX, "")
+    return int(text) if text.isdecimal() else -1
+
+
+def i15_instance_leaves_after_its_machine(truth: Truth, step: Step) -> str:
+    """I15: an Instance is gone from its cell only when none of its machines lives."""
+    if step.after is not None or not step.plane.startswith("cell/"):
+        return ""
+    slot = f"{step.key.namespace}/{step.key.name}"
+    for cell, machine_id in truth.machines():
+        own = cell == step.plane and machine_id.rpartition("/")[0] == slot
+        if own and machine_id not in truth.providers[cell].lied_about:
+            return f"I15: {step.plane} {step.key.name} left, its machine {machine_id} lives"
+    return ""
+
+
+class GoneNamespaces:
+    """I3: a namespace goes empty, and nothing comes into one that has gone."""
+
+    def __init__(self) -> None:
+        self._gone: dict[tuple[str, str], None] = {}
+
+    def complaint(self, truth: Truth, step: Step) -> str:
+        if step.key.resource == NAMESPACE.resource:
+            return self._noted(truth, step)
+        comes = step.before is None and step.after is not None
+        if comes and (step.plane, step.key.namespace) in self._gone:
+            return f"I3: {step.plane} {step.key} has come into a namespace that is gone"
+        return ""
+
+    def _noted(self, truth: Truth, step: Step) -> str:
+        place = (step.plane, step.key.name)
+        if step.after is not None:
+            self._gone.pop(place, None)
+            return ""
+        self._gone[place] = None
+        left = [key for key in truth.rows[step.plane] if key.namespace == step.key.name]
+        return f"I3: namespace {step.key.name} of {step.plane} left with {left}" if left else ""

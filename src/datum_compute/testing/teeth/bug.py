@@ -1,0 +1,34 @@
+"""A planted bug, and one that cannot be planted yet, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PlantedBug:
+    """``imitates`` says which class of real bugs, or which one, this stands for; ``meets`` names
+    operations and faults (or "2 cells", "scale-down") without which it hardly shows."""
+
+    name: str
+    imitates: str
+    plant: Callable[[], AbstractContextManager[None]]
+    meets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PendingBug:
+    """A bug in a piece that does not exist yet; ``reason`` says which piece."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A bug that is planted and not found; ``missing`` says what would have to be checked."""
+
+    bug: PlantedBug
+    missing: str

@@ -1,0 +1,387 @@
+"""Bugs on the cell: rollout, provisioning, machines.
+
+Most of them change what the public planners answer, so that they outlive a rewrite of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import TRUE, find_condition
+from datum_compute.api.instance import AVAILABLE, Instance
+from datum_compute.api.kinds import INSTANCE, SERVER
+from datum_compute.api.meta import ref_of
+from datum_compute.api.server import Server
+from datum_compute.controllers.cell import machine
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.actions import Create, Delete, Patch, Plan, Wait, drop_finalizer
+from datum_compute.planning.instances import plan_instances
+from datum_compute.planning.projection import plan_writeback
+from datum_compute.planning.provisioning import plan_provisioning, provisioned_status
+from datum_compute.planning.readiness import plan_readiness
+from datum_compute.runtime.view import View
+from datum_compute.testing.teeth.bug import PlantedBug
+from datum_compute.testing.teeth.patching import Make, attribute_replaced, function_replaced
+from datum_compute.testing.teeth.runtime_bugs import reading_anything
+
+
+@contextmanager
+def _stale_cache_double_create() -> Iterator[None]:
+    """Instances under names that nobody chose, created from a cache that has not seen the last
+    create. Names by ordinal are what makes the stale cache harmless in the product."""
+    with (
+        function_replaced(plan_instances, _drawing_names()),
+        attribute_replaced(View, "read", reading_anything),
+    ):
+        yield
+
+
+@contextmanager
+def _lost_answer_creates_twice() -> Iterator[None]:
+    """Instances under names that the planner draws anew each time, and a create without an answer
+    that counts as not done."""
+    with (
+        function_replaced(plan_instances, _drawing_names()),
+        attribute_replaced(View, "_doubt", lambda _: lambda _self, _kind: None),
+    ):
+        yield
+
+
+def _drawing_names() -> Make:
+    drawn = iter(range(1_000_000))
+
+    def renamed(action: Any) -> Any:
+        metadata = action.object.metadata
+        metadata = msgspec.structs.replace(metadata, name=f"{metadata.name}-{next(drawn)}")
+        return replace(action, object=msgspec.structs.replace(action.object, metadata=metadata))
+
+    return _with_creates(renamed)
+
+
+def _with_creates(change: Callable[[Any], Any]) -> Make:
+    """What the planner wants to create, changed."""
+
+    def make(original: Any) -> Any:
+        def plan(*arguments: Any) -> Any:
+            planned = original(*arguments)
+            actions = (change(a) if isinstance(a, Create) else a for a in planned.actions)
+            return replace(planned, actions=tuple(actions))
+
+        return plan
+
+    return make
+
+
+@contextmanager
+def _ordinal_reused_while_terminating() -> Iterator[None]:
+    """What is on its way out no longer counts, and its name is cleared by force."""
+
+    def make(original: Any) -> Any:
+        def plan(plane: Any, deployment: Any, found: Any) -> Any:
+            leaving = [i for i in found if i.is_terminating and not deployment.is_terminating]
+            forced = [
+                Patch(plane, INSTANCE, ref_of(i), {"metadata": {"finalizers": []}}, "forced")
+                for i in leaving
+            ]
+            rest = original(plane, deployment, [i for i in found if i not in leaving])
+            return Plan((*forced, *rest.actions), rest.requeue_after_s)
+
+        return plan
+
+    with (
+        function_replaced(plan_instances, make),
+        function_replaced(plan_provisioning, _taking_any_server),
+        function_replaced(machine._remove_strangers, _without_strangers),
+    ):
+        yield
+
+
+def _without_strangers(_original: Any) -> Any:
+    async def nobody(_driver: Any, _ref: Any, _own_id: str) -> bool:
+        return False
+
+    return nobody
+
+
+def _taking_any_server(original: Any) -> Any:
+    """A Server belongs to whoever has its name."""
+
+    def plan(plane: Any, instance: Any, server: Server | None, now: str) -> Any:
+        if server is not None:
+            metadata = instance.metadata
+            tag = f"{metadata.namespace}/{metadata.name}/{metadata.uid}"
+            tags = {**server.spec.tags, labels.INSTANCE_TAG: tag}
+            spec = msgspec.structs.replace(server.spec, tags=tags)
+            server = msgspec.structs.replace(server, spec=spec)
+        return original(plane, instance, server, now)
+
+    return plan
+
+
+@contextmanager
+def _lowest_ordinal_first() -> Iterator[None]:
+    """Scale-down takes from the bottom and leaves the youngest."""
+
+    def make(original: Any) -> Any:
+        def plan(plane: Any, deployment: Any, found: Any) -> Any:
+            wanted = deployment.spec.scale_settings.min_replicas
+            live = sorted((i for i in found if not i.is_terminating), key=_ordinal)
+            if deployment.is_terminating or len(live) <= wanted:
+                return original(plane, deployment, found)
+            lowest = live[0]
+            uid = lowest.metadata.uid
+            return Plan((Delete(plane, INSTANCE, ref_of(lowest), uid, "no longer wanted"),))
+
+        return plan
+
+    with function_replaced(plan_instances, make):
+        yield
+
+
+def _ordinal(instance: Instance) -> int:
+    return int(instance.metadata.labels.get(labels.INSTANCE_INDEX, "0"))
+
+
+@contextmanager
+def _rolled_all_at_once() -> Iterator[None]:
+    def make(original: Any) -> Any:
+        def plan(*arguments: Any) -> Any:
+            planned = original(*arguments)
+            actions = (
+                replace(a, skipped=False) if isinstance(a, Create | Delete) else a
+                for a in planned.actions
+            )
+            return replace(planned, actions=tuple(actions))
+
+        return plan
+
+    with function_replaced(plan_instances, make):
+        yield
+
+
+@contextmanager
+def _rolled_without_waiting() -> Iterator[None]:
+    """The next instance is recreated although the one before it is still leaving."""
+
+    def make(original: Any) -> Any:
+        def plan(*arguments: Any) -> Any:
+            planned = original(*arguments)
+            waits = any(isinstance(a, Wait) for a in planned.actions)
+            actions = list(planned.actions)
+            for index, action in enumerate(actions if waits else ()):
+                if isinstance(action, Delete) and action.skipped:
+                    actions[index] = replace(action, skipped=False)
+                    break
+            return replace(planned, actions=tuple(actions))
+
+        return plan
+
+    with function_replaced(plan_instances, make):
+        yield
+
+
+@contextmanager
+def _finalizers_come_later() -> Iterator[None]:
+    """Instances are created bare: nothing holds them until somebody gets round to it."""
+
+    def bare(action: Any) -> Any:
+        finalizers = [labels.INSTANCE_FINALIZER]
+        metadata = msgspec.structs.replace(action.object.metadata, finalizers=finalizers)
+        return replace(action, object=msgspec.structs.replace(action.object, metadata=metadata))
+
+    with function_replaced(plan_instances, _with_creates(bare)):
+        yield
+
+
+@contextmanager
+def _machine_not_confirmed_gone() -> Iterator[None]:
+    """The Server is released when the driver has been asked, not when the machine is gone."""
+
+    def make(original: Any) -> Any:
+        async def reconcile(context: Any, key: Any) -> Any:
+            server = context.planes.need(key.plane).read(SERVER).get(key.ref)
+            if server is None or not server.is_terminating:
+                return await original(context, key)
+            await context.drivers[key.plane].remove(machine.machine_id_of(server))
+            release = drop_finalizer(key.plane, SERVER, server, labels.DRIVER_FINALIZER)
+            return await carry_out(context.planes, Plan(tuple(release)))
+
+        return reconcile
+
+    with attribute_replaced(machine.CONTROLLER, "reconcile", make):
+        yield
+
+
+@contextmanager
+def _machine_adopted_by_name() -> Iterator[None]:
+    """A machine belongs to whoever has its name now."""
+
+    def make_id(_original: Any) -> Any:
+        def machine_id_of(server: Any) -> str:
+            return f"{server.metadata.namespace}/{server.metadata.name}/machine"
+
+        return machine_id_of
+
+    with (
+        function_replaced(machine.machine_id_of, make_id),
+        function_replaced(plan_provisioning, _taking_any_server),
+    ):
+        yield
+
+
+@contextmanager
+def _available_outlives_its_machine() -> Iterator[None]:
+    """Once available, always available."""
+
+    def make(original: Any) -> Any:
+        def status(instance: Any, *arguments: Any) -> Any:
+            new = original(instance, *arguments)
+            old = find_condition(instance.status.conditions, AVAILABLE)
+            return new if old is None or old.status != TRUE else instance.status
+
+        return status
+
+    with function_replaced(provisioned_status, make):
+        yield
+
+
+@contextmanager
+def _ready_while_terminating() -> Iterator[None]:
+    """Ready looks at the machine only; that the instance is leaving is nobody's business."""
+
+    def make(original: Any) -> Any:
+        def plan(plane: Any, instance: Any, *arguments: Any) -> Any:
+            metadata = msgspec.structs.replace(instance.metadata, deletion_timestamp=None)
+            staying = msgspec.structs.replace(instance, metadata=metadata)
+            return original(plane, staying, *arguments)
+
+        return plan
+
+    with function_replaced(plan_readiness, make):
+        yield
+
+
+@contextmanager
+def _orphaned_hub_copy() -> Iterator[None]:
+    """An instance that goes is released by its write-back before the hub's copy is gone."""
+
+    def make(original: Any) -> Any:
+        def plan(cell: Any, instance: Any, hub_deployment: Any, copy: Any) -> Any:
+            seen = None if instance.is_terminating else copy
+            return original(cell, instance, hub_deployment, seen)
+
+        return plan
+
+    with function_replaced(plan_writeback, make):
+        yield
+
+
+@contextmanager
+def _drift_not_seen() -> Iterator[None]:
+    """Whatever runs is taken for the current template."""
+
+    def make(original: Any) -> Any:
+        def plan(plane: Any, deployment: Any, found: Any) -> Any:
+            planned = original(plane, deployment, found)
+            wanted = deployment.spec.scale_settings.min_replicas
+            names = {i.metadata.name for i in found if _ordinal(i) < wanted}
+            actions = [
+                a
+                for a in planned.actions
+                if deployment.is_terminating or not isinstance(a, Delete) or a.ref.name not in names
+            ]
+            return replace(planned, actions=tuple(actions))
+
+        return plan
+
+    with function_replaced(plan_instances, make):
+        yield
+
+
+AVAILABLE_OUTLIVES_ITS_MACHINE = PlantedBug(
+    "available-outlives-its-machine",
+    "a True that nobody takes back: Karmada #7455 (I7)",
+    _available_outlives_its_machine,
+    meets=("LoseMachine", "LyingProvider"),
+)
+
+READY_WHILE_TERMINATING = PlantedBug(
+    "ready-while-terminating",
+    "traffic is sent to what is leaving (I7)",
+    _ready_while_terminating,
+    meets=("ChangeImage", "Scale"),
+)
+
+BUGS = (
+    PlantedBug(
+        "stale-cache-double-create",
+        "a second create from a cache that has not seen the first: Sieve, Fly April 2026",
+        _stale_cache_double_create,
+        meets=("LagWatches", "CreateWorkload"),
+    ),
+    PlantedBug(
+        "lost-answer-creates-twice",
+        "a create that was done and not answered is done again under another name (F13)",
+        _lost_answer_creates_twice,
+        meets=("LoseRequests", "CutLink", "DelayWrites"),
+    ),
+    PlantedBug(
+        "ordinal-reused-while-terminating",
+        "a slot is given out again while its machine still runs: StatefulSet force delete",
+        _ordinal_reused_while_terminating,
+        meets=("ChangeImage",),
+    ),
+    PlantedBug(
+        "lowest-ordinal-first",
+        "scale-down takes the oldest instances (I14)",
+        _lowest_ordinal_first,
+        meets=("scale-down",),
+    ),
+    PlantedBug(
+        "rolled-all-at-once",
+        "a new template takes everything down (I12)",
+        _rolled_all_at_once,
+        meets=("ChangeImage",),
+    ),
+    PlantedBug(
+        "rolled-without-waiting",
+        "the roll goes on while its last step is not ready (I12)",
+        _rolled_without_waiting,
+        meets=("ChangeImage",),
+    ),
+    PlantedBug(
+        "finalizers-come-later",
+        "an instance is released without its machine: Sieve, intermediate states",
+        _finalizers_come_later,
+    ),
+    PlantedBug(
+        "machine-not-confirmed-gone",
+        "a request to the driver is taken for its effect: Fly, deleted yet alive (F33)",
+        _machine_not_confirmed_gone,
+        meets=("LyingProvider", "ChangeImage"),
+    ),
+    PlantedBug(
+        "machine-adopted-by-name",
+        "an old machine serves a new instance of its name: Fly, address reuse",
+        _machine_adopted_by_name,
+        meets=("ChangeImage",),
+    ),
+    PlantedBug(
+        "orphaned-hub-copy",
+        "the hub keeps a copy that no cell has any more: control-plane.md i.37",
+        _orphaned_hub_copy,
+        meets=("scale-down",),
+    ),
+    PlantedBug(
+        "new-template-ignored",
+        "drift is not seen: what runs is called current",
+        _drift_not_seen,
+        meets=("ChangeImage",),
+    ),
+)

@@ -1,0 +1,183 @@
+"""``python -m datum_compute.testing.teeth.search``: find a seed for every planted bug.
+
+Every bug gets the seeds 1 to 1,000; those are tried first that look promising. A seed that fails
+without the bug as well proves nothing and is passed over. What is found is recorded, and then
+shrunken with the bug in place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from datum_compute.testing.crowd import in_crowd
+from datum_compute.testing.every_commit import small_stories
+from datum_compute.testing.faults import Fault
+from datum_compute.testing.operations import Operation
+from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.shrink import shrunken
+from datum_compute.testing.teeth.bug import PlantedBug
+from datum_compute.testing.teeth.bugs import bug_named, names
+from datum_compute.testing.teeth.findings import Finding, read_findings, write_findings
+from datum_compute.testing.trial import Failure, Trial, tried
+from datum_compute.testing.world import brought_up
+
+SEEDS = 1000
+_PIECE = 3  # seeds that one worker tries for one bug before it takes up another
+_SHRINK_RUNS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    bug: str
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    piece: Piece
+    finding: Finding | None
+
+
+def seeds_for(bug: PlantedBug, seeds: int) -> tuple[int, ...]:
+    """Those first that meet what the bug needs, close to something that people do; small worlds
+    before large ones."""
+
+    def order(scenario: Scenario) -> tuple[bool, float]:
+        steps = (*scenario.operations, *scenario.faults)
+        distance_s = min(
+            (_distance_s(scenario, s) for s in steps if _name(s) in bug.meets), default=0
+        )
+        meets = not bug.meets or not _signs(scenario).isdisjoint(bug.meets)
+        size = len(steps) + len(scenario.layout.cells) + scenario.chaos_s / 10
+        return not meets, size + min(distance_s, 10.0)
+
+    return tuple(s.seed for s in sorted(map(scenario_of, range(1, seeds + 1)), key=order))
+
+
+def _signs(scenario: Scenario) -> set[str]:
+    """Operations and faults by name, how many cells, and whether anything is scaled down."""
+    met = {_name(step) for step in (*scenario.operations, *scenario.faults)}
+    met.add(f"{len(scenario.layout.cells)} cells")
+    replicas: dict[str, int] = {}
+    for operation in scenario.operations:
+        name = getattr(operation, "name", "")
+        wanted = getattr(operation, "replicas", 0)
+        if wanted and wanted < replicas.get(name, 0):
+            met.add("scale-down")
+        if wanted:
+            replicas[name] = wanted
+    return met
+
+
+def _distance_s(scenario: Scenario, step: Operation | Fault) -> float:
+    """How long after the last operation the step begins; operations are close to themselves."""
+    before = [o.at_s for o in scenario.operations if o.at_s <= step.at_s]
+    return step.at_s - max(before) if before else step.at_s
+
+
+def _name(step: Operation | Fault) -> str:
+    return type(step).__name__
+
+
+def tried_with(bug: PlantedBug, scenario: Scenario) -> Trial:
+    brought_up(scenario.layout)  # kept for later runs, so it must not come from a broken product
+    with bug.plant():
+        return tried(scenario)
+
+
+def search_piece(piece: Piece) -> Searched:
+    bug = bug_named(piece.bug)
+    for seed in piece.seeds:
+        found = tried_with(bug, scenario_of(seed))
+        if isinstance(found, Failure) and passes_without_bugs(seed):
+            return Searched(piece, Finding(bug.name, seed, found.invariant, found.scenario))
+    return Searched(piece, None)
+
+
+@cache
+def passes_without_bugs(seed: int) -> bool:
+    return not isinstance(tried(scenario_of(seed)), Failure)
+
+
+def shrink_finding(finding: Finding) -> Finding:
+    """The smallest scenario that fails with the bug and passes without. One of the small stories
+    that many bugs share, if that shows it, because then CI runs it without bugs only once."""
+    bug = bug_named(finding.bug)
+    for story in small_stories():
+        found = tried_with(bug, story)
+        if isinstance(found, Failure) and found.invariant == finding.invariant:
+            return replace(finding, scenario=story)
+
+    def trial(scenario: Scenario) -> Trial:
+        return tried_with(bug, scenario)
+
+    def strict_trial(scenario: Scenario) -> Trial:
+        found = trial(scenario)
+        if isinstance(found, Failure) and isinstance(clean := tried(scenario), Failure):
+            return replace(clean, invariant="also without the bug")
+        return found
+
+    failure = Failure(finding.scenario, finding.invariant, "")
+    small = shrunken(failure, runs_max=_SHRINK_RUNS, trial=trial).failure
+    if isinstance(tried(small.scenario), Failure):
+        small = shrunken(failure, runs_max=_SHRINK_RUNS, trial=strict_trial).failure
+    return replace(finding, scenario=small.scenario)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m datum_compute.testing.teeth.search")
+    parser.add_argument("bugs", nargs="*", metavar="BUG", help="only these bugs (all)")
+    parser.add_argument("--findings", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"seeds to try ({SEEDS})")
+    parser.add_argument("--missing", action="store_true", help="only bugs without a finding")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(arguments)
+    wanted = options.bugs or names()
+    if options.missing:
+        known = {finding.bug for finding in read_findings(options.findings)}
+        wanted = [name for name in wanted if name not in known]
+    unfound = _search(wanted, options)
+    _shrink(options)
+    for name in unfound:
+        _say(f"{name}: not found in {options.seeds} seeds")
+    return 1 if unfound else 0
+
+
+def _search(wanted: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """Round after round every bug that is still unfound gets its next seeds; what is found is
+    written at once. Names those that are left."""
+    unfound = list(wanted)
+    orders = {name: seeds_for(bug_named(name), options.seeds) for name in wanted}
+    for first in range(0, options.seeds, _PIECE):
+        pieces = [Piece(name, orders[name][first : first + _PIECE]) for name in unfound]
+        for searched in in_crowd(search_piece, pieces, options.jobs):
+            finding = searched.finding
+            if finding is not None:
+                write_findings([finding], options.findings)
+                unfound.remove(finding.bug)
+                _say(f"{finding.bug}: seed {finding.seed}, {finding.invariant}")
+        if not unfound:
+            break
+    return unfound
+
+
+def _shrink(options: argparse.Namespace) -> None:
+    """What CI replays must be quick; a scenario that is shrunken already stays as it is."""
+    whole = [f for f in read_findings(options.findings) if f.scenario == scenario_of(f.seed)]
+    for finding in in_crowd(shrink_finding, whole, options.jobs):
+        write_findings([finding], options.findings)
+        _say(f"{finding.bug}: shrunken to {len(finding.scenario.faults)} faults")
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 - a command speaks
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""Bugs in what is told: counts, conditions, observed generations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from datum_compute.api import conditions
+from datum_compute.api.conditions import TRUE
+from datum_compute.planning import federation, rollup
+from datum_compute.planning.objects import plan_status
+from datum_compute.testing.teeth.bug import PlantedBug
+from datum_compute.testing.teeth.patching import function_replaced
+
+
+@contextmanager
+def _observed_too_early() -> Iterator[None]:
+    """The generation of the spec is copied, whatever the cell has heard of it."""
+
+    def make(original: Any) -> Any:
+        def mirrored(deployment: Any, hub: Any, now: str) -> Any:
+            status = original(deployment, hub, now)
+            generation = deployment.metadata.generation
+            return msgspec.structs.replace(status, observed_generation=generation)
+
+        return mirrored
+
+    with (
+        function_replaced(federation.mirrored_status, make),
+        function_replaced(rollup._speaks_of, lambda _: lambda _deployment, _current: True),
+    ):
+        yield
+
+
+@contextmanager
+def _observed_goes_back() -> Iterator[None]:
+    """What a recreated copy echoes replaces what was known already."""
+
+    def make(original: Any) -> Any:
+        def mirrored(deployment: Any, hub: Any, now: str) -> Any:
+            status = original(deployment, hub, now)
+            if hub.deployment is None:
+                return msgspec.structs.replace(status, observed_generation=0)
+            echoed = hub.deployment.status.observed_source.generation
+            return msgspec.structs.replace(status, observed_generation=echoed)
+
+        return mirrored
+
+    with function_replaced(federation.mirrored_status, make):
+        yield
+
+
+@contextmanager
+def _nothing_is_all_ready() -> Iterator[None]:
+    """No deployment is unavailable, therefore all are available."""
+
+    def make(original: Any) -> Any:
+        def available(deployments: Any, *arguments: Any) -> Any:
+            found = original(deployments, *arguments)
+            return found if deployments else msgspec.structs.replace(found, status=TRUE)
+
+        return available
+
+    with function_replaced(rollup._available, make):
+        yield
+
+
+@contextmanager
+def _transition_at_every_pass() -> Iterator[None]:
+    """Every look at a condition is called a transition, and written."""
+
+    def make(_original: Any) -> Any:
+        def with_condition(found: Any, new: Any) -> Any:
+            others = [c for c in found if c.type != new.type]
+            return [*others, new]
+
+        return with_condition
+
+    with function_replaced(conditions.with_condition, make):
+        yield
+
+
+@contextmanager
+def _written_although_equal() -> Iterator[None]:
+    """The guard against equal statuses compares nothing, and each write wakes its own writer."""
+
+    def make(original: Any) -> Any:
+        def plan(plane: Any, kind: Any, observed: Any, desired: Any, reason: str = "") -> Any:
+            found = original(plane, kind, observed, desired, reason)
+            listed = getattr(desired, "conditions", None)
+            if found or not listed:
+                return found
+            mark = "." if not listed[0].message.endswith(".") else ""
+            touched = msgspec.structs.replace(
+                listed[0], message=listed[0].message.rstrip(".") + mark
+            )
+            changed = msgspec.structs.replace(desired, conditions=[touched, *listed[1:]])
+            return original(plane, kind, observed, changed, reason)
+
+        return plan
+
+    with function_replaced(plan_status, make):
+        yield
+
+
+@contextmanager
+def _old_counts_kept() -> Iterator[None]:
+    """Where there is no news from the cell the last counts go on being told."""
+
+    def make(original: Any) -> Any:
+        def mirrored(deployment: Any, hub: Any, now: str) -> Any:
+            status = original(deployment, hub, now)
+            if federation._blocker(deployment, hub) is None:
+                return status
+            return deployment.status
+
+        return mirrored
+
+    with function_replaced(federation.mirrored_status, make):
+        yield
+
+
+BUGS = (
+    PlantedBug(
+        "observed-generation-too-early",
+        "a rollout is called done before any cell has heard of it (I7, I8)",
+        _observed_too_early,
+        meets=("ChangeImage",),
+    ),
+    PlantedBug(
+        "observed-generation-goes-back",
+        "a recreated hub copy makes the project forget what it saw (I8)",
+        _observed_goes_back,
+        meets=("EmptyHost", "DeleteObject"),
+    ),
+    PlantedBug(
+        "nothing-is-all-ready",
+        "an empty set is called healthy: Karmada #7455 (I23)",
+        _nothing_is_all_ready,
+        meets=("Move",),
+    ),
+    PlantedBug(
+        "transition-at-every-pass",
+        "a settled system writes at every look: control-plane.md k.9 (I6)",
+        _transition_at_every_pass,
+    ),
+    PlantedBug(
+        "written-although-equal",
+        "a hot loop of writes that change nothing: Fly, May 2025 (F28)",
+        _written_although_equal,
+    ),
+    PlantedBug(
+        "old-counts-kept",
+        "counts of a copy that is gone stay on the project's deployment (I7)",
+        _old_counts_kept,
+        meets=("DeleteObject", "EmptyHost"),
+    ),
+)

@@ -1,0 +1,34 @@
+"""Seeds that once found something still pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from datum_compute.testing.known_seeds import KnownSeed, read_known_seeds
+from datum_compute.testing.scenario import scenario_of
+from datum_compute.testing.trial import Failure, tried
+
+# All of them in CI; the newest here.
+KNOWN = read_known_seeds(Path(__file__).parent / "known_seeds.txt")[-3:]
+
+
+@pytest.mark.parametrize("known", KNOWN, ids=lambda known: str(known.seed))
+def test_a_known_seed_passes(known: KnownSeed) -> None:
+    trial = tried(scenario_of(known.seed))
+    assert not isinstance(trial, Failure), f"{known.found}: {trial.message}"
+
+
+def test_comments_and_empty_lines_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "seeds.txt"
+    path.write_text("# why\n\n17  a lost delete\n4 a gate\n")
+    assert read_known_seeds(path) == [KnownSeed(17, "a lost delete"), KnownSeed(4, "a gate")]
+
+
+@pytest.mark.parametrize("line", ["17", "seventeen  a word"])
+def test_a_line_without_seed_or_story_is_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "seeds.txt"
+    path.write_text(line)
+    with pytest.raises(ValueError, match=r"seeds\.txt:1"):
+        read_known_seeds(path)

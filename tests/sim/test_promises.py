@@ -1,0 +1,128 @@
+"""The checks of rollouts, promises, namespaces, hot loops and exclusion find what they are for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from datum_compute.api import labels
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
+from datum_compute.controllers import registry
+from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.testing.exclusion import exclusion_watched, watched_reconcile
+from datum_compute.testing.hot_loops import WRITES_MAX
+from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene, deployment_spec, instance_spec, says
+
+LEAVING = {"deletionTimestamp": "2023-11-14T22:13:20Z"}
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def instance(scene: Scene, number: int, **metadata: Any) -> None:
+    """Of an older template than its deployment has."""
+    own = {labels.DEPLOYMENT_NAME: "web", labels.INSTANCE_INDEX: str(number)}
+    described = {"labels": own, **metadata}
+    spec, status = instance_spec("web:1"), says("Ready")
+    scene.put(CELL, INSTANCE, f"web-{number}", spec=spec, status=status, metadata=described)
+
+
+@pytest.mark.parametrize("fine", [True, False], ids=["surplus", "wanted"])
+def test_i12_a_second_instance_is_taken_while_one_leaves(scene: Scene, fine: bool) -> None:
+    scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(2, "web:2"))
+    for number in range(3):
+        instance(scene, number)
+    instance(scene, 2, **LEAVING)
+    instance(scene, 1 if fine else 0, **LEAVING)
+    assert not scene.complaint
+    if not fine:
+        instance(scene, 1, **LEAVING)
+    assert scene.complaint.startswith("I12") != fine
+
+
+def workload(scene: Scene, image: str) -> None:
+    placement = {"name": "a", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": 1}}
+    names = ("replicas", "readyReplicas", "updatedReplicas", "desiredReplicas")
+    done: JsonObject = {**dict.fromkeys(names, 1), "observedGeneration": 1}
+    spec = {"template": {"spec": instance_spec(image)}, "placements": [placement]}
+    scene.put(ALPHA, WORKLOAD, "web", spec=spec, status=done)
+
+
+@pytest.mark.parametrize(("image", "fine"), [("web:1", True), ("web:2", False)])
+def test_i7_a_rollout_is_called_done_that_its_cell_has_not_heard_of(
+    scene: Scene, image: str, fine: bool
+) -> None:
+    own = {labels.WORKLOAD_UID: "uid-web"}
+    spec = deployment_spec(1, "web:1")
+    scene.put(CELL, DEPLOYMENT, "web-1", spec=spec, metadata={"labels": own})
+    workload(scene, image)
+    assert scene.complaint.startswith("I7") != fine
+
+
+def test_i15_an_instance_leaves_before_its_machine(scene: Scene) -> None:
+    instance(scene, 0)
+    scene.run_machine("web-0", "a")
+    scene.drop(CELL, INSTANCE, "web-0")
+    assert scene.complaint.startswith("I15")
+
+
+def test_i3_a_namespace_leaves_with_something_in_it(scene: Scene) -> None:
+    scene.put(CELL, NAMESPACE, HOME, namespace="")
+    instance(scene, 0)
+    scene.drop(CELL, NAMESPACE, HOME, namespace="")
+    assert scene.complaint.startswith("I3")
+
+
+def test_i3_something_comes_into_a_namespace_that_is_gone(scene: Scene) -> None:
+    scene.put(CELL, NAMESPACE, HOME, namespace="")
+    scene.drop(CELL, NAMESPACE, HOME, namespace="")
+    assert not scene.complaint
+    instance(scene, 0)
+    assert "has come into" in scene.complaint
+
+
+@pytest.mark.parametrize(("every_s", "fine"), [(1.0, True), (0.01, False)])
+def test_i20_one_object_is_written_again_and_again(
+    scene: Scene, every_s: float, fine: bool
+) -> None:
+    for _ in range(WRITES_MAX):
+        scene.now_s += every_s
+        scene.put(CELL, NAMESPACE, "x", namespace="")
+    assert scene.complaint.startswith("I20") != fine
+
+
+async def waited(work: Awaitable[object]) -> None:
+    await work
+
+
+async def test_i20_a_key_is_in_flight_twice() -> None:
+    complaints: list[str] = []
+    until = asyncio.Event()
+
+    async def reconcile(_context: object, _key: str) -> Outcome:
+        await until.wait()
+        return Done()
+
+    watched = watched_reconcile("machine", reconcile, complaints.append)
+    async with asyncio.TaskGroup() as group:
+        for key in ("a", "b", "a"):
+            group.create_task(waited(watched(None, key)))
+        await asyncio.sleep(0)
+        until.set()
+    assert complaints == ["I20: machine works on a twice at once on "]
+    await watched(None, "a")
+    assert len(complaints) == 1
+
+
+def test_controllers_are_as_before_when_nobody_watches() -> None:
+    controller = registry.CELL[0]
+    original = controller.reconcile
+    with exclusion_watched(print):
+        assert controller.reconcile is not original
+    assert controller.reconcile is original

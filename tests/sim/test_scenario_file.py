@@ -1,0 +1,49 @@
+"""Scenarios survive being written to a file, line by line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from datum_compute.testing.faults import FOR_EVER, StopHost
+from datum_compute.testing.scenario import scenario_of
+from datum_compute.testing.scenario_file import BadScenario, scenario_from, scenario_text
+
+
+@pytest.mark.parametrize("seeds", [range(1, 100), range(5000, 5100)], ids=["low", "high"])
+def test_what_is_written_is_read_again(seeds: range) -> None:
+    scenarios = [scenario_of(seed) for seed in seeds]
+    assert [scenario_from(scenario_text(scenario)) for scenario in scenarios] == scenarios
+
+
+def test_a_fault_that_never_heals_stays_so() -> None:
+    lost = replace(scenario_of(1), faults=(StopHost(1.0, FOR_EVER, "cell-dfw"),))
+    text = scenario_text(lost)
+    assert '"for ever"' in text
+    assert scenario_from(text) == lost
+
+
+def test_every_step_has_a_line_that_can_be_struck_out() -> None:
+    scenario = next(s for s in map(scenario_of, range(1, 100)) if len(s.faults) > 1)
+    struck = scenario.faults[0]
+    name = type(struck).__name__
+    lines = scenario_text(scenario).splitlines()
+    lines.remove(next(line for line in lines if line.startswith(f'  ["{name}"')))
+    assert scenario_from("\n".join(lines)) == replace(scenario, faults=scenario.faults[1:])
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (("CreateWorkload", "CreateNothing"), "there is no CreateNothing"),
+        (('"replicas"', '"copies"'), "replicas"),
+        (('"layout"', '"plan"'), "layout"),
+    ],
+    ids=["unknown step", "unknown field", "missing part"],
+)
+def test_a_file_of_another_version_is_refused_with_the_reason(
+    changed: tuple[str, str], told: str
+) -> None:
+    with pytest.raises(BadScenario, match=told):
+        scenario_from(scenario_text(scenario_of(1)).replace(*changed))

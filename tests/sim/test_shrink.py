@@ -1,0 +1,94 @@
+"""Failing scenarios become small, stay failing in the same way, and cost a bounded search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from datum_compute.testing.faults import CloseWatches, CrashAtCommit, ForgetHistory
+from datum_compute.testing.layout import WorldLayout
+from datum_compute.testing.operations import CreateWorkload, DeleteWorkload, Scale
+from datum_compute.testing.scenario import Scenario
+from datum_compute.testing.shrink import shrunken
+from datum_compute.testing.trial import Failure, Trial
+from datum_compute.testing.world import Outcome
+
+CREATE = CreateWorkload(0.0, "alpha", "web", "web:1", 3, ("DFW", "IAD"))
+SCALE = Scale(2.0, "alpha", "web", 4)
+DELETE = DeleteWorkload(5.0, "alpha", "web")
+CRASH = CrashAtCommit(1.0, "all", 3, durable=True)
+FORGET = ForgetHistory(3.0, "all")
+LARGE = Scenario(
+    seed=1,
+    layout=WorldLayout("one", ("alpha", "beta"), ("dfw", "iad", "ams")),
+    operations=(CREATE, SCALE, DELETE),
+    faults=(*(CloseWatches(float(n), "all", "all") for n in range(6)), CRASH, FORGET),
+    chaos_s=40.0,
+)
+PASSED = Outcome(0, 0, 0.0, (), {}, ())
+
+
+def failing_if(
+    breaks: Callable[[Scenario], str], tries: list[Scenario]
+) -> Callable[[Scenario], Trial]:
+    """A product that breaks the invariant ``breaks`` names for a scenario."""
+
+    def trial(scenario: Scenario) -> Trial:
+        tries.append(scenario)
+        invariant = breaks(scenario)
+        return Failure(scenario, invariant, "broken") if invariant else PASSED
+
+    return trial
+
+
+def test_only_what_the_failure_needs_is_left() -> None:
+    def breaks(scenario: Scenario) -> str:
+        needed = CRASH in scenario.faults and FORGET in scenario.faults
+        deletes = any(isinstance(o, DeleteWorkload) for o in scenario.operations)
+        return "I6" if needed and deletes else ""
+
+    found = shrunken(Failure(LARGE, "I6", "broken"), trial=failing_if(breaks, []))
+    small = found.failure.scenario
+    assert small.faults == (CRASH, FORGET)
+    assert small.operations == (DELETE,)
+    assert small.layout == WorldLayout("one", ("alpha",), ("dfw",))
+    assert small.chaos_s == 6.0
+
+
+def test_values_are_simplified_as_long_as_it_fails() -> None:
+    def breaks(scenario: Scenario) -> str:
+        creates = [o for o in scenario.operations if isinstance(o, CreateWorkload)]
+        return "I1" if any(o.replicas >= 2 for o in creates) else ""
+
+    found = shrunken(Failure(LARGE, "I1", "broken"), trial=failing_if(breaks, []))
+    (create,) = found.failure.scenario.operations
+    assert isinstance(create, CreateWorkload)
+    assert (create.replicas, len(create.cities)) == (2, 1)
+    assert found.failure.scenario.faults == ()
+
+
+def test_another_failure_on_the_way_is_not_followed() -> None:
+    def breaks(scenario: Scenario) -> str:
+        return "I6" if CRASH in scenario.faults else "I9"
+
+    found = shrunken(Failure(LARGE, "I6", "broken"), trial=failing_if(breaks, []))
+    assert found.failure.invariant == "I6"
+    assert found.failure.scenario.faults == (CRASH,)
+
+
+@pytest.mark.parametrize("runs_max", [0, 1, 7])
+def test_the_search_is_bounded_and_gives_the_smallest_so_far(runs_max: int) -> None:
+    tries: list[Scenario] = []
+    trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", tries)
+    found = shrunken(Failure(LARGE, "I6", "broken"), runs_max=runs_max, trial=trial)
+    assert len(tries) == found.runs <= runs_max
+    assert FORGET in found.failure.scenario.faults
+
+
+def test_a_small_scenario_stays_as_it_is() -> None:
+    small = replace(LARGE, operations=(), faults=(FORGET,), chaos_s=4.0)
+    small = replace(small, layout=WorldLayout("one", ("alpha",), ("dfw",)))
+    trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", [])
+    assert shrunken(Failure(small, "I6", "broken"), trial=trial).failure.scenario == small

@@ -1,0 +1,100 @@
+"""``make sim`` as people use it: replay, search, files, campaigns."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import count, islice
+from pathlib import Path
+
+import pytest
+
+from datum_compute.testing import campaign, every_commit, sim
+from datum_compute.testing.crowd import in_crowd
+from datum_compute.testing.faults import CrashAtCommit
+from datum_compute.testing.layout import WorldLayout
+from datum_compute.testing.operations import CreateWorkload
+from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.scenario_file import read_scenario, scenario_text
+from datum_compute.testing.shrink import Shrunken
+from datum_compute.testing.trial import Failure, Summary
+
+SMALL = Scenario(
+    seed=1,
+    layout=WorldLayout("one", ("alpha",), ("dfw",)),
+    operations=(CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",)),),
+    faults=(CrashAtCommit(0.0, "all", 3, durable=True),),
+    chaos_s=3.0,
+)
+
+
+def doubled(number: int) -> int:
+    return 2 * number
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.json"
+    path.write_text(scenario_text(SMALL))
+    return path
+
+
+def test_a_replay_tells_the_scenario_first_and_is_the_same_each_time(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs = []
+    for _ in range(2):
+        assert sim.main(["--scenario", str(file)]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+    lines = outputs[0].splitlines()
+    assert lines[: 1 + 2] == list(SMALL.lines())
+    assert "1 crashes" in lines[-1]
+    assert "fingerprint" in lines[-1]
+
+
+def test_a_file_that_is_no_scenario_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text("[]")
+    assert sim.main(["--scenario", str(path)]) == 2
+    assert "odd.json cannot be replayed" in capsys.readouterr().err
+
+
+def test_a_search_tells_how_many_passed(capsys: pytest.CaptureFixture[str]) -> None:
+    calm = next(s.seed for s in map(scenario_of, count(1)) if _is_quick(s))
+    assert sim.main(["--first", str(calm), "--seeds", "1", "--jobs", "1"]) == 0
+    assert "1 passed, 0 failed" in capsys.readouterr().out
+
+
+def _is_quick(scenario: Scenario) -> bool:
+    return len(scenario.operations) <= 3 and not scenario.faults and scenario.chaos_s < 20
+
+
+def test_results_come_from_all_workers_and_items_may_be_endless() -> None:
+    assert sorted(in_crowd(doubled, range(10), jobs=2)) == [doubled(n) for n in range(10)]
+    assert len(list(islice(in_crowd(doubled, count(), jobs=2), 5))) == 5
+    assert list(in_crowd(doubled, [1, 2], jobs=1)) == [2, 4]
+
+
+def test_every_commit_is_a_crash_point_before_and_after() -> None:
+    crashes = [story.faults[0] for story in islice(every_commit.crash_points(), 4)]
+    points = [(c.commits, c.durable) for c in crashes if isinstance(c, CrashAtCommit)]
+    assert points == [(1, False), (1, True), (2, False), (2, True)]
+
+
+def test_a_report_holds_what_was_searched_and_found(tmp_path: Path) -> None:
+    report = campaign.Report(first_seed=40)
+    report.add(Summary(40, ("CutLink", "CutLink"), 12, 60.0, {"request lost": 3}))
+    failure = Failure(replace(SMALL, seed=41), "I6", "I6: not converged")
+    report.add(Summary(41, ("CrashAtCommit",), failure=failure))
+    report.shrunken = [Shrunken(failure, runs=9)]
+    text = campaign.write_report(report, tmp_path / "report").read_text()
+    plain = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert (plain["firstSeed"], plain["seeds"], plain["commits"]) == (40, 2, 12)
+    assert plain["faults"] == {"CrashAtCommit": 1, "CutLink": 2}
+    assert plain["failures"] == [{"seed": 41, "invariant": "I6", "message": "I6: not converged"}]
+    assert "make sim SEED=41" in text
+    (found,) = plain["shrunken"]
+    assert read_scenario(tmp_path / "report" / found["file"]) == failure.scenario
