@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -39,7 +40,7 @@ from datum_compute.server.delete import delete, delete_collection
 from datum_compute.server.discovery import discovery_answer
 from datum_compute.server.fieldvalidation import warning_header
 from datum_compute.server.health import PATHS, health_answer
-from datum_compute.server.holdings import PlaneHoldings
+from datum_compute.server.holdings import COLLECTOR, PlaneHoldings
 from datum_compute.server.options import flag
 from datum_compute.server.owndefinitions import OwnDefinitions
 from datum_compute.server.patch import patch
@@ -102,7 +103,10 @@ class ApiServer:
     def holdings(self, plane: PlaneName) -> PlaneHoldings:
         """What a plane holds, for those who clean up in this process."""
         return PlaneHoldings(
-            self._ports.store, plane, lambda plane: self._catalogues.of(plane).catalogue
+            self._ports.store,
+            plane,
+            lambda plane: self._catalogues.of(plane).catalogue,
+            partial(self.dispatch_as, COLLECTOR),
         )
 
     @property
