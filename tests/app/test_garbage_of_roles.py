@@ -173,7 +173,8 @@ def test_a_namespace_with_roles_in_it_is_emptied() -> None:
 def test_the_token_of_the_controllers_changes_no_role(kind: KindInfo[Any]) -> None:
     async def story(here: Story) -> None:
         await here.made(kind, "kept")
-        for patch in ({"rules": []}, {"metadata": {"ownerReferences": None}}):
+        patches: list[JsonObject] = [{"rules": []}, {"metadata": {"ownerReferences": None}}]
+        for patch in patches:
             with pytest.raises(Forbidden):
                 await here.manager.patch(kind, ref(kind, "kept"), patch)
         with pytest.raises(Forbidden):
