@@ -46,7 +46,7 @@ from datum_compute.server.owndefinitions import OwnDefinitions
 from datum_compute.server.patch import patch
 from datum_compute.server.ports import Ports
 from datum_compute.server.read import get, list_objects
-from datum_compute.server.route import Route, find_route
+from datum_compute.server.route import Route, check_subresource, find_route
 from datum_compute.server.streams import OpenStreams
 from datum_compute.server.update import update
 from datum_compute.server.watch import watch
@@ -157,7 +157,7 @@ class ApiServer:
         if served is not platform:
             route = _described(trail, served.catalogue, request, path)
         assert trail.wanted is not None
-        self._ports.authorizer.check(caller.user, plane, trail.wanted)
+        self._ports.authorizer.check(caller.user, plane, _needed(trail.wanted))
         self._ports.store.version(plane)  # raises NotFound when there is no such plane
         if route is None:
             return self._non_resource(served, request, plane, path)
@@ -207,6 +207,7 @@ class ApiServer:
         if path == "/":
             found = json_answer({"paths": ["/api", "/apis", *PATHS, "/openapi/v3"]})
         if found is None:
+            check_subresource(served.catalogue, path)
             return page_not_found()
         if request.method == "OPTIONS":
             return _allowed(_READS)
@@ -260,6 +261,14 @@ def _described(trail: Trail, catalogue: Catalogue, request: Request, path: str) 
     trail.wanted = attributes_of(_verb(request, route), route, path, request.query)
     trail.stores = route is not None and route.served.stored
     return route
+
+
+def _needed(wanted: Attributes) -> Attributes:
+    """What is not there may be asked for in any way by whoever may see that it is not: nothing
+    happens, and "not found" is an answer that helps."""
+    if wanted.path.startswith(("/api/", "/apis/")):
+        return dataclasses.replace(wanted, verb="get")
+    return wanted
 
 
 def _verb(request: Request, route: Route | None) -> str:
