@@ -21,7 +21,7 @@ CLI_REFERENCE = ROOT / "docs" / "reference" / "cli.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MAKE_TARGETS = {
     *("setup", "up", "down", "test", "lint", "bench", "sim", "crds", "docs", "check", "lock"),
-    *("test-crash", "test-e2e", "clean"),
+    *("test-crash", "test-e2e", "kubectl", "clean"),
 }
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
