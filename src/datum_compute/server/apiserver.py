@@ -41,6 +41,7 @@ from datum_compute.server.discovery import discovery_answer
 from datum_compute.server.fieldvalidation import warning_header
 from datum_compute.server.health import PATHS, health_answer
 from datum_compute.server.holdings import COLLECTOR, PlaneHoldings
+from datum_compute.server.openapiv2 import openapi_v2_answer
 from datum_compute.server.options import flag
 from datum_compute.server.owndefinitions import OwnDefinitions
 from datum_compute.server.patch import patch
@@ -201,11 +202,13 @@ class ApiServer:
     def _non_resource(
         self, served: PlaneApi, request: Request, plane: PlaneName, path: str
     ) -> Response:
-        found = discovery_answer(served.catalogue, request, path) or served.openapi.answer(
-            plane, path
+        found = (
+            discovery_answer(served.catalogue, request, path)
+            or served.openapi.answer(plane, path)
+            or openapi_v2_answer(request, path)
         )
         if path == "/":
-            found = json_answer({"paths": ["/api", "/apis", *PATHS, "/openapi/v3"]})
+            found = json_answer({"paths": ["/api", "/apis", *PATHS, "/openapi/v2", "/openapi/v3"]})
         if found is None:
             check_subresource(served.catalogue, path)
             return page_not_found()
