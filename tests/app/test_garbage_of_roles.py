@@ -13,6 +13,7 @@ import pytest
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Forbidden, NotFound
+from datum_compute.api.exchange import MERGE_PATCH
 from datum_compute.api.kinds import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -29,9 +30,13 @@ from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PLATFORM
 from datum_compute.client.client import Client
 from datum_compute.server.access.audit import AuditEvent
+from datum_compute.server.authentication import User
+from datum_compute.server.holdings import COLLECTOR
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.app.test_manager_role import SETTLE_S, WIDGET, a_platform
 from tests.server.definitions import definition
+from tests.server.granting import DEFAULT, RBAC, role, rule
+from tests.server.running_server import running_server
 
 # No definition comes with the kinds of one test; each kind is an owner once and a dependent once.
 NAMESPACED = (ROLE, ROLE_BINDING, SERVICE_ACCOUNT, CONFIG_MAP, SECRET, WIDGET)
@@ -192,3 +197,14 @@ def test_who_took_an_owner_away_is_in_the_audit_log() -> None:
         assert [(e.user, e.name) for e in patched] == [("system:garbage-collector", "child")]
 
     told(story)
+
+
+async def test_the_name_of_the_collector_alone_gives_no_right() -> None:
+    users = {"stranger": User(COLLECTOR.name, (), frozenset({"*"}))}
+    async with running_server(users=users) as server:
+        await server.json("POST", f"{RBAC}{DEFAULT}/roles", role("kept", rule("get", "workloads")))
+        headers = {"content-type": MERGE_PATCH}
+        patch = {"metadata": {"ownerReferences": None}}
+        path = f"{RBAC}{DEFAULT}/roles/kept"
+        status = await server.status("PATCH", path, patch, token="stranger", headers=headers)
+    assert status["reason"] == "Forbidden"

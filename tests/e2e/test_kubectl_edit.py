@@ -62,7 +62,7 @@ def test_an_edit_that_stays_refused_is_saved_aside(space: Kubectl, tmp_path: Pat
     done = editing.run("edit", "workload", "web")
     assert done.returncode != 0
     assert "is invalid" in done.stderr
-    (saved,) = [p for p in tmp_path.glob("kubectl-edit-*.yaml") if str(p) in done.stderr]
+    (saved,) = [p for p in tmp_path.glob("*-edit-*.yaml") if str(p) in done.stderr]
     reason, _, text = saved.read_text().partition("apiVersion:")
     assert "spec.placements[0].scaleSettings.minReplicas" in reason
     assert "minReplicas: -1" in text

@@ -1,7 +1,8 @@
 """What a plane holds, straight from the store: for garbage collection and emptying.
 
 Owners and finalizers are taken away in the name of COLLECTOR, through the same road as any other
-patch, so that it is checked, tracked and audited. No token or certificate gives that identity.
+patch, so that it is checked, tracked and audited. COLLECTOR has its rights because this process
+sends the request: a token or certificate of that name has none.
 """
 
 from __future__ import annotations
