@@ -129,7 +129,7 @@ def served_only(stopped: LocalPlatform) -> Iterator[LocalPlatform]:
     )
     processes = [server]
     try:
-        eventually((stopped.state / "server.json").exists, "the planes are served")
+        eventually(stopped.manager_kubeconfig.exists, "the planes are served")
         manager = [
             str(BIN / "compute-manager"),
             f"--kubeconfig={stopped.manager_kubeconfig}",
