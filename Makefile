@@ -17,7 +17,7 @@ SIM_ARGS := $(if $(SEED),--seed $(SEED),$(if $(SCENARIO),--scenario $(SCENARIO),
 	$(KNOWN),--known $(KNOWN),$(if $(EVERY_COMMIT),--every-commit,--seeds $(SEEDS) $(SIM_FIRST)))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down test lint bench sim sim-campaign sim-teeth crds docs check lock test-crash test-e2e clean
+.PHONY: help setup up down test lint bench sim sim-campaign sim-teeth crds docs check lock test-crash test-e2e kubectl clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | \
@@ -75,6 +75,9 @@ test-crash: setup ## Kill a writing process again and again; nothing acknowledge
 
 test-e2e: setup ## Drive real processes over the real socket
 	$(BIN)/python -m pytest -m e2e
+
+kubectl: setup ## Print a kubectl that is new enough; built with Go if the machine has none
+	@$(BIN)/python -m hack.find_kubectl
 
 lock: $(UV_VENV) ## Pin all dependencies anew, with hashes
 	$(COMPILE) --extra uvloop --output-file requirements/run.lock pyproject.toml

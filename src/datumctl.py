@@ -19,6 +19,9 @@ def main() -> int:
         sys.stdout.write(_help(plugins))
         return 0
     name = arguments[0]
+    if name == "--version" or (name == "version" and name not in plugins):
+        sys.stdout.write(f"datumctl {_version()}\n")
+        return 0
     if name not in plugins:
         known = ", ".join(sorted(plugins)) or "none"
         sys.stderr.write(
@@ -32,6 +35,15 @@ def main() -> int:
     except OSError as error:
         sys.stderr.write(f"Error: {path} cannot be run: {error.strerror}\n")
         return 1
+
+
+def _version() -> str:
+    from importlib import metadata  # slow to import, and seldom asked for
+
+    try:
+        return metadata.version("datum-compute")
+    except metadata.PackageNotFoundError:
+        return "unknown: datum-compute is not installed"
 
 
 def _plugins() -> dict[str, str]:
@@ -64,7 +76,7 @@ def _is_program(path: str) -> bool:
 
 def _help(plugins: dict[str, str]) -> str:
     listed = "".join(f"  {name}\n" for name in sorted(plugins)) or "  none\n"
-    return f"Usage: datumctl PLUGIN [ARGS]...\n\nPlugins found:\n{listed}"
+    return f"Usage: datumctl PLUGIN [ARGS]...\n       datumctl version\n\nPlugins found:\n{listed}"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import datumctl
+from datum_compute import __version__
 
 HOST = Path(datumctl.__file__)
 
@@ -96,3 +97,15 @@ def test_the_host_imports_almost_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert int(done.stdout) <= 2  # itself and __future__
+
+
+def test_the_version_is_told_with_and_without_dashes(tmp_path: Path) -> None:
+    for word in ("--version", "version"):
+        done = run(word, path=str(tmp_path))
+        assert (done.returncode, done.stdout) == (0, f"datumctl {__version__}\n")
+
+
+def test_a_plugin_named_version_has_the_word_but_not_the_flag(tmp_path: Path) -> None:
+    program(tmp_path / "datumctl-version", "echo plugin")
+    assert run("version", path=str(tmp_path)).stdout == "plugin\n"
+    assert run("--version", path=str(tmp_path)).stdout == f"datumctl {__version__}\n"

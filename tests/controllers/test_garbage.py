@@ -144,8 +144,10 @@ def test_a_settled_plane_costs_no_requests() -> None:
             return None
 
         here.planes.intercept = note
+        version = here.planes.store.version("hub")
         for _ in range(10):
             await here.settled()
+        assert here.planes.store.version("hub") == version
         assert [r.path for r in seen if "watch" not in r.query] == []
 
     in_neighbourhood(story)
@@ -169,6 +171,49 @@ def test_a_terminating_namespace_is_emptied_and_goes() -> None:
         assert (await here.ask("GET", "/api/v1/namespaces/team"))[0] == 404
 
     in_neighbourhood(story)
+
+
+def test_a_namespace_that_cannot_go_says_what_holds_it_and_only_when_that_changes() -> None:
+    async def story(here: Neighbourhood) -> None:
+        space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+        await here.made("/api/v1/namespaces", space)
+        inside = "/api/v1/namespaces/team"
+        for name in ("one", "two"):
+            metadata = {"name": name, "finalizers": HELD}
+            obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+            await here.made(f"{inside}/configmaps", obj)
+        await here.ask("DELETE", inside)
+        await here.settled()
+        told = await conditions(here, inside)
+        assert told["NamespaceContentRemaining"][:2] == ("True", "SomeResourcesRemain")
+        assert "configmaps has 2 resource instances" in told["NamespaceContentRemaining"][2]
+        assert told["NamespaceFinalizersRemaining"][:2] == ("True", "SomeFinalizersRemain")
+        assert "example.com/hold in 2" in told["NamespaceFinalizersRemaining"][2]
+        version = here.planes.store.version("hub")
+        for _ in range(10):
+            await here.settled()
+        assert here.planes.store.version("hub") == version, "nothing changed, nothing is written"
+        release = {"metadata": {"finalizers": None}}
+        await here.ask("PATCH", f"{inside}/configmaps/one", release)
+        await here.settled()
+        later = await conditions(here, inside)
+        assert "configmaps has 1 resource instances" in later["NamespaceContentRemaining"][2]
+        assert later["NamespaceContentRemaining"][3] == told["NamespaceContentRemaining"][3]
+        await here.ask("PATCH", f"{inside}/configmaps/two", release)
+        await here.settled()
+        assert (await here.ask("GET", inside))[0] == 404
+
+    in_neighbourhood(story)
+
+
+async def conditions(here: Neighbourhood, path: str) -> dict[str, tuple[str, str, str, str]]:
+    _, found = await here.ask("GET", path)
+    assert found["status"]["phase"] == "Terminating"
+    parts = ("status", "reason", "message", "lastTransitionTime")
+    return {
+        c["type"]: (c[parts[0]], c[parts[1]], c[parts[2]], c[parts[3]])
+        for c in found["status"]["conditions"]
+    }
 
 
 def test_every_namespace_has_its_account_and_certificates_and_keeps_them() -> None:

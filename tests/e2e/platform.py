@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.e2e.kubectl import Kubectl
 
 BIN = Path(sys.executable).parent
 COMMAND_S = 60
@@ -63,16 +64,7 @@ class LocalPlatform:
     def kubectl(
         self, context: str, *arguments: str, stdin: str = "", kubeconfig: Path | None = None
     ) -> str:
-        config = str(kubeconfig or self.kubeconfig)
-        done = subprocess.run(
-            [kubectl(), "--kubeconfig", config, "--context", context, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return Kubectl(kubeconfig or self.kubeconfig, context)(*arguments, stdin=stdin)
 
     def objects(self, context: str, kinds: str) -> list[dict[str, Any]]:
         listed = self.kubectl(
@@ -82,10 +74,6 @@ class LocalPlatform:
         )
         items: list[dict[str, Any]] = json.loads(listed)["items"]
         return items
-
-
-def kubectl() -> str:
-    return os.environ.get("KUBECTL") or shutil.which("kubectl") or ""
 
 
 def eventually(holds: Callable[[], bool], what: str, within_s: float = 30) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.kubectl import Kubectl
 from tests.e2e.platform import BIN, LocalPlatform, eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]
@@ -113,22 +114,8 @@ def test_a_city_without_a_cell_is_named_as_the_reason(platform: LocalPlatform) -
 def test_a_token_reaches_its_own_plane_only(platform: LocalPlatform) -> None:
     config = platform.kubectl("project/default", "config", "view", "--raw", "-o", "json")
     users = {u["name"]: u["user"]["token"] for u in json.loads(config)["users"]}
-    refused = subprocess.run(
-        [
-            "kubectl",
-            f"--kubeconfig={platform.kubeconfig}",
-            "--context=hub",
-            f"--token={users['project/default']}",
-            "get",
-            "works",
-            "--all-namespaces",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    assert refused.returncode != 0
-    assert "forbidden" in refused.stderr.lower()
+    stranger = Kubectl(platform.kubeconfig, "hub", (f"--token={users['project/default']}",))
+    assert "forbidden" in stranger.refused("get", "works", "--all-namespaces").lower()
 
 
 @pytest.fixture
@@ -142,7 +129,7 @@ def served_only(stopped: LocalPlatform) -> Iterator[LocalPlatform]:
     )
     processes = [server]
     try:
-        eventually((stopped.state / "server.json").exists, "the planes are served")
+        eventually(stopped.manager_kubeconfig.exists, "the planes are served")
         manager = [
             str(BIN / "compute-manager"),
             f"--kubeconfig={stopped.manager_kubeconfig}",

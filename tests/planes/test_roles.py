@@ -251,3 +251,13 @@ async def test_objects_survive_with_the_project_token_end_to_end() -> None:
         assert (await server.ask("PUT", f"{path}/web/status", workload(), token="t")).status == 403
         assert (await server.ask("DELETE", f"{path}/web", token="t")).status == 200
         assert (await server.ask("GET", WORKLOADS, token="t")).status == 403
+
+
+@pytest.mark.parametrize("category", ["all", "compute", "networking", "quota", "catalogue"])
+def test_a_viewer_of_a_project_may_list_every_kind_of_a_category(category: str) -> None:
+    """Else ``kubectl get <category>`` shows what there is and fails all the same."""
+    rules = rules_by_role(PlaneName("project/demo"))["project-viewer"]
+    kinds = [kind for kind in KINDS if category in kind.categories]
+    assert kinds
+    for kind in kinds:
+        assert said_by_the_data(rules, Attributes("list", kind.group, kind.plural)), kind.kind

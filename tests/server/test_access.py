@@ -150,7 +150,7 @@ async def test_version_names_a_kubernetes_release_and_ours(server: Server) -> No
         "/apis/compute.datumapis.com/v9",
         f"{COMPUTE}/nosuch",
         f"{COMPUTE}/namespaces/default/nosuch",
-        f"{WORKLOADS}/web/nosuch",
+        "/api/v1/namespaces/default/pods",
         f"{WORKLOADS}/web/status/more",
         f"{WORKLOADS}//web",
         f"{COMPUTE}/workloads/web",

@@ -92,14 +92,24 @@ async def test_bodies_that_are_no_scale_of_this_object_are_400(
     assert (await server.status("PUT", SCALE, body))["code"] == 400
 
 
-async def test_without_replicas_there_is_no_scale_until_somebody_sets_one(server: Server) -> None:
+async def test_where_nobody_has_said_how_many_the_scale_says_none(server: Server) -> None:
     await server.json("POST", WIDGETS, widget("bare"))
-    status = await server.status("GET", f"{WIDGETS}/bare/scale")
-    assert status["code"] == 404
-    assert ".spec.pool.replicas" in status["message"]
+    scale = await server.json("GET", f"{WIDGETS}/bare/scale")
+    assert (scale["spec"], scale["status"]) == ({"replicas": 0}, {"replicas": 0})
     patched = await server.merge(f"{WIDGETS}/bare/scale", {"spec": {"replicas": 3}})
     assert patched["spec"] == {"replicas": 3}
     assert (await server.json("GET", f"{WIDGETS}/bare"))["spec"] == {"pool": {"replicas": 3}}
+
+
+async def test_where_nobody_has_said_how_many_the_schema_may() -> None:
+    counted = objects(pool=objects(replicas={"type": "integer", "default": 3}))
+    paths = {"specReplicasPath": ".spec.pool.replicas", "statusReplicasPath": ".status.replicas"}
+    schema = objects(spec=counted, status=objects(replicas=NUMBER))
+    scaled = version(schema=schema, subresources={"status": {}, "scale": paths})
+    async with running_server() as server:
+        await define(server, definition(scaled))
+        await server.json("POST", WIDGETS, widget())
+        assert (await server.json("GET", SCALE))["spec"] == {"replicas": 3}
 
 
 async def test_a_scale_cannot_be_deleted(server: Server) -> None:

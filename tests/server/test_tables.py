@@ -63,15 +63,19 @@ async def test_errors_stay_status_objects_when_a_table_was_asked(server: Server)
     assert status["reason"] == "NotFound"
 
 
-async def test_a_table_watch_sends_its_columns_once(server: Server, web: JsonObject) -> None:
+async def test_a_table_watch_sends_its_columns_with_the_first_object_and_the_first_change(
+    server: Server, web: JsonObject
+) -> None:
     await server.json("POST", WORKLOADS, workload("zoo"))
     watch = await server.watch(WORKLOADS, headers=TABLE)
     events = await watch.take(2)
-    await server.json("DELETE", WEB)
-    events.append(await watch.next())
-    assert [kind for kind, _ in events] == ["ADDED", "ADDED", "DELETED"]
-    assert [bool(table["columnDefinitions"]) for _, table in events] == [True, False, False]
-    assert [table["rows"][0]["cells"][0] for _, table in events] == ["web", "zoo", "web"]
+    for name in ("web", "zoo"):
+        await server.json("DELETE", f"{WORKLOADS}/{name}")
+        events.append(await watch.next())
+    assert [kind for kind, _ in events] == ["ADDED", "ADDED", "DELETED", "DELETED"]
+    shown = [bool(table["columnDefinitions"]) for _, table in events]
+    assert shown == [True, False, True, False]
+    assert [table["rows"][0]["cells"][0] for _, table in events] == ["web", "zoo", "web", "zoo"]
 
 
 async def test_metadata_only_answers_carry_nothing_else(server: Server, web: JsonObject) -> None:

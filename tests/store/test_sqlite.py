@@ -21,7 +21,8 @@ from datum_compute.store.journal import (
     LoadedPlane,
     PlaneCreated,
 )
-from datum_compute.store.sqlite import SCHEMA_VERSION, SqliteJournal
+from datum_compute.store.schema import STEPS
+from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Store
 from datum_compute.testing.running_store import PLANE, contents, put, refusal, running, thing
 
@@ -62,7 +63,7 @@ async def load_error(folder: Path) -> str:
 async def test_a_file_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:
     await fill(tmp_path)
     with sqlite3.connect(database(tmp_path)) as connection:
-        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
+        connection.execute(f"PRAGMA user_version={len(STEPS) + 1}")
     connection.close()
     before = database(tmp_path).read_bytes()
     message = await load_error(tmp_path)

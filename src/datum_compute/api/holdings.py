@@ -1,12 +1,13 @@
 """What a plane holds, of every kind: the seam between a server and those who clean up after others.
 
 Only a process that serves a plane can offer this. It is always current: there is no cache that
-could be behind, so what is not found is not there.
+could be behind, so what is not found is not there. The two writes are all that cleaning up needs of
+kinds it knows nothing of; that they are so narrow is what lets them work on roles too.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -71,3 +72,12 @@ class Holdings(Protocol):
     def of_resource(self, resource: str) -> list[Held]: ...
 
     def changes(self, wanted: Wanted) -> Changes: ...
+
+    async def strike_off(self, held: Held, owners: Collection[str]) -> None:
+        """Take the owners of these uids out of the object as it was looked at; one that is gone
+        is fine, one that has changed is a Conflict."""
+        ...
+
+    async def release(self, held: Held, finalizer: str) -> None:
+        """Take the finalizer of a foreground or orphan deletion away; otherwise the same."""
+        ...

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from datum_compute.api.codec import ApiStruct
+from datum_compute.api.conditions import ConditionStatus
+from datum_compute.api.fields import keyed
 from datum_compute.api.meta import ApiObject, Column, KindInfo, Selectable
 
 
@@ -10,8 +14,19 @@ class NamespaceSpec(ApiStruct, frozen=True, kw_only=True):
     finalizers: list[str] = []
 
 
+class NamespaceCondition(ApiStruct, frozen=True, kw_only=True):
+    """One thing that keeps a terminating namespace from going."""
+
+    type: str
+    status: ConditionStatus
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
 class NamespaceStatus(ApiStruct, frozen=True, kw_only=True):
     phase: str = "Active"
+    conditions: Annotated[list[NamespaceCondition], keyed("type")] = []
 
 
 class Namespace(ApiObject, frozen=True, kw_only=True):

@@ -36,7 +36,7 @@ KIND = KindInfo(
     model=Organization,
     namespaced=False,
     short_names=("org",),
-    categories=("catalogue",),
+    categories=("resourcemanager",),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Display Name", ".spec.displayName"),

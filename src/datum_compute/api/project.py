@@ -47,7 +47,7 @@ KIND = KindInfo(
     model=Project,
     namespaced=False,
     short_names=("proj",),
-    categories=("catalogue",),
+    categories=("resourcemanager",),
     selectable=selectable_fields("spec.ownerRef.name"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),

@@ -47,7 +47,7 @@ KIND = KindInfo(
     kind="Server",
     plural="servers",
     model=Server,
-    categories=("compute",),
+    categories=("region",),
     selectable=selectable_fields("status.phase"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from urllib.parse import unquote
 
 from datum_compute.api.exchange import Request, Response
 
@@ -14,4 +16,6 @@ class InProcessTransport:
         self._dispatch = dispatch
 
     async def send(self, request: Request) -> Response:
+        if "%" in request.path:  # a port hands on the path as it is meant, and so must this
+            request = replace(request, path=unquote(request.path))
         return await self._dispatch(request)

@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -41,14 +42,15 @@ from datum_compute.server.delete import delete, delete_collection
 from datum_compute.server.discovery import discovery_answer
 from datum_compute.server.fieldvalidation import warning_header
 from datum_compute.server.health import PATHS, health_answer
-from datum_compute.server.holdings import PlaneHoldings
+from datum_compute.server.holdings import COLLECTOR, PlaneHoldings
 from datum_compute.server.metrics import METRICS_PATH, ServerMetrics
+from datum_compute.server.openapiv2 import openapi_v2_answer
 from datum_compute.server.options import flag
 from datum_compute.server.owndefinitions import OwnDefinitions
 from datum_compute.server.patch import patch
 from datum_compute.server.ports import Ports
 from datum_compute.server.read import get, list_objects
-from datum_compute.server.route import Route, find_route
+from datum_compute.server.route import Route, check_subresource, find_route
 from datum_compute.server.streams import OpenStreams
 from datum_compute.server.update import update
 from datum_compute.server.watch import watch
@@ -122,7 +124,10 @@ class ApiServer:
     def holdings(self, plane: PlaneName) -> PlaneHoldings:
         """What a plane holds, for those who clean up in this process."""
         return PlaneHoldings(
-            self._ports.store, plane, lambda plane: self._catalogues.of(plane).catalogue
+            self._ports.store,
+            plane,
+            lambda plane: self._catalogues.of(plane).catalogue,
+            partial(self.dispatch_as, COLLECTOR),
         )
 
     @property
@@ -203,7 +208,7 @@ class ApiServer:
         if served is not platform:
             route = _described(trail, served.catalogue, request, path)
         assert trail.wanted is not None
-        self._ports.authorizer.check(caller.user, plane, trail.wanted)
+        self._ports.authorizer.check(caller.user, plane, _needed(trail.wanted))
         self._ports.store.version(plane)  # raises NotFound when there is no such plane
         if route is None:
             return self._non_resource(served, request, plane, path)
@@ -247,14 +252,18 @@ class ApiServer:
     def _non_resource(
         self, served: PlaneApi, request: Request, plane: PlaneName, path: str
     ) -> Response:
-        found = discovery_answer(served.catalogue, request, path) or served.openapi.answer(
-            plane, path
+        found = (
+            discovery_answer(served.catalogue, request, path)
+            or served.openapi.answer(plane, path)
+            or openapi_v2_answer(request, path)
         )
         if path == "/":
-            found = json_answer({"paths": ["/api", "/apis", *PATHS, METRICS_PATH, "/openapi/v3"]})
+            known = ["/api", "/apis", *PATHS, METRICS_PATH, "/openapi/v2", "/openapi/v3"]
+            found = json_answer({"paths": known})
         if path == METRICS_PATH and plane == PLATFORM:  # they are about the whole process
             found = self._metrics.page()
         if found is None:
+            check_subresource(served.catalogue, path)
             return page_not_found()
         if request.method == "OPTIONS":
             return _allowed(_READS)
@@ -299,6 +308,14 @@ def _described(trail: Trail, catalogue: Catalogue, request: Request, path: str) 
     trail.wanted = attributes_of(_verb(request, route), route, path, request.query)
     trail.stores = route is not None and route.served.stored
     return route
+
+
+def _needed(wanted: Attributes) -> Attributes:
+    """What is not there may be asked for in any way by whoever may see that it is not: nothing
+    happens, and "not found" is an answer that helps."""
+    if wanted.path.startswith(("/api/", "/apis/")):
+        return dataclasses.replace(wanted, verb="get")
+    return wanted
 
 
 def _verb(request: Request, route: Route | None) -> str:

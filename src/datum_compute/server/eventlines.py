@@ -24,10 +24,16 @@ class EventLines:
         self._shown = shown
         self._matches = matches
         self._body_of = body_of
-        self._first = True
+        # The first object of each phase: kubectl drops the first of one that it watches by name.
+        self._first_added = True
+        self._first_change = True
 
     def added(self, record: Record) -> bytes | None:
-        return self._object(b"ADDED", self._body_of(record)) if self._matches(record) else None
+        """An object that was there before the watch began."""
+        if not self._matches(record):
+            return None
+        first, self._first_added = self._first_added, False
+        return _line(b"ADDED", self._shown.event(self._body_of(record), first=first))
 
     def of(self, event: StoreEvent) -> bytes | None:
         """None for a change outside the selection. An object that a change moves out of the
@@ -55,7 +61,7 @@ class EventLines:
         return _line(b"BOOKMARK", self._shown.bookmark(metadata))
 
     def _object(self, event_type: bytes, body: bytes) -> bytes:
-        first, self._first = self._first, False
+        first, self._first_change = self._first_change, False
         return _line(event_type, self._shown.event(body, first=first))
 
 

@@ -1,30 +1,51 @@
-"""What a plane holds, straight from the store: for garbage collection and emptying."""
+"""What a plane holds, straight from the store: for garbage collection and emptying.
+
+Owners and finalizers are taken away in the name of COLLECTOR, through the same road as any other
+patch, so that it is checked, tracked and audited. COLLECTOR has its rights because this process
+sends the request: a token or certificate of that name has none.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from typing import Any
 
-from datum_compute.api.codec import decode_as
+from datum_compute.api.codec import JsonObject, decode, decode_as, encode, plain
+from datum_compute.api.errors import NotFound, from_status
+from datum_compute.api.exchange import MERGE_PATCH, Request, Response
 from datum_compute.api.holdings import Changed, Held, Wanted
+from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta import ApiObject, KindInfo, OwnerReference, Ref
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.plane import PlaneName, path_prefix
+from datum_compute.server.authentication import EVERY_PLANE, MASTERS, User
 from datum_compute.server.catalogue import Catalogue
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.record import Record
 from datum_compute.store.store import Store
 from datum_compute.store.watchlog import StoreEvent
 
+COLLECTOR = User("system:garbage-collector", (MASTERS,), frozenset({EVERY_PLANE}))
+_HEADERS = {"content-type": MERGE_PATCH, "user-agent": "garbage-collector"}
+
+Send = Callable[[Request], Awaitable[Response]]
+
 
 class PlaneHoldings:
+    """``send`` carries out a request as COLLECTOR."""
+
     def __init__(
-        self, store: Store, plane: PlaneName, catalogue_of: Callable[[PlaneName], Catalogue]
+        self,
+        store: Store,
+        plane: PlaneName,
+        catalogue_of: Callable[[PlaneName], Catalogue],
+        send: Send,
     ) -> None:
         self._store = store
         self._plane = plane
         self._catalogue_of = catalogue_of
+        self._send = send
 
     def kind_named(self, api_version: str, kind: str) -> KindInfo[Any] | None:
         return self._catalogue_of(self._plane).kind_named(api_version, kind)
@@ -48,6 +69,27 @@ class PlaneHoldings:
 
     def changes(self, wanted: Wanted) -> _Changes:
         return _Changes(self._store, self._plane, wanted)
+
+    async def strike_off(self, held: Held, owners: Collection[str]) -> None:
+        kept = [plain(owner) for owner in held.owners if owner.uid not in owners]
+        await self._patch(held, {"ownerReferences": kept or None})
+
+    async def release(self, held: Held, finalizer: str) -> None:
+        assert finalizer in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER), "not the collector's own"
+        kept = [f for f in held.finalizers if f != finalizer]
+        await self._patch(held, {"finalizers": kept or None})
+
+    async def _patch(self, held: Held, metadata: JsonObject) -> None:
+        """Of the object as it was looked at; one that changed meanwhile is looked at again."""
+        seen = {"uid": held.uid, "resourceVersion": held.version}
+        body = encode({"metadata": {**metadata, **seen}})
+        path = path_prefix(self._plane) + _path(held.kind, held.ref)
+        response = await self._send(Request("PATCH", path, {}, _HEADERS, body))
+        if response.status < 400:
+            return
+        refusal = from_status(response.status, decode(response.body))
+        if not isinstance(refusal, NotFound):
+            raise refusal
 
     def _held(self, records: Iterable[Record]) -> list[Held]:
         """Without what no kind leads to any more: nobody could do anything about it."""
@@ -126,6 +168,12 @@ def _held(kind: KindInfo[Any], record: Record) -> Held:
         record.finalizers,
         _owners(record),
     )
+
+
+def _path(kind: KindInfo[Any], ref: Ref) -> str:
+    group = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
+    namespace = f"/namespaces/{ref.namespace}" if ref.namespace else ""
+    return f"{group}{namespace}/{kind.plural}/{ref.name}"
 
 
 def _owners(record: Record) -> tuple[OwnerReference, ...]:

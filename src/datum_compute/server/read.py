@@ -34,7 +34,7 @@ async def get(ports: Ports, call: Call) -> Response:
     if record is None:
         raise problems.not_found(call.kind, call.route.name)
     if scale.is_scale(call):
-        return json_answer(scale.read_scale(call, call.served.conversion.object_of(record)))
+        return json_answer(scale.scale_of(call.served, call.served.conversion.object_of(record)))
     return json_answer(shown.single(call.served.conversion.body_of(record)))
 
 

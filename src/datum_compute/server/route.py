@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from datum_compute.api.errors import NotFound
+from datum_compute.server import problems
 from datum_compute.server.catalogue import Catalogue, Served, is_namespace
 
 
@@ -76,6 +78,25 @@ def _resolved(served: Served | None, namespace: str, more: list[str]) -> Route |
     if subresource and subresource not in served.subresources:
         return None
     return Route(served, namespace, name, subresource)
+
+
+def check_subresource(catalogue: Catalogue, path: str) -> None:
+    """Raise NotFound for a subresource that the kind of an object does not have."""
+    parent, _, subresource = path.rpartition("/")
+    route = find_route(catalogue, parent)
+    if route is None or not route.name or route.subresource:
+        return
+    kind = route.served.kind
+    if is_namespace(kind):
+        return  # what follows a namespace is a kind inside it
+    known = ", ".join(route.served.subresources) or "none"
+    raise NotFound(
+        f'{kind.resource} "{problems.shortened(route.name)}" has no '
+        f'"{problems.shortened(subresource)}"; the subresources of this kind: {known}',
+        name=route.name,
+        group=kind.group,
+        kind=kind.plural,
+    )
 
 
 def namespace_of_request(route: Route) -> str:

@@ -1,6 +1,7 @@
 """The scale subresource: any kind with replicas, seen as an autoscaling/v1 Scale.
 
-A change of the Scale is a change of one field of the object, so it passes the same checks.
+A change of the Scale is a change of one field of the object, so it passes the same checks. Where
+nobody has said how many replicas, the Scale says the default of the schema, or none.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.errors import BadRequest, Invalid, NotFound
+from datum_compute.api.errors import BadRequest, Invalid
 from datum_compute.api.jsonpath import field_names, value_at, with_value_at
-from datum_compute.api.meta import KindInfo
 from datum_compute.server import problems
 from datum_compute.server.call import Call
+from datum_compute.server.catalogue import Served
 from datum_compute.server.document import as_object
 
 GROUP, VERSION, KIND = "autoscaling", "v1", "Scale"
@@ -25,23 +26,12 @@ def is_scale(call: Call) -> bool:
     return call.route.subresource == "scale"
 
 
-def read_scale(call: Call, obj: JsonObject) -> JsonObject:
-    assert call.kind.scale is not None
-    path = call.kind.scale.spec_replicas_path
-    if value_at(obj, path) is None:
-        name = obj["metadata"]["name"]
-        raise NotFound(
-            f'{call.kind.resource} "{name}" has no {path} yet; set it, then it can be scaled',
-            name=name,
-            group=call.kind.group,
-            kind=call.kind.plural,
-        )
-    return scale_of(call.kind, obj)
-
-
-def scale_of(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
-    assert kind.scale is not None
-    paths = kind.scale
+def scale_of(served: Served, obj: JsonObject) -> JsonObject:
+    assert served.kind.scale is not None
+    paths = served.kind.scale
+    wanted = value_at(obj, paths.spec_replicas_path)
+    if wanted is None:
+        wanted = _default_at(served.schema, paths.spec_replicas_path)
     status: JsonObject = {"replicas": _number(value_at(obj, paths.status_replicas_path))}
     selector = value_at(obj, paths.label_selector_path) if paths.label_selector_path else None
     if isinstance(selector, str) and selector:
@@ -51,7 +41,7 @@ def scale_of(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
         "kind": KIND,
         "apiVersion": f"{GROUP}/{VERSION}",
         "metadata": {name: metadata[name] for name in _METADATA if name in metadata},
-        "spec": {"replicas": _number(value_at(obj, paths.spec_replicas_path))},
+        "spec": {"replicas": _number(wanted)},
         "status": status,
     }
 
@@ -62,7 +52,7 @@ def proposing_object(
     """From a proposal of a Scale to one of the object."""
 
     def proposed(old: JsonObject) -> JsonObject:
-        return _applied(call, old, propose(scale_of(call.kind, old)))
+        return _applied(call, old, propose(scale_of(call.served, old)))
 
     return proposed
 
@@ -90,6 +80,12 @@ def _invalid(call: Call, value: str, why: str) -> Invalid:
     name = call.route.name
     message = f'{KIND}.{GROUP} "{name}" is invalid: {cause.field}: {cause.message}'
     return Invalid(message, name=name, group=GROUP, kind=KIND, causes=[cause])
+
+
+def _default_at(schema: JsonObject, path: str) -> Any:
+    for name in field_names(path) or ():
+        schema = schema.get("properties", {}).get(name, {})
+    return schema.get("default")
 
 
 def _number(value: Any) -> int:

@@ -118,7 +118,7 @@ async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: 
 
     stored, headers = await commit.until_settled(ports, call, call.route.name, attempt)
     if is_scale(call):
-        return json_answer(scale.scale_of(call.kind, decode(stored)), headers=headers)
+        return json_answer(scale.scale_of(call.served, decode(stored)), headers=headers)
     return json_answer(shown.single(stored), headers=headers)
 
 

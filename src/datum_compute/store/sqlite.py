@@ -33,26 +33,9 @@ from datum_compute.store.journal import (
     PlaneCreated,
     PlaneDeleted,
 )
+from datum_compute.store.schema import bring_up_to_date
 
-SCHEMA_VERSION = 1
 _OLDEST_SQLITE = (3, 24, 0)  # ON CONFLICT DO UPDATE
-
-_TABLES = """
-CREATE TABLE planes (
-    name TEXT PRIMARY KEY,
-    version INTEGER NOT NULL,
-    deleted INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE objects (
-    plane TEXT NOT NULL,
-    resource TEXT NOT NULL,
-    namespace TEXT NOT NULL,
-    name TEXT NOT NULL,
-    version INTEGER NOT NULL,
-    body BLOB NOT NULL,
-    PRIMARY KEY (plane, resource, namespace, name)
-);
-"""
 
 # A COMMIT that fails with one of these did not write its last page, so no reader will find it.
 _NOT_COMMITTED = frozenset(
@@ -190,22 +173,13 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Create the tables of an empty file; refuse a damaged or newer one."""
+    """Refuse a damaged file; one of an earlier release is brought up to date."""
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise JournalError(f"SQLite {sqlite3.sqlite_version} is too old; 3.24 or newer is needed")
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
-    if found > SCHEMA_VERSION:
-        raise JournalError(
-            f"{path} was written by a newer release (format {found}, this one knows "
-            f"{SCHEMA_VERSION}); upgrade datum-compute or use another state directory"
-        )
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise JournalError(f"{path} is damaged: {verdict}; restore it from a backup")
-    if found == 0:
-        connection.executescript(
-            f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
-        )
+    bring_up_to_date(connection, path)
 
 
 def _read_all(connection: sqlite3.Connection, path: Path) -> dict[str, LoadedPlane]:

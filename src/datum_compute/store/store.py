@@ -14,6 +14,7 @@ Rules it keeps:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -41,6 +42,8 @@ from datum_compute.store.record import Record, indexed
 from datum_compute.store.watchlog import StoreEvent, Watch, WatchLog
 
 WATCH_WINDOW = 1000
+
+_log = logging.getLogger(__name__)
 
 Encode = Callable[[int], bytes]
 Listener = Callable[[StoreEvent], None]
@@ -114,6 +117,7 @@ class Store:
         self._waiting: list[_Pending] = []
         self._news = asyncio.Event()
         self._stopped = False
+        self._refusing = False
 
     async def load(self) -> None:
         """Take over what is durable. Must end before anything else is called."""
@@ -305,6 +309,7 @@ class Store:
             await self._journal.append([pending.entry for pending in batch])
         except JournalError as error:
             self._on_commit(len(batch), clock() - begun_s, False)
+            self._note_refusal(error)
             for pending in batch:
                 self._release(pending.entry)
                 _resolve(pending.done, _refused(str(error)))
@@ -315,11 +320,24 @@ class Store:
                 _resolve(pending.done, _unknown())
             raise
         self._on_commit(len(batch), clock() - begun_s, True)
+        self._note_refusal(None)
         for pending in batch:
             self._release(pending.entry)
             self._apply(pending)
         for pending in batch:
             _resolve(pending.done, None)
+
+    def _note_refusal(self, error: JournalError | None) -> None:
+        """One line when the disk begins to refuse, one when it takes writes again."""
+        if error is not None and not self._refusing:
+            _log.error(
+                "nothing can be written any more: %s; reads go on, and writes will be taken again "
+                "as soon as the disk takes them",
+                error,
+            )
+        if error is None and self._refusing:
+            _log.warning("the disk takes writes again")
+        self._refusing = error is not None
 
     def _stop(self) -> None:
         self._stopped = True

@@ -5,7 +5,9 @@
   nobody serves is taken for alive.
 - Foreground: the owner stays until its dependents are gone, at least those that block it.
 - Orphan: the dependents lose their owner, then it goes.
-Everything is read from what the plane holds now, so absence is proven and costs no request.
+Everything is read from what the plane holds now, so absence is proven and costs no request. Owners
+and finalizers are taken away by the server itself: no role that lets a controller do so on every
+kind would keep it from changing roles.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from contextlib import closing
 
-from datum_compute.api.codec import plain
 from datum_compute.api.errors import NotFound
 from datum_compute.api.holdings import Changed, Held, Holdings, Wanted
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
@@ -34,7 +35,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if not held.terminating:
         await _collect(view, holdings, held)
     elif ORPHAN_FINALIZER in held.finalizers:
-        await _orphan(view, holdings, held)
+        await _orphan(holdings, held)
     elif FOREGROUND_FINALIZER in held.finalizers:
         await _delete_dependents(view, holdings, held)
     return Done()
@@ -47,17 +48,17 @@ async def _collect(view: View, holdings: Holdings, held: Held) -> None:
     leaving = [o for o in held.owners if o not in lost and _is_leaving(holdings, held, o)]
     if len(lost) + len(leaving) < len(held.owners):
         if lost:
-            await _strike_off(view, held, {o.uid for o in lost})
+            await holdings.strike_off(held, {o.uid for o in lost})
         return
     # An owner that waits for its dependents waits for theirs too.
     policy = "Foreground" if leaving and holdings.dependents(held.uid) else _own_policy(held)
     await _delete(view, held, policy)
 
 
-async def _orphan(view: View, holdings: Holdings, owner: Held) -> None:
+async def _orphan(holdings: Holdings, owner: Held) -> None:
     for dependent in holdings.dependents(owner.uid):
-        await _strike_off(view, dependent, {owner.uid})
-    await _release(view, owner, ORPHAN_FINALIZER)
+        await holdings.strike_off(dependent, {owner.uid})
+    await holdings.release(owner, ORPHAN_FINALIZER)
 
 
 async def _delete_dependents(view: View, holdings: Holdings, owner: Held) -> None:
@@ -67,7 +68,7 @@ async def _delete_dependents(view: View, holdings: Holdings, owner: Held) -> Non
         if not dependent.terminating:
             await _collect(view, holdings, dependent)
     if not any(_blocks(d, owner) for d in dependents if _is_there(holdings, d)):
-        await _release(view, owner, FOREGROUND_FINALIZER)
+        await holdings.release(owner, FOREGROUND_FINALIZER)
 
 
 def _is_gone(holdings: Holdings, dependent: Held, owner: OwnerReference) -> bool:
@@ -118,25 +119,6 @@ def _own_policy(held: Held) -> str:
 async def _delete(view: View, held: Held, policy: str) -> None:
     try:
         await view.client.delete(held.kind, held.ref, uid=held.uid, policy=policy)
-    except NotFound:
-        return
-
-
-async def _strike_off(view: View, held: Held, uids: set[str]) -> None:
-    kept = [plain(owner) for owner in held.owners if owner.uid not in uids]
-    await _patch(view, held, {"ownerReferences": kept or None})
-
-
-async def _release(view: View, held: Held, finalizer: str) -> None:
-    kept = [f for f in held.finalizers if f != finalizer]
-    await _patch(view, held, {"finalizers": kept or None})
-
-
-async def _patch(view: View, held: Held, metadata: dict[str, object]) -> None:
-    """Of the object as it was looked at; one that changed meanwhile is looked at again."""
-    seen = {"uid": held.uid, "resourceVersion": held.version}
-    try:
-        await view.client.patch(held.kind, held.ref, {"metadata": {**metadata, **seen}})
     except NotFound:
         return
 

@@ -1,4 +1,7 @@
-"""A terminating namespace is emptied, then removed. For planes without a Kubernetes beside them."""
+"""A terminating namespace is emptied, then removed. For planes without a Kubernetes beside them.
+
+While anything holds on, the status of the namespace says what it is and which finalizers keep it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import closing
 
+from datum_compute.api.codec import plain
 from datum_compute.api.holdings import Held, Wanted
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import ROLES
 from datum_compute.controllers.context import Context
+from datum_compute.planning.remaining import conditions_of
 from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
@@ -28,10 +34,22 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     holdings = context.holdings(key.plane)
     remaining = holdings.in_namespace(key.ref.name)
     await delete_all(view, [held for held in remaining if not held.terminating])
-    if holdings.in_namespace(key.ref.name):
+    remaining = holdings.in_namespace(key.ref.name)
+    if remaining:
+        await _tell(context, view, namespace, remaining)
         return Later(RECHECK_S)
     await view.client.finalize_namespace(namespace)
     return Done()
+
+
+async def _tell(context: Context, view: View, namespace: Namespace, remaining: list[Held]) -> None:
+    """Say what remains; a status that says so already is not written again."""
+    before = namespace.status.conditions
+    conditions = conditions_of(before, remaining, context.now())
+    if conditions != before:
+        status = {"conditions": [plain(condition) for condition in conditions]}
+        version = namespace.metadata.resource_version
+        await view.patch_status(NAMESPACE, ref_of(namespace), status, version=version)
 
 
 async def delete_all(view: View, held: list[Held]) -> None:

@@ -1,0 +1,40 @@
+"""What is not there is "not found" for whoever may see what is, however it was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.server.granting import ANN, ensure_first_roles, server_with_ann
+from tests.server.running_server import COMPUTE, WORKLOADS, Server, workload
+
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+async def test_a_kind_that_is_not_served_is_not_found_rather_than_forbidden(method: str) -> None:
+    async with server_with_ann() as server:
+        await ensure_first_roles(server, "platform")
+        assert (await server.ask(method, DEPLOYMENTS, {}, token=ANN)).status == 404
+        assert (await server.ask(method, WORKLOADS, workload(), token=ANN)).status in (403, 405)
+
+
+async def test_whoever_may_not_see_what_is_there_does_not_learn_what_is_not() -> None:
+    async with server_with_ann() as server:
+        assert (await server.ask("POST", DEPLOYMENTS, {}, token=ANN)).status == 403
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH"])
+async def test_a_subresource_that_a_kind_does_not_have_is_named_with_those_it_has(
+    server: Server, method: str
+) -> None:
+    await server.json("POST", WORKLOADS, workload())
+    status = await server.status(method, f"{WORKLOADS}/web/scale", {})
+    assert (status["code"], status["reason"]) == (404, "NotFound")
+    assert '"web" has no "scale"' in status["message"]
+    assert status["message"].endswith("of this kind: status")
+
+
+@pytest.mark.parametrize("path", [f"{WORKLOADS}/web/status/more", f"{COMPUTE}/nothing/x/y"])
+async def test_deeper_paths_are_plain_404_pages(server: Server, path: str) -> None:
+    answer = await server.ask("GET", path)
+    assert (answer.status, answer.body) == (404, b"404 page not found\n")
