@@ -105,7 +105,7 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     (
         "opens a file",
         ("open", "os.open", "io.open", "tempfile.", "shutil.", "sqlite3."),
-        frozenset({"app", "cli", "client", "store/sqlite.py"}),
+        frozenset({"app", "cli", "client", "store/schema.py", "store/sqlite.py"}),
     ),
     (
         "looks at the machine",

@@ -17,9 +17,8 @@ from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.controllers.notices import notices
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.server.access.audit import AuditEvent
-from datum_compute.testing.builders import a_template
+from datum_compute.testing.builders import a_new_workload, a_template
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
-from datum_compute.testing.world import web
 from tests.app.test_manager_role import CELL, PROJECT, SETTLE_S, a_platform
 
 DFW = cell_plane("dfw")
@@ -115,7 +114,7 @@ def test_a_workloads_life_is_told_on_its_project_and_its_cell_and_then_nothing_m
         running = loop.create_task(platform.run())
         await platform.ready.wait()
         user = platform.client(PROJECT, f"token-of-{PROJECT}")
-        await user.create(WORKLOAD, web("web:1", replicas=1))
+        await user.create(WORKLOAD, a_new_workload("web:1", replicas=1))
         await asyncio.sleep(SETTLE_S)
         settled = {plane: platform.store.version(plane) for plane in (PROJECT, CELL, HUB)}
         await asyncio.sleep(10 * SETTLE_S)

@@ -58,6 +58,12 @@ def a_workload(
     )
 
 
+def a_new_workload(image: str = "web:1", *, replicas: int = 1) -> Workload:
+    """As a user sends it: the server has not seen it yet."""
+    metadata = ObjectMeta(name="web", namespace="default")
+    return msgspec.structs.replace(a_workload(image, replicas=replicas), metadata=metadata)
+
+
 def a_deployment(
     image: str = "web:1",
     *,
