@@ -50,7 +50,7 @@ CACHED = 100_000
 CACHED_MB = 400
 PAGE = 500
 
-Act = Callable[[Client, Key], Awaitable[None]]
+Act = Callable[[Client | View, Key], Awaitable[None]]
 Engaged = Callable[[PlaneName], View | None]
 
 
@@ -70,13 +70,13 @@ def measure() -> list[Measurement]:
 # --- reconciles
 
 
-async def _nothing(_client: Client, _key: Key) -> None:
+async def _nothing(_writer: Client | View, _key: Key) -> None:
     """What a settled object needs."""
 
 
-async def _write(client: Client, key: Key) -> None:
+async def _write(writer: Client | View, key: Key) -> None:
     patch = {"data": {"n": str(next(_numbers))}}
-    await client.patch(CONFIG_MAP, key.ref, patch)
+    await writer.patch(CONFIG_MAP, key.ref, patch)
 
 
 _numbers = count()
@@ -111,8 +111,8 @@ async def _reconciled(act: Act, client: Client, keys: list[Key]) -> float:
     async def reconcile(engaged: Engaged, key: Key) -> Outcome:
         view = engaged(key.plane)
         assert view is not None
-        assert view.cached(CONFIG_MAP).get(key.ref) is not None
-        await act(client, key)
+        assert view.read(CONFIG_MAP).get(key.ref) is not None
+        await act(view, key)  # as controllers do: the next read waits for this write
         left[0] -= 1
         if not left[0]:
             finished.set()
