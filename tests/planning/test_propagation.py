@@ -11,7 +11,7 @@ from datum_compute.api.cluster import Cluster
 from datum_compute.api.codec import canonical
 from datum_compute.api.conditions import TRUE, Verdict, decided
 from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT
-from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.meta import ObjectMeta, Ref, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.propagationpolicy import PropagationPolicy
@@ -22,6 +22,7 @@ from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, W
 from datum_compute.planning.execution import (
     desired_copy,
     plan_execution,
+    plan_orphans,
     plan_unreachable,
 )
 from datum_compute.planning.policies import plan_policies
@@ -221,3 +222,22 @@ def test_everything_in_place_needs_nothing() -> None:
         work, status=msgspec.structs.replace(work.status, conditions=[applied])
     )
     assert plan_execution(CELL, settled, DEPLOYMENT, copy, NOW).is_settled
+
+
+def test_a_copy_is_an_orphan_only_of_the_work_it_names_and_would_have() -> None:
+    work = ref_of(a_work())
+    copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
+    (delete,) = plan_orphans(CELL, work, [copy]).actions
+    assert isinstance(delete, Delete)
+    assert delete.uid == "copy-uid"
+    assert plan_orphans(CELL, Ref(work.namespace, "another"), [copy]).actions == ()
+
+
+def test_a_copy_with_a_forged_note_or_one_that_is_leaving_is_left_alone() -> None:
+    work = a_work()
+    copy = desired_copy(work, DEPLOYMENT)
+    forged = {**copy.metadata.annotations, labels.WORK_NAME: "junk"}
+    junk = stored(copy, "copy-uid", annotations=forged)
+    assert plan_orphans(CELL, Ref(work.metadata.namespace, "junk"), [junk]).actions == ()
+    leaving = stored(copy, "copy-uid", deletion_timestamp=NOW)
+    assert plan_orphans(CELL, ref_of(work), [leaving]).actions == ()

@@ -71,6 +71,29 @@ def test_a_machine_that_was_called_gone_and_lives_is_removed() -> None:
     assert outcome.final == ()
 
 
+def test_a_create_that_lands_after_its_work_is_gone_leaves_nothing() -> None:
+    """F14: the hub let go with proof that there was no copy; then the copy came."""
+    gone = DeleteWorkload(3.0, "alpha", "web")
+    late = f.DelayWrites(0.0, 2.5, "centre", "cell-dfw", 100, 20.0, 5)
+    scenario = replace(CALM, layout=SPLIT, operations=(CREATE, gone), faults=(late,), chaos_s=30.0)
+    assert run_scenario(scenario).sometimes["write delayed"] >= 1
+
+
+def test_a_cell_starts_while_its_engine_does_not_answer() -> None:
+    away = f.ProviderAway(1.0, 20.0, "dfw")
+    again = f.StopHost(2.0, 3.0, "cell-dfw")
+    assert run_scenario(under(SPLIT, away, again, chaos_s=25.0)).crashes == 1
+
+
+def test_a_list_that_breaks_off_never_counts_as_complete() -> None:
+    """I25 with F11: the copies beyond the first page are not taken for gone."""
+    faults = (
+        f.BreakPages(1.0, 8.0, "centre", "cell-dfw"),
+        f.ForgetHistory(2.0, "cell-dfw"),
+    )
+    assert run_scenario(under(SPLIT, *faults)).sometimes["list broken off"] >= 1
+
+
 def test_a_lost_cell_holds_up_nobody() -> None:
     """Liveness: the fault is frozen for ever, the healthy core converges and lets go."""
     layout = replace(SPLIT, cells=("dfw", "iad"))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.codec import canonical, typed
 from datum_compute.api.conditions import FALSE, TRUE, Verdict, decided, with_condition
-from datum_compute.api.kinds import WORK
-from datum_compute.api.meta import ApiObject, KindInfo, ref_of
+from datum_compute.api.kinds import DEPLOYMENT, WORK
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.plane import HUB, PlaneName
 from datum_compute.api.work import ManifestStatus, Work, WorkStatus
 from datum_compute.planning.actions import Action, Delete, Plan, Wait
 from datum_compute.planning.objects import plan_object, plan_status
-from datum_compute.planning.propagation import APPLIED
+from datum_compute.planning.propagation import APPLIED, work_name
 
 RECHECK_S = 30.0
 
@@ -47,6 +48,22 @@ def plan_unreachable(work: Work, cell: PlaneName, now: str) -> Plan:
     return Plan(tuple(plan_status(HUB, WORK, work, status)), requeue_after_s=RECHECK_S)
 
 
+def plan_orphans(cell: PlaneName, work: Ref, copies: Sequence[ApiObject]) -> Plan:
+    """``copies`` are those of the cell that the hub manages; the Work is proven not to be there.
+
+    A copy outlives its Work only if its creation was under way for longer than the Work lived.
+    """
+    return Plan(
+        tuple(
+            Delete(cell, DEPLOYMENT, ref_of(copy), copy.metadata.uid, "its Work is gone")
+            for copy in copies
+            if _names(copy) == (work.namespace, work.name)
+            and work_name(DEPLOYMENT, ref_of(copy)) == work.name
+            and not copy.is_terminating
+        )
+    )
+
+
 def desired_copy(work: Work, kind: KindInfo[Any]) -> ApiObject:
     manifest = work.spec.workload.manifests[0]
     metadata = manifest["metadata"]
@@ -65,11 +82,16 @@ def desired_copy(work: Work, kind: KindInfo[Any]) -> ApiObject:
 
 def is_copy_of(copy: ApiObject, work: Work) -> bool:
     """By the annotations that name the Work; a managed copy that lost one is still ours."""
-    annotations = copy.metadata.annotations
-    named = (annotations.get(labels.WORK_NAMESPACE), annotations.get(labels.WORK_NAME))
+    named = _names(copy)
     if None in named:
         return labels.MANAGED in copy.metadata.labels
     return named == (work.metadata.namespace, work.metadata.name)
+
+
+def _names(copy: ApiObject) -> tuple[str | None, str | None]:
+    """The Work that the copy says it is of."""
+    annotations = copy.metadata.annotations
+    return annotations.get(labels.WORK_NAMESPACE), annotations.get(labels.WORK_NAME)
 
 
 def _plan_removal(cell: PlaneName, work: Work, kind: KindInfo[Any], copy: ApiObject | None) -> Plan:

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.identity import execution_namespace
-from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
+from datum_compute.api.kinds import (
+    CLUSTER,
+    DEPLOYMENT,
+    INSTANCE,
+    NAMESPACE,
+    SERVER,
+    WORK,
+    WORKLOAD,
+)
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.drawing import NAMES
@@ -193,9 +201,19 @@ def i6_cells_are_known_to_answer(truth: Truth, core: Core) -> str:
             return f"the hub does not know whether {key.name} answers"
     for key, row in truth.of_resource(HUB, WORK.resource):
         cell = key.namespace.removeprefix(execution_namespace(""))
-        if cell not in core.lost and not (is_true(row, "Applied") or key.name == _POISON):
+        if cell in core.lost or key.name == _POISON:
+            continue
+        if not is_true(row, "Applied") or _copy_of(truth, cell_plane(cell), row) is None:
             return f"work {key.name} is not applied on {cell}"
     return ""
+
+
+def _copy_of(truth: Truth, cell: str, work: JsonObject) -> JsonObject | None:
+    manifest = work["spec"]["workload"]["manifests"][0]
+    metadata = manifest["metadata"]
+    resource = NAMESPACE.resource if manifest["kind"] == NAMESPACE.kind else DEPLOYMENT.resource
+    key = ObjectKey(resource, metadata.get("namespace", ""), metadata["name"])
+    return truth.rows.get(cell, {}).get(key)
 
 
 def what_is_left(truth: Truth, core: Core) -> str:

@@ -101,10 +101,15 @@ def _status(server: Server, state: MachineState | None) -> ServerStatus:
 async def machine_news(context: Context, view: View) -> AsyncIterator[Key]:
     """All there are at the start, because some may have lost their Server; then what changes."""
     driver = context.drivers[view.plane]
-    for machine_id in await driver.machines():
-        yield _key_of(view, machine_id)
-    async for machine_id in driver.changes():
-        yield _key_of(view, machine_id)
+    while True:
+        try:
+            for machine_id in await driver.machines():
+                yield _key_of(view, machine_id)
+            async for machine_id in driver.changes():
+                yield _key_of(view, machine_id)
+        except DriverError as error:  # an engine that is away must not end the process
+            _log.warning("no news of the machines of %s: %s", view.plane, error)
+        await asyncio.sleep(RECHECK_S)
 
 
 async def remove_strangers(context: Context, key: Key) -> Outcome:

@@ -9,12 +9,12 @@ from datum_compute.api import labels
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, WORK, kind_of
 from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import HUB, cell_plane
+from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.api.work import Work
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan, drop_finalizer
-from datum_compute.planning.execution import plan_execution, plan_unreachable
+from datum_compute.planning.execution import plan_execution, plan_orphans, plan_unreachable
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -25,12 +25,12 @@ from datum_compute.runtime.view import View
 async def reconcile(context: Context, key: Key) -> Outcome:
     work = context.planes.need(key.plane).read(WORK).get(key.ref)
     if work is None:
-        return Done()
+        return await _remove_orphans(context, key)
     manifest = work.spec.workload.manifests[0]
     kind = kind_of(manifest["apiVersion"], manifest["kind"])
     if kind is None:
         return Terminal(f"{manifest['apiVersion']} {manifest['kind']} is not a kind cells serve")
-    cell = cell_plane(key.ref.namespace.removeprefix(execution_namespace("")))
+    cell = _cell_of(key)
     view = context.planes.find(cell)
     if view is None:
         return await carry_out(context.planes, plan_unreachable(work, cell, context.now()))
@@ -50,6 +50,22 @@ async def _release(
         return Later(1)
     release = drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
     return await carry_out(context.planes, Plan(tuple(release)))
+
+
+async def _remove_orphans(context: Context, key: Key) -> Outcome:
+    """A create that was under way when the Work went may have landed after it. The hub is asked
+    itself: a Work that only our view lacks is no reason to remove anything."""
+    view = context.planes.find(_cell_of(key))
+    if view is None:
+        return Done()
+    plan = plan_orphans(view.plane, key.ref, view.read(DEPLOYMENT).labelled(labels.MANAGED, "true"))
+    if plan.actions and await context.planes.hub.live(WORK, key.ref) is None:
+        return await carry_out(context.planes, plan)
+    return Done()
+
+
+def _cell_of(key: Key) -> PlaneName:
+    return cell_plane(key.ref.namespace.removeprefix(execution_namespace("")))
 
 
 def from_copy(_view: View, change: Change[Any]) -> Iterable[Key]:
