@@ -18,8 +18,8 @@ from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.store.memory import MemoryJournal
+from datum_compute.testing.people import Wanted, manifest
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
-from datum_compute.testing.world import web
 from tests.server.definitions import definition
 
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")
@@ -51,7 +51,8 @@ def test_a_workload_lives_and_dies_and_the_manager_is_never_refused() -> None:
         running = loop.create_task(platform.run())
         await platform.ready.wait()
         user = platform.client(PROJECT, f"token-of-{PROJECT}")
-        await user.create(WORKLOAD, web("web:1", replicas=2))
+        web = manifest(("default", "web"), Wanted("web:1", 2, ("DFW",)))
+        await user.create_plain(WORKLOAD, web)
         await asyncio.sleep(SETTLE_S)
         status = (await user.get(WORKLOAD, Ref("default", "web"))).status
         assert status.ready_replicas == 2
