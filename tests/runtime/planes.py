@@ -21,14 +21,17 @@ from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 R = TypeVar("R")
 
 Intercept = Callable[[Request], Awaitable[Response | None]]
+Afterwards = Callable[[Request, Response], Awaitable[Response]]
 
 
 class Planes:
-    """The planes of one test. ``intercept`` may answer, delay or break any request first."""
+    """The planes of one test. ``intercept`` may answer, delay or break any request first, and
+    ``afterwards`` may change, delay or lose the answer of the real server."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.store = Store(MemoryJournal(), watch_window=20)
         self.intercept: Intercept | None = None
+        self.afterwards: Afterwards | None = None
         self._ids = 0
         users = {"token": User("test", ("system:masters",), frozenset({EVERY_PLANE}))}
         self.server = ApiServer(
@@ -53,7 +56,8 @@ class Planes:
             answer = await self.intercept(request)
             if answer is not None:
                 return answer
-        return await self.server.dispatch(request)
+        response = await self.server.dispatch(request)
+        return response if self.afterwards is None else await self.afterwards(request, response)
 
     def _next_id(self) -> str:
         self._ids += 1

@@ -120,6 +120,20 @@ def test_a_lookup_that_needs_an_unreadable_object_fails_and_others_do_not() -> N
     assert lenient.get(Ref("y", "b")) is None
 
 
+def test_an_object_that_an_index_function_chokes_on_spoils_only_lookups_that_need_it() -> None:
+    def by_city(obj: Namespace) -> list[str]:
+        return [obj.metadata.labels["city"]]
+
+    cache: Cache[Namespace] = Cache(Namespace)
+    cache.declare(Index(NAMESPACE, "city", by_city))
+    for name, labels in (("a", {"city": "DFW"}), ("b", {})):
+        cache.put(cache.made(Namespace(metadata=ObjectMeta(name=name, labels=labels))))
+    found = Objects(cache)
+    assert [obj.metadata.name for obj in found.indexed("city", "DFW")] == ["a"]
+    with pytest.raises(Unreadable, match="an index function raised KeyError"):
+        found.get(Ref("", "b"))
+
+
 def test_two_indexes_of_one_name_are_refused() -> None:
     cache: Cache[Namespace] = Cache(Namespace)
     cache.declare(FIRST_LETTER)

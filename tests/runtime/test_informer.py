@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator
+from itertools import pairwise
 from random import Random
+
+import pytest
 
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.namespace import Namespace
-from datum_compute.client.watching import STALL_S
-from datum_compute.runtime.informer import Change, Informer
-from datum_compute.testing.virtual_loop import VirtualLoop
+from datum_compute.client.watching import NOT_SERVED_S, OLDER_LISTS, STALL_S
+from datum_compute.runtime.informer import PAGE_SIZE, Change, Informer
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from tests.client.recorded import Answer, Recorded, event, listed, lost, namespace, status, stream
 from tests.runtime.planes import Planes, a_namespace, with_planes
 
 
@@ -132,3 +137,138 @@ def test_caught_up_waits_for_a_version_and_gives_up_in_time() -> None:
         )
 
     assert with_planes(test) == (True, False)
+
+
+# --- what replaces what: prepared answers tell the story
+
+
+class Told:
+    """An informer over prepared answers, and what it tells."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.transport = Recorded(*answers)
+        self.informer = Informer(self.transport.client(), NAMESPACE, Random(1))
+        self.changes: list[str] = []
+        self.informer.subscribe(self._note)
+
+    def _note(self, change: Change[Namespace]) -> None:
+        sign = "+" if change.old is None else "-" if change.new is None else "~"
+        metadata = change.latest.metadata
+        self.changes.append(f"{sign}{metadata.name}{metadata.uid and ':' + metadata.uid}")
+
+    def after(self, seconds: float) -> list[str]:
+        async def main(loop: VirtualLoop) -> list[str]:
+            loop.create_task(self.informer.run())
+            await asyncio.sleep(seconds)
+            return self.changes
+
+        return run_virtual(Random(1), main)
+
+
+EXPIRED = status(410, "Expired")
+
+
+def test_a_new_list_tells_what_is_gone_what_changed_and_what_is_new() -> None:
+    first = listed(5, namespace("a", 1), namespace("b", 2), namespace("c", 3))
+    second = listed(9, namespace("b", 2), namespace("c", 8), namespace("d", 9))
+    told = Told(first, EXPIRED, second, stream(then="is silent"))
+    assert told.after(10) == ["+a", "+b", "+c", "-a", "~c", "+d"]
+
+
+def test_the_same_name_with_another_uid_is_one_that_is_gone_and_one_that_is_new() -> None:
+    first = listed(5, namespace("a", 1, uid="one"), namespace("b", 2, uid="two"))
+    second = listed(9, namespace("a", 8, uid="three"), namespace("b", 2, uid="two"))
+    again = event("MODIFIED", namespace("b", 10, uid="four"))
+    told = Told(first, EXPIRED, second, stream(again, then="is silent"))
+    assert told.after(10) == ["+a:one", "+b:two", "-a:one", "+a:three", "-b:two", "+b:four"]
+
+
+def test_replayed_events_change_nothing() -> None:
+    events = [event("DELETED", namespace("a", 7)), event("ADDED", namespace("a", 5))]
+    told = Told(listed(5, namespace("a", 5)), stream(*events), listed(8), stream(then="is silent"))
+    assert told.after(10) == ["+a", "-a"]
+
+
+@pytest.mark.parametrize("break_", [lost(), status(500), status(410, "Expired")])
+def test_a_list_that_breaks_between_its_pages_replaces_nothing(break_: Answer) -> None:
+    half = listed(9, namespace("a", 1), **{"continue": "more"})
+    told = Told(listed(5, namespace("a", 1), namespace("b", 2)), EXPIRED, half, break_)
+    assert told.after(60) == ["+a", "+b"]
+    assert [r.query.get("limit") for r in told.transport.asked][:1] == [str(PAGE_SIZE)]
+
+
+def test_a_plane_restored_from_a_backup_is_taken_as_it_is_now() -> None:
+    older = [listed(7, namespace("old", 6)) for _ in range(OLDER_LISTS + 1)]
+    later = event("ADDED", namespace("new", 8))
+    told = Told(
+        listed(50, namespace("young", 49)), EXPIRED, *older, stream(later, then="is silent")
+    )
+    assert told.after(20) == ["+young", "-young", "+old", "+new"]
+    assert (told.informer.version, told.informer.lives) == (8, 2)
+
+
+POISON = {"metadata": {"name": "poison", "resourceVersion": "4", "labels": {}}, "spec": 5}
+
+
+def test_an_object_that_cannot_be_decoded_stops_neither_list_nor_watch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    events = [
+        event("ADDED", {**POISON, "metadata": {"name": "worse", "resourceVersion": "8"}}),
+        event("ADDED", namespace("b", 9)),
+        event("MODIFIED", namespace("poison", 10)),
+        event("DELETED", {**POISON, "metadata": {"name": "worse", "resourceVersion": "11"}}),
+    ]
+    told = Told(listed(7, namespace("a", 3), POISON), stream(*events, then="is silent"))
+    assert told.after(10) == ["+a", "+b", "+poison"]
+    assert names(told.informer) == ["a", "b", "poison"]
+    assert len(told.transport.asked) == 2, "it costs no new list"
+    assert "poison cannot be read" in caplog.text
+
+
+def test_a_kind_that_is_not_served_is_answered_and_picked_up_when_it_appears() -> None:
+    missing = [status(404, "NotFound") for _ in range(3)]
+    told = Told(*missing, listed(5, namespace("a", 1)), stream(then="is silent"))
+
+    async def main(loop: VirtualLoop) -> tuple[bool, bool, bool]:
+        informer = told.informer
+        loop.create_task(informer.run())
+        await informer.answered.wait()
+        before = (informer.served, informer.synced)
+        await informer.first_sync.wait()
+        return (*before, informer.synced)
+
+    assert run_virtual(Random(1), main) == (False, False, True)
+    waits = [after - before for before, after in pairwise(told.transport.asked_at_s[:4])]
+    assert all(NOT_SERVED_S <= wait <= 2 * NOT_SERVED_S for wait in waits)
+
+
+def test_its_age_is_the_time_since_the_plane_last_spoke() -> None:
+    async def test(loop: VirtualLoop, planes: Planes) -> list[float]:
+        client = await planes.create()
+        informer = Informer(client, NAMESPACE, Random(1))
+        ages = [informer.age()]
+        loop.create_task(informer.run())
+        await informer.first_sync.wait()
+        ages.append(informer.age())
+        await asyncio.sleep(10)
+        ages.append(informer.age())
+        await asyncio.sleep(200)
+        ages.append(informer.age())  # bookmarks come twice a minute
+        return ages
+
+    before, at_once, later, much_later = with_planes(test)
+    assert before == math.inf
+    assert at_once == 0
+    assert later == 10
+    assert much_later <= 30
+
+
+def test_nothing_of_managed_fields_is_kept() -> None:
+    noise = {"manager": "somebody", "fieldsV1": {"f:metadata": {}}}
+    told = Told(
+        listed(5, namespace("a", 1, managedFields=[noise])),
+        stream(event("ADDED", namespace("b", 6, managedFields=[noise])), then="is silent"),
+    )
+    assert told.after(5) == ["+a", "+b"]
+    assert all(b"managed" not in entry.body for entry in told.informer.cache.entries())

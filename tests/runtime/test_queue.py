@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+import pytest
+
 from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB
+from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.queue import WorkQueue
@@ -97,3 +99,108 @@ def test_delays_of_a_failing_key_grow_and_are_forgotten_on_success() -> None:
     first, second, third, fourth, again = run_virtual(Random(1), main)
     assert 0.5 <= first <= 1 <= second <= 2 <= third <= 4 <= fourth <= 8
     assert again <= 1
+
+
+# --- lanes
+
+ONE, TWO = cell_plane("one"), cell_plane("two")
+
+
+def on(plane: PlaneName, name: str) -> Key:
+    return Key(plane, Ref("", name))
+
+
+def test_lanes_take_turns_however_full_one_of_them_is() -> None:
+    async def main(loop: VirtualLoop) -> list[PlaneName]:
+        queue = a_queue()
+        for number in range(100):
+            queue.add(on(ONE, f"flood-{number}"))
+        for number in range(3):
+            queue.add(on(TWO, f"calm-{number}"))
+        taken = []
+        for _ in range(8):
+            key = await queue.take()
+            taken.append(key.plane)
+            queue.done(key)
+        return taken
+
+    assert run_virtual(Random(1), main) == [ONE, TWO, ONE, TWO, ONE, TWO, ONE, ONE]
+
+
+def test_one_lane_never_holds_more_than_its_share() -> None:
+    async def main(loop: VirtualLoop) -> tuple[list[Key | None], Key | None]:
+        queue = WorkQueue(Random(1), Backoff(), share=2)
+        for number in range(5):
+            queue.add(on(ONE, str(number)))
+        first = [queue.take_now() for _ in range(3)]
+        assert first[0] is not None
+        queue.done(first[0])
+        return first, queue.take_now()
+
+    (zero, one, none), two = run_virtual(Random(1), main)
+    assert (zero, one, none, two) == (on(ONE, "0"), on(ONE, "1"), None, on(ONE, "2"))
+
+
+def test_a_full_lane_refuses_offers_and_nothing_else() -> None:
+    async def main(loop: VirtualLoop) -> tuple[list[bool], int, float]:
+        queue = WorkQueue(Random(1), Backoff(), lane_max=4)
+        offered = [queue.offer(on(ONE, str(number))) for number in range(6)]
+        offered.append(queue.offer(on(ONE, "0")))  # it waits already
+        offered.append(queue.offer(on(TWO, "0")))
+        queue.add(on(ONE, "deleted"))
+        depth = len(queue)
+
+        def work_off() -> None:
+            while key := queue.take_now():
+                queue.done(key)
+
+        loop.call_later(7, work_off)
+        await queue.room(on(ONE, "5"))
+        return offered, depth, loop.time()
+
+    offered, depth, waited_s = run_virtual(Random(1), main)
+    assert offered == [True] * 4 + [False] * 2 + [True, True]
+    assert depth == 6
+    assert waited_s == 7
+
+
+def test_all_work_on_a_dropped_plane_is_forgotten() -> None:
+    async def main(loop: VirtualLoop) -> tuple[int, int, Key | None, Key | None]:
+        queue = a_queue()
+        held = on(ONE, "held")
+        queue.add(held)
+        assert queue.take_now() == held
+        for name in ("ready", "held"):
+            queue.add(on(ONE, name))
+        queue.add_after(on(ONE, "later"), 5)
+        queue.retry(on(ONE, "failed"))
+        queue.add(on(TWO, "other"))
+        queue.drop(ONE)
+        queue.done(held)
+        depth, delayed = len(queue), queue.delayed
+        return depth, delayed, queue.take_now(), queue.take_now()
+
+    assert run_virtual(Random(1), main) == (1, 0, on(TWO, "other"), None)
+
+
+def test_it_knows_how_long_the_oldest_key_has_been_ready() -> None:
+    async def main(loop: VirtualLoop) -> list[float]:
+        queue = a_queue()
+        waits: list[float] = []
+        queue.on_take = waits.append
+        ages = [queue.oldest_s()]
+        queue.add(a_key("a"))
+        await asyncio.sleep(3)
+        queue.add(a_key("b"))
+        queue.add(a_key("a"))
+        ages.append(queue.oldest_s())
+        await queue.take()
+        ages.append(queue.oldest_s())
+        return [*ages, *waits]
+
+    assert run_virtual(Random(1), main) == [0, 3, 0, 3]
+
+
+def test_work_names_its_plane() -> None:
+    with pytest.raises(AssertionError, match="names no plane"):
+        Key(PlaneName(""), Ref("default", "a"))

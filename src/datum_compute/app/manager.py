@@ -67,10 +67,10 @@ async def manage(settings: ManagerSettings, stop: asyncio.Event) -> None:
         for plane, client in clients.items():
             manager.engage(plane, client)
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(manager.run())
+            group.create_task(manager.run())
             _log.info("running on %s", ", ".join(sorted(clients)))
             await stop.wait()
-            running.cancel()
+            await manager.stop()
 
 
 def _controllers(settings: ManagerSettings) -> tuple[Controller[Context], ...]:

@@ -28,6 +28,9 @@ from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.manager import Manager
+from datum_compute.runtime.metrics import RuntimeMetrics
+from datum_compute.runtime.reversemap import Report
+from datum_compute.runtime.view import nothing_in_the_way
 from datum_compute.server.access.audit import AuditSink, nowhere
 from datum_compute.server.access.signer import TokenSigner
 from datum_compute.server.apiserver import ApiServer
@@ -90,11 +93,14 @@ def build_manager(
     *,
     holdings: Callable[[PlaneName], Holdings] = _nothing_held,
     authority: str = "",
+    metrics: RuntimeMetrics | None = None,
+    report: Report | None = None,
+    fence: Callable[[], None] = nothing_in_the_way,
 ) -> Manager[Context]:
     def context(manager: Manager[Context]) -> Context:
         return Context(Planes(manager.view), drivers, ports.unix_s, holdings, authority)
 
-    return Manager(controllers, context, ports.random)
+    return Manager(controllers, context, ports.random, metrics=metrics, report=report, fence=fence)
 
 
 class Platform:

@@ -161,7 +161,7 @@ async def _follow(
         except NotFound as error:
             place.known = False
             source.not_served()
-            await failures.delay(error, at_least_s=NOT_SERVED_S)
+            await failures.delay(error, at_least_s=NOT_SERVED_S, is_news=False)
         except Unreachable as error:
             await failures.delay(error)
         except ApiError as error:
@@ -268,12 +268,14 @@ class _Failures:
     def over(self) -> None:
         self._count = 0
 
-    async def delay(self, error: ApiError | Unreachable, *, at_least_s: float = 0.0) -> None:
+    async def delay(
+        self, error: ApiError | Unreachable, *, at_least_s: float = 0.0, is_news: bool = True
+    ) -> None:
         self._count += 1
         delay_s = max(at_least_s, _BACKOFF.delay_s(self._count, self._random))
         if isinstance(error, ApiError):
             delay_s = max(delay_s, min(error.retry_after_s, _BACKOFF.most_s))
         # The first may be a restart; those after it are worth a word.
-        level = logging.DEBUG if self._count == 1 else logging.WARNING
+        level = logging.WARNING if is_news and self._count > 1 else logging.DEBUG
         _log.log(level, "%s: %s; trying again in %.1f s", self._what, error, delay_s)
         await asyncio.sleep(delay_s)

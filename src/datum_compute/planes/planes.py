@@ -16,11 +16,12 @@ class Planes:
         self._engaged_view = engaged_view
 
     def find(self, plane: PlaneName) -> View | None:
+        assert plane, "the empty name is no plane"
         return self._engaged_view(plane)
 
     def need(self, plane: PlaneName) -> View:
         """The plane; one that is not engaged is no reason to act, only to look again."""
-        view = self._engaged_view(plane)
+        view = self.find(plane)
         if view is None:
             raise NotSynced(f"{plane} is not engaged")
         return view

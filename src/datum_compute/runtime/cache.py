@@ -12,6 +12,7 @@ Objects are frozen; nobody changes a cached one. Reading goes through ``objects.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
@@ -72,7 +73,7 @@ class Cache(Generic[T]):
         # Each group is keyed by ref; the dict keeps the order in which objects came.
         self._groups: dict[Term, dict[Ref, None]] = {}
         self._terms: dict[Term, Term] = {}
-        self._decoded: dict[Ref, T] = {}
+        self._decoded: OrderedDict[Ref, T] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -123,10 +124,10 @@ class Cache(Generic[T]):
         if known is not None and known.version == version and known.uid == metadata.uid:
             return known
         if isinstance(obj, Unreadable):
-            terms, body, error = self._metadata_terms(metadata), obj.body, obj.error
+            body, terms, error = obj.body, self._interned(self._metadata_terms(metadata)), obj.error
         else:
-            terms, body, error = self._all_terms(obj), encode(obj), ""
-        return Entry(ref, metadata.uid, version, body, self._interned(terms), self._shape, error)
+            body, (terms, error) = encode(obj), self._found_under(obj)
+        return Entry(ref, metadata.uid, version, body, terms, self._shape, error)
 
     def put(self, entry: Entry, obj: T | None = None) -> None:
         """Take in a new state, decoded already if ``obj`` is given."""
@@ -164,7 +165,7 @@ class Cache(Generic[T]):
     def _remember(self, ref: Ref, obj: T) -> None:
         self._decoded[ref] = obj
         if len(self._decoded) > DECODED_MAX:
-            del self._decoded[next(iter(self._decoded))]
+            self._decoded.popitem(last=False)
 
     def _all_terms(self, obj: T) -> Iterator[Term]:
         yield from self._metadata_terms(obj.metadata)
@@ -193,7 +194,16 @@ class Cache(Generic[T]):
     def _reshaped(self, entry: Entry) -> Entry:
         """The same object under the indexes there are now."""
         if entry.error:
-            terms = self._metadata_terms(_described.decode(entry.body).metadata)
+            metadata = _described.decode(entry.body).metadata
+            terms, error = self._interned(self._metadata_terms(metadata)), entry.error
         else:
-            terms = self._all_terms(self.decode(entry))
-        return replace(entry, terms=self._interned(terms), shape=self._shape)
+            terms, error = self._found_under(self.decode(entry))
+        return replace(entry, terms=terms, shape=self._shape, error=error)
+
+    def _found_under(self, obj: T) -> tuple[tuple[Term, ...], str]:
+        """Where an object is found; one that an index function chokes on counts as unreadable."""
+        try:
+            return self._interned(self._all_terms(obj)), ""
+        except Exception as error:
+            terms = self._interned(self._metadata_terms(obj.metadata))
+            return terms, f"an index function raised {error!r}"

@@ -35,7 +35,7 @@ from datum_compute.runtime.cache import Index
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Outcome
-from datum_compute.runtime.queue import plane_of
+from datum_compute.runtime.queue import LANE_MAX, plane_of
 from datum_compute.runtime.view import View
 
 C = TypeVar("C")
@@ -81,6 +81,7 @@ class Controller(Generic[C]):
     # Keys that suffer from the slowness of the same plane share a lane: by default the plane of
     # the key. A controller that works on other planes than that says which.
     lane: Callable[[Key], str] = plane_of
+    lane_max: int = LANE_MAX
 
     @property
     def kind(self) -> KindInfo[Any] | None:

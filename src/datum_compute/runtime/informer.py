@@ -33,7 +33,7 @@ from datum_compute.runtime.cache import Cache, Entry
 
 T = TypeVar("T", bound=ApiObject)
 
-PAGE_SIZE = 500
+PAGE_SIZE = 2000
 # The first list of a large kind is taken in so many objects at a time; others work in between.
 AT_ONCE = 1000
 

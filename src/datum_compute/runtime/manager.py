@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -24,7 +25,6 @@ from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.feed import Feed
 from datum_compute.runtime.gauges import gauges_of
 from datum_compute.runtime.informer import Informer
-from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import RuntimeMetrics
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.runtime.reversemap import Report, ReverseMap
@@ -39,6 +39,7 @@ CANCEL_S = 0.5
 DRAIN_CHECK_S = 60.0
 
 _FINALIZER = "our-finalizer"
+_RESTART = Backoff(first_s=0.5, most_s=60.0)
 
 _log = logging.getLogger(__name__)
 
@@ -182,7 +183,11 @@ class Manager(Generic[C]):
     ) -> None:
         own = metrics.of(controller.name) if metrics is not None else None
         queue = WorkQueue(
-            self._random, Backoff(), share=controller.workers, lane_of=controller.lane
+            self._random,
+            Backoff(),
+            share=controller.workers,
+            lane_of=controller.lane,
+            lane_max=controller.lane_max,
         )
         if own is not None:
             queue.on_take = own.wait_seconds.observe
@@ -196,13 +201,17 @@ class Manager(Generic[C]):
     def _start(self, view: View) -> None:
         assert self._group is not None
         plane, role = view.plane, plane_role(view.plane)
-        tasks = [self._group.create_task(informer.run()) for informer in view.informers()]
+        tasks = [
+            self._group.create_task(self._kept_up(f"{informer.kind.kind} on {plane}", informer.run))
+            for informer in view.informers()
+        ]
         for controller in self._controllers:
             if controller.role != role:
                 continue
             if controller.outside is not None:
-                wakes = controller.outside(self._context, view)
-                tasks.append(self._group.create_task(self._pump(controller, wakes)))
+                pump = partial(self._pump, controller, view)
+                name = f"what wakes {controller.name} on {plane}"
+                tasks.append(self._group.create_task(self._kept_up(name, pump)))
             if any(edge.on not in ("", role) for edge in controller.edges):
                 # What other planes hold for this one was dropped until now.
                 feed = self._feeds[controller.name]
@@ -210,11 +219,24 @@ class Manager(Generic[C]):
                 tasks.append(self._group.create_task(replay))
         self._tasks[plane] = tasks
 
-    async def _pump(self, controller: Controller[C], wakes: AsyncIterator[Key]) -> None:
+    async def _pump(self, controller: Controller[C], view: View) -> None:
+        assert controller.outside is not None
         queue = self._queues[controller.name]
-        async for key in wakes:
+        async for key in controller.outside(self._context, view):
             await queue.room(key)
             queue.add(key)
+
+    async def _kept_up(self, what: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Whatever goes wrong in one of the many does not end the others; it begins anew."""
+        failures = 0
+        while True:
+            try:
+                return await run()
+            except Exception:
+                failures += 1
+                delay_s = _RESTART.delay_s(failures, self._random)
+                _log.exception("%s failed; again in %.1f s", what, delay_s)
+                await asyncio.sleep(delay_s)
 
     async def _finish(self, patience_s: float) -> None:
         """Hand out nothing any more, and wait for what runs; give up what does not end."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 
 from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.holdings import Holdings
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import ROLES
@@ -25,15 +26,20 @@ _EXPECTED = ((SERVICE_ACCOUNT.storage, ACCOUNT), (CONFIG_MAP.storage, AUTHORITY)
 
 async def reconcile(context: Context, key: Key) -> Outcome:
     view, holdings = context.planes.need(key.plane), context.holdings(key.plane)
-    namespace = holdings.find(NAMESPACE.storage, key.ref)
-    if namespace is None or namespace.terminating:
-        return Done()
     inside = key.ref.name
+    if not _is_open(holdings, inside):
+        return Done()
     if holdings.find(SERVICE_ACCOUNT.storage, Ref(inside, ACCOUNT)) is None:
         account = ServiceAccount(metadata=ObjectMeta(name=ACCOUNT, namespace=inside))
         await view.client.create(SERVICE_ACCOUNT, account)
-    await _ensure_authority(context, view, inside)
+    if _is_open(holdings, inside):  # it may have begun to end meanwhile
+        await _ensure_authority(context, view, inside)
     return Done()
+
+
+def _is_open(holdings: Holdings, name: str) -> bool:
+    namespace = holdings.find(NAMESPACE.storage, Ref("", name))
+    return namespace is not None and not namespace.terminating
 
 
 async def _ensure_authority(context: Context, view: View, namespace: str) -> None:

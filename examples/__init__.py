@@ -1,0 +1,1 @@
+"""Programs that stand on the parts of this repository as an outsider's would."""

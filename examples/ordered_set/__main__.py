@@ -1,0 +1,62 @@
+"""``python -m examples.ordered_set [CONTEXT]``: run it on a plane of your kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+from datum_compute.api.crd import crd_manifest
+from datum_compute.api.errors import AlreadyExists
+from datum_compute.api.kinds import DEFINITION
+from datum_compute.api.plane import PlaneName, plane_role
+from datum_compute.app.loop import run_until_stopped
+from datum_compute.app.ports import real_ports
+from datum_compute.client.client import Client
+from datum_compute.client.connecting import open_transport
+from datum_compute.client.credentials import Outside
+from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
+from datum_compute.planes.planes import Planes
+from datum_compute.runtime.manager import Manager
+from examples.ordered_set.controllers import controllers
+from examples.ordered_set.kinds import MEMBER, ORDERED_SET
+
+
+async def define(client: Client) -> None:
+    """Teach the plane both kinds."""
+    for kind in (ORDERED_SET, MEMBER):
+        try:
+            await client.create_plain(DEFINITION, crd_manifest(kind))
+        except AlreadyExists:
+            continue
+
+
+async def serve(context: str, stop: asyncio.Event) -> None:
+    ports = real_ports()
+    outside = Outside(
+        environ=dict(os.environ), is_terminal=False, unix_s=ports.unix_s, random=ports.random
+    )
+    config = load_kubeconfig([Path(os.environ["KUBECONFIG"])])
+    connection = connection_of(config, context)
+    plane = PlaneName(context)
+    async with open_transport(connection, outside) as transport:
+        client = build_client(connection, transport)
+        await define(client)
+        manager = Manager(
+            controllers(plane_role(plane)), lambda made: Planes(made.view), ports.random
+        )
+        manager.engage(plane, client)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(manager.run())
+            await manager.synced()
+            logging.info("at work on %s", plane)
+            await stop.wait()
+            await manager.stop()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    chosen = sys.argv[1] if len(sys.argv) > 1 else "hub"
+    sys.exit(run_until_stopped(lambda stop: serve(chosen, stop)))

@@ -1,0 +1,67 @@
+"""OrderedSet: so many members of one image, one after the other. Member: one of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from datum_compute.api.codec import ApiStruct
+from datum_compute.api.fields import says
+from datum_compute.api.meta import ApiObject, Column, KindInfo
+
+GROUP = "examples.datumapis.com"
+FINALIZER = f"{GROUP}/ordered-set"
+
+
+class OrderedSetSpec(ApiStruct, frozen=True, kw_only=True):
+    replicas: Annotated[int, Meta(ge=0, le=100), says("How many members there shall be.")] = 1
+    image: Annotated[str, Meta(min_length=1), says("What each of them runs.")]
+
+
+class OrderedSetStatus(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
+    replicas: Annotated[int, says("Members there are.")] = 0
+    ready_replicas: Annotated[int, says("Members that are ready.")] = 0
+    updated_replicas: Annotated[int, says("Members that run the image asked for.")] = 0
+    observed_generation: Annotated[int, says("The generation this status is about.")] = 0
+
+
+class OrderedSet(ApiObject, frozen=True, kw_only=True):
+    spec: OrderedSetSpec
+    status: OrderedSetStatus = OrderedSetStatus()
+
+
+class MemberSpec(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
+    ordinal: Annotated[int, says("Its place in the set.")]
+    image: Annotated[str, says("What it runs.")]
+
+
+class MemberStatus(ApiStruct, frozen=True, kw_only=True):
+    ready: Annotated[bool, says("Whether it has started.")] = False
+
+
+class Member(ApiObject, frozen=True, kw_only=True):
+    spec: MemberSpec
+    status: MemberStatus = MemberStatus()
+
+
+ORDERED_SET = KindInfo(
+    group=GROUP,
+    version="v1",
+    kind="OrderedSet",
+    plural="orderedsets",
+    model=OrderedSet,
+    columns=(
+        Column("Wanted", ".spec.replicas", "integer"),
+        Column("Ready", ".status.readyReplicas", "integer"),
+        Column("Updated", ".status.updatedReplicas", "integer"),
+    ),
+)
+MEMBER = KindInfo(
+    group=GROUP,
+    version="v1",
+    kind="Member",
+    plural="members",
+    model=Member,
+    columns=(Column("Image", ".spec.image"), Column("Ready", ".status.ready", "boolean")),
+)

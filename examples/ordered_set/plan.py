@@ -1,0 +1,86 @@
+"""What an OrderedSet needs next. Pure: objects in, one plan out.
+
+Order guarantees: member n is made only while all before it are ready; the highest goes first; a
+member of another image is replaced, the highest first, while all others are ready. One that is
+not ready and outdated is replaced at once: waiting for it could last for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from datum_compute.api.meta import ObjectMeta, owner_reference
+from examples.ordered_set.kinds import (
+    FINALIZER,
+    ORDERED_SET,
+    Member,
+    MemberSpec,
+    OrderedSet,
+    OrderedSetStatus,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """At most one step, and the status that is true before it."""
+
+    status: OrderedSetStatus
+    create: Member | None = None
+    delete: Member | None = None
+    guard: bool = False  # put our finalizer on the set
+    release: bool = False  # and take it off again
+
+    @property
+    def is_waiting(self) -> bool:
+        """Members have to start or to go before the next step."""
+        settled = self.status.replicas == self.status.ready_replicas == self.status.updated_replicas
+        return not settled and self.create is None and self.delete is None
+
+
+def plan_ordered_set(desired: OrderedSet, members: Sequence[Member]) -> Plan:
+    status = _status(desired, members)
+    wanted = 0 if desired.is_terminating else desired.spec.replicas
+    if FINALIZER not in desired.metadata.finalizers:
+        return Plan(status, guard=not desired.is_terminating)
+    by_ordinal = {member.spec.ordinal: member for member in members}
+    highest = max(by_ordinal, default=-1)
+    if highest >= wanted:
+        return Plan(status, delete=_unless_going(by_ordinal[highest]))
+    if desired.is_terminating:
+        return Plan(status, release=True)
+    for ordinal in range(wanted):
+        member = by_ordinal.get(ordinal)
+        if member is None:
+            return Plan(status, create=_member(desired, ordinal))
+        if member.is_terminating or not member.status.ready:
+            outdated = member.spec.image != desired.spec.image
+            return Plan(status, delete=_unless_going(member) if outdated else None)
+    outdated_members = [m for m in members if m.spec.image != desired.spec.image]
+    last = max(outdated_members, key=lambda m: m.spec.ordinal, default=None)
+    return Plan(status, delete=last)
+
+
+def _unless_going(member: Member) -> Member | None:
+    return None if member.is_terminating else member
+
+
+def _member(owner: OrderedSet, ordinal: int) -> Member:
+    return Member(
+        metadata=ObjectMeta(
+            name=f"{owner.metadata.name}-{ordinal}",
+            namespace=owner.metadata.namespace,
+            owner_references=[owner_reference(owner, ORDERED_SET)],
+        ),
+        spec=MemberSpec(ordinal=ordinal, image=owner.spec.image),
+    )
+
+
+def _status(desired: OrderedSet, members: Sequence[Member]) -> OrderedSetStatus:
+    present = [member for member in members if not member.is_terminating]
+    return OrderedSetStatus(
+        replicas=len(present),
+        ready_replicas=sum(member.status.ready for member in present),
+        updated_replicas=sum(member.spec.image == desired.spec.image for member in present),
+        observed_generation=desired.metadata.generation,
+    )

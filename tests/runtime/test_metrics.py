@@ -1,0 +1,135 @@
+"""What operators are told: counters, gauges, and changes that lead nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from datum_compute.api.errors import Conflict
+from datum_compute.api.kinds import NAMESPACE
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import cell_plane
+from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.manager import Manager
+from datum_compute.runtime.metrics import RuntimeMetrics
+from datum_compute.runtime.outcome import Done, Later, Outcome
+from datum_compute.runtime.reversemap import REPORT_EVERY_S, Misled
+from datum_compute.runtime.view import View
+from datum_compute.testing.virtual_loop import VirtualLoop
+from tests.runtime.planes import Planes, a_namespace, with_planes
+
+ONE = cell_plane("one")
+CONCEPTS = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "runtime.md"
+
+
+def test_reconciles_queues_and_views_are_counted() -> None:
+    registry = CollectorRegistry()
+    calls = 0
+
+    async def flaky(_manager: Manager[Any], _key: Key) -> Outcome:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise Conflict("a race")
+        return Later(1000)
+
+    async def test(loop: VirtualLoop, planes: Planes) -> bytes:
+        controller = Controller("test", "cell", flaky, (for_(NAMESPACE),))
+        manager: Manager[Any] = Manager(
+            [controller], lambda made: made, Random(1), metrics=RuntimeMetrics(registry)
+        )
+        manager.engage(ONE, await planes.create(ONE))
+        running = loop.create_task(manager.run())
+        await planes.client(ONE).create(NAMESPACE, a_namespace("a"))
+        await asyncio.sleep(20)
+        shown = generate_latest(registry)
+        running.cancel()
+        return shown
+
+    shown = with_planes(test).decode().splitlines()
+    for line in (
+        'runtime_reconciles_total{controller="test",outcome="retry"} 1.0',
+        'runtime_reconciles_total{controller="test",outcome="later"} 1.0',
+        'runtime_retries_total{controller="test"} 1.0',
+        'runtime_reconcile_seconds_count{controller="test"} 2.0',
+        'runtime_queue_wait_seconds_count{controller="test"} 2.0',
+        'runtime_queue_depth{controller="test"} 0.0',
+        'runtime_queue_delayed{controller="test"} 1.0',
+        'runtime_in_flight{controller="test"} 0.0',
+        "runtime_planes 1.0",
+        'runtime_view_objects{kind="namespaces"} 1.0',
+        'runtime_views_not_synced{plane="cell/one"} 0.0',
+        'runtime_view_age_seconds{plane="cell/one"} 20.0',
+    ):
+        assert line in shown, line
+
+
+def test_every_metric_is_documented() -> None:
+    registry = CollectorRegistry()
+    Manager([], lambda _manager: None, Random(1), metrics=RuntimeMetrics(registry))
+    text = CONCEPTS.read_text()
+    names = {
+        metric.name + ("_total" if metric.type == "counter" else "")
+        for metric in registry.collect()
+    }
+    assert len(names) > 10
+    missing = [name for name in sorted(names) if not re.search(rf"`{name}`", text)]
+    assert not missing
+
+
+def test_changes_that_do_not_lead_to_exactly_one_key_are_counted_and_reported_once() -> None:
+    registry = CollectorRegistry()
+    reports: list[Misled] = []
+
+    async def done(_manager: Manager[Any], _key: Key) -> Outcome:
+        return Done()
+
+    def by_label(view: View, change: Change[Any]) -> list[Key]:
+        names = change.latest.metadata.labels.get("parents", "").split(".")
+        return [Key(view.plane, Ref("", name)) for name in names if name]
+
+    async def test(loop: VirtualLoop, planes: Planes) -> None:
+        edge = watches(NAMESPACE, by_label, expects_one="child-to-parent")
+        controller = Controller("test", "cell", done, (edge,))
+        manager: Manager[Any] = Manager(
+            [controller],
+            lambda made: made,
+            Random(1),
+            metrics=RuntimeMetrics(registry),
+            report=reports.append,
+        )
+        manager.engage(ONE, await planes.create(ONE))
+        running = loop.create_task(manager.run())
+        client = planes.client(ONE)
+        await client.create(NAMESPACE, a_namespace("one", parents="p"))
+        await client.create(NAMESPACE, a_namespace("many", parents="p.q"))
+        await client.create(NAMESPACE, a_namespace("none"))
+        for number in range(5):
+            await client.patch(
+                NAMESPACE, Ref("", "none"), {"metadata": {"labels": {"n": str(number)}}}
+            )
+        await asyncio.sleep(REPORT_EVERY_S + 1)
+        await client.patch(NAMESPACE, Ref("", "none"), {"metadata": {"labels": {"n": "again"}}})
+        await asyncio.sleep(1)
+        running.cancel()
+
+    with_planes(test)
+
+    def counted(outcome: str) -> float | None:
+        labels = {"edge": "child-to-parent", "outcome": outcome}
+        return registry.get_sample_value("reverse_map_total", labels)
+
+    assert (counted("one"), counted("none"), counted("many")) == (1, 7, 1)
+    assert sorted((r.ref.name, r.outcome) for r in reports) == [
+        ("many", "many"),
+        ("none", "none"),
+        ("none", "none"),
+    ]
+    assert "found cell/one:p, cell/one:q" in next(r.note for r in reports if r.outcome == "many")
