@@ -52,9 +52,9 @@ def read_findings(folder: Path) -> list[Finding]:
 
 
 def _lines(known: dict[str, Finding]) -> Iterator[str]:
-    yield "# Written by `make sim-teeth`. For each planted bug: a seed of 1 to 1,000 that found it (not"
-    yield "# the lowest: promising ones are tried first), the invariant that broke, and the size of the"
-    yield "# scenario beside this file, which is what CI replays."
+    yield "# Written by `make sim-teeth`. For each planted bug: a seed of 1 to 1,000 that found it"
+    yield "# (not the lowest: promising ones are tried first), the invariant that broke, and the"
+    yield "# size of the scenario beside this file, which is what CI replays."
     for bug in BUGS:
         finding = known.get(bug.name)
         if finding is None:
