@@ -66,7 +66,7 @@ def test_i7_a_rollout_is_called_done_that_its_cell_has_not_heard_of(
 
 
 def test_i15_an_instance_leaves_before_its_machine(scene: Scene) -> None:
-    instance(scene, 0)
+    instance(scene, 0, finalizers=["held"])
     scene.run_machine("web-0", "a")
     scene.drop(CELL, INSTANCE, "web-0")
     assert scene.complaint.startswith("I15")

@@ -9,7 +9,7 @@ from datum_compute.testing.truth import Step
 
 WINDOW_S = 10.0
 # Far above what a conflict storm and those who answer it write to one object.
-WRITES_MAX = 400
+WRITES_MAX = 250
 
 
 class RecentWrites:

@@ -323,7 +323,7 @@ BUGS = (
         "stale-cache-double-create",
         "a second create from a cache that has not seen the first: Sieve, Fly April 2026",
         _stale_cache_double_create,
-        meets=("LagWatches", "CreateWorkload"),
+        meets=("StopHost", "CrashAtCommit"),
     ),
     PlantedBug(
         "lost-answer-creates-twice",

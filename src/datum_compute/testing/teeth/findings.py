@@ -15,7 +15,8 @@ TABLE = "findings.txt"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``seed`` is the first that found the bug; ``scenario`` is what is left of it."""
+    """``seed`` is one that found the bug, not the lowest: promising ones are tried first.
+    ``scenario`` is what is left of it after shrinking."""
 
     bug: str
     seed: int
@@ -51,8 +52,9 @@ def read_findings(folder: Path) -> list[Finding]:
 
 
 def _lines(known: dict[str, Finding]) -> Iterator[str]:
-    yield "# Written by `make sim-teeth`. For each planted bug: the first seed that finds it, the"
-    yield "# invariant that it breaks, the size of the shrunken scenario beside this file."
+    yield "# Written by `make sim-teeth`. For each planted bug: a seed of 1 to 1,000 that found it"
+    yield "# (not the lowest: promising ones are tried first), the invariant that broke, and the"
+    yield "# size of the scenario beside this file, which is what CI replays."
     for bug in BUGS:
         finding = known.get(bug.name)
         if finding is None:

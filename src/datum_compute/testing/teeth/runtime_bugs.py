@@ -328,7 +328,7 @@ BUGS = (
         "own-writes-not-awaited",
         "the cache is read before it is complete or has seen our own write: Sieve, stale states",
         _own_writes_not_awaited,
-        meets=("LagWatches",),
+        meets=("StopHost", "CrashAtCommit"),
     ),
     PlantedBug(
         "key-in-flight-twice",
