@@ -77,6 +77,12 @@ def test_what_is_being_deleted_does_not_complain() -> None:
     assert told(leaving, "False", "Stopping") == []
 
 
+def test_conditions_that_are_taken_away_are_no_news() -> None:
+    instance = an_instance("True", "Available")
+    action = PatchStatus(DFW, INSTANCE, REF, "7", {"conditions": None})
+    assert list(notices(action, instance)) == []
+
+
 def test_copies_on_the_hub_tell_nothing() -> None:
     assert told(an_instance("False", "Pending"), "True", "Available", HUB) == []
 

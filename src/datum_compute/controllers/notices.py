@@ -104,7 +104,8 @@ def _transition(
     """It has become ready, has stopped being so, or something is in its way. Other words for the
     same, and the steps on the way there, are no news."""
     type_ = _TELLING_CONDITION[kind.kind]
-    new = next((c for c in status.get("conditions", ()) if c["type"] == type_), None)
+    written = status.get("conditions") or ()  # null: all of them go
+    new = next((c for c in written if c["type"] == type_), None)
     old = find_condition(observed.status.conditions, type_)
     if new is None or (
         old is not None and old.reason == new["reason"] and old.status == new["status"]
