@@ -8,7 +8,16 @@ from msgspec import Meta, field
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.fields import MAP_BY_NAME, DnsLabel, Port, PortName, says
+from datum_compute.api.fields import (
+    MAP_BY_NAME,
+    DnsLabel,
+    IpFamily,
+    NamespacedReference,
+    Port,
+    PortName,
+    keyed,
+    says,
+)
 from datum_compute.api.meta import ApiObject, Column, KindInfo
 
 # [host[:port]/]path[:tag][@digest], as registries understand it.
@@ -18,6 +27,7 @@ _HOST = (
 _PATH = "[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
 _TAG = "[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}"
 _DIGEST = "[a-z0-9]+:[0-9a-fA-F]{32,}"
+InterfaceName = Annotated[str, Meta(pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=15)]
 ImageReference = Annotated[
     str, Meta(pattern=f"^({_HOST}/)?{_PATH}(:{_TAG})?(@{_DIGEST})?$", max_length=1024)
 ]
@@ -72,10 +82,23 @@ class Runtime(ApiStruct, frozen=True, kw_only=True):
     resources: RuntimeResources = RuntimeResources()
 
 
+class NetworkInterface(ApiStruct, frozen=True, kw_only=True):
+    """An interface of the instance and the network that it is in."""
+
+    name: Annotated[InterfaceName, says("Name of the interface inside the instance.")] = "eth0"
+    network: Annotated[NamespacedReference, says("The network.")]
+
+
 class TemplateSpec(ApiStruct, frozen=True, kw_only=True):
     """The instances as they should be."""
 
     runtime: Runtime
+    network_interfaces: Annotated[
+        list[NetworkInterface],
+        MAP_BY_NAME,
+        Meta(max_length=1),
+        says("Its interface; without one it is in the network called default."),
+    ] = []
 
 
 class TemplateMeta(ApiStruct, frozen=True, kw_only=True):
@@ -125,10 +148,24 @@ class NetworkAssignments(ApiStruct, frozen=True, kw_only=True):
     )
 
 
+class InterfaceAddress(ApiStruct, frozen=True, kw_only=True):
+    """An address of the interface, and what a machine must know to use it."""
+
+    family: Annotated[IpFamily, says("Address family.")]
+    address: Annotated[str, says("The address, without a prefix length.")]
+    prefix_length: Annotated[int, says("Length of the prefix that it is from.")]
+    gateway: Annotated[str, says("The way out of the prefix.")]
+
+
 class NetworkInterfaceStatus(ApiStruct, frozen=True, kw_only=True):
     """One network interface."""
 
+    name: Annotated[str, says("Name of the interface.")] = "eth0"
     assignments: NetworkAssignments = NetworkAssignments()
+    addresses: Annotated[
+        list[InterfaceAddress], keyed("family"), says("Its addresses, primary first.")
+    ] = []
+    mtu: Annotated[int, says("Largest packet that it carries, in bytes.")] = 0
 
 
 class InstanceControlStatus(ApiStruct, frozen=True, kw_only=True):

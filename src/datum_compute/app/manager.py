@@ -86,7 +86,7 @@ async def _clients(
 ) -> dict[PlaneName, Client]:
     """A client for every context that names a plane the chosen controllers work on."""
     config = load_kubeconfig([settings.kubeconfig])
-    roles = {"hub"} | ({"project"} if settings.management else set())
+    roles = {"hub"} | ({"platform", "project"} if settings.management else set())
     roles |= {"cell"} if settings.cell or settings.propagator else set()
     clients = {}
     for name in sorted(config.contexts):

@@ -16,6 +16,7 @@ from datum_compute.api.errors import ApiError
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.holdings import Holdings
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix, plane_role
+from datum_compute.api.timestamps import timestamp
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.client.client import Client
@@ -24,6 +25,7 @@ from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.driver import Driver
 from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
+from datum_compute.planes.catalogue import ensure_platform, ensure_project
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.manager import Manager
@@ -144,7 +146,7 @@ class Platform:
             planes = (*self._layout.planes, *self._added_before())
             for plane in planes:
                 await self.store.create_plane(plane)
-                await ensure_plane(self._bootstrap_client(plane), plane)
+                await self._bring_up(plane)
             await ensure_cells(self._bootstrap_client(HUB), self._layout.cells)
             for plane in planes:
                 self._manager.engage(plane, self._own_client(plane))
@@ -158,7 +160,7 @@ class Platform:
         if plane_role(plane) != "project":
             raise ValueError(f"{plane} cannot be added while running: only projects can")
         await self.store.create_plane(plane)
-        await ensure_plane(self._bootstrap_client(plane), plane)
+        await self._bring_up(plane)
         if self._manager.view(plane) is None:
             self._manager.engage(plane, self._own_client(plane))
 
@@ -169,6 +171,15 @@ class Platform:
             raise ValueError(f"{plane} belongs to the layout and cannot be removed while running")
         self._manager.disengage(plane)
         await self.store.delete_plane(plane)
+
+    async def _bring_up(self, plane: PlaneName) -> None:
+        """What the plane holds from its first moment."""
+        client, cells = self._bootstrap_client(plane), self._layout.cells
+        await ensure_plane(client, plane)
+        if plane_role(plane) == "platform":
+            await ensure_platform(client, cells, timestamp(self._unix_s()))
+        if plane_role(plane) == "project":
+            await ensure_project(client, plane, cells, timestamp(self._unix_s()))
 
     def _added_before(self) -> list[PlaneName]:
         """Planes of projects that were added in an earlier run."""

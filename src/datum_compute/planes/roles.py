@@ -20,6 +20,7 @@ RBAC = "rbac.authorization.k8s.io"
 COMPUTE = "compute.datumapis.com"
 NETWORKING = "networking.datumapis.com"
 QUOTA = "quota.miloapis.com"
+IPAM = "ipam.miloapis.com"
 SERVICES = "services.miloapis.com"
 REGION = "region.datumapis.com"
 COORDINATION = "coordination.k8s.io"
@@ -128,6 +129,7 @@ def _owned(group: str, *resources: str) -> tuple[JsonObject, ...]:
 # what it holds to others.
 _PATCHED_GROUPS = (
     *("", "events.k8s.io", COORDINATION, DEFINITIONS, COMPUTE, NETWORKING, QUOTA, SERVICES, REGION),
+    IPAM,
     *("policy.karmada.io", "work.karmada.io", "cluster.karmada.io"),
 )
 _KEEP_HOUSE = (
@@ -138,12 +140,21 @@ _KEEP_HOUSE = (
 )
 
 _MANAGER: dict[str, tuple[JsonObject, ...]] = {
-    "platform": _KEEP_HOUSE,
+    "platform": (
+        *_KEEP_HOUSE,
+        _on(IPAM, ("ipallocations",), *OWN),
+        _on(QUOTA, ("resourceregistrations/status",), "patch"),
+    ),
     "project": (
         *_KEEP_HOUSE,
         _on(COMPUTE, ("workloads",), "patch"),
         _on(COMPUTE, ("workloads/status",), "patch"),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
+        _on(NETWORKING, ("networks",), "patch"),
+        _on(NETWORKING, ("networks/status",), "patch"),
+        *_owned(NETWORKING, "networkbindings", "networkcontexts", "subnetclaims", "subnets"),
+        _on(QUOTA, ("resourcegrants/status",), "patch"),
+        *_owned(QUOTA, "resourceclaims", "allowancebuckets"),
     ),
     "hub": (
         *_KEEP_HOUSE,

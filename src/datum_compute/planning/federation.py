@@ -77,7 +77,8 @@ def plan_federation(
     first += _record_target(project, deployment, namespace)
     if first:
         return Plan((first[0],))
-    actions = _plan_hub(project, deployment, namespace, hub)
+    held = deployment.spec.network_attachment is None and hub.deployment is None
+    actions = [] if held else _plan_hub(project, deployment, namespace, hub)
     status = mirrored_status(deployment, hub, now)
     actions += plan_status(project, DEPLOYMENT, deployment, status)
     waits = any(isinstance(action, Wait) for action in actions)
@@ -112,6 +113,8 @@ def _blocker(deployment: WorkloadDeployment, hub: HubState) -> Verdict | None:
     scheduled = hub.binding and find_condition(hub.binding.status.conditions, "Scheduled")
     if scheduled and scheduled.status == FALSE:
         return Verdict(FALSE, "NoMatchingLocation", f"No cell serves city {city}")
+    if deployment.spec.network_attachment is None and hub.deployment is None:
+        return Verdict(FALSE, "NetworkProvisioning", f"The network is being set up in {city}")
     if hub.deployment is None or not hub.deployment.status.observed_source.generation:
         return Verdict(FALSE, "AwaitingPropagation", f"Waiting for the cell of {city} to report")
     return None
