@@ -10,8 +10,10 @@ from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.fields import (
     MAP_BY_NAME,
+    Cpu,
     DnsLabel,
     IpFamily,
+    Memory,
     NamespacedReference,
     Port,
     PortName,
@@ -48,6 +50,20 @@ class ContainerPort(ApiStruct, frozen=True, kw_only=True):
     protocol: Annotated[Literal["TCP", "UDP"], says("Protocol spoken on it.")] = "TCP"
 
 
+class ResourceAmounts(ApiStruct, frozen=True, kw_only=True):
+    """Processors and memory."""
+
+    cpu: Annotated[Cpu | None, says("Processors, such as 2 or 500m.")] = None
+    memory: Annotated[Memory | None, says("Memory, such as 2Gi or 512Mi.")] = None
+
+
+class ContainerResources(ApiStruct, frozen=True, kw_only=True):
+    """What a container may use."""
+
+    limits: Annotated[ResourceAmounts, says("What it may use at most.")] = ResourceAmounts()
+    requests: Annotated[ResourceAmounts, says("What it needs at least.")] = ResourceAmounts()
+
+
 class Container(ApiStruct, frozen=True, kw_only=True):
     """command replaces ENTRYPOINT, args replace CMD; without both the image decides."""
 
@@ -57,6 +73,7 @@ class Container(ApiStruct, frozen=True, kw_only=True):
     args: Annotated[list[str], says("Arguments instead of the image's own.")] = []
     env: Annotated[list[EnvVar], MAP_BY_NAME, says("Environment variables.")] = []
     ports: Annotated[list[ContainerPort], MAP_BY_NAME, says("Ports it listens on.")] = []
+    resources: ContainerResources = ContainerResources()
 
 
 class Sandbox(ApiStruct, frozen=True, kw_only=True):
@@ -73,6 +90,9 @@ class RuntimeResources(ApiStruct, frozen=True, kw_only=True):
     instance_type: Annotated[str, says("Name of the size of the instance.")] = (
         "datumcloud/d1-standard-2"
     )
+    requests: Annotated[
+        ResourceAmounts, says("Amounts to use instead of those of the size, both or none.")
+    ] = ResourceAmounts()
 
 
 class Runtime(ApiStruct, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import assert_never
 
 from datum_compute.planes.planes import Planes
@@ -16,12 +18,29 @@ from datum_compute.planning.actions import (
 )
 from datum_compute.runtime.outcome import Done, Later, Outcome
 
+AT_ONCE = 64
+
 
 async def carry_out(planes: Planes, plan: Plan) -> Outcome:
     """All actions in order; the first failure ends it, and the next pass plans anew."""
-    for action in plan.actions:
-        await _carry_out(planes, action)
+    if plan.independent:
+        await _side_by_side(planes, plan.actions)
+    else:
+        for action in plan.actions:
+            await _carry_out(planes, action)
     return Done() if plan.requeue_after_s is None else Later(plan.requeue_after_s)
+
+
+async def _side_by_side(planes: Planes, actions: Sequence[Action]) -> None:
+    """Many at a time, so that they share commits; one that fails does not stop the others."""
+    for start in range(0, len(actions), AT_ONCE):
+        some = actions[start : start + AT_ONCE]
+        answers = await asyncio.gather(
+            *(_carry_out(planes, action) for action in some), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
 
 
 async def _carry_out(planes: Planes, action: Action) -> None:

@@ -14,6 +14,8 @@ from datum_compute.controllers.management import (
     networkcontext,
     policy,
     projector,
+    quota,
+    registration,
     subnet,
     subnetclaim,
     workload,
@@ -33,6 +35,8 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     subnet.CONTROLLER,
     attachment.CONTROLLER,
     ipallocation.CONTROLLER,
+    registration.CONTROLLER,
+    quota.CONTROLLER,
 )
 
 HUB: tuple[Controller[Context], ...] = (

@@ -69,10 +69,14 @@ Action = Create | Delete | Patch | PatchStatus | Wait
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions in order. ``requeue_after_s`` bounds a wait whose wake-up edge might be missed."""
+    """Actions in order. ``requeue_after_s`` bounds a wait whose wake-up edge might be missed.
+
+    ``independent``: no action needs another to be done; they are carried out side by side.
+    """
 
     actions: tuple[Action, ...] = ()
     requeue_after_s: float | None = None
+    independent: bool = False
 
     @property
     def is_settled(self) -> bool:
