@@ -9,6 +9,8 @@ _META = "meta.datumapis.com/"
 WORKLOAD_UID = _COMPUTE + "workload-uid"
 WORKLOAD_NAME = _COMPUTE + "workload-name"
 DEPLOYMENT_NAME = _COMPUTE + "workload-deployment-name"
+# The deployment's uid on the plane of whoever wrote it: it joins nothing across planes.
+DEPLOYMENT_UID = _COMPUTE + "workload-deployment-uid"
 PLACEMENT_NAME = _COMPUTE + "placement-name"
 CITY_CODE = _COMPUTE + "city-code"
 INSTANCE_INDEX = _COMPUTE + "instance-index"
@@ -28,8 +30,10 @@ SOURCE_GENERATION = _COMPUTE + "source-generation"
 SOURCE_TEMPLATE_HASH = _COMPUTE + "source-template-hash"
 FEDERATION_NAMESPACE = _COMPUTE + "federation-namespace"
 
-# The tag that maps a Server back to its Instance: namespace/name/uid.
+# The tag that maps a Server back to its Instance: namespace/name/uid. The label carries the uid
+# alone, so that all Servers of one Instance are found without a search.
 INSTANCE_TAG = _COMPUTE + "instance"
+INSTANCE_UID = _COMPUTE + "instance-uid"
 
 # Finalizers, each named for the controller that releases it.
 WORKLOAD_FINALIZER = _COMPUTE + "workload-controller"
