@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from datum_compute.api.codec import ApiStruct
-from datum_compute.api.conditions import Conditions
+from datum_compute.api.conditions import Conditions, undecided
 from datum_compute.api.fields import (
     MAP_BY_NAME,
     Cpu,
@@ -152,8 +152,9 @@ class InstanceControl(ApiStruct, frozen=True, kw_only=True):
     ] = []
 
 
-class InstanceSpec(ApiStruct, frozen=True, kw_only=True):
-    runtime: Runtime
+class InstanceSpec(TemplateSpec, frozen=True, kw_only=True):
+    """Everything that the template says, and what the platform keeps beside it."""
+
     controller: InstanceControl = InstanceControl()
 
 
@@ -196,6 +197,15 @@ class InstanceControlStatus(ApiStruct, frozen=True, kw_only=True):
     ] = ""
 
 
+PROGRAMMED, AVAILABLE, READY = "Programmed", "Available", "Ready"
+# Conditions that gates leave behind; planning/gates.py tells how a gate and its condition belong.
+QUOTA_GRANTED, REFERENCED_DATA_READY, NETWORK_READY = (
+    "QuotaGranted",
+    "ReferencedDataReady",
+    "NetworkReady",
+)
+
+
 class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
     network_interfaces: Annotated[
@@ -206,10 +216,8 @@ class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
 
 class Instance(ApiObject, frozen=True, kw_only=True):
     spec: InstanceSpec
-    status: InstanceStatus = InstanceStatus()
+    status: InstanceStatus = InstanceStatus(conditions=undecided(PROGRAMMED, AVAILABLE, READY))
 
-
-PROGRAMMED, AVAILABLE, READY = "Programmed", "Available", "Ready"
 
 KIND = KindInfo(
     group="compute.datumapis.com",
@@ -226,5 +234,6 @@ KIND = KindInfo(
         Column("Network IP", ".status.networkInterfaces[0].assignments.networkIP"),
         Column("External IP", ".status.networkInterfaces[0].assignments.externalIP"),
         Column("Message", '.status.conditions[?(@.type=="Ready")].message', wide=True),
+        Column("Quota", '.status.conditions[?(@.type=="QuotaGranted")].reason', wide=True),
     ),
 )

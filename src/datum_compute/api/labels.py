@@ -12,6 +12,8 @@ _QUOTA = "quota.miloapis.com/"
 WORKLOAD_UID = _COMPUTE + "workload-uid"
 WORKLOAD_NAME = _COMPUTE + "workload-name"
 DEPLOYMENT_NAME = _COMPUTE + "workload-deployment-name"
+# The deployment's uid on the plane of whoever wrote it: it joins nothing across planes.
+DEPLOYMENT_UID = _COMPUTE + "workload-deployment-uid"
 PLACEMENT_NAME = _COMPUTE + "placement-name"
 CITY_CODE = _COMPUTE + "city-code"
 INSTANCE_INDEX = _COMPUTE + "instance-index"
@@ -51,8 +53,10 @@ HOLDER_UID = _IPAM + "holder-uid"
 CONSUMER_KIND = _QUOTA + "consumer-kind"
 CONSUMER_NAME = _QUOTA + "consumer-name"
 
-# The tag that maps a Server back to its Instance: namespace/name/uid.
+# The tag that maps a Server back to its Instance: namespace/name/uid. The label carries the uid
+# alone, so that all Servers of one Instance are found without a search.
 INSTANCE_TAG = _COMPUTE + "instance"
+INSTANCE_UID = _COMPUTE + "instance-uid"
 
 # Finalizers, each named for the controller that releases it.
 WORKLOAD_FINALIZER = _COMPUTE + "workload-controller"

@@ -62,6 +62,9 @@ class WorkloadDeploymentSpec(ApiStruct, frozen=True, kw_only=True):
     ]
     template: InstanceTemplate
     scale_settings: ScaleSettings
+    paused: Annotated[bool, says("Hold a rollout where it is: nothing that runs is replaced.")] = (
+        False
+    )
     network_attachment: Annotated[
         NetworkAttachment | None, says("The network in the city, once that is decided.")
     ] = None
@@ -78,6 +81,9 @@ class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):
     conditions: Conditions = []
     observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
     observed_source: ObservedSource = ObservedSource()
+    progressed_at: Annotated[
+        str | None, says("When the rollout last came a step further (RFC 3339).")
+    ] = None
 
 
 class WorkloadDeployment(ApiObject, frozen=True, kw_only=True):

@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import assert_never
 
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import Conflict, Invalid
 from datum_compute.planes.planes import Planes
 from datum_compute.planning.actions import (
     Action,
     Create,
     Delete,
     Patch,
+    PatchLabels,
     PatchStatus,
     Plan,
+    RemoveItems,
     Wait,
 )
 from datum_compute.runtime.outcome import Done, Later, Outcome
@@ -53,7 +57,30 @@ async def _carry_out(planes: Planes, action: Action) -> None:
             await planes.need(plane).delete(kind, ref, uid=uid, version=version)
         case Patch(plane, kind, ref, patch):
             await planes.need(plane).patch(kind, ref, patch)
+        case PatchLabels(plane, kind, ref, uid, labels):
+            await planes.need(plane).patch(
+                kind, ref, {"metadata": {"uid": uid, "labels": dict(labels)}}
+            )
+        case RemoveItems():
+            await _remove_items(planes, action)
         case PatchStatus(plane, kind, ref, version, status):
             await planes.need(plane).patch_status(kind, ref, status, version=version)
         case _:
             assert_never(action)
+
+
+async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
+    """From the last one on, so that no removal moves the next; each only if it is still there."""
+    operations: list[JsonObject] = [
+        {"op": "test", "path": "/metadata/uid", "value": removal.uid},
+    ]
+    for item in sorted(removal.items, key=lambda item: int(item.path.rpartition("/")[2]))[::-1]:
+        operations += [
+            {"op": "test", "path": f"{item.path}/{item.key}", "value": item.value},
+            {"op": "remove", "path": item.path},
+        ]
+    try:
+        await planes.need(removal.plane).patch(removal.kind, removal.ref, operations)
+    except Invalid as error:
+        # What was seen is no longer so; the next pass sees what is.
+        raise Conflict(f"{removal.kind.kind} {removal.ref} has changed: {error}") from error

@@ -76,6 +76,7 @@ def _deployment(workload: Workload, placement: Placement, city: str) -> Workload
             city_code=city,
             template=workload.spec.template,
             scale_settings=placement.scale_settings,
+            paused=workload.spec.paused,
         ),
     )
 

@@ -30,6 +30,7 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeploymentSpec,
     WorkloadRef,
 )
+from datum_compute.planning.newinstance import platform_labels
 from datum_compute.planning.template import template_hash
 
 NOW = "2026-01-01T00:00:00Z"
@@ -66,7 +67,10 @@ def a_deployment(
     name: str = "web-dfw",
     finalizers: tuple[str, ...] = (labels.WORKLOAD_FINALIZER,),
     terminating: bool = False,
+    paused: bool = False,
+    scale: ScaleSettings | None = None,
 ) -> WorkloadDeployment:
+    """``scale`` instead of ``replicas`` where more than the number matters."""
     return WorkloadDeployment(
         metadata=_meta(name, f"uid-of-{name}", list(finalizers), terminating),
         spec=WorkloadDeploymentSpec(
@@ -74,7 +78,8 @@ def a_deployment(
             placement_name="default",
             city_code=city,
             template=a_template(image),
-            scale_settings=ScaleSettings(min_replicas=replicas),
+            scale_settings=scale or ScaleSettings(min_replicas=replicas),
+            paused=paused,
         ),
     )
 
@@ -93,12 +98,7 @@ def an_instance(
     name = instance_name(owner.metadata.name, number)
     metadata = msgspec.structs.replace(
         _meta(name, f"uid-of-{name}", list(finalizers), terminating),
-        labels={
-            labels.INSTANCE_INDEX: str(number),
-            labels.DEPLOYMENT_NAME: owner.metadata.name,
-            labels.WORKLOAD_NAME: "web",
-            labels.CITY_CODE: "DFW",
-        },
+        labels=platform_labels(owner, number),
         owner_references=[owner_reference(owner, DEPLOYMENT)],
     )
     verdict = Verdict(TRUE, "Available", "")

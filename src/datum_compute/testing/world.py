@@ -25,7 +25,7 @@ from datum_compute.api.kinds import INSTANCE, WORKLOAD
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.api.workload import Placement, ScaleSettings, Workload, WorkloadSpec
-from datum_compute.planning.instances import is_ready
+from datum_compute.planning.ordinals import is_ready
 from datum_compute.store.journal import Entry
 from datum_compute.testing.host import Crash, SimulatedHost
 from datum_compute.testing.invariants import InvariantBroken, Observer, check_machines
