@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from datum_compute.api.codec import ApiStruct
-from datum_compute.api.conditions import Conditions, undecided
+from datum_compute.api.conditions import UNKNOWN, Condition, Conditions, undecided
 from datum_compute.api.fields import (
     MAP_BY_NAME,
     Cpu,
@@ -206,6 +206,14 @@ QUOTA_GRANTED, REFERENCED_DATA_READY, NETWORK_READY = (
 )
 
 
+_QUOTA_UNDECIDED = Condition(
+    type=QUOTA_GRANTED,
+    status=UNKNOWN,
+    reason="PendingEvaluation",
+    message="The quota claim is being made",
+)
+
+
 class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
     network_interfaces: Annotated[
@@ -216,7 +224,9 @@ class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
 
 class Instance(ApiObject, frozen=True, kw_only=True):
     spec: InstanceSpec
-    status: InstanceStatus = InstanceStatus(conditions=undecided(PROGRAMMED, AVAILABLE, READY))
+    status: InstanceStatus = InstanceStatus(
+        conditions=[*undecided(PROGRAMMED, AVAILABLE, READY), _QUOTA_UNDECIDED]
+    )
 
 
 KIND = KindInfo(

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from datum_compute.controllers.cell import deployment, instance, machine, provisioner, writeback
+from datum_compute.controllers.cell import (
+    claim,
+    claimrelease,
+    deployment,
+    instance,
+    machine,
+    provisioner,
+    writeback,
+)
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.hub import binding, cluster, execution, work
 from datum_compute.controllers.management import (
@@ -49,6 +57,8 @@ HUB: tuple[Controller[Context], ...] = (
 CELL: tuple[Controller[Context], ...] = (
     deployment.CONTROLLER,
     instance.CONTROLLER,
+    claim.CONTROLLER,
+    claimrelease.CONTROLLER,
     provisioner.CONTROLLER,
     machine.CONTROLLER,
     writeback.CONTROLLER,

@@ -26,6 +26,7 @@ class Machine(ApiStruct, frozen=True, kw_only=True):
     number: int
     image: str
     runs_from_s: float
+    addresses: list[str] = []
     gone_from_s: float | None = None
 
 
@@ -48,6 +49,7 @@ class SimulatedDriver:
                 number=_free_number(self._table),
                 image=spec.containers[0].image,
                 runs_from_s=self._now() + START_S,
+                addresses=[a.address for i in spec.interfaces for a in i.addresses],
             )
             self._write(machine_id, machine, START_S)
 
@@ -86,8 +88,13 @@ def _state(machine: Machine, now_s: float) -> MachineState:
     return MachineState(
         "Running",
         started_at=timestamp(machine.runs_from_s),
-        addresses=(f"10.64.{machine.number // 250}.{machine.number % 250 + 1}",),
+        addresses=tuple(machine.addresses) or (_own_address(machine.number),),
     )
+
+
+def _own_address(number: int) -> str:
+    """Of a machine that was given none."""
+    return f"10.64.{number // 250}.{number % 250 + 1}"
 
 
 def _free_number(table: dict[str, Machine]) -> int:

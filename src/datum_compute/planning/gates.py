@@ -27,8 +27,9 @@ A condition other than True then competes for the Ready reason by itself (planni
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from datum_compute.api.conditions import (
     TRUE,
@@ -51,17 +52,24 @@ NETWORK, QUOTA, REFERENCED_DATA = "Network", "Quota", "ReferencedData"
 Applies = Callable[[WorkloadDeployment], bool]
 
 # Gates of a new instance, each with the question whether it applies. In the order they are shown.
-ON_NEW_INSTANCES: tuple[tuple[str, Applies], ...] = ()
+ON_NEW_INSTANCES: tuple[tuple[str, Applies], ...] = (
+    (NETWORK, lambda _deployment: True),
+    (QUOTA, lambda _deployment: True),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is known about one gate: the condition that records it, and the verdict."""
+    """What is known about one gate: the condition that records it, and the verdict.
+
+    ``records`` are fields of the status that belong to the gate, written with its condition.
+    """
 
     gate: str
     condition: str
     verdict: Verdict
     recheck_s: float | None = None
+    records: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_clear(self) -> bool:

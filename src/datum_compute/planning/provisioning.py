@@ -21,8 +21,6 @@ from datum_compute.api.instance import (
     Instance,
     InstanceControlStatus,
     InstanceStatus,
-    NetworkAssignments,
-    NetworkInterfaceStatus,
 )
 from datum_compute.api.kinds import INSTANCE, SERVER
 from datum_compute.api.meta import ObjectMeta, controller_uid, owner_reference, ref_of
@@ -66,14 +64,10 @@ def provisioned_status(instance: Instance, server: Server | None, now: str) -> I
     for type_, verdict in ((PROGRAMMED, programmed), (AVAILABLE, available)):
         new = decided(type_, verdict, generation=generation, now=now)
         conditions = with_condition(conditions, new)
-    addresses = server.status.addresses if server else []
     observed = server.spec.template_hash if server and programmed.status == TRUE else ""
     return InstanceStatus(
         conditions=list(conditions),
-        network_interfaces=[
-            NetworkInterfaceStatus(assignments=NetworkAssignments(network_ip=address))
-            for address in addresses
-        ],
+        network_interfaces=instance.status.network_interfaces,  # given with the Network gate
         controller=InstanceControlStatus(observed_template_hash=observed),
     )
 
@@ -115,6 +109,7 @@ def _upsert(plane: PlaneName, instance: Instance, server: Server | None) -> list
             instance_type=runtime.resources.instance_type,
             template_hash=instance.spec.controller.template_hash,
             containers=runtime.sandbox.containers,
+            interfaces=instance.status.network_interfaces,
             tags={labels.INSTANCE_TAG: instance_tag(instance)},
         ),
     )

@@ -52,9 +52,10 @@ def plan_readiness(
     new = ready_condition(instance, conditions, gates, now)
     conditions = with_condition(conditions, new)
     actions: list[Action] = []
-    if conditions != instance.status.conditions:
+    records = {name: value for d in decisions for name, value in d.records.items()}
+    if records or conditions != instance.status.conditions:
         version = instance.metadata.resource_version
-        status = {"conditions": plain(conditions)}
+        status = {"conditions": plain(conditions), **records}
         reason = f"{READY} is {new.status}: {new.reason}"
         actions.append(PatchStatus(plane, INSTANCE, ref_of(instance), version, status, reason))
     if not instance.is_terminating:

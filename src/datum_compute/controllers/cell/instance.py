@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE
+from datum_compute.controllers.cell import networkgate, quotagate
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.gates import Decision
@@ -17,7 +18,7 @@ from datum_compute.runtime.outcome import Done, Outcome
 # Who decides which gate, from what the planes hold; None: not his business for this instance.
 # planning/gates.py says how to add one.
 Decide = Callable[[Context, Key, Instance], Decision | None]
-DECIDERS: tuple[Decide, ...] = ()
+DECIDERS: tuple[Decide, ...] = (networkgate.decide_network, quotagate.decide_quota)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -30,4 +31,10 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-CONTROLLER = Controller(name="instance", role="cell", kind=INSTANCE, reconcile=reconcile)
+CONTROLLER = Controller(
+    name="instance",
+    role="cell",
+    kind=INSTANCE,
+    reconcile=reconcile,
+    watches=(*networkgate.WATCHES, *quotagate.WATCHES),
+)

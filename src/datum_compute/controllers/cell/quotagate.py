@@ -1,0 +1,97 @@
+"""The Quota gate of an instance: cleared when the claim of its slot is granted.
+
+What the claim says is read from the cache, also while its project does not answer: a slot that has
+its claim needs nobody's consent for the next instance in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api.conditions import UNKNOWN, Verdict, find_condition
+from datum_compute.api.instance import QUOTA_GRANTED, Instance
+from datum_compute.api.kinds import CLAIM, INSTANCE_TYPE, NAMESPACE
+from datum_compute.api.meta import Ref
+from datum_compute.api.resourceclaim import ResourceClaim
+from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.controllers.context import Context
+from datum_compute.planning.claims import (
+    ClaimHome,
+    claim_home,
+    claim_ref,
+    instance_of,
+    pending_requeue_s,
+    quota_verdict,
+)
+from datum_compute.planning.gates import QUOTA, Decision, gate_names
+from datum_compute.planning.sizing import Size, size_of
+from datum_compute.runtime.controller import Watches, reads, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import NotSynced
+from datum_compute.runtime.view import View
+
+# Reasons that the maker of claims (controllers/cell/claim.py) has for making none.
+TROUBLES = ("QuotaNamespaceNotFound", "QuotaMisconfigured")
+
+
+def decide_quota(context: Context, key: Key, instance: Instance) -> Decision | None:
+    if QUOTA not in gate_names(instance) or instance.is_terminating:
+        return None
+    home = home_of(context, key)
+    try:
+        claim = claim_of(context, home, instance)
+        verdict = quota_verdict(home, instance, claim, size_on(context, key, instance))
+    except NotSynced:
+        claim, verdict = None, _unreachable(home, instance)
+    waited_s = context.unix_s() - parse_timestamp(instance.metadata.creation_timestamp or "")
+    requeue_s = pending_requeue_s(waited_s, instance.metadata.uid)
+    old = find_condition(instance.status.conditions, QUOTA_GRANTED)
+    if old is not None and claim is None and old.reason in TROUBLES:
+        verdict = Verdict(old.status, old.reason, old.message)
+    return Decision(QUOTA, QUOTA_GRANTED, verdict, requeue_s)
+
+
+def home_of(context: Context, key: Key) -> ClaimHome | None:
+    namespaces = context.planes.need(key.plane).read(NAMESPACE)
+    namespace = namespaces.get(Ref("", key.ref.namespace))
+    return claim_home(key.plane, namespace, context.single_project)
+
+
+def claim_of(context: Context, home: ClaimHome | None, instance: Instance) -> ResourceClaim | None:
+    """The claim of the instance's name, unless it is about to be released."""
+    if home is None:
+        return None
+    ref = claim_ref(home, instance.metadata.name)
+    claim = context.planes.need(home.plane).read(CLAIM).get(ref)
+    leaving = context.leaving.get(Key(home.plane, ref))
+    return None if claim is not None and claim.metadata.uid == leaving else claim
+
+
+def size_on(context: Context, key: Key, instance: Instance) -> Size | None:
+    types = context.planes.need(key.plane).read(INSTANCE_TYPE)
+    return size_of(instance.spec.runtime, lambda name: types.get(Ref("", name)))
+
+
+def _unreachable(home: ClaimHome | None, instance: Instance) -> Verdict:
+    """What was said before is still the best that is known."""
+    old = find_condition(instance.status.conditions, QUOTA_GRANTED)
+    if old is not None and old.reason not in ("Pending", "PendingEvaluation"):
+        return Verdict(old.status, old.reason, old.message)
+    project = home.project if home is not None else "the instance"
+    return Verdict(UNKNOWN, "QuotaBackendUnavailable", f"The quota of {project} cannot be read")
+
+
+def from_claim(_view: View, change: Change[Any]) -> Iterable[Key]:
+    """The instance that the claim is for; claims of others are nobody's here."""
+    found = instance_of(change.latest)
+    if found is not None:
+        yield Key(*found)
+
+
+WATCHES: tuple[Watches, ...] = (
+    watches("project", CLAIM, from_claim),
+    reads("cell", NAMESPACE),
+    reads("cell", INSTANCE_TYPE),
+)
