@@ -26,6 +26,8 @@ from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta import ObjectMeta, owner_reference
 from datum_compute.api.workload import Placement, ScaleSettings, Workload, WorkloadSpec
 from datum_compute.api.workloaddeployment import (
+    AttachedPrefix,
+    NetworkAttachment,
     WorkloadDeployment,
     WorkloadDeploymentSpec,
     WorkloadRef,
@@ -69,6 +71,7 @@ def a_deployment(
     terminating: bool = False,
     paused: bool = False,
     scale: ScaleSettings | None = None,
+    attached: bool = True,
 ) -> WorkloadDeployment:
     """``scale`` instead of ``replicas`` where more than the number matters."""
     return WorkloadDeployment(
@@ -80,8 +83,16 @@ def a_deployment(
             template=a_template(image),
             scale_settings=scale or ScaleSettings(min_replicas=replicas),
             paused=paused,
+            network_attachment=an_attachment() if attached else None,
         ),
     )
+
+
+def an_attachment(
+    prefix: str = "10.128.16.0/20", gateway: str = "10.128.16.1"
+) -> NetworkAttachment:
+    attached = AttachedPrefix(family="IPv4", prefix=prefix, gateway=gateway)
+    return NetworkAttachment(network="default", prefixes=[attached], mtu=1460)
 
 
 def an_instance(
