@@ -26,7 +26,7 @@ HUB: tuple[Controller[Context], ...] = (
 CELL: tuple[Controller[Context], ...] = (
     deployment.CONTROLLER,
     instance.CONTROLLER,
-    provisioner.CONTROLLER,
+    *provisioner.CONTROLLERS,
     machine.CONTROLLER,
     writeback.CONTROLLER,
 )

@@ -130,7 +130,7 @@ class SimulatedHost:
 
     async def _boot(self) -> None:
         drivers = {
-            cell: SimulatedDriver(table, now=self.unix_s)
+            cell: SimulatedDriver(table, now=self.unix_s, boot_s=0.2, stop_s=0.1)
             for cell, table in self.disk.machines.items()
         }
         platform = Platform(
