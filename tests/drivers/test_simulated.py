@@ -24,9 +24,11 @@ T = TypeVar("T")
 ID = "ns/web-0/1"
 
 
-def run(story: Callable[[SimulatedDriver], Awaitable[T]], **pace: float) -> T:
+def run(
+    story: Callable[[SimulatedDriver], Awaitable[T]], *, boot_s: float = 0.0, stop_s: float = 0.0
+) -> T:
     async def main(loop: VirtualLoop) -> T:
-        return await story(SimulatedDriver({}, now=loop.time, **pace))
+        return await story(SimulatedDriver({}, now=loop.time, boot_s=boot_s, stop_s=stop_s))
 
     return run_virtual(Random(1), main)
 
@@ -129,7 +131,7 @@ def test_every_restart_of_a_crash_loop_is_announced() -> None:
 def test_a_machine_sleeps_and_wakes() -> None:
     async def story(driver: SimulatedDriver) -> list[str]:
         await driver.start(ID, SPEC)
-        phases = []
+        phases: list[str] = []
         for step in (driver.sleep, driver.wake):
             await step(ID)
             state = await driver.observe(ID)

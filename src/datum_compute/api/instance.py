@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions, undecided
-from datum_compute.api.fields import MAP_BY_NAME, DnsLabel, Port, PortName, says
+from datum_compute.api.fields import MAP_BY_NAME, DnsLabel, Port, PortName, ShortText, says
 from datum_compute.api.meta import ApiObject, Column, KindInfo
 
 # [host[:port]/]path[:tag][@digest], as registries understand it.
@@ -60,9 +60,9 @@ class Sandbox(ApiStruct, frozen=True, kw_only=True):
 class RuntimeResources(ApiStruct, frozen=True, kw_only=True):
     """How large the instance is."""
 
-    instance_type: Annotated[str, says("Name of the size of the instance.")] = (
-        "datumcloud/d1-standard-2"
-    )
+    instance_type: Annotated[
+        ShortText, Meta(min_length=1), says("Name of the size of the instance.")
+    ] = "datumcloud/d1-standard-2"
 
 
 class Runtime(ApiStruct, frozen=True, kw_only=True):
