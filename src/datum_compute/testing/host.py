@@ -56,6 +56,8 @@ class SimulatedHost:
         cells: Sequence[PlaneName],
         crashes: Sequence[Crash],
         on_commit: CommitHook,
+        boot_s: float = 0.2,
+        stop_s: float = 0.1,
     ) -> None:
         self.disk = Disk(machines={cell: {} for cell in cells})
         self.crashed = 0
@@ -64,6 +66,7 @@ class SimulatedHost:
         self._projects = tuple(projects)
         self._crashes = set(crashes)
         self._on_commit = on_commit
+        self._boot_s, self._stop_s = boot_s, stop_s
         self._life = 0
         self._ids = 0
         self._down = asyncio.Event()
@@ -130,7 +133,7 @@ class SimulatedHost:
 
     async def _boot(self) -> None:
         drivers = {
-            cell: SimulatedDriver(table, now=self.unix_s, boot_s=0.2, stop_s=0.1)
+            cell: SimulatedDriver(table, now=self.unix_s, boot_s=self._boot_s, stop_s=self._stop_s)
             for cell, table in self.disk.machines.items()
         }
         platform = Platform(
