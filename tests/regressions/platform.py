@@ -18,8 +18,11 @@ from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.api.server import Server
 from datum_compute.api.workload import Workload
 from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.app.wiring import EVERYTHING
 from datum_compute.client.client import Client
+from datum_compute.controllers.context import Context
 from datum_compute.planning.ordinals import is_ready
+from datum_compute.runtime.controller import Controller
 from datum_compute.store.journal import Change, Entry
 from datum_compute.testing.host import SimulatedHost
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
@@ -126,7 +129,12 @@ class Platform:
         return [int(name.rpartition("-")[2]) for name in gone]
 
 
-def on_platform(story: Callable[[Platform], Awaitable[T]], *, boot_s: float = 0.2) -> T:
+def on_platform(
+    story: Callable[[Platform], Awaitable[T]],
+    *,
+    boot_s: float = 0.2,
+    controllers: Sequence[Controller[Context]] = EVERYTHING,
+) -> T:
     async def main(loop: VirtualLoop) -> T:
         writes: list[Change] = []
 
@@ -141,6 +149,7 @@ def on_platform(story: Callable[[Platform], Awaitable[T]], *, boot_s: float = 0.
             crashes=(),
             on_commit=noted,
             boot_s=boot_s,
+            controllers=controllers,
         )
         host.start()
         return await story(Platform(host, host.client(PROJECT), host.client(CELL), writes))
