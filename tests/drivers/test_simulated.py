@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from datum_compute.api.instance import Container
-from datum_compute.app.machines import simulated_driver
+from datum_compute.app.machines import Paced, simulated_driver
+from datum_compute.app.settings import local_settings
 from datum_compute.drivers.behaviours import Machine, next_change_s, state_of
 from datum_compute.drivers.driver import Driver, MachineState
 from datum_compute.drivers.simulated import SimulatedDriver
@@ -148,3 +149,31 @@ async def test_machines_in_a_file_outlive_the_driver(tmp_path: Path) -> None:
     state = await again.observe(ID)
     assert state is not None
     assert (state.phase, state.started_at) == ("Running", "1970-01-01T00:16:40Z")
+
+
+def test_a_thousand_starts_are_not_a_thousand_writes_of_the_file() -> None:
+    async def main(loop: VirtualLoop) -> list[float]:
+        written: list[float] = []
+        save = Paced(lambda: written.append(loop.time()), pause_s=1.0)
+        for _ in range(1000):
+            save()
+            await asyncio.sleep(0.002)
+        await asyncio.sleep(5)
+        return written
+
+    written = run_virtual(Random(1), main)
+    assert len(written) == 3
+    assert written[-1] >= 1.9  # the last state is not forgotten
+
+
+@pytest.mark.parametrize("text", ["-1", "soon", "nan", "1e9"])
+def test_a_boot_time_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(SystemExit):
+        local_settings(["--state-dir", "s", f"--simulated-boot-seconds={text}"], {})
+
+
+def test_the_boot_time_comes_from_the_flag_else_from_the_environment() -> None:
+    told = {"DATUM_SIMULATED_BOOT_SECONDS": "3"}
+    assert local_settings(["--state-dir", "s"], {}).boot_s == 0
+    assert local_settings(["--state-dir", "s"], told).boot_s == 3
+    assert local_settings(["--state-dir", "s", "--simulated-boot-seconds=2"], told).boot_s == 2
