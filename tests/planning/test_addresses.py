@@ -1,4 +1,4 @@
-"""Addresses of instances: inside the prefix, never a reserved one, never twice, numbers when full."""
+"""Addresses of instances: inside the prefix, never reserved, never twice, numbers when full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefixes of a pool: never two that overlap, found again, given back, and numbers when it is full."""
+"""Prefixes of a pool: none overlap, all are found again, and a full pool has numbers."""
 
 from __future__ import annotations
 

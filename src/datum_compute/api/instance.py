@@ -17,6 +17,7 @@ from datum_compute.api.fields import (
     NamespacedReference,
     Port,
     PortName,
+    ShortText,
     keyed,
     says,
 )
@@ -87,9 +88,9 @@ class Sandbox(ApiStruct, frozen=True, kw_only=True):
 class RuntimeResources(ApiStruct, frozen=True, kw_only=True):
     """How large the instance is."""
 
-    instance_type: Annotated[str, says("Name of the size of the instance.")] = (
-        "datumcloud/d1-standard-2"
-    )
+    instance_type: Annotated[
+        ShortText, Meta(min_length=1), says("Name of the size of the instance.")
+    ] = "datumcloud/d1-standard-2"
     requests: Annotated[
         ResourceAmounts, says("Amounts to use instead of those of the size, both or none.")
     ] = ResourceAmounts()

@@ -36,6 +36,7 @@ class ServerStatus(ApiStruct, frozen=True, kw_only=True):
     exit_code: Annotated[int | None, says("Exit code of its last end.")] = None
     started_at: Annotated[str | None, says("Since when it runs (RFC 3339).")] = None
     addresses: Annotated[list[str], says("Addresses of the machine.")] = []
+    last_lines: Annotated[list[str], says("The last lines of its output, if it ended badly.")] = []
     observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
 
 

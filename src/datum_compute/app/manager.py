@@ -58,7 +58,9 @@ async def manage(settings: ManagerSettings, stop: asyncio.Event) -> None:
         state = private_directory(settings.state_dir)
         drivers = {
             plane: simulated_driver(
-                state / f"machines-{plane.replace('/', '-')}.json", ports.unix_s
+                state / f"machines-{plane.replace('/', '-')}.json",
+                ports.unix_s,
+                boot_s=settings.boot_s,
             )
             for plane in clients
             if plane_role(plane) == "cell"

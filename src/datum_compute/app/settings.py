@@ -21,6 +21,7 @@ class LocalSettings:
     driver: str
     log_level: str
     controllers: bool
+    boot_s: float = 0.0  # of simulated machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class ManagerSettings:
     propagator: bool
     log_level: str
     environment: Mapping[str, str] = field(repr=False)  # for the plugins of a kubeconfig
+    boot_s: float = 0.0  # of simulated machines
 
 
 def local_settings(
@@ -48,6 +50,7 @@ def local_settings(
         action="store_true",
         help="serve the planes only; a compute-manager elsewhere does the rest",
     )
+    _add_boot_time(parser, environment)
     _add_log_level(parser, environment)
     parsed = parser.parse_args(arguments)
     return LocalSettings(
@@ -56,6 +59,7 @@ def local_settings(
         driver=parsed.driver,
         log_level=parsed.log_level,
         controllers=not parsed.no_controllers,
+        boot_s=parsed.simulated_boot_seconds,
     )
 
 
@@ -79,6 +83,7 @@ def manager_settings(
         action="store_true",
         help="stand in for Karmada on the hub",
     )
+    _add_boot_time(parser, environment)
     _add_log_level(parser, environment)
     parsed = parser.parse_args(arguments)
     if parsed.kubeconfig is None:
@@ -91,6 +96,7 @@ def manager_settings(
         propagator=parsed.enable_propagator,
         log_level=parsed.log_level,
         environment=environment,
+        boot_s=parsed.simulated_boot_seconds,
     )
     if not (settings.management or settings.cell or settings.propagator):
         parser.error(
@@ -109,6 +115,25 @@ def configure_logging(level: str) -> None:
 def _add_log_level(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
     default = environment.get("DATUM_LOG_LEVEL", "info")
     parser.add_argument("--log-level", choices=LOG_LEVELS, default=default)
+
+
+def _add_boot_time(parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
+    parser.add_argument(
+        "--simulated-boot-seconds",
+        type=_seconds,
+        default=environment.get("DATUM_SIMULATED_BOOT_SECONDS", "0"),
+        help="how long simulated machines take to boot",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 3600")
+    return seconds
 
 
 def _port(text: str) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
 from typing import assert_never
 
 from datum_compute.api.codec import JsonObject
@@ -19,37 +19,35 @@ from datum_compute.planning.actions import (
     Plan,
     RemoveItems,
     Wait,
+    is_skipped,
 )
 from datum_compute.runtime.outcome import Done, Later, Outcome
-
-AT_ONCE = 64
+from datum_compute.runtime.together import together
 
 
 async def carry_out(planes: Planes, plan: Plan) -> Outcome:
-    """All actions in order; the first failure ends it, and the next pass plans anew."""
-    if plan.independent:
-        await _side_by_side(planes, plan.actions)
-    else:
-        for action in plan.actions:
-            await _carry_out(planes, action)
+    """All actions in order; the first failure ends it, and the next pass plans anew.
+
+    Neighbouring creates of one kind do not depend on each other, nor do neighbouring deletes:
+    those go out together. So does all of a plan whose actions are independent.
+    """
+    begun = (action for action in plan.actions if not is_skipped(action))
+    same = (lambda _action: ()) if plan.independent else _group
+    for _, actions in groupby(begun, key=same):
+        await together([partial(_carry_out, planes, action) for action in actions])
     return Done() if plan.requeue_after_s is None else Later(plan.requeue_after_s)
 
 
-async def _side_by_side(planes: Planes, actions: Sequence[Action]) -> None:
-    """Many at a time, so that they share commits; one that fails does not stop the others."""
-    for start in range(0, len(actions), AT_ONCE):
-        some = actions[start : start + AT_ONCE]
-        answers = await asyncio.gather(
-            *(_carry_out(planes, action) for action in some), return_exceptions=True
-        )
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
+def _group(action: Action) -> tuple[object, ...]:
+    """Equal for neighbours that may go out together; else unlike any other."""
+    if isinstance(action, Create | Delete):
+        return type(action), action.plane, action.kind.resource
+    return (id(action),)
 
 
 async def _carry_out(planes: Planes, action: Action) -> None:
     match action:
-        case Wait() | Create(skipped=True) | Delete(skipped=True):
+        case Wait():
             return
         case Create(plane, kind, obj):
             await planes.need(plane).create(kind, obj)

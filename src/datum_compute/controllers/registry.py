@@ -59,7 +59,7 @@ CELL: tuple[Controller[Context], ...] = (
     instance.CONTROLLER,
     claim.CONTROLLER,
     claimrelease.CONTROLLER,
-    provisioner.CONTROLLER,
+    *provisioner.CONTROLLERS,
     machine.CONTROLLER,
     writeback.CONTROLLER,
 )

@@ -9,7 +9,7 @@ from datum_compute.api.instance import READY, Instance
 from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
 from datum_compute.api.workload import BlockedReplicas
 from datum_compute.planning.gates import NETWORK, gate_names
-from datum_compute.planning.ordinals import Slots, serves
+from datum_compute.planning.ordinals import Slots
 
 _DATA = (Reason.REFERENCED_DATA_NOT_READY, Reason.AWAITING_PROPAGATION, Reason.RESOLVING)
 
@@ -17,9 +17,7 @@ _DATA = (Reason.REFERENCED_DATA_NOT_READY, Reason.AWAITING_PROPAGATION, Reason.R
 def blocked_slots(slots: Slots, wanted: int) -> list[BlockedReplicas]:
     """Ready and blocked together are all that is wanted."""
     causes = [
-        _cause(slots.held.get(number))
-        for number in range(wanted)
-        if not serves(slots.held.get(number))
+        _cause(slots.held.get(number)) for number in range(wanted) if number not in slots.serving
     ]
     return _counted((verdict.reason, 1, verdict.message) for verdict in causes)
 

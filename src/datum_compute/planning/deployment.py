@@ -27,7 +27,7 @@ from datum_compute.api.workloaddeployment import (
 )
 from datum_compute.planning.actions import Plan, Wait, add_finalizer, drop_finalizer
 from datum_compute.planning.blocking import blocked_slots, worst_cause
-from datum_compute.planning.instances import plan_instances, wanted_replicas
+from datum_compute.planning.instances import plan_slots, wanted_replicas
 from datum_compute.planning.objects import plan_status
 from datum_compute.planning.ordinals import Slots, is_ready, slots_of
 from datum_compute.planning.progress import deadline_in_s, progressed_at, progressing
@@ -49,8 +49,9 @@ def plan_deployment(
     if deployment.is_terminating and not instances:
         released = drop_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
         return Plan(tuple(released))
-    steps = plan_instances(plane, deployment, instances)
-    status = deployment_status(deployment, instances, now)
+    slots = slots_of(deployment.metadata.name, instances)
+    steps = plan_slots(plane, deployment, slots)
+    status = _status(deployment, instances, slots, now)
     waits = any(isinstance(step, Wait) for step in steps.actions)
     due = [RECHECK_S] if waits else []
     deadline = deadline_in_s(deployment, status, now)
@@ -63,11 +64,17 @@ def plan_deployment(
 def deployment_status(
     deployment: WorkloadDeployment, instances: Sequence[Instance], now: str
 ) -> WorkloadDeploymentStatus:
+    slots = slots_of(deployment.metadata.name, instances)
+    return _status(deployment, instances, slots, now)
+
+
+def _status(
+    deployment: WorkloadDeployment, instances: Sequence[Instance], slots: Slots, now: str
+) -> WorkloadDeploymentStatus:
     """Counts and conditions; updated follows the observed hash, ready or not."""
     current = template_hash(deployment.spec.template)
     updated = [i for i in instances if i.status.controller.observed_template_hash == current]
     wanted = wanted_replicas(deployment)
-    slots = slots_of(deployment.metadata.name, instances)
     counted = WorkloadDeploymentStatus(
         replicas=len(instances),
         updated_replicas=len(updated),

@@ -27,7 +27,7 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Action, Create, Delete, Patch, PatchLabels, Plan, Wait
 from datum_compute.planning.newinstance import new_instance, platform_labels
-from datum_compute.planning.ordinals import Slots, is_ready, slots_of, unavailable_max
+from datum_compute.planning.ordinals import Slots, slots_of, unavailable_max
 from datum_compute.planning.template import template_hash
 
 Step = Create | Delete | Wait
@@ -53,8 +53,11 @@ def plan_instances(
     plane: PlaneName, deployment: WorkloadDeployment, instances: Sequence[Instance]
 ) -> Plan:
     """``instances`` are all that the deployment controls, terminating ones included."""
+    return plan_slots(plane, deployment, slots_of(deployment.metadata.name, instances))
+
+
+def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> Plan:
     wanted = wanted_replicas(deployment)
-    slots = slots_of(deployment.metadata.name, instances)
     slate = _slate(plane, deployment, slots, wanted)
     ordered = deployment.spec.scale_settings.instance_management_policy == "OrderedReady"
     budget = unavailable_max(deployment.spec.scale_settings, wanted) - slots.unavailable(wanted)
@@ -86,9 +89,9 @@ def _slate(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots, wante
         elif instance.is_terminating:
             filling.append(Wait(f"{instance.metadata.name} is being removed"))
         elif is_current(instance, current, template.spec):
-            if not is_ready(instance):
+            if number not in slots.serving:
                 filling.append(Wait(f"{instance.metadata.name} is not ready"))
-        elif is_ready(instance):
+        elif number in slots.serving:
             drifted.insert(0, _delete(plane, instance, "of an older template"))
         else:
             broken.insert(0, _delete(plane, instance, "not ready and of an older template"))
@@ -124,7 +127,7 @@ def _strays(plane: PlaneName, slots: Slots) -> list[Step]:
 
 def _surplus(plane: PlaneName, slots: Slots, wanted: int, *, ordered: bool) -> list[Step]:
     """One that is on its way out holds nobody back."""
-    surplus = [i for number, i in sorted(slots.held.items(), reverse=True) if number >= wanted]
+    surplus = [slots.held[number] for number in reversed(slots.held) if number >= wanted]
     deletes = [_delete(plane, i, "no longer wanted") for i in surplus if not i.is_terminating]
     waits = [Wait(f"{i.metadata.name} is being removed") for i in surplus if i.is_terminating]
     return [*_begun(deletes, 1 if ordered else None), *waits]
@@ -133,17 +136,14 @@ def _surplus(plane: PlaneName, slots: Slots, wanted: int, *, ordered: bool) -> l
 def _repairs(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> list[Action]:
     """Labels and owners that somebody removed. Neither touches what runs."""
     actions: list[Action] = []
-    for number, instance in sorted(slots.held.items()):
+    for number, instance in slots.held.items():
         if instance.is_terminating:
             continue
         if not controller_uid(instance):
             actions.append(_adopt(plane, deployment, instance))
         observed = instance.metadata.labels
-        wrong = {
-            label: value
-            for label, value in platform_labels(deployment, number).items()
-            if observed.get(label) != value
-        }
+        wanted = platform_labels(deployment, number)
+        wrong = {label: value for label, value in wanted.items() if observed.get(label) != value}
         if wrong:
             uid = instance.metadata.uid
             reason = f"labels are missing or wrong: {', '.join(sorted(wrong))}"

@@ -20,14 +20,16 @@ _DIGITS_MAX = 9
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """``held`` by ordinal, wanted or not; ``strays`` have no slot."""
+    """``held`` by ordinal, wanted or not; ``serving`` are those of them in service; ``strays``
+    have no slot."""
 
     held: dict[int, Instance]
+    serving: frozenset[int]
     strays: tuple[Instance, ...]
 
     def unavailable(self, wanted: int) -> int:
         """How many of the wanted slots are out of service."""
-        return sum(not serves(self.held.get(number)) for number in range(wanted))
+        return wanted - sum(number < wanted for number in self.serving)
 
 
 def ordinal(instance: Instance) -> int:
@@ -39,24 +41,26 @@ def ordinal(instance: Instance) -> int:
 
 def slots_of(deployment_name: str, instances: Iterable[Instance]) -> Slots:
     """The same, in whatever order instances are seen."""
-    held: dict[int, Instance] = {}
+    found: dict[int, Instance] = {}
     strays: list[Instance] = []
-    for instance in sorted(instances, key=lambda i: i.metadata.name):
+    for instance in instances:
         number = ordinal(instance)
         if instance.metadata.name == instance_name(deployment_name, number):
-            held[number] = instance
+            found[number] = instance
         else:
             strays.append(instance)
-    return Slots(held, tuple(strays))
+    held = {number: found[number] for number in sorted(found)}
+    serving = frozenset(number for number, instance in held.items() if serves(instance))
+    return Slots(held, serving, tuple(sorted(strays, key=lambda i: i.metadata.name)))
 
 
 def is_ready(instance: Instance) -> bool:
     return is_true(instance.status.conditions, READY)
 
 
-def serves(instance: Instance | None) -> bool:
-    """Whether the slot counts as in service."""
-    return instance is not None and not instance.is_terminating and is_ready(instance)
+def serves(instance: Instance) -> bool:
+    """Whether it counts as in service."""
+    return not instance.is_terminating and is_ready(instance)
 
 
 def unavailable_max(settings: ScaleSettings, wanted: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from datum_compute.api.instance import ResourceAmounts, Runtime
-from datum_compute.api.instancetype import InstanceType
+from datum_compute.api.instancetype import BUILT_IN_SIZES, InstanceType, size_name
 from datum_compute.api.quantities import mebibytes, millicores
 from datum_compute.api.quotametrics import INSTANCES, MEMORY, VCPUS
 from datum_compute.api.resourceclaim import ResourceRequest
@@ -24,24 +24,7 @@ class Size:
     mebibytes: int
 
 
-# Types that need no object. An old name is the new one behind the name of the provider.
-BUILT_IN = {
-    "d1-standard-1": Size(500, 1024),
-    "d1-standard-2": Size(1000, 2048),
-    "d1-standard-4": Size(2000, 4096),
-    "d1-standard-8": Size(4000, 8192),
-}
-_OLD_PREFIXES = ("datumcloud/", "datumcloud-")
-
 TypeNamed = Callable[[str], InstanceType | None]
-
-
-def type_name(name: str) -> str:
-    """The name of the type that an old name stands for."""
-    for prefix in _OLD_PREFIXES:
-        if name.startswith(prefix):
-            return name.removeprefix(prefix)
-    return name
 
 
 def size_of(runtime: Runtime, type_named: TypeNamed) -> Size | None:
@@ -52,12 +35,13 @@ def size_of(runtime: Runtime, type_named: TypeNamed) -> Size | None:
     asked = _both(runtime.resources.requests)
     if asked is not None:
         return asked
-    name = runtime.resources.instance_type
-    found = type_named(name) or type_named(type_name(name))
+    name = size_name(runtime.resources.instance_type)
+    found = type_named(name)
     if found is not None:
         resources = found.spec.resources
         return Size(millicores(resources.cpu), mebibytes(resources.memory))
-    return BUILT_IN.get(type_name(name))
+    built_in = BUILT_IN_SIZES.get(name)
+    return Size(millicores(built_in[0]), mebibytes(built_in[1])) if built_in else None
 
 
 def _both(amounts: ResourceAmounts) -> Size | None:

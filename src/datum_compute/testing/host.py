@@ -17,9 +17,11 @@ from datum_compute.api.exchange import Request, Response
 from datum_compute.api.plane import PlaneName, path_prefix
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import Layout, Platform
+from datum_compute.app.wiring import EVERYTHING, Layout, Platform
 from datum_compute.client.client import Client
+from datum_compute.controllers.context import Context
 from datum_compute.drivers.simulated import Machine, SimulatedDriver
+from datum_compute.runtime.controller import Controller
 from datum_compute.store.journal import Entry, LoadedPlane
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing.virtual_loop import HOST, VirtualLoop
@@ -56,6 +58,9 @@ class SimulatedHost:
         cells: Sequence[PlaneName],
         crashes: Sequence[Crash],
         on_commit: CommitHook,
+        boot_s: float = 0.2,
+        stop_s: float = 0.1,
+        controllers: Sequence[Controller[Context]] = EVERYTHING,
     ) -> None:
         self.disk = Disk(machines={cell: {} for cell in cells})
         self.crashed = 0
@@ -64,6 +69,8 @@ class SimulatedHost:
         self._projects = tuple(projects)
         self._crashes = set(crashes)
         self._on_commit = on_commit
+        self._boot_s, self._stop_s = boot_s, stop_s
+        self._controllers = controllers
         self._life = 0
         self._ids = 0
         self._down = asyncio.Event()
@@ -130,11 +137,15 @@ class SimulatedHost:
 
     async def _boot(self) -> None:
         drivers = {
-            cell: SimulatedDriver(table, now=self.unix_s)
+            cell: SimulatedDriver(table, now=self.unix_s, boot_s=self._boot_s, stop_s=self._stop_s)
             for cell, table in self.disk.machines.items()
         }
         platform = Platform(
-            Layout(self._projects, drivers), self._ports(), HostJournal(self), self._credentials
+            Layout(self._projects, drivers),
+            self._ports(),
+            HostJournal(self),
+            self._credentials,
+            controllers=self._controllers,
         )
         self._platform = platform
         await platform.load()
