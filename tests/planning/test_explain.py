@@ -61,8 +61,12 @@ def test_ranks_are_of_known_reasons() -> None:
     assert {*INSTANCE_RANK, *DEPLOYMENT_RANK} <= set(Reason)
 
 
-# Conditions of Karmada's kinds speak Karmada's words, and copies say what others said.
-FOREIGN_WORDS = {"propagation.py", "execution.py", "cluster.py"}
+# Conditions of Karmada's kinds speak Karmada's words, those of networks and quota theirs, and
+# copies say what others said.
+FOREIGN_WORDS = {
+    *("propagation.py", "execution.py", "cluster.py"),
+    *("prefixes.py", "networks.py", "presence.py", "subnets.py", "quota.py"),
+}
 
 
 def test_no_planner_or_controller_gives_a_reason_that_is_not_in_the_table() -> None:

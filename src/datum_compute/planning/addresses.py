@@ -19,6 +19,7 @@ from datum_compute.api.instance import (
     NetworkAssignments,
     NetworkInterfaceStatus,
 )
+from datum_compute.api.reasons import Reason
 from datum_compute.api.workloaddeployment import NetworkAttachment
 
 # An IPv6 prefix has more addresses than anybody can look through; so many tries are enough.
@@ -92,15 +93,17 @@ def network_verdict(
     wished = instance.spec.network_interfaces
     name = wished[0].name if wished else INTERFACE
     if interfaces:
-        return Verdict(TRUE, "Ready", "The instance has its addresses")
+        return Verdict(TRUE, Reason.READY, "The instance has its addresses")
     if attachment is None:
-        return Verdict(UNKNOWN, "NetworkProvisioning", "The network is being set up")
+        return Verdict(UNKNOWN, Reason.NETWORK_PROVISIONING, "The network is being set up")
     if attachment.problem is not None:
         problem = attachment.problem
         message = f'Interface "{name}": {problem.reason}: {problem.message}'
-        return Verdict(FALSE, "NetworkFailedToCreate", message)
+        return Verdict(FALSE, Reason.NETWORK_FAILED_TO_CREATE, message)
     sizes = [f"all {block_of(a.prefix).count} addresses of {a.prefix}" for a in attachment.prefixes]
     message = f"{' or '.join(sizes)} ({attachment.network}) are taken"
     return Verdict(
-        FALSE, "NetworkFailedToCreate", f'Interface "{name}": AddressPoolExhausted: {message}'
+        FALSE,
+        Reason.NETWORK_FAILED_TO_CREATE,
+        f'Interface "{name}": AddressPoolExhausted: {message}',
     )

@@ -20,6 +20,7 @@ from datum_compute.api.meta import ObjectMeta, Ref, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PlaneName, cell_plane, member_name, project_plane
 from datum_compute.api.quotametrics import consumer_of
+from datum_compute.api.reasons import Reason
 from datum_compute.api.resourceclaim import GRANTED, ResourceClaim, ResourceClaimSpec
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Action, Create, Delete, Plan, Wait
@@ -159,22 +160,24 @@ def quota_verdict(
     """The instance's QuotaGranted, from the claim of its name."""
     if home is None:
         message = f"Namespace {instance.metadata.namespace} does not say which project it is of"
-        return Verdict(FALSE, "QuotaProjectIDUnresolvable", message)
+        return Verdict(FALSE, Reason.QUOTA_PROJECT_ID_UNRESOLVABLE, message)
     if claim is None or claim.is_terminating:
-        return Verdict(UNKNOWN, "PendingEvaluation", "The quota claim is being made")
+        return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, "The quota claim is being made")
     if not is_for(claim, home, instance):
         owner = claim.metadata.labels.get(labels.SOURCE_CLUSTER, "somebody else")
         message = f"ResourceClaim {ref_of(claim)} is held by {owner}"
-        return Verdict(FALSE, "QuotaMisconfigured", message)
+        return Verdict(FALSE, Reason.QUOTA_MISCONFIGURED, message)
     if not is_of_size(claim, size):
-        return Verdict(UNKNOWN, "PendingEvaluation", "The quota claim is being replaced")
+        return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, "The quota claim is being replaced")
     granted = find_condition(claim.status.conditions, GRANTED)
-    if granted is None or granted.reason == "PendingEvaluation":
-        return Verdict(UNKNOWN, "PendingEvaluation", "The quota claim has not been decided yet")
+    if granted is None or granted.reason == Reason.PENDING_EVALUATION:
+        return Verdict(
+            UNKNOWN, Reason.PENDING_EVALUATION, "The quota claim has not been decided yet"
+        )
     if granted.status == TRUE:
-        return Verdict(TRUE, "QuotaAvailable", "Quota is granted")
-    known = ("ValidationFailed",)
-    reason = granted.reason if granted.reason in known else "QuotaExceeded"
+        return Verdict(TRUE, Reason.QUOTA_AVAILABLE, "Quota is granted")
+    failed = granted.reason == Reason.VALIDATION_FAILED
+    reason = Reason.VALIDATION_FAILED if failed else Reason.QUOTA_EXCEEDED
     return Verdict(FALSE, reason, granted.message)
 
 

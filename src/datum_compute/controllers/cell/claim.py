@@ -8,6 +8,7 @@ from datum_compute.api.errors import ApiError, Forbidden, Invalid, NotFound
 from datum_compute.api.instance import QUOTA_GRANTED, Instance
 from datum_compute.api.kinds import CLAIM, INSTANCE
 from datum_compute.api.meta import ref_of
+from datum_compute.api.reasons import Reason
 from datum_compute.controllers.cell.quotagate import WATCHES, home_of, size_on
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
@@ -51,9 +52,9 @@ def _needs_claim(instance: Instance) -> bool:
 def _trouble(home: ClaimHome, error: ApiError) -> Verdict:
     if isinstance(error, NotFound):
         message = f"Project {home.project} has no namespace {home.namespace}: {error}"
-        return Verdict(FALSE, "QuotaNamespaceNotFound", message)
+        return Verdict(FALSE, Reason.QUOTA_NAMESPACE_NOT_FOUND, message)
     message = f"Project {home.project} does not take the claim: {error}"
-    return Verdict(FALSE, "QuotaMisconfigured", message)
+    return Verdict(FALSE, Reason.QUOTA_MISCONFIGURED, message)
 
 
 async def _refused(context: Context, key: Key, instance: Instance, verdict: Verdict) -> Outcome:

@@ -13,6 +13,7 @@ from datum_compute.api.conditions import UNKNOWN, Verdict, find_condition
 from datum_compute.api.instance import QUOTA_GRANTED, Instance
 from datum_compute.api.kinds import CLAIM, INSTANCE_TYPE, NAMESPACE
 from datum_compute.api.meta import Ref
+from datum_compute.api.reasons import Reason
 from datum_compute.api.resourceclaim import ResourceClaim
 from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.controllers.context import Context
@@ -33,7 +34,7 @@ from datum_compute.runtime.outcome import NotSynced
 from datum_compute.runtime.view import View
 
 # Reasons that the maker of claims (controllers/cell/claim.py) has for making none.
-TROUBLES = ("QuotaNamespaceNotFound", "QuotaMisconfigured")
+TROUBLES = (Reason.QUOTA_NAMESPACE_NOT_FOUND, Reason.QUOTA_MISCONFIGURED)
 
 
 def decide_quota(context: Context, key: Key, instance: Instance) -> Decision | None:
@@ -77,10 +78,12 @@ def size_on(context: Context, key: Key, instance: Instance) -> Size | None:
 def _unreachable(home: ClaimHome | None, instance: Instance) -> Verdict:
     """What was said before is still the best that is known."""
     old = find_condition(instance.status.conditions, QUOTA_GRANTED)
-    if old is not None and old.reason not in ("Pending", "PendingEvaluation"):
+    if old is not None and old.reason not in (Reason.PENDING, Reason.PENDING_EVALUATION):
         return Verdict(old.status, old.reason, old.message)
     project = home.project if home is not None else "the instance"
-    return Verdict(UNKNOWN, "QuotaBackendUnavailable", f"The quota of {project} cannot be read")
+    return Verdict(
+        UNKNOWN, Reason.QUOTA_BACKEND_UNAVAILABLE, f"The quota of {project} cannot be read"
+    )
 
 
 def from_claim(_view: View, change: Change[Any]) -> Iterable[Key]:
