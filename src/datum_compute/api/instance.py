@@ -207,11 +207,11 @@ QUOTA_GRANTED, REFERENCED_DATA_READY, NETWORK_READY = (
 )
 
 
-_QUOTA_UNDECIDED = Condition(
+QUOTA_UNDECIDED = Condition(
     type=QUOTA_GRANTED,
     status=UNKNOWN,
     reason="PendingEvaluation",
-    message="The quota claim is being made",
+    message="The quota claim has not been decided yet",
 )
 
 
@@ -226,7 +226,7 @@ class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
 class Instance(ApiObject, frozen=True, kw_only=True):
     spec: InstanceSpec
     status: InstanceStatus = InstanceStatus(
-        conditions=[*undecided(PROGRAMMED, AVAILABLE, READY), _QUOTA_UNDECIDED]
+        conditions=[*undecided(PROGRAMMED, AVAILABLE, READY), QUOTA_UNDECIDED]
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict, find_condition
 from datum_compute.api.identity import decoded_project
-from datum_compute.api.instance import Instance
+from datum_compute.api.instance import QUOTA_UNDECIDED, Instance
 from datum_compute.api.kinds import CLAIM
 from datum_compute.api.meta import ObjectMeta, Ref, ref_of
 from datum_compute.api.namespace import Namespace
@@ -27,6 +27,8 @@ from datum_compute.planning.actions import Action, Create, Delete, Plan, Wait
 from datum_compute.planning.sizing import Size, requests_of
 
 _PREFIX = "instance-"
+# As a new instance says itself, so that nothing has to be written before the decision.
+_UNDECIDED = QUOTA_UNDECIDED.message
 # While somebody waits: looked at again after so long, by how long the instance has been waiting.
 _TIERS = ((60.0, 1.0), (300.0, 15.0), (600.0, 60.0))
 _LAST_TIER_S = 300.0
@@ -162,18 +164,16 @@ def quota_verdict(
         message = f"Namespace {instance.metadata.namespace} does not say which project it is of"
         return Verdict(FALSE, Reason.QUOTA_PROJECT_ID_UNRESOLVABLE, message)
     if claim is None or claim.is_terminating:
-        return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, "The quota claim is being made")
+        return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
     if not is_for(claim, home, instance):
         owner = claim.metadata.labels.get(labels.SOURCE_CLUSTER, "somebody else")
         message = f"ResourceClaim {ref_of(claim)} is held by {owner}"
         return Verdict(FALSE, Reason.QUOTA_MISCONFIGURED, message)
     if not is_of_size(claim, size):
-        return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, "The quota claim is being replaced")
+        return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
     granted = find_condition(claim.status.conditions, GRANTED)
     if granted is None or granted.reason == Reason.PENDING_EVALUATION:
-        return Verdict(
-            UNKNOWN, Reason.PENDING_EVALUATION, "The quota claim has not been decided yet"
-        )
+        return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
     if granted.status == TRUE:
         return Verdict(TRUE, Reason.QUOTA_AVAILABLE, "Quota is granted")
     failed = granted.reason == Reason.VALIDATION_FAILED

@@ -33,6 +33,7 @@ from typing import Any
 
 from datum_compute.api.conditions import (
     TRUE,
+    UNKNOWN,
     Condition,
     Verdict,
     decided,
@@ -48,6 +49,9 @@ from datum_compute.planning.actions import ListItem, RemoveItems
 
 # Gates that the platform knows by name.
 NETWORK, QUOTA, REFERENCED_DATA = "Network", "Quota", "ReferencedData"
+
+# How long a new instance waits for the first word about its gates before it says so.
+FIRST_WORD_S = 2.0
 
 Applies = Callable[[WorkloadDeployment], bool]
 
@@ -125,6 +129,13 @@ def plan_removal(
     return [
         RemoveItems(plane, INSTANCE, ref_of(instance), instance.metadata.uid, items, "clear now")
     ]
+
+
+def is_too_soon(instance: Instance, decisions: Sequence[Decision], age_s: float) -> bool:
+    """A new instance whose gates are decided in a moment says so once, not gate by gate."""
+    held = gate_names(instance)
+    undecided = any(d.gate in held and d.verdict.status == UNKNOWN for d in decisions)
+    return undecided and age_s < FIRST_WORD_S
 
 
 def recheck_s(instance: Instance, decisions: Sequence[Decision]) -> float | None:

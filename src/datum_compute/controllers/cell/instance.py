@@ -9,11 +9,11 @@ from datum_compute.api.kinds import INSTANCE
 from datum_compute.controllers.cell import networkgate, quotagate
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.gates import Decision
+from datum_compute.planning.gates import FIRST_WORD_S, Decision, is_too_soon
 from datum_compute.planning.readiness import plan_readiness
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.outcome import Done, Later, Outcome
 
 # Who decides which gate, from what the planes hold; None: not his business for this instance.
 # planning/gates.py says how to add one.
@@ -27,6 +27,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     decided = (decide(context, key, instance) for decide in DECIDERS)
     decisions = [decision for decision in decided if decision is not None]
+    if is_too_soon(instance, decisions, quotagate.waiting_s(context, instance)):
+        return Later(FIRST_WORD_S)
     plan = plan_readiness(key.plane, instance, decisions, context.now())
     return await carry_out(context.planes, plan)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from datum_compute.api.conditions import UNKNOWN, Verdict, find_condition
+from datum_compute.api.conditions import EPOCH, UNKNOWN, Verdict, find_condition
 from datum_compute.api.instance import QUOTA_GRANTED, Instance
 from datum_compute.api.kinds import CLAIM, INSTANCE_TYPE, NAMESPACE
 from datum_compute.api.meta import Ref
@@ -33,6 +33,8 @@ from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import NotSynced
 from datum_compute.runtime.view import View
 
+# A project that was never seen is on its way for so long; then the instance says what is wrong.
+FRESH_S = 30.0
 # Reasons that the maker of claims (controllers/cell/claim.py) has for making none.
 TROUBLES = (Reason.QUOTA_NAMESPACE_NOT_FOUND, Reason.QUOTA_MISCONFIGURED)
 
@@ -41,17 +43,30 @@ def decide_quota(context: Context, key: Key, instance: Instance) -> Decision | N
     if QUOTA not in gate_names(instance) or instance.is_terminating:
         return None
     home = home_of(context, key)
-    try:
+    waited_s = waiting_s(context, instance)
+    claim = None
+    if home is not None and not _is_readable(context, home):
+        if waited_s < FRESH_S:
+            raise NotSynced(f"{home.plane} has not been seen yet")
+        verdict = _unreachable(home, instance)
+    else:
         claim = claim_of(context, home, instance)
         verdict = quota_verdict(home, instance, claim, size_on(context, key, instance))
-    except NotSynced:
-        claim, verdict = None, _unreachable(home, instance)
-    waited_s = context.unix_s() - parse_timestamp(instance.metadata.creation_timestamp or "")
-    requeue_s = pending_requeue_s(waited_s, instance.metadata.uid)
     old = find_condition(instance.status.conditions, QUOTA_GRANTED)
     if old is not None and claim is None and old.reason in TROUBLES:
         verdict = Verdict(old.status, old.reason, old.message)
+    requeue_s = pending_requeue_s(waited_s, instance.metadata.uid)
     return Decision(QUOTA, QUOTA_GRANTED, verdict, requeue_s)
+
+
+def waiting_s(context: Context, instance: Instance) -> float:
+    """Since it was made; a condition that nobody has touched says 1970."""
+    return context.unix_s() - parse_timestamp(instance.metadata.creation_timestamp or EPOCH)
+
+
+def _is_readable(context: Context, home: ClaimHome) -> bool:
+    view = context.planes.find(home.plane)
+    return view is not None and view.declare(CLAIM).synced
 
 
 def home_of(context: Context, key: Key) -> ClaimHome | None:
@@ -75,15 +90,13 @@ def size_on(context: Context, key: Key, instance: Instance) -> Size | None:
     return size_of(instance.spec.runtime, lambda name: types.get(Ref("", name)))
 
 
-def _unreachable(home: ClaimHome | None, instance: Instance) -> Verdict:
+def _unreachable(home: ClaimHome, instance: Instance) -> Verdict:
     """What was said before is still the best that is known."""
     old = find_condition(instance.status.conditions, QUOTA_GRANTED)
     if old is not None and old.reason not in (Reason.PENDING, Reason.PENDING_EVALUATION):
         return Verdict(old.status, old.reason, old.message)
-    project = home.project if home is not None else "the instance"
-    return Verdict(
-        UNKNOWN, Reason.QUOTA_BACKEND_UNAVAILABLE, f"The quota of {project} cannot be read"
-    )
+    message = f"The quota of project {home.project} cannot be read"
+    return Verdict(UNKNOWN, Reason.QUOTA_BACKEND_UNAVAILABLE, message)
 
 
 def from_claim(_view: View, change: Change[Any]) -> Iterable[Key]:
