@@ -72,7 +72,7 @@ async def ensure_platform(platform: Client, cells: Iterable[PlaneName], now: str
         location = await _ensured(platform, LOCATION, _location(city))
         await _ensure_condition(platform, LOCATION, location, ("Ready", "ServedByCell"), now)
     for metric in METRICS:
-        await _ensured(platform, REGISTRATION, _registration(metric))
+        await _ensured(platform, REGISTRATION, registration_of(metric))
     await _ensured(platform, SERVICE, _service())
     await _ensured(platform, SERVICE_CONFIGURATION, _configuration())
 
@@ -139,7 +139,7 @@ def _grant(project: str) -> ResourceGrant:
     )
 
 
-def _registration(metric: QuotaMetric) -> ResourceRegistration:
+def registration_of(metric: QuotaMetric) -> ResourceRegistration:
     return ResourceRegistration(
         metadata=ObjectMeta(name=f"{SERVICE_OBJECT}-{metric.name}"),
         spec=ResourceRegistrationSpec(
