@@ -267,7 +267,7 @@ def test_an_instance_costs_few_writes_from_create_to_ready() -> None:
         return sum(len(platform.on_cell(kind.resource)) for kind in (INSTANCE, SERVER))
 
     assert on_platform(story, boot_s=0.0) == 6
-    assert on_platform(story, boot_s=2.0) == 9  # starting is told as well
+    assert on_platform(story, boot_s=2.0) == 8  # starting is told as well
 
 
 def test_every_plane_offers_the_sizes_from_its_first_moment() -> None:

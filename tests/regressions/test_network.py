@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from ipaddress import ip_address, ip_network
+from typing import Any
 
 from datum_compute.api.conditions import find_condition, is_true
 from datum_compute.api.kinds import (
@@ -16,7 +17,7 @@ from datum_compute.api.kinds import (
     SUBNET,
     WORKLOAD,
 )
-from datum_compute.api.meta import ObjectMeta, Ref
+from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
 from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
 from datum_compute.api.plane import PLATFORM
 from tests.regressions.operator import operator
@@ -74,7 +75,8 @@ def test_the_chain_is_ready_link_by_link() -> None:
         await platform.deploy()
         await platform.until_ready("web:1")
         user = platform.project
-        for kind in (NETWORK, NETWORK_BINDING, NETWORK_CONTEXT, SUBNET):
+        kinds: tuple[KindInfo[Any], ...] = (NETWORK, NETWORK_BINDING, NETWORK_CONTEXT, SUBNET)
+        for kind in kinds:
             (found,) = (await user.list(kind)).items
             assert is_true(found.status.conditions, "Ready"), kind.kind
 

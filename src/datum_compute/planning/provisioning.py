@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from datum_compute.api import labels
 from datum_compute.api.conditions import (
     FALSE,
@@ -31,6 +33,7 @@ from datum_compute.api.server import Server, ServerSpec
 from datum_compute.planning.actions import Action, Delete, Plan, Wait, drop_finalizer
 from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.ownership import belongs, instance_tag
+from datum_compute.planning.readiness import ready_condition
 from datum_compute.planning.spread import spread
 
 Verdicts = tuple[Verdict, Verdict]
@@ -59,6 +62,8 @@ def plan_provisioning(
         actions += _upsert(plane, instance, own)
     verdicts = _HELD_UP if foreign else machine_verdicts(instance, own)
     status = provisioned_status(instance, own, verdicts, now)
+    if status != instance.status and not instance.spec.controller.scheduling_gates:
+        status = _with_ready(instance, status, now)
     return Plan(
         (*actions, *plan_status(plane, INSTANCE, instance, status)),
         requeue_after_s=HELD_UP_S if foreign else spread(RESYNC_S, ref_of(instance)),
@@ -85,6 +90,12 @@ def provisioned_status(
         network_interfaces=instance.status.network_interfaces,  # given with the Network gate
         controller=InstanceControlStatus(observed_template_hash=observed),
     )
+
+
+def _with_ready(instance: Instance, status: InstanceStatus, now: str) -> InstanceStatus:
+    """What follows from the new conditions in the same write, instead of one more right after."""
+    ready = ready_condition(instance, status.conditions, (), now)
+    return msgspec.structs.replace(status, conditions=with_condition(status.conditions, ready))
 
 
 def machine_verdicts(instance: Instance, server: Server | None) -> Verdicts:

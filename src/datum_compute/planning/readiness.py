@@ -53,7 +53,7 @@ def plan_readiness(
     conditions = with_condition(conditions, new)
     actions: list[Action] = []
     records = {name: value for d in decisions for name, value in d.records.items()}
-    if records or conditions != instance.status.conditions:
+    if records or not _says_the_same(instance, conditions):
         version = instance.metadata.resource_version
         status = {"conditions": plain(conditions), **records}
         reason = f"{READY} is {new.status}: {new.reason}"
@@ -61,6 +61,18 @@ def plan_readiness(
     if not instance.is_terminating:
         actions += plan_removal(plane, instance, decisions)
     return Plan(tuple(actions), requeue_after_s=recheck_s(instance, decisions))
+
+
+def _says_the_same(instance: Instance, conditions: Sequence[Condition]) -> bool:
+    """Also if only the generation is new, while no machine has been seen: the first word about the
+    machine brings the generation along."""
+    old = instance.status.conditions
+    if conditions == old:
+        return True
+    programmed = find_condition(conditions, PROGRAMMED)
+    unseen = programmed is not None and programmed.reason == Reason.PENDING
+    gated = bool(instance.spec.controller.scheduling_gates)
+    return unseen and not gated and [_words(c) for c in conditions] == [_words(c) for c in old]
 
 
 def ready_condition(
