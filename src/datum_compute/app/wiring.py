@@ -78,7 +78,8 @@ def build_manager(
     authority: str = "",
 ) -> Manager[Context]:
     def context(manager: Manager[Context]) -> Context:
-        return Context(Planes(manager.view), drivers, ports.unix_s, holdings, authority)
+        planes = Planes(manager.view, manager.engaged)
+        return Context(planes, drivers, ports.unix_s, holdings, authority)
 
     return Manager(controllers, context, ports.random)
 

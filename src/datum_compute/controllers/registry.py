@@ -5,7 +5,13 @@ from __future__ import annotations
 from datum_compute.controllers.cell import deployment, instance, machine, provisioner, writeback
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.hub import binding, cluster, execution, work
-from datum_compute.controllers.management import federator, policy, projector, workload
+from datum_compute.controllers.management import (
+    catalogue,
+    federator,
+    policy,
+    projector,
+    workload,
+)
 from datum_compute.controllers.neighbours import contents, definition, garbage, namespace
 from datum_compute.runtime.controller import Controller
 
@@ -14,6 +20,7 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     federator.CONTROLLER,
     policy.CONTROLLER,
     projector.CONTROLLER,
+    catalogue.CONTROLLER,
 )
 
 HUB: tuple[Controller[Context], ...] = (

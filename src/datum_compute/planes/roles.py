@@ -144,6 +144,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         _on(COMPUTE, ("workloads",), "patch"),
         _on(COMPUTE, ("workloads/status",), "patch"),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
+        _on(COMPUTE, ("instancetypes",), "create"),
     ),
     "hub": (
         *_KEEP_HOUSE,
@@ -158,6 +159,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         _on("", ("namespaces",), *OWN),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
         *_owned(REGION, "servers"),
+        _on(COMPUTE, ("instancetypes",), "create"),
     ),
 }
 
