@@ -56,6 +56,7 @@ def test_a_workload_lives_and_dies_and_the_manager_is_never_refused() -> None:
         status = (await user.get(WORKLOAD, Ref("default", "web"))).status
         assert status.ready_replicas == 2
         await user.create(NAMESPACE, Namespace(metadata=ObjectMeta(name="extra")))
+        await asyncio.sleep(1)  # what is being filled while it goes is refused to anybody
         await user.delete(NAMESPACE, Ref("", "extra"))
         await user.delete(WORKLOAD, Ref("default", "web"))
         await asyncio.sleep(SETTLE_S)

@@ -9,11 +9,19 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.conditions import TRUE, find_condition
 from datum_compute.api.errors import Invalid
+from datum_compute.api.instancetype import (
+    InstanceType,
+    InstanceTypeResources,
+    InstanceTypeSpec,
+)
 from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, SERVER, WORKLOAD
-from datum_compute.api.meta import ref_of
+from datum_compute.api.meta import ObjectMeta, Ref, ref_of
+from datum_compute.api.plane import PLATFORM
 from datum_compute.planning import gates
 from datum_compute.planning.ordinals import is_ready
 from tests.regressions.platform import WEB, Platform, on_platform
+
+LARGE = Ref("", "d1-large")
 
 
 def test_a_dormant_instance_is_ready_and_says_that_it_sleeps() -> None:
@@ -300,3 +308,23 @@ def test_a_size_that_is_not_offered_never_becomes_a_workload() -> None:
         return str(refused.value)
 
     assert "did you mean d1-standard" in on_platform(story)
+
+
+def test_what_operators_do_to_a_size_reaches_every_plane() -> None:
+    async def story(platform: Platform) -> list[str]:
+        await platform.deploy()
+        operator = platform.host.client(PLATFORM)
+        resources = InstanceTypeResources(cpu="16", memory="64Gi")
+        large = InstanceType(
+            metadata=ObjectMeta(name="d1-large"), spec=InstanceTypeSpec(resources=resources)
+        )
+        await operator.create(INSTANCE_TYPE, large)
+        await asyncio.sleep(5)
+        for phase in ("Deprecated", "Disabled"):
+            lifecycle = {"phase": phase, "replacementInstanceType": "d1-standard-8"}
+            await operator.patch(INSTANCE_TYPE, LARGE, {"spec": {"lifecycle": lifecycle}})
+        await asyncio.sleep(5)
+        copies = [await c.get(INSTANCE_TYPE, LARGE) for c in (platform.project, platform.cell)]
+        return [f"{c.spec.resources.cpu} {c.spec.lifecycle.phase}" for c in copies]
+
+    assert on_platform(story) == ["16 Disabled", "16 Disabled"]

@@ -25,7 +25,7 @@ from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.driver import Driver
 from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
-from datum_compute.planes.catalogue import ensure_platform, ensure_project
+from datum_compute.planes.catalogue import ensure_platform, ensure_project, release_project
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.manager import Manager
@@ -80,7 +80,8 @@ def build_manager(
     authority: str = "",
 ) -> Manager[Context]:
     def context(manager: Manager[Context]) -> Context:
-        return Context(Planes(manager.view), drivers, ports.unix_s, holdings, authority)
+        planes = Planes(manager.view, manager.engaged)
+        return Context(planes, drivers, ports.unix_s, holdings, authority)
 
     return Manager(controllers, context, ports.random)
 
@@ -171,6 +172,7 @@ class Platform:
             raise ValueError(f"{plane} belongs to the layout and cannot be removed while running")
         self._manager.disengage(plane)
         await self.store.delete_plane(plane)
+        await release_project(self._bootstrap_client(PLATFORM), plane)
 
     async def _bring_up(self, plane: PlaneName) -> None:
         """What the plane holds from its first moment."""

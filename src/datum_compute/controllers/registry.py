@@ -15,6 +15,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.hub import binding, cluster, execution, work
 from datum_compute.controllers.management import (
     attachment,
+    catalogue,
     federator,
     ipallocation,
     network,
@@ -36,6 +37,7 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     federator.CONTROLLER,
     policy.CONTROLLER,
     projector.CONTROLLER,
+    catalogue.CONTROLLER,
     network.CONTROLLER,
     networkbinding.CONTROLLER,
     networkcontext.CONTROLLER,

@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 from datum_compute.api import labels
 from datum_compute.api.codec import plain
 from datum_compute.api.conditions import TRUE, Verdict, decided, is_true
-from datum_compute.api.errors import AlreadyExists
+from datum_compute.api.errors import AlreadyExists, NotFound
 from datum_compute.api.fields import CITY_CODE_KEY, KindReference, LocalReference, LocationClass
 from datum_compute.api.identity import normalized_city
 from datum_compute.api.kinds import (
     GRANT,
+    IP_ALLOCATION,
     LOCATION,
     LOCATION_BINDING,
     NETWORK,
@@ -87,6 +88,16 @@ async def ensure_project(
         about = ("Available", "AllGatesOpen")
         await _ensure_condition(project, LOCATION_BINDING, binding, about, now)
     await _ensured(project, GRANT, _grant(member_name(plane)))
+
+
+async def release_project(platform: Client, plane: PlaneName) -> None:
+    """Give back what the platform has on record for a project that is gone with all its objects."""
+    project = {labels.HOLDER_PROJECT: member_name(plane)}
+    for allocation in (await platform.list(IP_ALLOCATION, labels=project)).items:
+        try:
+            await platform.delete(IP_ALLOCATION, ref_of(allocation), uid=allocation.metadata.uid)
+        except NotFound:
+            continue
 
 
 def cities_of(cells: Iterable[PlaneName]) -> Sequence[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
 from datum_compute.runtime.outcome import NotSynced
@@ -12,8 +12,17 @@ from datum_compute.runtime.view import View
 class Planes:
     """Lookups never fall back to another plane than the one that was named."""
 
-    def __init__(self, engaged_view: Callable[[PlaneName], View | None]) -> None:
+    def __init__(
+        self,
+        engaged_view: Callable[[PlaneName], View | None],
+        engaged: Callable[[], Sequence[PlaneName]] = tuple,
+    ) -> None:
         self._engaged_view = engaged_view
+        self._engaged = engaged
+
+    def engaged(self) -> Sequence[PlaneName]:
+        """Those that there are at this moment, in order."""
+        return self._engaged()
 
     def find(self, plane: PlaneName) -> View | None:
         return self._engaged_view(plane)

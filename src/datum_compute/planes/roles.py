@@ -150,6 +150,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         _on(COMPUTE, ("workloads",), "patch"),
         _on(COMPUTE, ("workloads/status",), "patch"),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
+        _on(COMPUTE, ("instancetypes",), "create"),
         _on(NETWORKING, ("networks",), "patch"),
         _on(NETWORKING, ("networks/status",), "patch"),
         *_owned(NETWORKING, "networkbindings", "networkcontexts", "subnetclaims", "subnets"),
@@ -169,6 +170,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         _on("", ("namespaces",), *OWN),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
         *_owned(REGION, "servers"),
+        _on(COMPUTE, ("instancetypes",), "create"),
     ),
 }
 

@@ -46,6 +46,7 @@ from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import ListItem, RemoveItems
+from datum_compute.planning.spread import spread
 
 # Gates that the platform knows by name.
 NETWORK, QUOTA, REFERENCED_DATA = "Network", "Quota", "ReferencedData"
@@ -139,7 +140,9 @@ def is_too_soon(instance: Instance, decisions: Sequence[Decision], age_s: float)
 
 
 def recheck_s(instance: Instance, decisions: Sequence[Decision]) -> float | None:
-    """The soonest time at which an undecided gate should be looked at again."""
+    """The soonest time at which an undecided gate should be looked at again, spread a little so
+    that a thousand instances do not ask together."""
     held = gate_names(instance)
     asked = [d.recheck_s for d in decisions if d.gate in held and not d.is_clear]
-    return min((seconds for seconds in asked if seconds is not None), default=None)
+    soonest = min((seconds for seconds in asked if seconds is not None), default=None)
+    return None if soonest is None else spread(soonest, ref_of(instance))

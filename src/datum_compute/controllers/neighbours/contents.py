@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 
 from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.errors import Forbidden
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import ROLES
@@ -28,12 +29,22 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     namespace = holdings.find(NAMESPACE.storage, key.ref)
     if namespace is None or namespace.terminating:
         return Done()
-    inside = key.ref.name
+    try:
+        await _fill(context, view, key.ref.name)
+    except Forbidden:
+        # Nobody may put anything into a namespace that has begun to go meanwhile.
+        latest = holdings.find(NAMESPACE.storage, key.ref)
+        if latest is not None and not latest.terminating:
+            raise
+    return Done()
+
+
+async def _fill(context: Context, view: View, inside: str) -> None:
+    holdings = context.holdings(view.plane)
     if holdings.find(SERVICE_ACCOUNT.storage, Ref(inside, ACCOUNT)) is None:
         account = ServiceAccount(metadata=ObjectMeta(name=ACCOUNT, namespace=inside))
         await view.client.create(SERVICE_ACCOUNT, account)
     await _ensure_authority(context, view, inside)
-    return Done()
 
 
 async def _ensure_authority(context: Context, view: View, namespace: str) -> None:
