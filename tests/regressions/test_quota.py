@@ -8,8 +8,9 @@ import asyncio
 from datum_compute.api import labels
 from datum_compute.api.codec import decode
 from datum_compute.api.conditions import find_condition
-from datum_compute.api.kinds import BUCKET, CLAIM, GRANT
+from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION, SERVICE_CONFIGURATION
 from datum_compute.api.meta import Ref
+from datum_compute.api.plane import PLATFORM
 from datum_compute.api.resourceclaim import ResourceClaim
 from datum_compute.planning.ordinals import is_ready
 from datum_compute.planning.quota import is_granted
@@ -166,5 +167,26 @@ def test_a_claim_that_somebody_removed_is_made_again_and_nothing_stops() -> None
         assert after.metadata.uid != before.metadata.uid
         assert is_granted(after)
         assert await ready_count(platform) == 1
+
+    on_platform(story)
+
+
+def test_the_service_declares_what_it_counts() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        platform_plane = operator(platform, PLATFORM)
+        configuration = await platform_plane.get(SERVICE_CONFIGURATION, Ref("", "compute"))
+        declared = {metric.name for metric in configuration.spec.metrics}
+        assert {name.rpartition("/")[2] for name in declared} == {
+            *("workloads", "instances", "vcpus", "memory")
+        }
+        limits = {limit.name: limit.default_limit for limit in configuration.spec.quota.limits}
+        expected = {"workloads": 1000, "instances": 10, "vcpus": 40_000, "memory": 81_920}
+        assert limits == expected
+        rules = configuration.spec.quota.metric_rules
+        assert {name for rule in rules for name in rule.metric_costs} <= declared
+        registrations = (await platform_plane.list(REGISTRATION)).items
+        assert {r.spec.resource_type for r in registrations} == declared
 
     on_platform(story)

@@ -176,13 +176,15 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
 
 # A cell that joins: its controllers on its own plane, and what it reports to the hub.
 _CELL: dict[str, tuple[JsonObject, ...]] = {
+    # The quota claims of its instances; which of them are its own the labels say.
+    "project": (_on(QUOTA, ("resourceclaims",), *READ, "create", "delete"),),
     "hub": (
         _on(COMPUTE, ("workloaddeployments", "instances"), *READ),
         *_owned(COMPUTE, "instances"),
     ),
     "cell": (
         _on("", ("namespaces",), *READ),
-        _on(COMPUTE, ("workloaddeployments", "instances"), *READ),
+        _on(COMPUTE, ("workloaddeployments", "instances", "instancetypes"), *READ),
         _on(COMPUTE, ("workloaddeployments",), "patch"),
         _on(COMPUTE, ("workloaddeployments/status",), "patch"),
         _on(REGION, ("servers",), *READ),
@@ -234,7 +236,7 @@ def subjects_by_role(plane: PlaneName) -> dict[str, tuple[tuple[str, str], ...]]
         "system:discovery": (everybody,),
         "system:basic-user": (everybody,),
     }
-    if role == "hub":
+    if role in ("hub", "project"):
         found["cell"] = (("Group", CELLS_GROUP),)
     if role == "cell":
         found["cell"] = (("User", cell_user(plane)),)
