@@ -90,6 +90,7 @@ async def _clients(
     config = load_kubeconfig([settings.kubeconfig])
     roles = {"hub"} | ({"platform", "project"} if settings.management else set())
     roles |= {"cell"} if settings.cell or settings.propagator else set()
+    roles |= {"project"} if settings.cell else set()  # the quota claims of its instances
     clients = {}
     for name in sorted(config.contexts):
         plane = PlaneName(name)
