@@ -34,6 +34,7 @@ def test_the_kinds_of_karmada_and_of_kubernetes_are_not_ours_to_install() -> Non
     groups = {name.split("_")[0] for name in crd_files()}
     assert groups == {
         "compute.datumapis.com",
+        "ipam.miloapis.com",
         "networking.datumapis.com",
         "quota.miloapis.com",
         "region.datumapis.com",

@@ -114,7 +114,7 @@ def test_keys_of_lists_are_always_there(kind: KindInfo[Any]) -> None:
     for path, schema in nodes(kind.kind, structural_schema(kind)):
         for key in schema.get("x-kubernetes-list-map-keys", ()):
             items = schema["items"]
-            known = key in items["required"] or "default" in items["properties"][key]
+            known = key in items.get("required", ()) or "default" in items["properties"][key]
             assert known, f"{path}: {key}"
 
 

@@ -79,7 +79,7 @@ def test_what_is_being_deleted_does_not_complain() -> None:
 
 def test_conditions_that_are_taken_away_are_no_news() -> None:
     instance = an_instance("True", "Available")
-    action = PatchStatus(DFW, INSTANCE, REF, "7", {"conditions": None})
+    action = PatchStatus(DFW, INSTANCE, REF, "7", {"conditions": None}, "report")
     assert list(notices(action, instance)) == []
 
 

@@ -110,6 +110,8 @@ BY_HAND = [
     ("project/demo", "cell", "get", COMPUTE, "workloads", False),
     ("hub", "manager", "create", "work.karmada.io", "works", True),
     ("hub", "manager", "create", "cluster.karmada.io", "clusters", False),
+    ("project/demo", "cell", "create", "quota.miloapis.com", "resourceclaims", True),
+    ("project/demo", "cell", "patch", "quota.miloapis.com", "resourceclaims/status", False),
     ("hub", "cell", "create", COMPUTE, "instances", True),
     ("hub", "cell", "patch", COMPUTE, "workloaddeployments", False),
     ("hub", "cell", "list", "work.karmada.io", "works", False),

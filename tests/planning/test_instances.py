@@ -1,4 +1,4 @@
-"""Order and safety of instance control: the golden cases, then properties over many worlds."""
+"""Order and safety of instance control: the golden cases, one by one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from datum_compute.api import labels
 from datum_compute.api.instance import Instance
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import cell_plane
-from datum_compute.planning.actions import Action, Create, Delete, Patch, Wait
-from datum_compute.planning.instances import ordinal, plan_instances
+from datum_compute.api.workload import ScaleSettings
+from datum_compute.planning.actions import (
+    Action,
+    Create,
+    Delete,
+    Patch,
+    PatchLabels,
+    Wait,
+    described,
+    is_skipped,
+)
+from datum_compute.planning.instances import plan_instances
 from datum_compute.testing.builders import a_deployment, an_instance
 
 CELL = cell_plane("dfw")
@@ -23,81 +32,185 @@ def said(actions: tuple[Action, ...]) -> list[str]:
     """Each action as one word: what, which ordinal, and s if it is skipped."""
     words = []
     for action in actions:
-        mark = " s" if getattr(action, "skipped", False) else ""
+        mark = " s" if is_skipped(action) else ""
         match action:
             case Create(object=obj):
                 words.append(f"create-{ref_of(obj).name.rpartition('-')[2]}{mark}")
             case Delete(ref=ref):
                 words.append(f"delete-{ref.name.rpartition('-')[2]}{mark}")
+            case PatchLabels(ref=ref):
+                words.append(f"label-{ref.name.rpartition('-')[2]}")
             case Wait(reason=reason):
                 words.append(f"wait-{reason.split()[0].rpartition('-')[2]}{mark}")
     return words
 
 
-CASES: list[tuple[str, int, list[dict[str, Any]], list[str]]] = [
-    ("fresh", 2, [], ["create-0", "create-1 s"]),
-    ("settled", 2, [{"number": 0}, {"number": 1}], []),
-    ("next is created when the one below is ready", 2, [{"number": 0}], ["create-1"]),
+Case = tuple[str, dict[str, Any], list[dict[str, Any]], list[str]]
+
+
+def old(number: int, **more: Any) -> dict[str, Any]:
+    return {"number": number, "image": "web:0", **more}
+
+
+def now(number: int, **more: Any) -> dict[str, Any]:
+    return {"number": number, **more}
+
+
+ORDERED: list[Case] = [
+    ("fresh", {"min_replicas": 2}, [], ["create-0", "create-1 s"]),
+    ("settled", {"min_replicas": 2}, [now(0), now(1)], []),
+    ("next is created when the one below is ready", {"min_replicas": 2}, [now(0)], ["create-1"]),
     (
         "a new template rolls from the highest ordinal",
-        2,
-        [{"number": 0, "image": "web:0"}, {"number": 1, "image": "web:0"}],
+        {"min_replicas": 2},
+        [old(0), old(1)],
         ["delete-1", "delete-0 s"],
     ),
     (
         "one that is not ready holds back those above",
-        3,
-        [{"number": 0}, {"number": 1, "ready": False}],
+        {"min_replicas": 3},
+        [now(0), now(1, ready=False)],
         ["wait-1", "create-2 s"],
     ),
     (
         "a terminating one holds back those above",
-        3,
-        [{"number": 0}, {"number": 1, "terminating": True}],
+        {"min_replicas": 3},
+        [now(0), now(1, terminating=True)],
         ["wait-1", "create-2 s"],
     ),
-    ("scale down takes the highest", 1, [{"number": 0}, {"number": 1}], ["delete-1"]),
+    ("scale down takes the highest", {"min_replicas": 1}, [now(0), now(1)], ["delete-1"]),
     (
         "surplus goes one at a time, highest first",
-        1,
-        [{"number": 0}, {"number": 1}, {"number": 2}],
+        {"min_replicas": 1},
+        [now(0), now(1), now(2)],
         ["delete-2", "delete-1 s"],
     ),
     (
         "surplus never waits for what is not ready",
-        1,
-        [{"number": 0, "ready": False}, {"number": 1}],
+        {"min_replicas": 1},
+        [now(0, ready=False), now(1)],
         ["delete-1", "wait-0"],
     ),
     (
+        "surplus never waits for surplus that is slow to go",
+        {"min_replicas": 1},
+        [now(0), now(1), now(2, terminating=True)],
+        ["delete-1", "wait-2"],
+    ),
+    (
         "a broken old template is replaced before anything that works",
-        2,
-        [{"number": 0, "image": "web:0"}, {"number": 1, "image": "web:0", "ready": False}],
+        {"min_replicas": 2},
+        [old(0), old(1, ready=False)],
         ["delete-1", "delete-0 s"],
     ),
     (
+        "a broken template that was rolled out everywhere can be rolled forward",
+        {"min_replicas": 3},
+        [old(0, ready=False), old(1, ready=False), old(2, ready=False)],
+        ["delete-2", "delete-1 s", "delete-0 s"],
+    ),
+    (
         "a roll waits for the replacement before it goes on",
-        2,
-        [{"number": 0, "image": "web:0"}, {"number": 1, "ready": False}],
+        {"min_replicas": 2},
+        [old(0), now(1, ready=False)],
         ["wait-1", "delete-0 s"],
+    ),
+    (
+        "a wider budget lets the roll go on beside one that is out of service",
+        {"min_replicas": 4, "max_unavailable": 2},
+        [old(0), old(1), old(2), now(3, ready=False)],
+        ["wait-3", "delete-2", "delete-1 s", "delete-0 s"],
+    ),
+    (
+        "a share is rounded down",
+        {"min_replicas": 5, "max_unavailable": "50%"},
+        [old(0), old(1), old(2), old(3), old(4)],
+        ["delete-4", "delete-3", "delete-2 s", "delete-1 s", "delete-0 s"],
+    ),
+    (
+        "a share is never less than one",
+        {"min_replicas": 2, "max_unavailable": "1%"},
+        [old(0), old(1)],
+        ["delete-1", "delete-0 s"],
     ),
 ]
 
+PARALLEL: list[Case] = [
+    ("fresh", {"min_replicas": 3}, [], ["create-0", "create-1", "create-2"]),
+    (
+        "one that is not ready holds back nobody",
+        {"min_replicas": 3},
+        [now(0, ready=False)],
+        ["wait-0", "create-1", "create-2"],
+    ),
+    (
+        "surplus goes together",
+        {"min_replicas": 1},
+        [now(0), now(1), now(2)],
+        ["delete-2", "delete-1"],
+    ),
+    (
+        "a roll keeps to its budget",
+        {"min_replicas": 4, "max_unavailable": "50%"},
+        [old(0), old(1), old(2), old(3)],
+        ["delete-3", "delete-2", "delete-1 s", "delete-0 s"],
+    ),
+    (
+        "what is out of service already counts against the budget",
+        {"min_replicas": 3},
+        [old(0), old(1), now(2, terminating=True)],
+        ["wait-2", "delete-1 s", "delete-0 s"],
+    ),
+    (
+        "broken ones of an older template go together and cost no budget",
+        {"min_replicas": 3},
+        [old(0), old(1, ready=False), old(2, ready=False)],
+        ["delete-2", "delete-1", "delete-0 s"],
+    ),
+]
 
-@pytest.mark.parametrize(("case", "replicas", "instances", "expected"), CASES)
-def test_plan_of_a_known_situation(
-    case: str, replicas: int, instances: list[dict[str, Any]], expected: list[str]
+PAUSED: list[Case] = [
+    ("nothing that stands is replaced", {"min_replicas": 2}, [old(0), old(1)],
+     ["delete-1 s", "delete-0 s"]),
+    ("not even what is broken", {"min_replicas": 1}, [old(0, ready=False)],
+     ["wait-0", "delete-0 s"]),
+    ("an empty slot is still filled", {"min_replicas": 2}, [old(0)], ["create-1", "delete-0 s"]),
+    ("scaling down goes on", {"min_replicas": 1}, [old(0), old(1)], ["delete-1", "delete-0 s"]),
+]  # fmt: skip
+
+
+def plan(scale: dict[str, Any], instances: list[dict[str, Any]], **more: Any) -> list[str]:
+    deployment = a_deployment(scale=ScaleSettings(**scale), **more)
+    return said(plan_instances(CELL, deployment, [an_instance(**i) for i in instances]).actions)
+
+
+@pytest.mark.parametrize(("case", "scale", "instances", "expected"), ORDERED)
+def test_plan_of_an_ordered_deployment(
+    case: str, scale: dict[str, Any], instances: list[dict[str, Any]], expected: list[str]
 ) -> None:
-    plan = plan_instances(
-        CELL, a_deployment(replicas=replicas), [an_instance(**i) for i in instances]
-    )
-    assert expected == said(plan.actions), case
+    assert expected == plan(scale, instances), case
+
+
+@pytest.mark.parametrize(("case", "scale", "instances", "expected"), PARALLEL)
+def test_plan_of_a_parallel_deployment(
+    case: str, scale: dict[str, Any], instances: list[dict[str, Any]], expected: list[str]
+) -> None:
+    parallel = {"instance_management_policy": "Parallel", **scale}
+    assert expected == plan(parallel, instances), case
+
+
+@pytest.mark.parametrize(("case", "scale", "instances", "expected"), PAUSED)
+def test_plan_of_a_paused_deployment(
+    case: str, scale: dict[str, Any], instances: list[dict[str, Any]], expected: list[str]
+) -> None:
+    assert expected == plan(scale, instances, paused=True), case
 
 
 def test_a_terminating_deployment_wants_no_instances() -> None:
-    deployment = a_deployment(replicas=2, terminating=True)
-    plan = plan_instances(CELL, deployment, [an_instance(0), an_instance(1)])
-    assert said(plan.actions) == ["delete-1", "delete-0 s"]
+    assert plan({"min_replicas": 2}, [now(0), now(1)], terminating=True) == [
+        "delete-1",
+        "delete-0 s",
+    ]
 
 
 def test_an_instance_carries_what_every_plane_needs_to_know_it() -> None:
@@ -110,6 +223,7 @@ def test_an_instance_carries_what_every_plane_needs_to_know_it() -> None:
         "compute.datumapis.com/workload-name": "web",
         "compute.datumapis.com/workload-uid": "workload-uid",
         "compute.datumapis.com/workload-deployment-name": "web-dfw",
+        "compute.datumapis.com/workload-deployment-uid": "uid-of-web-dfw",
         "compute.datumapis.com/placement-name": "default",
         "compute.datumapis.com/city-code": "DFW",
         "compute.datumapis.com/instance-index": "0",
@@ -117,82 +231,79 @@ def test_an_instance_carries_what_every_plane_needs_to_know_it() -> None:
     assert len(metadata.finalizers) == 2
 
 
-slots = st.dictionaries(
-    st.integers(0, 5),
-    st.tuples(st.sampled_from(["web:1", "web:0"]), st.booleans(), st.booleans()),
-)
-
-
-def _world(found: dict[int, tuple[str, bool, bool]]) -> list[Instance]:
-    return [
-        an_instance(n, image, ready=ready, terminating=going)
-        for n, (image, ready, going) in found.items()
+def test_every_action_of_a_plan_can_be_printed_and_compared() -> None:
+    deployment = a_deployment(replicas=3)
+    found = [an_instance(0, "web:0"), an_instance(1, ready=False)]
+    first, second = (plan_instances(CELL, deployment, found) for _ in range(2))
+    assert first == second
+    assert [described(action) for action in first.actions] == [
+        "wait: web-dfw-1 is not ready",
+        "skip create Instance default/web-dfw-2 on cell/dfw: slot 2 is empty",
+        "skip delete Instance default/web-dfw-0 on cell/dfw: of an older template",
     ]
 
 
-@given(replicas=st.integers(1, 6), found=slots)
-def test_carried_out_steps_are_safe(
-    replicas: int, found: dict[int, tuple[str, bool, bool]]
-) -> None:
-    plan = plan_instances(CELL, a_deployment(replicas=replicas), _world(found))
-    done = [a for a in plan.actions if not isinstance(a, Wait) and not a.skipped]  # type: ignore[union-attr]
-    creates = [a for a in done if isinstance(a, Create)]
-    deletes = [a for a in done if isinstance(a, Delete)]
-    assert len(creates) <= 1
-    for create in creates:
-        number = int(create.object.metadata.name.rpartition("-")[2])
-        assert number < replicas
-        assert number not in found
-        assert all(found[n][1] and not found[n][2] for n in range(number)), "all below are ready"
-    wanted_and_ready = [
-        d for d in deletes if found[(n := int(d.ref.name.rpartition("-")[2]))][1] and n < replicas
+def edited(instance: Instance, **metadata: Any) -> Instance:
+    changed = msgspec.structs.replace(instance.metadata, **metadata)
+    return msgspec.structs.replace(instance, metadata=changed)
+
+
+def test_labels_are_put_right_outside_the_rollout_order() -> None:
+    """Want 2, 0 not Ready and unlabelled: the rollout waits, the labels do not."""
+    bare = edited(an_instance(0, ready=False), labels={"team": "blue"})
+    actions = plan_instances(CELL, a_deployment(replicas=2), [bare]).actions
+    assert said(actions) == ["wait-0", "create-1 s", "label-0"]
+    patch = actions[-1]
+    assert isinstance(patch, PatchLabels)
+    assert patch.uid == bare.metadata.uid
+    assert patch.labels[labels.INSTANCE_INDEX] == "0"
+    assert "team" not in patch.labels
+
+
+def test_labels_that_are_right_are_left_alone_whatever_else_is_there() -> None:
+    instance = an_instance(0)
+    more = edited(instance, labels={**instance.metadata.labels, "team": "blue"})
+    assert plan_instances(CELL, a_deployment(), [more]).is_settled
+
+
+def test_what_stands_in_no_slot_is_removed_at_once() -> None:
+    strays = [
+        edited(an_instance(0), name="web-dfw-x", uid="1"),
+        edited(an_instance(0), name="web-dfw-00", uid="2"),
+        edited(an_instance(0), name="other-0", uid="3"),
+        edited(an_instance(0), name="web-dfw-99999999999999999999", uid="4"),
     ]
-    assert len(wanted_and_ready) <= 1
-    if wanted_and_ready:
-        assert all(found[n][1] and not found[n][2] for n in range(replicas)), "one at a time"
+    actions = plan_instances(CELL, a_deployment(), [an_instance(0), *strays]).actions
+    deletes = [a for a in actions if isinstance(a, Delete)]
+    assert sorted(a.uid for a in deletes) == ["1", "2", "3", "4"]
+    assert not [a for a in actions if is_skipped(a)]
 
 
-@given(replicas=st.integers(1, 4), found=slots)
-def test_following_the_plan_converges_and_then_rests(
-    replicas: int, found: dict[int, tuple[str, bool, bool]]
-) -> None:
-    deployment = a_deployment(replicas=replicas)
-    world = {i.metadata.name: i for i in _world(found)}
-    for _ in range(40):
-        # What terminates goes, what is not ready gets ready, unless its template is broken.
-        world = {n: i for n, i in world.items() if not i.is_terminating}
-        world = {
-            n: an_instance(ordinal(i), deployment=deployment)
-            if i.spec.controller.template_hash == an_instance(0).spec.controller.template_hash
-            else i
-            for n, i in world.items()
-        }
-        plan = plan_instances(CELL, deployment, list(world.values()))
-        if not plan.actions:
-            break
-        for action in plan.actions:
-            if isinstance(action, Delete) and not action.skipped:
-                world.pop(action.ref.name)
-            if isinstance(action, Create) and not action.skipped:
-                number = int(action.object.metadata.name.rpartition("-")[2])
-                world[action.object.metadata.name] = an_instance(number, ready=False)
-    assert [f"web-dfw-{n}" for n in range(replicas)] == sorted(world)
-    assert not plan_instances(CELL, deployment, list(world.values())).actions
+def test_what_belongs_to_nobody_and_stands_in_no_slot_is_not_ours_to_remove() -> None:
+    foreign = edited(an_instance(0), name="web-dfw-x", owner_references=[])
+    assert plan_instances(CELL, a_deployment(), [an_instance(0), foreign]).is_settled
+
+
+def test_a_wrong_ordinal_label_moves_nobody() -> None:
+    first = an_instance(0)
+    wrong = edited(first, labels={**first.metadata.labels, labels.INSTANCE_INDEX: "1"})
+    assert said(plan_instances(CELL, a_deployment(replicas=2), [wrong]).actions) == [
+        "create-1",
+        "label-0",
+    ]
 
 
 def test_an_instance_that_was_edited_by_hand_is_recreated() -> None:
     instance = an_instance(0)
     other = an_instance(0, "evil:1").spec.runtime
-    edited = msgspec.structs.replace(
+    changed = msgspec.structs.replace(
         instance, spec=msgspec.structs.replace(instance.spec, runtime=other)
     )
-    assert said(plan_instances(CELL, a_deployment(), [edited]).actions) == ["delete-0"]
+    assert said(plan_instances(CELL, a_deployment(), [changed]).actions) == ["delete-0"]
 
 
 def test_an_instance_that_lost_its_owner_is_adopted_and_still_counts() -> None:
-    instance = an_instance(0)
-    metadata = msgspec.structs.replace(instance.metadata, owner_references=[])
-    lost = msgspec.structs.replace(instance, metadata=metadata)
+    lost = edited(an_instance(0), owner_references=[])
     (adopt,) = plan_instances(CELL, a_deployment(), [lost]).actions
     assert isinstance(adopt, Patch)
     (owner,) = adopt.patch["metadata"]["ownerReferences"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, TRUE, Verdict, decided, find_condition
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.plane import project_plane
-from datum_compute.api.workload import Workload
+from datum_compute.api.workload import BlockedReplicas, Workload
 from datum_compute.api.workloaddeployment import (
     ObservedSource,
     WorkloadDeployment,
@@ -157,3 +158,80 @@ def test_a_new_template_is_up_to_date_nowhere_until_a_city_says_so() -> None:
 def test_desired_is_what_the_workload_asks_for_whatever_cities_report() -> None:
     workload = a_workload(cities=("DFW", "ORD"), replicas=3)
     assert workload_status(workload, [], NOW).desired_replicas == 6
+
+
+def reporting(
+    deployment: WorkloadDeployment, reason: str, status: str = TRUE, message: str = ""
+) -> WorkloadDeployment:
+    """The deployment of a city whose rollout says so, about the current template."""
+    said = decided("Progressing", Verdict(status, reason, message), generation=1, now=NOW)  # type: ignore[arg-type]
+    source = ObservedSource(generation=1, template_hash=template_hash(deployment.spec.template))
+    return msgspec.structs.replace(
+        deployment, status=WorkloadDeploymentStatus(conditions=[said], observed_source=source)
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("RolloutComplete", "RolloutComplete", "RolloutComplete"),
+        ("RolloutComplete", "RollingOut", "RollingOut"),
+        ("ProgressDeadlineExceeded", "RollingOut", "ProgressDeadlineExceeded"),
+        ("RollingOut", "RolloutPaused", "RolloutPaused"),
+    ],
+)
+def test_the_rollout_of_a_workload_is_that_of_its_worst_city(
+    first: str, second: str, expected: str
+) -> None:
+    workload = a_workload(cities=("DFW", "ORD"))
+    dfw, ord_ = stored(workload)
+    cities = [reporting(dfw, first), reporting(ord_, second)]
+    progress = find_condition(workload_status(workload, cities, NOW).conditions, "Progressing")
+    assert progress is not None
+    assert progress.reason == expected
+
+
+def test_a_city_that_is_silent_about_the_template_leaves_the_rollout_unknown() -> None:
+    workload = a_workload(cities=("DFW", "ORD"))
+    dfw, silent = stored(workload)
+    status = workload_status(workload, [reporting(dfw, "RolloutComplete"), silent], NOW)
+    progress = find_condition(status.conditions, "Progressing")
+    assert progress is not None
+    assert (progress.status, progress.message) == ("Unknown", "No news yet from ORD")
+
+
+def test_blocked_replicas_add_up_over_cities_by_reason() -> None:
+    workload = a_workload(cities=("DFW", "ORD"))
+    dfw, ord_ = (
+        msgspec.structs.replace(d, status=WorkloadDeploymentStatus(blocked=blocked))
+        for d, blocked in zip(
+            stored(workload),
+            (
+                [BlockedReplicas(reason="PendingQuota", replicas=2, message="11 of 10")],
+                [
+                    BlockedReplicas(reason="ImageUnavailable", replicas=1),
+                    BlockedReplicas(reason="PendingQuota", replicas=3, message="later"),
+                ],
+            ),
+            strict=True,
+        )
+    )
+    blocked = workload_status(workload, [ord_, dfw], NOW).blocked
+    assert [(b.reason, b.replicas) for b in blocked] == [
+        ("ImageUnavailable", 1),
+        ("PendingQuota", 5),
+    ]
+
+
+def test_the_order_in_which_cities_are_seen_changes_nothing() -> None:
+    workload = a_workload(cities=("DFW", "ORD"))
+    cities = [reporting(d, "RollingOut", message=d.spec.city_code) for d in stored(workload)]
+    assert workload_status(workload, cities, NOW) == workload_status(workload, cities[::-1], NOW)
+
+
+def test_a_pause_reaches_every_city() -> None:
+    workload = a_workload(cities=("DFW", "ORD"))
+    paused = msgspec.structs.replace(
+        workload, spec=msgspec.structs.replace(workload.spec, paused=True)
+    )
+    assert [d.spec.paused for d in desired_deployments(paused)] == [True, True]

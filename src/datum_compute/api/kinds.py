@@ -17,6 +17,7 @@ from datum_compute.api import (
     eventsv1,
     instance,
     instancetype,
+    ipallocation,
     lease,
     location,
     locationbinding,
@@ -76,6 +77,7 @@ SUBNET = subnet.KIND
 SUBNET_CLAIM = subnetclaim.KIND
 LOCATION = location.KIND
 LOCATION_BINDING = locationbinding.KIND
+IP_ALLOCATION = ipallocation.KIND
 
 REGISTRATION = resourceregistration.KIND
 GRANT = resourcegrant.KIND
@@ -127,6 +129,7 @@ KINDS: tuple[KindInfo[Any], ...] = (
     SUBNET_CLAIM,
     LOCATION,
     LOCATION_BINDING,
+    IP_ALLOCATION,
     REGISTRATION,
     GRANT,
     CLAIM,

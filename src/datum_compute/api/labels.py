@@ -4,11 +4,16 @@ from __future__ import annotations
 
 _COMPUTE = "compute.datumapis.com/"
 _META = "meta.datumapis.com/"
+_NETWORKING = "networking.datumapis.com/"
+_IPAM = "ipam.miloapis.com/"
+_QUOTA = "quota.miloapis.com/"
 
 # Labels on Instances (and WorkloadDeployments): self-describing on every plane.
 WORKLOAD_UID = _COMPUTE + "workload-uid"
 WORKLOAD_NAME = _COMPUTE + "workload-name"
 DEPLOYMENT_NAME = _COMPUTE + "workload-deployment-name"
+# The deployment's uid on the plane of whoever wrote it: it joins nothing across planes.
+DEPLOYMENT_UID = _COMPUTE + "workload-deployment-uid"
 PLACEMENT_NAME = _COMPUTE + "placement-name"
 CITY_CODE = _COMPUTE + "city-code"
 INSTANCE_INDEX = _COMPUTE + "instance-index"
@@ -28,14 +33,38 @@ SOURCE_GENERATION = _COMPUTE + "source-generation"
 SOURCE_TEMPLATE_HASH = _COMPUTE + "source-template-hash"
 FEDERATION_NAMESPACE = _COMPUTE + "federation-namespace"
 
-# The tag that maps a Server back to its Instance: namespace/name/uid.
+# On ResourceClaims: the cell that asks, and the namespace of the Instance there.
+SOURCE_CLUSTER = _COMPUTE + "source-cluster"
+INSTANCE_NAMESPACE = _COMPUTE + "instance-namespace"
+
+# On NetworkBindings: what they are about, so that they can be found by it.
+NETWORK = _NETWORKING + "network"
+LOCATION = _NETWORKING + "location"
+NETWORK_CONTEXT = _NETWORKING + "network-context"
+# On NetworkContexts: the binding that took hold of it last (planning/presence.py says why).
+LAST_HOLDER = _NETWORKING + "last-holder"
+
+# On IPAllocations: the pool, the project and the uid of whoever holds the prefix.
+POOL = _IPAM + "pool"
+HOLDER_PROJECT = _IPAM + "project"
+HOLDER_UID = _IPAM + "holder-uid"
+
+# On AllowanceBuckets: whose they are.
+CONSUMER_KIND = _QUOTA + "consumer-kind"
+CONSUMER_NAME = _QUOTA + "consumer-name"
+
+# The tag that maps a Server back to its Instance: namespace/name/uid. The label carries the uid
+# alone, so that all Servers of one Instance are found without a search.
 INSTANCE_TAG = _COMPUTE + "instance"
+INSTANCE_UID = _COMPUTE + "instance-uid"
 
 # Finalizers, each named for the controller that releases it.
 WORKLOAD_FINALIZER = _COMPUTE + "workload-controller"
 FEDERATOR_FINALIZER = _COMPUTE + "federator"
 INSTANCE_FINALIZER = _COMPUTE + "instance-controller"
 PROVISIONER_FINALIZER = _COMPUTE + "provisioner"
+NETWORK_FINALIZER = _NETWORKING + "network-controller"
+SUBNET_FINALIZER = _NETWORKING + "subnet-prefix-release"
 DRIVER_FINALIZER = "region.datumapis.com/driver"
 BINDING_FINALIZER = "karmada.io/binding-controller"
 EXECUTION_FINALIZER = "karmada.io/execution-controller"

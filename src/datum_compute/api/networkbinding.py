@@ -34,6 +34,9 @@ class NetworkBindingStatus(ApiStruct, frozen=True, kw_only=True):
     network_context_ref: Annotated[
         NamespacedReference | None, says("The network as it is present in the location.")
     ] = None
+    network_context_uid: Annotated[
+        str, says("UID of that network context; another of its name is not the same.")
+    ] = ""
     observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.fields import MAP_BY_NAME, says
-from datum_compute.api.instance import Container
+from datum_compute.api.instance import Container, NetworkInterfaceStatus
 from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 Phase = Literal["Pending", "Running", "Sleeping", "Stopped", "Failed"]
@@ -20,6 +20,9 @@ class ServerSpec(ApiStruct, frozen=True, kw_only=True):
     containers: Annotated[
         list[Container], MAP_BY_NAME, Meta(min_length=1), says("What runs on the machine.")
     ]
+    interfaces: Annotated[
+        list[NetworkInterfaceStatus], MAP_BY_NAME, says("Its interfaces with their addresses.")
+    ] = []
     tags: Annotated[
         dict[str, str], says("Marks by which the machine is found again, such as its instance.")
     ] = {}
@@ -33,6 +36,7 @@ class ServerStatus(ApiStruct, frozen=True, kw_only=True):
     exit_code: Annotated[int | None, says("Exit code of its last end.")] = None
     started_at: Annotated[str | None, says("Since when it runs (RFC 3339).")] = None
     addresses: Annotated[list[str], says("Addresses of the machine.")] = []
+    last_lines: Annotated[list[str], says("The last lines of its output, if it ended badly.")] = []
     observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
 
 

@@ -8,11 +8,18 @@ from msgspec import Meta
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.fields import MAP_BY_NAME, SET, DnsLabel, says
+from datum_compute.api.fields import MAP_BY_NAME, SET, DnsLabel, keyed, says
 from datum_compute.api.instance import InstanceTemplate
 from datum_compute.api.meta import ApiObject, Column, KindInfo
 
 CityCode = Annotated[str, Meta(pattern="^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$", max_length=32)]
+
+
+# A number of instances, or a share of them such as 25%; never none, or no rollout could move.
+MaxUnavailable = (
+    Annotated[int, Meta(ge=1, le=1000)]
+    | Annotated[str, Meta(pattern="^([1-9][0-9]?|100)%$", max_length=4)]
+)
 
 
 class ScaleSettings(ApiStruct, frozen=True, kw_only=True):
@@ -20,9 +27,24 @@ class ScaleSettings(ApiStruct, frozen=True, kw_only=True):
 
     min_replicas: Annotated[int, Meta(ge=1, le=1000), says("Instances in each city.")]
     instance_management_policy: Annotated[
-        Literal["OrderedReady"],
-        says("OrderedReady: one at a time, each when all before it are ready."),
+        Literal["OrderedReady", "Parallel"],
+        says(
+            "OrderedReady: one at a time, each when all before it are ready. Parallel: all at "
+            "once; a rollout still keeps to maxUnavailable."
+        ),
     ] = "OrderedReady"
+    max_unavailable: Annotated[
+        MaxUnavailable,
+        says(
+            "How many instances of a city a rollout may have out of service at a time, as a number "
+            "or as a percentage (rounded down, at least one)."
+        ),
+    ] = 1
+    progress_deadline_seconds: Annotated[
+        int,
+        Meta(ge=1, le=86_400),
+        says("A rollout without progress for so long is reported as ProgressDeadlineExceeded."),
+    ] = 600
 
 
 class Placement(ApiStruct, frozen=True, kw_only=True):
@@ -41,6 +63,18 @@ class Placement(ApiStruct, frozen=True, kw_only=True):
 class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
     template: InstanceTemplate
     placements: Annotated[list[Placement], MAP_BY_NAME, Meta(min_length=1), says("Where it runs.")]
+    paused: Annotated[
+        bool,
+        says("Hold a rollout where it is: nothing that runs is replaced. Scaling goes on."),
+    ] = False
+
+
+class BlockedReplicas(ApiStruct, frozen=True, kw_only=True):
+    """Instances that are wanted and not ready, for one reason."""
+
+    reason: Annotated[str, says("The reason of their Ready condition.")]
+    replicas: Annotated[int, says("How many there are.")]
+    message: Annotated[str, says("What the first of them says about it.")] = ""
 
 
 class ReplicaCounts(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
@@ -53,6 +87,11 @@ class ReplicaCounts(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     updated_replicas: Annotated[int, says("Instances of the current template, ready or not.")] = 0
     desired_replicas: Annotated[int, says("Instances that there should be.")] = 0
     ready_replicas: Annotated[int, says("Instances that are ready.")] = 0
+    blocked: Annotated[
+        list[BlockedReplicas],
+        keyed("reason"),
+        says("Instances that are wanted and not ready, counted by reason."),
+    ] = []
 
 
 class PlacementStatus(ReplicaCounts, frozen=True, kw_only=True):

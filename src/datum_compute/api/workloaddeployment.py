@@ -10,7 +10,7 @@ from typing import Annotated
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.fields import immutable, says
+from datum_compute.api.fields import IpFamily, immutable, keyed, says
 from datum_compute.api.instance import InstanceTemplate
 from datum_compute.api.meta import ApiObject, Column, KindInfo, Scale, selectable_fields
 from datum_compute.api.workload import CityCode, ReplicaCounts, ScaleSettings
@@ -23,6 +23,35 @@ class WorkloadRef(ApiStruct, frozen=True, kw_only=True):
     uid: Annotated[str, says("UID of the workload in its project.")]
 
 
+class AttachedPrefix(ApiStruct, frozen=True, kw_only=True):
+    """The addresses of one family that instances of the deployment can have."""
+
+    family: Annotated[IpFamily, says("Address family.")]
+    prefix: Annotated[str, says("Prefix of the network in the city, such as 10.128.16.0/20.")]
+    gateway: Annotated[str, says("Address of the gateway in it, which no instance gets.")]
+
+
+class AttachmentProblem(ApiStruct, frozen=True, kw_only=True):
+    """Why there is no prefix."""
+
+    reason: Annotated[str, says("The cause, one word for programs.")]
+    message: Annotated[str, says("The cause, for people.")] = ""
+
+
+class NetworkAttachment(ApiStruct, frozen=True, kw_only=True):
+    """The network as the cell needs to know it: where addresses come from, or why there are none.
+
+    Written by the platform. Prefixes that were attached stay while the deployment lives.
+    """
+
+    network: Annotated[str, says("Name of the network in the project.")]
+    prefixes: Annotated[
+        list[AttachedPrefix], keyed("family"), says("Where addresses come from, primary first.")
+    ] = []
+    mtu: Annotated[int, says("Largest packet of the network, in bytes.")] = 0
+    problem: Annotated[AttachmentProblem | None, says("Set while there is no prefix.")] = None
+
+
 class WorkloadDeploymentSpec(ApiStruct, frozen=True, kw_only=True):
     workload_ref: WorkloadRef
     placement_name: Annotated[str, says("Name of the workload's placement.")]
@@ -33,6 +62,12 @@ class WorkloadDeploymentSpec(ApiStruct, frozen=True, kw_only=True):
     ]
     template: InstanceTemplate
     scale_settings: ScaleSettings
+    paused: Annotated[bool, says("Hold a rollout where it is: nothing that runs is replaced.")] = (
+        False
+    )
+    network_attachment: Annotated[
+        NetworkAttachment | None, says("The network in the city, once that is decided.")
+    ] = None
 
 
 class ObservedSource(ApiStruct, frozen=True, kw_only=True):
@@ -46,6 +81,9 @@ class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):
     conditions: Conditions = []
     observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
     observed_source: ObservedSource = ObservedSource()
+    progressed_at: Annotated[
+        str | None, says("When the rollout last came a step further (RFC 3339).")
+    ] = None
 
 
 class WorkloadDeployment(ApiObject, frozen=True, kw_only=True):

@@ -79,7 +79,9 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
     state = private_directory(settings.state_dir)
     ports = real_ports()
     drivers = {
-        cell: simulated_driver(state / f"machines-{cell.replace('/', '-')}.json", ports.unix_s)
+        cell: simulated_driver(
+            state / f"machines-{cell.replace('/', '-')}.json", ports.unix_s, boot_s=settings.boot_s
+        )
         for cell in CELLS
     }
     layout = Layout((PROJECT,), drivers)

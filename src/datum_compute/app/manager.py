@@ -180,7 +180,9 @@ def _drivers(world: _World, check: Callable[[], None]) -> dict[PlaneName, Driver
     for plane in world.planes:
         if plane_role(plane) == "cell":
             table = state / f"machines-{plane.replace('/', '-')}.json"
-            found[plane] = FencedDriver(simulated_driver(table, ports.unix_s), check)
+            found[plane] = FencedDriver(
+                simulated_driver(table, ports.unix_s, boot_s=world.settings.boot_s), check
+            )
     return found
 
 
@@ -231,8 +233,9 @@ def leases_of(
 def _planes(settings: ManagerSettings) -> dict[PlaneName, Connection]:
     """Every context that names a plane the chosen controllers work on; others are not ours."""
     config = load_kubeconfig([settings.kubeconfig])
-    roles = {"hub"} | ({"project"} if settings.management else set())
+    roles = {"hub"} | ({"platform", "project"} if settings.management else set())
     roles |= {"cell"} if settings.cell or settings.propagator else set()
+    roles |= {"project"} if settings.cell else set()  # the quota claims of its instances
     found = {
         PlaneName(name): connection_of(config, name)
         for name in sorted(config.contexts)

@@ -37,6 +37,7 @@ class LocalSettings:
     driver: str
     telemetry: TelemetrySettings
     controllers: bool
+    boot_s: float = 0.0  # of simulated machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class ManagerSettings:
     leader: LeaderSettings
     metrics_address: tuple[str, int] | None
     environment: Mapping[str, str] = field(repr=False)  # for the plugins of a kubeconfig
+    boot_s: float = 0.0  # of simulated machines
 
 
 def local_settings(
@@ -75,6 +77,7 @@ def local_settings(
         driver=parsed.driver,
         telemetry=_telemetry(parsed),
         controllers=parsed.controllers,
+        boot_s=parsed.simulated_boot_seconds,
     )
 
 
@@ -100,6 +103,7 @@ def manager_settings(
         ),
         metrics_address=parsed.metrics_address,
         environment=environment,
+        boot_s=parsed.simulated_boot_seconds,
     )
     if not (settings.management or settings.cell or settings.propagator):
         parser.error(
@@ -127,6 +131,7 @@ def local_parser() -> argparse.ArgumentParser:
         default=True,
         text="without them only the planes are served; a compute-manager does the rest",
     )
+    _add_boot_time(parser)
     _add_telemetry(parser)
     return parser
 
@@ -151,6 +156,7 @@ def manager_parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="serve /metrics and /healthz there, without a password: on this machine only",
     )
+    _add_boot_time(parser)
     _add_telemetry(parser)
     return parser
 
@@ -179,6 +185,16 @@ def _add_leader(parser: argparse.ArgumentParser) -> None:
         type=_plane,
         metavar="PLANE",
         help="hold one lease, of exactly that name, on this plane instead",
+    )
+
+
+def _add_boot_time(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--simulated-boot-seconds",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long simulated machines take to boot",
     )
 
 
@@ -215,6 +231,16 @@ def _telemetry(parsed: argparse.Namespace) -> TelemetrySettings:
 
 
 # --- kinds of values
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 3600")
+    return seconds
 
 
 def _port(text: str) -> int:

@@ -18,6 +18,7 @@ from datum_compute.api.errors import ApiError
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.holdings import Holdings
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix, plane_role
+from datum_compute.api.timestamps import timestamp
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.client.client import Client
@@ -28,6 +29,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.notices import misled_notice
 from datum_compute.drivers.driver import Driver
 from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
+from datum_compute.planes.catalogue import ensure_platform, ensure_project, release_project
 from datum_compute.planes.planes import Planes, untold
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.events import EventRecorder, Notice
@@ -106,7 +108,8 @@ def build_manager(
     fence: Callable[[], None] = nothing_in_the_way,
 ) -> Manager[Context]:
     def context(manager: Manager[Context]) -> Context:
-        return Context(Planes(manager.view, tell), drivers, ports.unix_s, holdings, authority)
+        planes = Planes(manager.view, manager.engaged, tell)
+        return Context(planes, drivers, ports.unix_s, holdings, authority)
 
     return Manager(
         [instrumented(controller, tracer) for controller in controllers],
@@ -201,7 +204,7 @@ class Platform:
             planes = (*self._layout.planes, *self._added_before())
             for plane in planes:
                 await self.store.create_plane(plane)
-                await ensure_plane(self._bootstrap_client(plane), plane)
+                await self._bring_up(plane)
             if self._layout.centre:
                 await ensure_cells(self._bootstrap_client(HUB), self._layout.members)
             for plane in (*planes, *self._layout.elsewhere):
@@ -218,7 +221,7 @@ class Platform:
         if plane_role(plane) != "project":
             raise ValueError(f"{plane} cannot be added while running: only projects can")
         await self.store.create_plane(plane)
-        await ensure_plane(self._bootstrap_client(plane), plane)
+        await self._bring_up(plane)
         if self._manager.view(plane) is None:
             self._manager.engage(plane, self._own_client(plane))
 
@@ -229,6 +232,16 @@ class Platform:
             raise ValueError(f"{plane} belongs to the layout and cannot be removed while running")
         self._manager.disengage(plane)
         await self.store.delete_plane(plane)
+        await release_project(self._bootstrap_client(PLATFORM), plane)
+
+    async def _bring_up(self, plane: PlaneName) -> None:
+        """What the plane holds from its first moment."""
+        client, cells = self._bootstrap_client(plane), self._layout.members
+        await ensure_plane(client, plane)
+        if plane_role(plane) == "platform":
+            await ensure_platform(client, cells, timestamp(self._unix_s()))
+        if plane_role(plane) == "project":
+            await ensure_project(client, plane, cells, timestamp(self._unix_s()))
 
     def _added_before(self) -> list[PlaneName]:
         """Planes of projects that were added in an earlier run."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from datum_compute.api.holdings import Holdings
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.timestamps import timestamp
+from datum_compute.controllers.cell.addressbook import AddressBook
 from datum_compute.drivers.driver import Driver
 from datum_compute.planes.planes import Planes
+from datum_compute.runtime.key import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,12 @@ class Context:
     # For controllers that only run beside the server of their planes.
     holdings: Callable[[PlaneName], Holdings]
     authority: str  # the certificates that clients of the planes trust, as PEM
+    # The project of all namespaces that do not say whose they are, where there is only one.
+    single_project: str = ""
+    # What this process has promised and not yet put on record: addresses that it has chosen, and
+    # claims (by the uid that they have) that it is about to release.
+    addresses: AddressBook = field(default_factory=AddressBook)
+    leaving: dict[Key, str] = field(default_factory=dict)
 
     def now(self) -> str:
         return timestamp(self.unix_s())

@@ -3,8 +3,12 @@ planes."""
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import groupby
 from typing import assert_never
 
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import Conflict, Invalid
 from datum_compute.api.meta import ApiObject
 from datum_compute.controllers.notices import is_told_about, notices
 from datum_compute.planes.planes import Planes
@@ -13,39 +17,64 @@ from datum_compute.planning.actions import (
     Create,
     Delete,
     Patch,
+    PatchLabels,
     PatchStatus,
     Plan,
+    RemoveItems,
     Wait,
+    is_skipped,
 )
 from datum_compute.runtime.outcome import Done, Later, Outcome
+from datum_compute.runtime.together import together
 
 
 async def carry_out(planes: Planes, plan: Plan) -> Outcome:
-    """All actions in order; the first failure ends it, and the next pass plans anew."""
-    for action in plan.actions:
-        observed = _observed(planes, action)
-        if await _carry_out(planes, action):
-            for notice in notices(action, observed):
-                planes.tell(notice)
+    """All actions in order; the first failure ends it, and the next pass plans anew.
+
+    Neighbouring creates of one kind do not depend on each other, nor do neighbouring deletes:
+    those go out together. So does all of a plan whose actions are independent.
+    """
+    begun = (action for action in plan.actions if not is_skipped(action))
+    same = (lambda _action: ()) if plan.independent else _group
+    for _, actions in groupby(begun, key=same):
+        await together([partial(_carry_out_and_tell, planes, action) for action in actions])
     return Done() if plan.requeue_after_s is None else Later(plan.requeue_after_s)
 
 
-async def _carry_out(planes: Planes, action: Action) -> bool:
-    """Whether something was done."""
+def _group(action: Action) -> tuple[object, ...]:
+    """Equal for neighbours that may go out together; else unlike any other."""
+    if isinstance(action, Create | Delete):
+        return type(action), action.plane, action.kind.resource
+    return (id(action),)
+
+
+async def _carry_out_and_tell(planes: Planes, action: Action) -> None:
+    observed = _observed(planes, action)
+    await _carry_out(planes, action)
+    for notice in notices(action, observed):
+        planes.tell(notice)
+
+
+async def _carry_out(planes: Planes, action: Action) -> None:
     match action:
-        case Wait() | Create(skipped=True) | Delete(skipped=True):
-            return False
+        case Wait():
+            return
         case Create(plane, kind, obj):
             await planes.need(plane).create(kind, obj)
         case Delete(plane, kind, ref, uid, _, version):
             await planes.need(plane).delete(kind, ref, uid=uid, version=version)
         case Patch(plane, kind, ref, patch):
             await planes.need(plane).patch(kind, ref, patch)
+        case PatchLabels(plane, kind, ref, uid, labels):
+            await planes.need(plane).patch(
+                kind, ref, {"metadata": {"uid": uid, "labels": dict(labels)}}
+            )
+        case RemoveItems():
+            await _remove_items(planes, action)
         case PatchStatus(plane, kind, ref, version, status):
             await planes.need(plane).patch_status(kind, ref, status, version=version)
         case _:
             assert_never(action)
-    return True
 
 
 def _observed(planes: Planes, action: Action) -> ApiObject | None:
@@ -57,3 +86,20 @@ def _observed(planes: Planes, action: Action) -> ApiObject | None:
         return None
     observed: ApiObject | None = view.cached(action.kind).get(action.ref)
     return observed
+
+
+async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
+    """From the last one on, so that no removal moves the next; each only if it is still there."""
+    operations: list[JsonObject] = [
+        {"op": "test", "path": "/metadata/uid", "value": removal.uid},
+    ]
+    for item in sorted(removal.items, key=lambda item: int(item.path.rpartition("/")[2]))[::-1]:
+        operations += [
+            {"op": "test", "path": f"{item.path}/{item.key}", "value": item.value},
+            {"op": "remove", "path": item.path},
+        ]
+    try:
+        await planes.need(removal.plane).patch(removal.kind, removal.ref, operations)
+    except Invalid as error:
+        # What was seen is no longer so; the next pass sees what is.
+        raise Conflict(f"{removal.kind.kind} {removal.ref} has changed: {error}") from error

@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-from datum_compute.controllers.cell import deployment, instance, machine, provisioner, writeback
+from datum_compute.controllers.cell import (
+    claim,
+    claimrelease,
+    deployment,
+    instance,
+    machine,
+    provisioner,
+    writeback,
+)
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.hub import binding, cluster, execution, work
-from datum_compute.controllers.management import federator, policy, projector, workload
+from datum_compute.controllers.management import (
+    attachment,
+    catalogue,
+    federator,
+    ipallocation,
+    network,
+    networkbinding,
+    networkcontext,
+    policy,
+    projector,
+    quota,
+    registration,
+    subnet,
+    subnetclaim,
+    workload,
+)
 from datum_compute.controllers.neighbours import contents, definition, garbage, namespace
 from datum_compute.runtime.controller import Controller
 
@@ -14,6 +37,16 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     federator.CONTROLLER,
     policy.CONTROLLER,
     projector.CONTROLLER,
+    catalogue.CONTROLLER,
+    network.CONTROLLER,
+    networkbinding.CONTROLLER,
+    networkcontext.CONTROLLER,
+    subnetclaim.CONTROLLER,
+    subnet.CONTROLLER,
+    attachment.CONTROLLER,
+    ipallocation.CONTROLLER,
+    registration.CONTROLLER,
+    quota.CONTROLLER,
 )
 
 HUB: tuple[Controller[Context], ...] = (
@@ -26,7 +59,9 @@ HUB: tuple[Controller[Context], ...] = (
 CELL: tuple[Controller[Context], ...] = (
     deployment.CONTROLLER,
     instance.CONTROLLER,
-    provisioner.CONTROLLER,
+    claim.CONTROLLER,
+    claimrelease.CONTROLLER,
+    *provisioner.CONTROLLERS,
     *machine.CONTROLLERS,
     writeback.CONTROLLER,
 )

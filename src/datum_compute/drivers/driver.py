@@ -35,6 +35,7 @@ class MachineState:
     exit_code: int | None = None
     started_at: str | None = None
     addresses: tuple[str, ...] = ()
+    last_lines: tuple[str, ...] = ()  # of its output, when it ended badly
 
 
 class Driver(Protocol):

@@ -1,6 +1,7 @@
 """Machines that exist only on paper: for demos, tests and scale.
 
-They start and stop after a delay and outlive the process that asked for them, because the table
+They take as long to boot and to stop as the driver is told (no time at all by default), behave as
+their image says (``behaviours.py``), and outlive the process that asked for them, because the table
 of machines belongs to whoever made the driver: a file on a real host, a dict in a simulation.
 """
 
@@ -11,22 +12,18 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.server import ServerSpec
-from datum_compute.api.timestamps import timestamp
-from datum_compute.drivers.driver import MachineState
+from datum_compute.drivers.behaviours import (
+    ADDRESSES,
+    Machine,
+    behaviour_of,
+    next_change_s,
+    state_of,
+    woken,
+)
+from datum_compute.drivers.driver import MachineState, TransientError
 
-START_S = 0.2
-STOP_S = 0.1
-
-
-class Machine(ApiStruct, frozen=True, kw_only=True):
-    """One line of the table; the times are unix seconds at which the machine gets there."""
-
-    number: int
-    image: str
-    runs_from_s: float
-    gone_from_s: float | None = None
+__all__ = ["Machine", "SimulatedDriver"]
 
 
 class SimulatedDriver:
@@ -36,26 +33,37 @@ class SimulatedDriver:
         *,
         now: Callable[[], float],
         save: Callable[[], None] = lambda: None,
+        boot_s: float = 0.0,
+        stop_s: float = 0.0,
     ) -> None:
         self._table = table
         self._now = now
         self._save = save
+        self._boot_s = boot_s
+        self._stop_s = stop_s
+        self._taken = {machine.number for machine in table.values()}
+        self._last_number = max(self._taken, default=-1)
         self._news: asyncio.Queue[str] = asyncio.Queue()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     async def start(self, machine_id: str, spec: ServerSpec) -> None:
-        if machine_id not in self._table:
-            machine = Machine(
-                number=_free_number(self._table),
-                image=spec.containers[0].image,
-                runs_from_s=self._now() + START_S,
-            )
-            self._write(machine_id, machine, START_S)
+        if machine_id in self._table:
+            return
+        behaviour = behaviour_of(spec.containers[0].image)
+        boot_s = self._boot_s if behaviour.boot_s is None else behaviour.boot_s
+        machine = Machine(
+            number=self._free_number(),
+            image=spec.containers[0].image,
+            runs_from_s=self._now() + boot_s,
+            addresses=[a.address for i in spec.interfaces for a in i.addresses],
+        )
+        self._write(machine_id, woken(machine, machine.runs_from_s))
 
     async def remove(self, machine_id: str) -> None:
         machine = self._table.get(machine_id)
         if machine is not None and machine.gone_from_s is None:
-            leaving = msgspec.structs.replace(machine, gone_from_s=self._now() + STOP_S)
-            self._write(machine_id, leaving, STOP_S)
+            gone_from_s = self._now() + self._stop_s
+            self._write(machine_id, msgspec.structs.replace(machine, gone_from_s=gone_from_s))
 
     async def observe(self, machine_id: str) -> MachineState | None:
         machine = self._table.get(machine_id)
@@ -63,33 +71,56 @@ class SimulatedDriver:
             return None
         if machine.gone_from_s is not None and machine.gone_from_s <= self._now():
             del self._table[machine_id]
+            self._taken.discard(machine.number)
             self._save()
             return None
-        return _state(machine, self._now())
+        return state_of(machine, self._now())
 
     async def machines(self) -> list[str]:
         return sorted(self._table)
 
     async def changes(self) -> AsyncIterator[str]:
+        # What a machine does by itself goes on after a restart of this process.
+        for machine_id in sorted(self._table):
+            self._announce_next(machine_id)
         while True:
             yield await self._news.get()
 
-    def _write(self, machine_id: str, machine: Machine, settles_in_s: float) -> None:
+    async def sleep(self, machine_id: str) -> None:
+        """Put a machine to sleep, as a platform does with one that nobody asks for anything."""
+        machine = self._table[machine_id]
+        self._write(machine_id, msgspec.structs.replace(machine, asleep_from_s=self._now()))
+
+    async def wake(self, machine_id: str) -> None:
+        self._write(machine_id, woken(self._table[machine_id], self._now()))
+
+    def _write(self, machine_id: str, machine: Machine) -> None:
         self._table[machine_id] = machine
+        self._taken.add(machine.number)
         self._save()
-        asyncio.get_running_loop().call_later(settles_in_s, self._news.put_nowait, machine_id)
+        self._announce(machine_id)
 
+    def _announce(self, machine_id: str) -> None:
+        self._news.put_nowait(machine_id)
+        self._announce_next(machine_id)
 
-def _state(machine: Machine, now_s: float) -> MachineState:
-    if machine.runs_from_s > now_s:
-        return MachineState("Pending", reason="Starting", message="the machine is starting")
-    return MachineState(
-        "Running",
-        started_at=timestamp(machine.runs_from_s),
-        addresses=(f"10.64.{machine.number // 250}.{machine.number % 250 + 1}",),
-    )
+    def _announce_next(self, machine_id: str) -> None:
+        timer = self._timers.pop(machine_id, None)
+        if timer is not None:
+            timer.cancel()
+        machine = self._table.get(machine_id)
+        at_s = next_change_s(machine, self._now()) if machine is not None else None
+        if at_s is not None:
+            delay_s = max(0.0, at_s - self._now())
+            loop = asyncio.get_running_loop()
+            self._timers[machine_id] = loop.call_later(delay_s, self._announce, machine_id)
 
-
-def _free_number(table: dict[str, Machine]) -> int:
-    taken = {machine.number for machine in table.values()}
-    return next(number for number in range(len(taken) + 1) if number not in taken)
+    def _free_number(self) -> int:
+        """The next that is free, not the lowest: addresses are not used again at once."""
+        if len(self._taken) >= ADDRESSES:
+            raise TransientError(f"all {ADDRESSES} addresses are taken")
+        number = (self._last_number + 1) % ADDRESSES
+        while number in self._taken:
+            number = (number + 1) % ADDRESSES
+        self._last_number = number
+        return number

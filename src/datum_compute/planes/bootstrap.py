@@ -12,7 +12,13 @@ from datum_compute.api import labels
 from datum_compute.api.cluster import Cluster, ClusterSpec
 from datum_compute.api.errors import AlreadyExists
 from datum_compute.api.identity import execution_namespace, normalized_city
-from datum_compute.api.kinds import CLUSTER, NAMESPACE
+from datum_compute.api.instancetype import (
+    BUILT_IN_SIZES,
+    InstanceType,
+    InstanceTypeResources,
+    InstanceTypeSpec,
+)
+from datum_compute.api.kinds import CLUSTER, INSTANCE_TYPE, NAMESPACE
 from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PlaneName, member_name, path_prefix, plane_role
@@ -26,10 +32,23 @@ _OF_ROLE = {"project": ("milo-system",), "hub": ("karmada-system", "karmada-clus
 
 
 async def ensure_plane(client: Client, plane: PlaneName) -> None:
-    """The roles, and the namespaces that clients and controllers expect to find."""
+    """The roles, and the namespaces and sizes that clients and controllers expect to find."""
     await ensure_roles(client, plane)
     for name in (*_NAMESPACES, *_OF_ROLE.get(plane_role(plane), ())):
         await _ensure(client, NAMESPACE, Namespace(metadata=ObjectMeta(name=name)))
+    for name, (cpu, memory) in BUILT_IN_SIZES.items():
+        await _ensure(client, INSTANCE_TYPE, _size(name, cpu, memory))
+
+
+def _size(name: str, cpu: str, memory: str) -> InstanceType:
+    """A size that operators may deprecate or remove the use of, but that is there at first."""
+    return InstanceType(
+        metadata=ObjectMeta(name=name),
+        spec=InstanceTypeSpec(
+            display_name=f"{cpu} CPU, {memory}",
+            resources=InstanceTypeResources(cpu=cpu, memory=memory),
+        ),
+    )
 
 
 async def ensure_cells(hub: Client, cells: Iterable[PlaneName]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
 from datum_compute.runtime.events import Notice
@@ -23,10 +23,16 @@ class Planes:
     def __init__(
         self,
         engaged_view: Callable[[PlaneName], View | None],
+        engaged: Callable[[], Sequence[PlaneName]] = tuple,
         tell: Callable[[Notice], None] = untold,
     ) -> None:
         self._engaged_view = engaged_view
+        self._engaged = engaged
         self.tell = tell
+
+    def engaged(self) -> Sequence[PlaneName]:
+        """Those that there are at this moment, in order."""
+        return self._engaged()
 
     def find(self, plane: PlaneName) -> View | None:
         assert plane, "the empty name is no plane"

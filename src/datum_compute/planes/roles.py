@@ -20,6 +20,7 @@ RBAC = "rbac.authorization.k8s.io"
 COMPUTE = "compute.datumapis.com"
 NETWORKING = "networking.datumapis.com"
 QUOTA = "quota.miloapis.com"
+IPAM = "ipam.miloapis.com"
 SERVICES = "services.miloapis.com"
 REGION = "region.datumapis.com"
 COORDINATION = "coordination.k8s.io"
@@ -137,12 +138,22 @@ _KEEP_HOUSE = (
 )
 
 _MANAGER: dict[str, tuple[JsonObject, ...]] = {
-    "platform": _KEEP_HOUSE,
+    "platform": (
+        *_KEEP_HOUSE,
+        _on(IPAM, ("ipallocations",), *OWN),
+        _on(QUOTA, ("resourceregistrations/status",), "patch"),
+    ),
     "project": (
         *_KEEP_HOUSE,
         _on(COMPUTE, ("workloads",), "patch"),
         _on(COMPUTE, ("workloads/status",), "patch"),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
+        _on(COMPUTE, ("instancetypes",), "create", "patch"),
+        _on(NETWORKING, ("networks",), "patch"),
+        _on(NETWORKING, ("networks/status",), "patch"),
+        *_owned(NETWORKING, "networkbindings", "networkcontexts", "subnetclaims", "subnets"),
+        _on(QUOTA, ("resourcegrants/status",), "patch"),
+        *_owned(QUOTA, "resourceclaims", "allowancebuckets"),
     ),
     "hub": (
         *_KEEP_HOUSE,
@@ -157,18 +168,21 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         _on("", ("namespaces",), *OWN),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
         *_owned(REGION, "servers"),
+        _on(COMPUTE, ("instancetypes",), "create", "patch"),
     ),
 }
 
 # A cell that joins: its controllers on its own plane, and what it reports to the hub.
 _CELL: dict[str, tuple[JsonObject, ...]] = {
+    # The quota claims of its instances; which of them are its own the labels say.
+    "project": (_on(QUOTA, ("resourceclaims",), *READ, "create", "delete"),),
     "hub": (
         _on(COMPUTE, ("workloaddeployments", "instances"), *READ),
         *_owned(COMPUTE, "instances"),
     ),
     "cell": (
         _on("", ("namespaces",), *READ),
-        _on(COMPUTE, ("workloaddeployments", "instances"), *READ),
+        _on(COMPUTE, ("workloaddeployments", "instances", "instancetypes"), *READ),
         _on(COMPUTE, ("workloaddeployments",), "patch"),
         _on(COMPUTE, ("workloaddeployments/status",), "patch"),
         _on(REGION, ("servers",), *READ),
@@ -225,7 +239,7 @@ def subjects_by_role(plane: PlaneName) -> dict[str, tuple[tuple[str, str], ...]]
         "system:discovery": (everybody,),
         "system:basic-user": (everybody,),
     }
-    if role == "hub":
+    if role in ("hub", "project"):
         found["cell"] = (("Group", CELLS_GROUP),)
     if role == "cell":
         found["cell"] = (("User", cell_user(plane)),)

@@ -45,6 +45,40 @@ class Patch:
 
 
 @dataclass(frozen=True, slots=True)
+class PatchLabels:
+    """Some labels of the object with this uid, and nothing else of it."""
+
+    plane: PlaneName
+    kind: KindInfo[Any]
+    ref: Ref
+    uid: str
+    labels: dict[str, str]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListItem:
+    """An item of a list, as it was seen: where, and the field that tells it from the others."""
+
+    path: str  # a JSON pointer, such as /spec/controller/schedulingGates/0
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveItems:
+    """Items of lists, by their keys and not by a rewrite of the lists: a writer with an old view
+    is refused instead of bringing back what others removed."""
+
+    plane: PlaneName
+    kind: KindInfo[Any]
+    ref: Ref
+    uid: str
+    items: tuple[ListItem, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class PatchStatus:
     """Fields of the status to merge, computed from the object at ``version``."""
 
@@ -64,24 +98,33 @@ class Wait:
     skipped: bool = False
 
 
-Action = Create | Delete | Patch | PatchStatus | Wait
+Action = Create | Delete | Patch | PatchLabels | PatchStatus | RemoveItems | Wait
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions in order. ``requeue_after_s`` bounds a wait whose wake-up edge might be missed."""
+    """Actions in order. ``requeue_after_s`` bounds a wait whose wake-up edge might be missed.
+
+    ``independent``: no action needs another to be done; they are carried out side by side.
+    """
 
     actions: tuple[Action, ...] = ()
     requeue_after_s: float | None = None
+    independent: bool = False
 
     @property
     def is_settled(self) -> bool:
         return not self.actions
 
 
+def is_skipped(action: Action) -> bool:
+    """Planned, but not this time."""
+    return isinstance(action, Create | Delete | Wait) and action.skipped
+
+
 def described(action: Action) -> str:
     """One line for people."""
-    mark = "skip " if not isinstance(action, Patch | PatchStatus) and action.skipped else ""
+    mark = "skip " if is_skipped(action) else ""
     match action:
         case Wait(reason):
             return f"{mark}wait: {reason}"
@@ -91,6 +134,11 @@ def described(action: Action) -> str:
             return f"{mark}delete {kind.kind} {ref} on {plane}: {reason}"
         case Patch(plane, kind, ref, _, reason):
             return f"patch {kind.kind} {ref} on {plane}: {reason}"
+        case PatchLabels(plane, kind, ref, _, _, reason):
+            return f"label {kind.kind} {ref} on {plane}: {reason}"
+        case RemoveItems(plane, kind, ref, _, items, reason):
+            values = ", ".join(item.value for item in items)
+            return f"remove {values} from {kind.kind} {ref} on {plane}: {reason}"
         case PatchStatus(plane, kind, ref, _, _, reason):
             return f"status of {kind.kind} {ref} on {plane}: {reason}"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from datum_compute.api import labels
 from datum_compute.api.conditions import (
     FALSE,
@@ -11,25 +13,31 @@ from datum_compute.api.conditions import (
     Condition,
     Verdict,
     decided,
-    find_condition,
     is_true,
     with_condition,
 )
-from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, Instance
+from datum_compute.api.instance import AVAILABLE, PROGRAMMED, Instance
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.plane import PlaneName
+from datum_compute.api.reasons import Reason
 from datum_compute.api.workloaddeployment import (
     ObservedSource,
     WorkloadDeployment,
     WorkloadDeploymentStatus,
 )
 from datum_compute.planning.actions import Plan, Wait, add_finalizer, drop_finalizer
-from datum_compute.planning.instances import is_ready, ordinal, plan_instances
+from datum_compute.planning.blocking import blocked_slots, worst_cause
+from datum_compute.planning.instances import plan_slots, wanted_replicas
 from datum_compute.planning.objects import plan_status
+from datum_compute.planning.ordinals import Slots, is_ready, slots_of
+from datum_compute.planning.progress import deadline_in_s, progressed_at, progressing
 from datum_compute.planning.template import template_hash
 
-# Reasons of an instance that says more than "not there yet".
-_TELLING = ("ImageUnavailable", "InstanceCrashing", "ConfigurationError")
+REPLICAS_READY = "ReplicasReady"
+# A missed event costs at most this long.
+RECHECK_S = 60.0
+
+_QUOTA = (Reason.PENDING_QUOTA, Reason.QUOTA_EXCEEDED)
 
 
 def plan_deployment(
@@ -41,56 +49,83 @@ def plan_deployment(
     if deployment.is_terminating and not instances:
         released = drop_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
         return Plan(tuple(released))
-    steps = plan_instances(plane, deployment, instances)
-    status = deployment_status(deployment, instances, now)
+    slots = slots_of(deployment.metadata.name, instances)
+    steps = plan_slots(plane, deployment, slots)
+    status = _status(deployment, instances, slots, now)
     waits = any(isinstance(step, Wait) for step in steps.actions)
+    due = [RECHECK_S] if waits else []
+    deadline = deadline_in_s(deployment, status, now)
     return Plan(
         (*steps.actions, *plan_status(plane, DEPLOYMENT, deployment, status)),
-        requeue_after_s=60 if waits else None,
+        requeue_after_s=min([*due, *([] if deadline is None else [deadline])], default=None),
     )
 
 
 def deployment_status(
     deployment: WorkloadDeployment, instances: Sequence[Instance], now: str
 ) -> WorkloadDeploymentStatus:
+    slots = slots_of(deployment.metadata.name, instances)
+    return _status(deployment, instances, slots, now)
+
+
+def _status(
+    deployment: WorkloadDeployment, instances: Sequence[Instance], slots: Slots, now: str
+) -> WorkloadDeploymentStatus:
+    """Counts and conditions; updated follows the observed hash, ready or not."""
     current = template_hash(deployment.spec.template)
     updated = [i for i in instances if i.status.controller.observed_template_hash == current]
-    ready = sum(is_ready(i) for i in instances)
-    desired = 0 if deployment.is_terminating else deployment.spec.scale_settings.min_replicas
-    available = _available(deployment, instances, ready, desired, now)
-    return WorkloadDeploymentStatus(
-        conditions=with_condition(deployment.status.conditions, available),
+    wanted = wanted_replicas(deployment)
+    counted = WorkloadDeploymentStatus(
         replicas=len(instances),
         updated_replicas=len(updated),
         current_replicas=sum(is_true(i.status.conditions, PROGRAMMED) for i in updated),
-        ready_replicas=ready,
-        desired_replicas=desired,
+        ready_replicas=sum(is_ready(i) for i in instances),
+        desired_replicas=wanted,
+        blocked=blocked_slots(slots, wanted),
         observed_generation=deployment.metadata.generation,
         observed_source=_source(deployment),
     )
+    stepped = progressed_at(deployment, counted, now)
+    counted = msgspec.structs.replace(counted, progressed_at=stepped)
+    conditions = deployment.status.conditions
+    for condition in (
+        _available(deployment, counted, slots, now),
+        _replicas_ready(deployment, counted, now),
+        progressing(deployment, counted, now),
+    ):
+        conditions = with_condition(conditions, condition)
+    return msgspec.structs.replace(counted, conditions=conditions)
 
 
 def _available(
-    deployment: WorkloadDeployment,
-    instances: Sequence[Instance],
-    ready: int,
-    desired: int,
-    now: str,
+    deployment: WorkloadDeployment, counted: WorkloadDeploymentStatus, slots: Slots, now: str
 ) -> Condition:
+    ready, desired = counted.ready_replicas, counted.desired_replicas
     if ready:
-        verdict = Verdict(TRUE, "StableInstanceFound", f"{ready}/{desired} instances are ready")
+        message = f"{ready}/{desired} instances are ready"
+        verdict = Verdict(TRUE, Reason.STABLE_INSTANCE_FOUND, message)
     else:
-        verdict = Verdict(FALSE, *_cause(instances))
+        verdict = Verdict(FALSE, *worst_cause(slots, desired))
     return decided(AVAILABLE, verdict, generation=deployment.metadata.generation, now=now)
 
 
-def _cause(instances: Sequence[Instance]) -> tuple[str, str]:
-    """The first telling reason, lowest ordinal first; else that instances are on their way."""
-    for instance in sorted(instances, key=ordinal):
-        condition = find_condition(instance.status.conditions, READY)
-        if condition is not None and condition.reason in _TELLING:
-            return condition.reason, f"{instance.metadata.name}: {condition.message}"
-    return "InstancesProvisioning", "No instances available yet"
+def _replicas_ready(
+    deployment: WorkloadDeployment, counted: WorkloadDeploymentStatus, now: str
+) -> Condition:
+    """All that is wanted is ready, or what holds back the rest: one that is ready hides nothing."""
+    generation, desired = deployment.metadata.generation, counted.desired_replicas
+    if not counted.blocked:
+        message = f"{desired} of {desired} desired replicas are ready"
+        verdict = Verdict(TRUE, Reason.REPLICAS_AVAILABLE, message)
+        return decided(REPLICAS_READY, verdict, generation=generation, now=now)
+    worst = counted.blocked[0]
+    if worst.reason in _QUOTA:
+        message = f"{worst.replicas} of {desired} desired replicas are pending quota"
+        verdict = Verdict(FALSE, Reason.QUOTA_EXCEEDED, message)
+    else:
+        message = f"{worst.replicas} of {desired} desired replicas: {worst.message}"
+        verdict = Verdict(FALSE, worst.reason, message)
+    return decided(REPLICAS_READY, verdict, generation=generation, now=now)
 
 
 def _source(deployment: WorkloadDeployment) -> ObservedSource:
@@ -98,6 +133,6 @@ def _source(deployment: WorkloadDeployment) -> ObservedSource:
     annotations = deployment.metadata.annotations
     generation = annotations.get(labels.SOURCE_GENERATION, "")
     return ObservedSource(
-        generation=int(generation) if generation.isdecimal() else 0,
+        generation=int(generation) if generation.isdecimal() and len(generation) < 19 else 0,
         template_hash=annotations.get(labels.SOURCE_TEMPLATE_HASH, ""),
     )

@@ -23,6 +23,7 @@ from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta import ObjectMeta, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, PlaneName, member_name
+from datum_compute.api.reasons import Reason
 from datum_compute.api.resourcebinding import ResourceBinding
 from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
 from datum_compute.planning.actions import (
@@ -77,7 +78,8 @@ def plan_federation(
     first += _record_target(project, deployment, namespace)
     if first:
         return Plan((first[0],))
-    actions = _plan_hub(project, deployment, namespace, hub)
+    held = deployment.spec.network_attachment is None and hub.deployment is None
+    actions = [] if held else _plan_hub(project, deployment, namespace, hub)
     status = mirrored_status(deployment, hub, now)
     actions += plan_status(project, DEPLOYMENT, deployment, status)
     waits = any(isinstance(action, Wait) for action in actions)
@@ -99,8 +101,10 @@ def mirrored_status(
         return msgspec.structs.replace(status, observed_generation=observed)
     generation = deployment.metadata.generation
     available = decided("Available", blocker, generation=generation, now=now)
+    # Only what the project itself knows: what the cell said earlier is nobody's claim any more.
+    known = [c for c in deployment.status.conditions if c.type == available.type]
     return WorkloadDeploymentStatus(
-        conditions=with_condition(deployment.status.conditions, available),
+        conditions=with_condition(known, available),
         desired_replicas=deployment.spec.scale_settings.min_replicas,
         observed_generation=deployment.status.observed_generation,
     )
@@ -111,9 +115,13 @@ def _blocker(deployment: WorkloadDeployment, hub: HubState) -> Verdict | None:
     city = deployment.spec.city_code
     scheduled = hub.binding and find_condition(hub.binding.status.conditions, "Scheduled")
     if scheduled and scheduled.status == FALSE:
-        return Verdict(FALSE, "NoMatchingLocation", f"No cell serves city {city}")
+        return Verdict(FALSE, Reason.NO_MATCHING_LOCATION, f"No cell serves city {city}")
+    if deployment.spec.network_attachment is None and hub.deployment is None:
+        message = f"The network is being set up in {city}"
+        return Verdict(FALSE, Reason.NETWORK_PROVISIONING, message)
     if hub.deployment is None or not hub.deployment.status.observed_source.generation:
-        return Verdict(FALSE, "AwaitingPropagation", f"Waiting for the cell of {city} to report")
+        message = f"Waiting for the cell of {city} to report"
+        return Verdict(FALSE, Reason.AWAITING_PROPAGATION, message)
     return None
 
 
@@ -195,7 +203,7 @@ def _plan_removal(
         return Plan((Wait("the hub is releasing its binding"),), requeue_after_s=RECHECK_S)
     if hub.awaited:
         message = f"Waiting for {', '.join(hub.awaited)} to confirm the removal"
-        verdict = Verdict(FALSE, "Removing", message)
+        verdict = Verdict(FALSE, Reason.REMOVING, message)
         generation = deployment.metadata.generation
         removing = decided("Available", verdict, generation=generation, now=now)
         conditions = with_condition(deployment.status.conditions, removing)

@@ -1,133 +1,166 @@
 """Which Instances a deployment creates, recreates and removes, in which order.
 
-Order guarantees (OrderedReady):
-- Instances are created in ascending order, each when all below it are Ready.
-- A changed template is rolled by recreating from the highest ordinal down, one at a time; what
-  is not Ready goes first, so that a broken template can always be replaced.
-- Surplus instances go highest first and never wait for anything else.
-Of the ordered steps only the first is carried out; the rest stay in the plan as skipped.
+What holds under both policies:
+- A changed template is rolled by recreating, from the highest ordinal down. Never are more than
+  ``maxUnavailable`` of the wanted slots out of service because of it.
+- What is of an older template and not Ready goes first and costs nothing of that budget, so that
+  a broken template can always be replaced.
+- What is no longer wanted goes highest first, and never waits for anything.
+- Strays (controlled, but in no slot) go at once.
+- Labels are put right beside all that: never skipped, never a step of the rollout.
+- A paused deployment replaces nothing that stands; it still fills empty slots and scales down.
+
+``OrderedReady`` fills slots in ascending order, each when all below it are Ready. ``Parallel``
+fills all at once. What is planned but has to wait its turn stays in the plan as skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from datum_compute.api import labels
 from datum_compute.api.codec import plain
-from datum_compute.api.conditions import is_true
-from datum_compute.api.identity import instance_name
-from datum_compute.api.instance import READY, Instance, InstanceControl, InstanceSpec, Runtime
+from datum_compute.api.instance import Instance, TemplateSpec
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.api.meta import ObjectMeta, controller_uid, owner_reference, ref_of
+from datum_compute.api.meta import controller_uid, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Create, Delete, Patch, Plan, Wait
+from datum_compute.planning.actions import Action, Create, Delete, Patch, PatchLabels, Plan, Wait
+from datum_compute.planning.newinstance import new_instance, platform_labels
+from datum_compute.planning.ordinals import Slots, slots_of, unavailable_max
 from datum_compute.planning.template import template_hash
 
 Step = Create | Delete | Wait
+
+
+@dataclass(frozen=True, slots=True)
+class _Slate:
+    """What the wanted slots need, before anybody asks how much of it may happen now.
+
+    ``broken`` and ``drifted`` begin with the highest ordinal, ``filling`` with the lowest.
+    """
+
+    broken: tuple[Step, ...]
+    filling: tuple[Step, ...]
+    drifted: tuple[Step, ...]
+
+
+def wanted_replicas(deployment: WorkloadDeployment) -> int:
+    return 0 if deployment.is_terminating else deployment.spec.scale_settings.min_replicas
 
 
 def plan_instances(
     plane: PlaneName, deployment: WorkloadDeployment, instances: Sequence[Instance]
 ) -> Plan:
     """``instances`` are all that the deployment controls, terminating ones included."""
-    wanted = 0 if deployment.is_terminating else deployment.spec.scale_settings.min_replicas
-    slots = {ordinal(i): i for i in instances}
-    surplus = [i for number, i in sorted(slots.items(), reverse=True) if not 0 <= number < wanted]
+    return plan_slots(plane, deployment, slots_of(deployment.metadata.name, instances))
+
+
+def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> Plan:
+    wanted = wanted_replicas(deployment)
+    slate = _slate(plane, deployment, slots, wanted)
+    ordered = deployment.spec.scale_settings.instance_management_policy == "OrderedReady"
+    budget = unavailable_max(deployment.spec.scale_settings, wanted) - slots.unavailable(wanted)
+    actions: list[Action] = [*_strays(plane, slots)]
+    actions += _surplus(plane, slots, wanted, ordered=ordered)
+    if deployment.spec.paused:
+        actions += _begun([*slate.filling], 1 if ordered else None)
+        actions += _begun([*slate.broken, *slate.drifted], 0)
+    elif ordered:
+        actions += _begun([*slate.broken, *slate.filling], 1)
+        actions += _begun(slate.drifted, budget)
+    else:
+        actions += (*slate.broken, *slate.filling)
+        actions += _begun(slate.drifted, budget)
+    return Plan((*actions, *_repairs(plane, deployment, slots)))
+
+
+def _slate(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots, wanted: int) -> _Slate:
     broken: list[Step] = []
-    ordered: list[Step] = []
-    rolled: list[Step] = []
-    current = template_hash(deployment.spec.template)
-    runtime = deployment.spec.template.spec.runtime
+    filling: list[Step] = []
+    drifted: list[Step] = []
+    template = deployment.spec.template
+    current = template_hash(template)
     for number in range(wanted):
-        instance = slots.get(number)
+        instance = slots.held.get(number)
         if instance is None:
-            ordered.append(_create(plane, deployment, number, current))
+            new = new_instance(deployment, number, current)
+            filling.append(Create(plane, INSTANCE, new, f"slot {number} is empty"))
         elif instance.is_terminating:
-            ordered.append(Wait(f"{instance.metadata.name} is being removed"))
-        elif not is_ready(instance) and not _is_current(instance, current, runtime):
-            broken.insert(0, _recreate(plane, instance, "not ready and of an older template"))
-        elif not is_ready(instance):
-            ordered.append(Wait(f"{instance.metadata.name} is not ready"))
-        elif not _is_current(instance, current, runtime):
-            rolled.insert(0, _recreate(plane, instance, "of an older template"))
-    adoptions = [_adopt(plane, deployment, i) for i in instances if _is_lost(i)]
-    surplus_steps = _first_only(_surplus_steps(plane, surplus))
-    return Plan((*adoptions, *surplus_steps, *_first_only([*broken, *ordered, *rolled])))
+            filling.append(Wait(f"{instance.metadata.name} is being removed"))
+        elif is_current(instance, current, template.spec):
+            if number not in slots.serving:
+                filling.append(Wait(f"{instance.metadata.name} is not ready"))
+        elif number in slots.serving:
+            drifted.insert(0, _delete(plane, instance, "of an older template"))
+        else:
+            broken.insert(0, _delete(plane, instance, "not ready and of an older template"))
+            if deployment.spec.paused:
+                filling.append(Wait(f"{instance.metadata.name} is not ready"))
+    return _Slate(tuple(broken), tuple(filling), tuple(drifted))
 
 
-def ordinal(instance: Instance) -> int:
-    """From the label, else from the name; -1 for a stray that has neither."""
-    text = instance.metadata.labels.get(labels.INSTANCE_INDEX, "")
-    text = text or instance.metadata.name.rpartition("-")[2]
-    return int(text) if text.isdecimal() else -1
+def is_current(instance: Instance, current: str, template: TemplateSpec) -> bool:
+    """By hash, and by what it really asks for: a spec edited by hand is drift as well."""
+    return instance.spec.controller.template_hash == current and all(
+        getattr(instance.spec, field) == getattr(template, field)
+        for field in TemplateSpec.__struct_fields__
+    )
 
 
-def is_ready(instance: Instance) -> bool:
-    return is_true(instance.status.conditions, READY)
+def _begun(steps: Sequence[Step], allowed: int | None) -> list[Step]:
+    """The first ``allowed`` steps (None: all), the rest marked as skipped."""
+    if allowed is None:
+        return list(steps)
+    allowed = max(0, allowed)
+    return [*steps[:allowed], *(replace(step, skipped=True) for step in steps[allowed:])]
 
 
-def _is_lost(instance: Instance) -> bool:
-    return not controller_uid(instance) and not instance.is_terminating
+def _strays(plane: PlaneName, slots: Slots) -> list[Step]:
+    """Only what the deployment controls: an object of nobody's is somebody's mistake, not ours."""
+    return [
+        _delete(plane, instance, "it stands in no slot")
+        for instance in slots.strays
+        if controller_uid(instance) and not instance.is_terminating
+    ]
+
+
+def _surplus(plane: PlaneName, slots: Slots, wanted: int, *, ordered: bool) -> list[Step]:
+    """One that is on its way out holds nobody back."""
+    surplus = [slots.held[number] for number in reversed(slots.held) if number >= wanted]
+    deletes = [_delete(plane, i, "no longer wanted") for i in surplus if not i.is_terminating]
+    waits = [Wait(f"{i.metadata.name} is being removed") for i in surplus if i.is_terminating]
+    return [*_begun(deletes, 1 if ordered else None), *waits]
+
+
+def _repairs(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> list[Action]:
+    """Labels and owners that somebody removed. Neither touches what runs."""
+    actions: list[Action] = []
+    for number, instance in slots.held.items():
+        if instance.is_terminating:
+            continue
+        if not controller_uid(instance):
+            actions.append(_adopt(plane, deployment, instance))
+        observed = instance.metadata.labels
+        wanted = platform_labels(deployment, number)
+        wrong = {label: value for label, value in wanted.items() if observed.get(label) != value}
+        if wrong:
+            uid = instance.metadata.uid
+            reason = f"labels are missing or wrong: {', '.join(sorted(wrong))}"
+            actions.append(PatchLabels(plane, INSTANCE, ref_of(instance), uid, wrong, reason))
+    return actions
 
 
 def _adopt(plane: PlaneName, deployment: WorkloadDeployment, instance: Instance) -> Patch:
     """An instance of ours whose owner somebody removed would outlive its deployment."""
     owner = owner_reference(deployment, DEPLOYMENT)
     metadata = {
+        "uid": instance.metadata.uid,
         "resourceVersion": instance.metadata.resource_version,
         "ownerReferences": plain([*instance.metadata.owner_references, owner]),
     }
     return Patch(plane, INSTANCE, ref_of(instance), {"metadata": metadata}, "it lost its owner")
 
 
-def _is_current(instance: Instance, current: str, runtime: Runtime) -> bool:
-    """By hash, and by what it really asks for: a spec edited by hand is drift as well."""
-    spec = instance.spec
-    return spec.controller.template_hash == current and spec.runtime == runtime
-
-
-def _first_only(steps: Sequence[Step]) -> list[Step]:
-    return [step if index == 0 else replace(step, skipped=True) for index, step in enumerate(steps)]
-
-
-def _surplus_steps(plane: PlaneName, surplus: Sequence[Instance]) -> list[Step]:
-    return [
-        Wait(f"{i.metadata.name} is being removed")
-        if i.is_terminating
-        else Delete(plane, INSTANCE, ref_of(i), i.metadata.uid, "no longer wanted")
-        for i in surplus
-    ]
-
-
-def _recreate(plane: PlaneName, instance: Instance, reason: str) -> Delete:
+def _delete(plane: PlaneName, instance: Instance, reason: str) -> Delete:
     return Delete(plane, INSTANCE, ref_of(instance), instance.metadata.uid, reason)
-
-
-def _create(plane: PlaneName, deployment: WorkloadDeployment, number: int, current: str) -> Create:
-    spec, template = deployment.spec, deployment.spec.template
-    own_labels = {
-        labels.WORKLOAD_UID: spec.workload_ref.uid,
-        labels.WORKLOAD_NAME: spec.workload_ref.name,
-        labels.DEPLOYMENT_NAME: deployment.metadata.name,
-        labels.PLACEMENT_NAME: spec.placement_name,
-        labels.CITY_CODE: spec.city_code,
-        labels.INSTANCE_INDEX: str(number),
-    }
-    instance = Instance(
-        metadata=ObjectMeta(
-            name=instance_name(deployment.metadata.name, number),
-            namespace=deployment.metadata.namespace,
-            labels={**template.metadata.labels, **own_labels},
-            annotations=template.metadata.annotations,
-            owner_references=[owner_reference(deployment, DEPLOYMENT)],
-            # There from the first moment, so that no crash can leave a machine or a hub copy
-            # behind an instance that is gone.
-            finalizers=[labels.INSTANCE_FINALIZER, labels.PROVISIONER_FINALIZER],
-        ),
-        spec=InstanceSpec(
-            runtime=template.spec.runtime, controller=InstanceControl(template_hash=current)
-        ),
-    )
-    return Create(plane, INSTANCE, instance, f"slot {number} is empty")

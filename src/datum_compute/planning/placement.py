@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from datum_compute.api import labels
 from datum_compute.api.identity import deployment_name, normalized_city
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
@@ -74,6 +76,7 @@ def _deployment(workload: Workload, placement: Placement, city: str) -> Workload
             city_code=city,
             template=workload.spec.template,
             scale_settings=placement.scale_settings,
+            paused=workload.spec.paused,
         ),
     )
 
@@ -83,6 +86,10 @@ def _upsert(
 ) -> list[Action]:
     if observed is not None and observed.is_terminating:
         return [Wait(f"{observed.metadata.name} is being removed before it can come back")]
+    if observed is not None:  # the attachment is not the workload's to say
+        attachment = observed.spec.network_attachment
+        spec = msgspec.structs.replace(desired.spec, network_attachment=attachment)
+        desired = msgspec.structs.replace(desired, spec=spec)
     reason = f"placement {desired.spec.placement_name} in {desired.spec.city_code}"
     return plan_object(plane, DEPLOYMENT, desired, observed, reason)
 

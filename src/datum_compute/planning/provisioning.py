@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from datum_compute.api import labels
-from datum_compute.api.codec import canonical
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
@@ -13,91 +14,141 @@ from datum_compute.api.conditions import (
     Condition,
     Verdict,
     decided,
+    find_condition,
     with_condition,
 )
 from datum_compute.api.instance import (
     AVAILABLE,
     PROGRAMMED,
+    QUOTA_GRANTED,
     Instance,
     InstanceControlStatus,
     InstanceStatus,
-    NetworkAssignments,
-    NetworkInterfaceStatus,
 )
 from datum_compute.api.kinds import INSTANCE, SERVER
-from datum_compute.api.meta import ObjectMeta, controller_uid, owner_reference, ref_of
+from datum_compute.api.meta import ObjectMeta, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
+from datum_compute.api.reasons import Reason
 from datum_compute.api.server import Server, ServerSpec
 from datum_compute.planning.actions import Action, Delete, Plan, Wait, drop_finalizer
 from datum_compute.planning.objects import plan_object, plan_status
+from datum_compute.planning.ownership import belongs, instance_tag
+from datum_compute.planning.readiness import ready_condition
+from datum_compute.planning.spread import spread
 
+Verdicts = tuple[Verdict, Verdict]
 
-def instance_tag(instance: Instance) -> str:
-    metadata = instance.metadata
-    return f"{metadata.namespace}/{metadata.name}/{metadata.uid}"
+# A missed event of a machine costs at most this long.
+RESYNC_S = 600.0
+HELD_UP_S = 10.0
+MESSAGE_MAX = 1024
+
+_CONFLICT = Verdict(FALSE, Reason.PROVISIONING, "Another server holds the name of its machine")
+_HELD_UP: Verdicts = (_CONFLICT, _CONFLICT)
 
 
 def plan_provisioning(
     plane: PlaneName, instance: Instance, server: Server | None, now: str
 ) -> Plan:
     """``server`` is the one of the instance's name, whoever it belongs to."""
-    if server is not None and not _belongs(server, instance):
-        return Plan((Wait(f"the server of an earlier {instance.metadata.name} remains"),), 10)
+    foreign = server is not None and not belongs(server, instance)
+    own = None if foreign else server
     if instance.is_terminating:
-        return _plan_removal(plane, instance, server)
+        return _plan_removal(plane, instance, own)
     actions: list[Action] = []
-    if not instance.spec.controller.scheduling_gates:
-        actions += _upsert(plane, instance, server)
-    status = provisioned_status(instance, server, now)
-    return Plan((*actions, *plan_status(plane, INSTANCE, instance, status)))
+    if foreign:
+        actions.append(Wait(f"another server holds the name {instance.metadata.name}"))
+    elif not instance.spec.controller.scheduling_gates:
+        actions += _upsert(plane, instance, own)
+    verdicts = _HELD_UP if foreign else machine_verdicts(instance, own)
+    status = provisioned_status(instance, own, verdicts, now)
+    if status != instance.status and not instance.spec.controller.scheduling_gates:
+        status = _with_ready(instance, status, now)
+    return Plan(
+        (*actions, *plan_status(plane, INSTANCE, instance, status)),
+        requeue_after_s=HELD_UP_S if foreign else spread(RESYNC_S, ref_of(instance)),
+    )
 
 
-def _belongs(server: Server, instance: Instance) -> bool:
-    """By owner or by tag: either alone may have been edited by hand."""
-    tagged = server.spec.tags.get(labels.INSTANCE_TAG) == instance_tag(instance)
-    return tagged or controller_uid(server) == instance.metadata.uid
-
-
-def provisioned_status(instance: Instance, server: Server | None, now: str) -> InstanceStatus:
+def provisioned_status(
+    instance: Instance, server: Server | None, verdicts: Verdicts, now: str
+) -> InstanceStatus:
     """The status with the parts that provisioning owns brought up to date."""
-    programmed, available = _verdicts(server)
     conditions: Sequence[Condition] = instance.status.conditions
     generation = instance.metadata.generation
-    for type_, verdict in ((PROGRAMMED, programmed), (AVAILABLE, available)):
+    for type_, verdict in zip((PROGRAMMED, AVAILABLE), verdicts, strict=True):
+        old = find_condition(conditions, type_)
+        if old is not None and (old.status, old.reason) == (verdict.status, Reason.PENDING):
+            continue  # nothing to say that was not said when the instance was made
         new = decided(type_, verdict, generation=generation, now=now)
         conditions = with_condition(conditions, new)
-    addresses = server.status.addresses if server else []
-    observed = server.spec.template_hash if server and programmed.status == TRUE else ""
+    # Of the template that the driver has acted on, whatever came of it.
+    taken_up = server is not None and _is_seen(server) and server.status.phase != "Pending"
+    observed = server.spec.template_hash if server is not None and taken_up else ""
     return InstanceStatus(
         conditions=list(conditions),
-        network_interfaces=[
-            NetworkInterfaceStatus(assignments=NetworkAssignments(network_ip=address))
-            for address in addresses
-        ],
+        network_interfaces=instance.status.network_interfaces,  # given with the Network gate
         controller=InstanceControlStatus(observed_template_hash=observed),
     )
 
 
-def _verdicts(server: Server | None) -> tuple[Verdict, Verdict]:
+def _with_ready(instance: Instance, status: InstanceStatus, now: str) -> InstanceStatus:
+    """What follows from the new conditions in the same write, instead of one more right after."""
+    ready = ready_condition(instance, status.conditions, (), now)
+    return msgspec.structs.replace(status, conditions=with_condition(status.conditions, ready))
+
+
+def machine_verdicts(instance: Instance, server: Server | None) -> Verdicts:
     """Programmed and Available, as the machine shows them."""
-    if server is None or server.status.observed_generation == 0:
-        pending = Verdict(UNKNOWN, "Pending", "Waiting for a machine")
-        return pending, pending
-    programmed = Verdict(TRUE, "Programmed", "The machine is set up")
+    if server is None or not _is_seen(server):
+        return _unseen(instance)
+    programmed = Verdict(TRUE, Reason.PROGRAMMED, "The machine is set up")
     message = server.status.message
     match server.status.phase:
         case "Pending":
-            programming = Verdict(FALSE, "ProgrammingInProgress", message)
-            return programming, Verdict(FALSE, "Starting", message)
+            programming = Verdict(FALSE, Reason.PROGRAMMING_IN_PROGRESS, message)
+            starting = server.status.reason or Reason.STARTING
+            return programming, Verdict(FALSE, starting, message)
         case "Running":
-            return programmed, Verdict(TRUE, "Available", "The instance is ready to serve")
+            return programmed, Verdict(TRUE, Reason.AVAILABLE, "The instance is ready to serve")
         case "Sleeping":
-            return programmed, Verdict(TRUE, "Asleep", "Asleep; the first request wakes it")
+            return programmed, Verdict(TRUE, Reason.ASLEEP, "Asleep; the first request wakes it")
         case "Stopped":
-            return programmed, Verdict(FALSE, "Stopped", message)
+            return programmed, Verdict(FALSE, Reason.STOPPED, _ending(server))
         case "Failed":
-            failed = Verdict(FALSE, server.status.reason or "ConfigurationError", message)
+            reason = server.status.reason or Reason.CONFIGURATION_ERROR
+            failed = Verdict(FALSE, reason, _ending(server))
             return failed, failed
+
+
+def _is_seen(server: Server) -> bool:
+    """Whether a driver has looked at it."""
+    return server.status.observed_generation > 0
+
+
+def _unseen(instance: Instance) -> Verdicts:
+    """No machine yet. A denied quota is said here too, and goes when it is granted."""
+    gated = bool(instance.spec.controller.scheduling_gates)
+    quota = find_condition(instance.status.conditions, QUOTA_GRANTED)
+    if gated and quota is not None and quota.status == FALSE:
+        denied = Verdict(FALSE, Reason.PENDING_QUOTA, quota.message)
+        return denied, denied
+    pending = Verdict(UNKNOWN, Reason.PENDING, "Waiting for a machine")
+    return pending, pending
+
+
+def _ending(server: Server) -> str:
+    """How it ended, for people: exit code, restarts and the last lines it said."""
+    status = server.status
+    parts = [status.message]
+    if status.exit_code is not None and str(status.exit_code) not in status.message:
+        parts.append(f"exit code {status.exit_code}")
+    if status.reason == Reason.INSTANCE_CRASHING:
+        parts.append(f"restarted {status.restarts} times")
+    text = "; ".join(part for part in parts if part)
+    if status.last_lines:
+        text += "; last lines: " + " | ".join(status.last_lines)
+    return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 3] + "..."
 
 
 def _upsert(plane: PlaneName, instance: Instance, server: Server | None) -> list[Action]:
@@ -108,6 +159,7 @@ def _upsert(plane: PlaneName, instance: Instance, server: Server | None) -> list
         metadata=ObjectMeta(
             name=instance.metadata.name,
             namespace=instance.metadata.namespace,
+            labels={labels.INSTANCE_UID: instance.metadata.uid},
             owner_references=[owner_reference(instance, INSTANCE)],
             finalizers=[labels.DRIVER_FINALIZER],
         ),
@@ -115,11 +167,10 @@ def _upsert(plane: PlaneName, instance: Instance, server: Server | None) -> list
             instance_type=runtime.resources.instance_type,
             template_hash=instance.spec.controller.template_hash,
             containers=runtime.sandbox.containers,
+            interfaces=instance.status.network_interfaces,
             tags={labels.INSTANCE_TAG: instance_tag(instance)},
         ),
     )
-    if server is not None and canonical(server.spec) == canonical(desired.spec):
-        return []
     return plan_object(plane, SERVER, desired, server, "the instance has no gates")
 
 

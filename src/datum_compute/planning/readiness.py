@@ -1,9 +1,16 @@
 """When an Instance is Ready, and what it says when it is not.
 
-Ready = Programmed and Available and no scheduling gates.
+Ready = Programmed and Available and no scheduling gates. Nothing else is consulted: not whether a
+process runs (a sleeping instance serves), not a quota that was granted before.
+
+When it is not Ready, the cause with the highest rank speaks (``api/reasons.py``), in its own words.
+Among equals the earlier wins. A condition that says Pending has nothing to say, and an undecided
+quota is no cause by itself.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 from datum_compute.api.codec import plain
 from datum_compute.api.conditions import (
@@ -15,47 +22,120 @@ from datum_compute.api.conditions import (
     find_condition,
     with_condition,
 )
-from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, Instance
+from datum_compute.api.instance import AVAILABLE, PROGRAMMED, QUOTA_GRANTED, READY, Instance
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName
-from datum_compute.planning.actions import PatchStatus, Plan
+from datum_compute.api.reasons import INSTANCE_RANK, Reason
+from datum_compute.planning.actions import Action, PatchStatus, Plan
+from datum_compute.planning.gates import (
+    Decision,
+    gate_names,
+    plan_removal,
+    recheck_s,
+    recorded,
+    remaining_gates,
+)
 
-_UNTOLD = ("Pending", "PendingProgramming")
-
-
-def plan_readiness(plane: PlaneName, instance: Instance, now: str) -> Plan:
-    """Write the Ready condition, which is all this decision owns of the status."""
-    new = ready_condition(instance, now)
-    conditions = with_condition(instance.status.conditions, new)
-    if conditions == instance.status.conditions:
-        return Plan()
-    version = instance.metadata.resource_version
-    status = {"conditions": plain(conditions)}
-    patch = PatchStatus(plane, INSTANCE, ref_of(instance), version, status, new.reason)
-    return Plan((patch,))
-
-
-def ready_condition(instance: Instance, now: str) -> Condition:
-    return decided(READY, _verdict(instance), generation=instance.metadata.generation, now=now)
+_UNTOLD = (Reason.PENDING, Reason.PENDING_PROGRAMMING)
+# Conditions that never speak for themselves. Running was the name of Available once: objects that
+# still carry it must not be believed.
+_SILENT = (READY, PROGRAMMED, QUOTA_GRANTED, "Running")
 
 
-def _verdict(instance: Instance) -> Verdict:
+def plan_readiness(
+    plane: PlaneName, instance: Instance, decisions: Sequence[Decision], now: str
+) -> Plan:
+    """Record the decisions and Ready in one write, then remove the gates that are clear."""
+    conditions = recorded(instance, decisions, now)
+    gates = remaining_gates(instance, decisions)
+    new = ready_condition(instance, conditions, gates, now)
+    conditions = with_condition(conditions, new)
+    actions: list[Action] = []
+    records = {name: value for d in decisions for name, value in d.records.items()}
+    if records or not _says_the_same(instance, conditions):
+        version = instance.metadata.resource_version
+        status = {"conditions": plain(conditions), **records}
+        reason = f"{READY} is {new.status}: {new.reason}"
+        actions.append(PatchStatus(plane, INSTANCE, ref_of(instance), version, status, reason))
+    if not instance.is_terminating:
+        actions += plan_removal(plane, instance, decisions)
+    return Plan(tuple(actions), requeue_after_s=recheck_s(instance, decisions))
+
+
+def _says_the_same(instance: Instance, conditions: Sequence[Condition]) -> bool:
+    """Also if only the generation is new, while no machine has been seen: the first word about the
+    machine brings the generation along."""
+    old = instance.status.conditions
+    if conditions == old:
+        return True
+    programmed = find_condition(conditions, PROGRAMMED)
+    unseen = programmed is not None and programmed.reason == Reason.PENDING
+    gated = bool(instance.spec.controller.scheduling_gates)
+    return unseen and not gated and [_words(c) for c in conditions] == [_words(c) for c in old]
+
+
+def ready_condition(
+    instance: Instance, conditions: Sequence[Condition], gates: Sequence[str], now: str
+) -> Condition:
     if instance.is_terminating:
-        return Verdict(FALSE, "Stopping", "Instance is being removed")
-    gates = [gate.name for gate in instance.spec.controller.scheduling_gates]
+        verdict = Verdict(FALSE, Reason.STOPPING, "Instance is being removed")
+    else:
+        verdict = ready_verdict(conditions, gates)
+    return decided(READY, verdict, generation=instance.metadata.generation, now=now)
+
+
+def observed_ready(instance: Instance, now: str) -> Condition:
+    """Ready as it follows from what the instance says now."""
+    return ready_condition(instance, instance.status.conditions, gate_names(instance), now)
+
+
+def ready_verdict(conditions: Sequence[Condition], gates: Sequence[str]) -> Verdict:
     if gates:
-        return Verdict(
-            FALSE, "SchedulingGatesPresent", f"Scheduling gates present: {', '.join(gates)}"
-        )
-    programmed = find_condition(instance.status.conditions, PROGRAMMED)
+        message = f"Scheduling gates present: {', '.join(gates)}"
+        held = Verdict(FALSE, Reason.SCHEDULING_GATES_PRESENT, message)
+        return _worst(held, 0, [*_quota(conditions), *_others(conditions)])
+    programmed = find_condition(conditions, PROGRAMMED)
     if programmed is None or programmed.status != TRUE:
-        if programmed is None or programmed.reason in _UNTOLD:
-            return Verdict(FALSE, "PendingProgramming", "Instance has not been programmed")
-        return Verdict(programmed.status, programmed.reason, programmed.message)
-    available = find_condition(instance.status.conditions, AVAILABLE)
+        return _unprogrammed(conditions, programmed)
+    available = find_condition(conditions, AVAILABLE)
     if available is None or available.status != TRUE:
-        if available is None or available.reason == "Pending":
-            return Verdict(FALSE, "Pending", "Instance is not available")
-        return Verdict(available.status, available.reason, available.message)
-    return Verdict(TRUE, "Available", "Instance is ready")
+        if available is None or available.reason == Reason.PENDING:
+            return Verdict(FALSE, Reason.PENDING, "Instance is not available")
+        return _words(available)
+    return Verdict(TRUE, Reason.AVAILABLE, "Instance is ready")
+
+
+def _unprogrammed(conditions: Sequence[Condition], programmed: Condition | None) -> Verdict:
+    verdict = Verdict(FALSE, Reason.PENDING_PROGRAMMING, "Instance has not been programmed")
+    candidates = [*_others(conditions)]
+    if programmed is None or programmed.reason in _UNTOLD:
+        return _worst(verdict, -1, candidates)
+    return _worst(_words(programmed), 0, [*candidates, _words(programmed)])
+
+
+def _worst(first: Verdict, rank: int, candidates: Sequence[Verdict]) -> Verdict:
+    """The one with the highest rank; ``first`` has the given rank, ties keep the earlier."""
+    for candidate in candidates:
+        other = INSTANCE_RANK.get(candidate.reason, 0)
+        if other > rank:
+            first, rank = candidate, other
+    return first
+
+
+def _quota(conditions: Sequence[Condition]) -> Iterator[Verdict]:
+    denied = find_condition(conditions, QUOTA_GRANTED)
+    if denied is not None and denied.status == FALSE:
+        yield Verdict(FALSE, Reason.PENDING_QUOTA, denied.message)
+
+
+def _others(conditions: Sequence[Condition]) -> Iterator[Verdict]:
+    for condition in conditions:
+        if condition.type in _SILENT or condition.status == TRUE:
+            continue
+        if condition.reason not in _UNTOLD:
+            yield _words(condition)
+
+
+def _words(condition: Condition) -> Verdict:
+    return Verdict(condition.status, condition.reason, condition.message)

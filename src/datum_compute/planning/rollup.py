@@ -1,37 +1,37 @@
-"""Status from below to above: counts add up, and the worst cause speaks when nothing is ready."""
+"""Status from below to above: counts add up, and the worst cause speaks when nothing is ready.
+
+Ties are broken by placement, then by deployment name, so that equal worlds give equal statuses.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
+    UNKNOWN,
     Condition,
     Verdict,
     decided,
     find_condition,
     with_condition,
 )
+from datum_compute.api.instance import AVAILABLE
+from datum_compute.api.reasons import DEPLOYMENT_RANK, Reason
 from datum_compute.api.workload import Placement, PlacementStatus, Workload, WorkloadStatus
 from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.blocking import blocked_sum
+from datum_compute.planning.progress import PROGRESSING
 from datum_compute.planning.template import template_hash
 
-AVAILABLE = "Available"
-
-# Which cause speaks for the whole when nothing is available: the highest rank wins.
-_RANK = {
-    "InstancesProvisioning": 1,
-    "NetworkProvisioning": 2,
-    "NoMatchingLocation": 2,
-    "QuotaNotGranted": 3,
-    "ReferencedDataNotReady": 4,
-    "ImageUnavailable": 5,
-    "InstanceCrashing": 5,
-    "ConfigurationError": 5,
-    "NetworkNotFound": 6,
-    "NetworkFailedToCreate": 7,
-}
+# What a whole says about its rollout, by what its worst part says.
+_PROGRESS_ORDER = (
+    Reason.PROGRESS_DEADLINE_EXCEEDED,
+    Reason.ROLLOUT_PAUSED,
+    Reason.ROLLING_OUT,
+)
 
 
 def workload_status(
@@ -45,11 +45,15 @@ def workload_status(
         for name in sorted(placement.name for placement in workload.spec.placements)
     ]
     generation = workload.metadata.generation
-    available = _available(
-        ordered, "AvailablePlacementFound", "NoAvailablePlacements", generation, now
-    )
+    good, bad = Reason.AVAILABLE_PLACEMENT_FOUND, Reason.NO_AVAILABLE_PLACEMENTS
+    conditions = workload.status.conditions
+    for condition in (
+        _available(ordered, good, bad, generation, now),
+        _progressing(workload, ordered, now),
+    ):
+        conditions = with_condition(conditions, condition)
     return WorkloadStatus(
-        conditions=with_condition(workload.status.conditions, available),
+        conditions=conditions,
         deployments=len(ordered),
         observed_generation=generation,
         placements=placements,
@@ -61,13 +65,8 @@ def _placement_status(
     workload: Workload, name: str, deployments: Sequence[WorkloadDeployment], now: str
 ) -> PlacementStatus:
     observed = next((p for p in workload.status.placements if p.name == name), None)
-    available = _available(
-        deployments,
-        "AvailableDeploymentFound",
-        "NoAvailableDeployments",
-        workload.metadata.generation,
-        now,
-    )
+    good, bad = Reason.AVAILABLE_DEPLOYMENT_FOUND, Reason.NO_AVAILABLE_DEPLOYMENTS
+    available = _available(deployments, good, bad, workload.metadata.generation, now)
     return PlacementStatus(
         name=name,
         conditions=with_condition(observed.conditions if observed else [], available),
@@ -76,7 +75,7 @@ def _placement_status(
 
 
 def _available(
-    deployments: Sequence[WorkloadDeployment], good: str, bad: str, generation: int, now: str
+    deployments: Sequence[WorkloadDeployment], good: Reason, bad: Reason, generation: int, now: str
 ) -> Condition:
     """Available as soon as one deployment is; else the worst deployment's own words."""
     found = [c for d in deployments if (c := find_condition(d.status.conditions, AVAILABLE))]
@@ -85,16 +84,41 @@ def _available(
     if any(c.status == TRUE for c in found):
         verdict = Verdict(TRUE, good, f"{ready}/{wanted} instances are ready")
     elif found:
-        worst = max(found, key=lambda c: _RANK.get(c.reason, 0))
+        worst = max(found, key=lambda c: DEPLOYMENT_RANK.get(c.reason, 0))
         verdict = Verdict(worst.status, worst.reason, worst.message)
     else:
         verdict = Verdict(FALSE, bad, "No city has reported yet")
     return decided(AVAILABLE, verdict, generation=generation, now=now)
 
 
+def _progressing(
+    workload: Workload, deployments: Sequence[WorkloadDeployment], now: str
+) -> Condition:
+    """Complete when every city says so of the current template; else what the worst city says."""
+    generation, current = workload.metadata.generation, template_hash(workload.spec.template)
+    words: dict[str, tuple[Condition, str]] = {}
+    silent: list[str] = []
+    for deployment in deployments:
+        found = find_condition(deployment.status.conditions, PROGRESSING)
+        if found is None or not _speaks_of(deployment, current):
+            silent.append(deployment.spec.city_code)
+        else:
+            words.setdefault(found.reason, (found, deployment.spec.city_code))
+    verdict = Verdict(TRUE, Reason.ROLLOUT_COMPLETE, "Every city is rolled out")
+    if silent or not deployments:
+        where = ", ".join(sorted(set(silent))) or "any city"
+        verdict = Verdict(UNKNOWN, Reason.AWAITING_PROPAGATION, f"No news yet from {where}")
+    for reason in _PROGRESS_ORDER:
+        if reason in words:
+            condition, city = words[reason]
+            verdict = Verdict(condition.status, reason, f"{city}: {condition.message}")
+            break
+    return decided(PROGRESSING, verdict, generation=generation, now=now)
+
+
 def _summed(
     workload: Workload, placements: Sequence[Placement], deployments: Sequence[WorkloadDeployment]
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """Counts that speak about the workload as it is now: desired is what it asks for, and only
     what is known to carry its template counts as updated."""
     current = template_hash(workload.spec.template)
@@ -108,6 +132,7 @@ def _summed(
         "desired_replicas": sum(
             p.scale_settings.min_replicas * len(p.city_codes) for p in placements
         ),
+        "blocked": blocked_sum(s.blocked for s in reported),
     }
 
 

@@ -19,6 +19,7 @@ from datum_compute.server.metadata import Incoming, read_metadata
 from datum_compute.server.options import dry_run
 from datum_compute.server.pipeline import Identity, created_object, identified
 from datum_compute.server.ports import Ports
+from datum_compute.server.reading import with_reading_rules
 from datum_compute.server.representation import representation_of
 from datum_compute.server.tracking import owned_at_creation
 
@@ -115,6 +116,7 @@ async def _attempt(
     if call.kind.defined:
         definitions.check_accepts(ports, call.plane, call.kind)
     proposal = created_object(call.served, creation.obj, creation.incoming, identity)
+    proposal = with_reading_rules(ports.store, call, proposal, None)
     headers = proposal.accepted(call.kind, creation.validation)
     new = proposal.obj
     if definitions.is_definition(call.kind):

@@ -26,10 +26,13 @@ class FieldValidation:
     mode: str
     duplicates: tuple[str, ...]
 
-    def enforce(self, kind: KindInfo[Any], unknown: Sequence[str]) -> dict[str, str]:
-        """The headers that warn of what was dropped; raises when the caller wants strictness."""
+    def enforce(
+        self, kind: KindInfo[Any], unknown: Sequence[str], warnings: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """The headers that warn of what was dropped, and of what rules warn of; raises when the
+        caller wants strictness."""
         if self.mode == IGNORE:
-            return {}
+            return {"warning": warning_header(warnings)} if warnings else {}
         found = [f'unknown field "{shortened(field)}"' for field in unknown]
         found += [f'duplicate field "{shortened(field)}"' for field in self.duplicates]
         if found and self.mode == STRICT:
@@ -37,6 +40,7 @@ class FieldValidation:
                 f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
                 f"strict decoding error: {', '.join(found)}"
             )
+        found += warnings
         return {"warning": warning_header(found)} if found else {}
 
 

@@ -38,11 +38,12 @@ class Proposal:
     obj: JsonObject
     unknown: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def accepted(self, kind: KindInfo[Any], validation: FieldValidation) -> dict[str, str]:
         """The headers of the answer; raises when the object may not be stored. An unknown field
         is said first: it is often the reason why a known one is missing."""
-        headers = validation.enforce(kind, self.unknown)
+        headers = validation.enforce(kind, self.unknown, self.warnings)
         if self.causes:
             raise problems.invalid(kind, self.obj["metadata"].get("name", ""), self.causes)
         return headers

@@ -29,6 +29,7 @@ from datum_compute.server.pipeline import (
     updated_status,
 )
 from datum_compute.server.ports import Ports
+from datum_compute.server.reading import with_reading_rules
 from datum_compute.server.representation import representation_of
 from datum_compute.server.scale import is_scale
 from datum_compute.server.tracking import owned_after_update
@@ -107,6 +108,7 @@ async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: 
         proposed = identified(call.kind, propose(old))
         rewrite = _REWRITES[call.route.subresource]
         proposal = rewrite(call.served, proposed, old, needs_version=change.needs_version)
+        proposal = with_reading_rules(ports.store, call, proposal, old)
         headers = proposal.accepted(call.kind, change.validation)
         new = proposal.obj
         if definitions.is_definition(call.kind):

@@ -26,10 +26,13 @@ from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta import ObjectMeta, owner_reference
 from datum_compute.api.workload import Placement, ScaleSettings, Workload, WorkloadSpec
 from datum_compute.api.workloaddeployment import (
+    AttachedPrefix,
+    NetworkAttachment,
     WorkloadDeployment,
     WorkloadDeploymentSpec,
     WorkloadRef,
 )
+from datum_compute.planning.newinstance import platform_labels
 from datum_compute.planning.template import template_hash
 
 NOW = "2026-01-01T00:00:00Z"
@@ -72,7 +75,11 @@ def a_deployment(
     name: str = "web-dfw",
     finalizers: tuple[str, ...] = (labels.WORKLOAD_FINALIZER,),
     terminating: bool = False,
+    paused: bool = False,
+    scale: ScaleSettings | None = None,
+    attached: bool = True,
 ) -> WorkloadDeployment:
+    """``scale`` instead of ``replicas`` where more than the number matters."""
     return WorkloadDeployment(
         metadata=_meta(name, f"uid-of-{name}", list(finalizers), terminating),
         spec=WorkloadDeploymentSpec(
@@ -80,9 +87,18 @@ def a_deployment(
             placement_name="default",
             city_code=city,
             template=a_template(image),
-            scale_settings=ScaleSettings(min_replicas=replicas),
+            scale_settings=scale or ScaleSettings(min_replicas=replicas),
+            paused=paused,
+            network_attachment=an_attachment() if attached else None,
         ),
     )
+
+
+def an_attachment(
+    prefix: str = "10.128.16.0/20", gateway: str = "10.128.16.1"
+) -> NetworkAttachment:
+    attached = AttachedPrefix(family="IPv4", prefix=prefix, gateway=gateway)
+    return NetworkAttachment(network="default", prefixes=[attached], mtu=1460)
 
 
 def an_instance(
@@ -99,12 +115,7 @@ def an_instance(
     name = instance_name(owner.metadata.name, number)
     metadata = msgspec.structs.replace(
         _meta(name, f"uid-of-{name}", list(finalizers), terminating),
-        labels={
-            labels.INSTANCE_INDEX: str(number),
-            labels.DEPLOYMENT_NAME: owner.metadata.name,
-            labels.WORKLOAD_NAME: "web",
-            labels.CITY_CODE: "DFW",
-        },
+        labels=platform_labels(owner, number),
         owner_references=[owner_reference(owner, DEPLOYMENT)],
     )
     verdict = Verdict(TRUE, "Available", "")

@@ -18,7 +18,7 @@ from datum_compute.api.exchange import Request, Response
 from datum_compute.api.plane import PlaneName, path_prefix
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import MANAGER_AGENT, Layout, Platform, build_manager
+from datum_compute.app.wiring import BOOTSTRAP, MANAGER_AGENT, Layout, Platform, build_manager
 from datum_compute.client.client import Client
 from datum_compute.client.transport import Transport
 from datum_compute.controllers.context import Context
@@ -163,6 +163,13 @@ class SimulatedHost:
             raise Unreachable(f"{self.name} is down")
         self._around.on_answer(request, response)
         return response
+
+    async def answer_operator(self, request: Request) -> Response:
+        """Somebody who may do everything, from inside the machine."""
+        process = self._process
+        if not isinstance(process, ServingProcess) or not process.is_ready():
+            raise Unreachable(f"{self.name} is down")
+        return await process.platform.server.dispatch_as(BOOTSTRAP, request)
 
     async def _answer_another(self, process: Process, request: Request) -> Response:
         """In a task of this host, which goes on when the asker leaves, and ends when we die."""

@@ -22,6 +22,8 @@ class Provider:
     """All machines of one cell. Its clock is the true one, whatever its hosts believe."""
 
     now: Callable[[], float]
+    boot_s: float = 0.2
+    stop_s: float = 0.1
     machines: dict[str, Machine] = field(default_factory=dict)
     lie: Lie | None = None
     away: int = 0  # how many faults keep it from answering
@@ -43,7 +45,10 @@ class Provider:
 
     def driver(self) -> ProviderDriver:
         """What one life of a host talks to."""
-        return ProviderDriver(self, SimulatedDriver(self.machines, now=self.now))
+        driver = SimulatedDriver(
+            self.machines, now=self.now, boot_s=self.boot_s, stop_s=self.stop_s
+        )
+        return ProviderDriver(self, driver)
 
 
 @dataclass(frozen=True, slots=True)

@@ -370,17 +370,17 @@ def duties_of(layout: WorldLayout) -> list[Duties]:
     of_centre = tuple(c for c in registry.NEIGHBOURS if c.role != "cell")
     managing = (*registry.MANAGEMENT, *registry.HUB)
     if layout.processes == "managers":
-        worked_on = tuple(plane for plane in layout.planes if plane != "platform")
         found = [
             Duties(CENTRE, central, True, of_centre, cells),
-            Duties(MANAGER, (), False, managing, worked_on),
+            Duties(MANAGER, (), False, managing, layout.planes),
         ]
     else:
         found = [Duties(CENTRE, central, True, (*managing, *of_centre), cells)]
     for cell in layout.cells:
         controllers = (*registry.CELL, *of_cells)
         name = host_of_cell(layout, cell)
-        found.append(Duties(name, (cell_plane(cell),), False, controllers, (HUB,)))
+        above = (HUB, *map(project_plane, layout.projects))  # and the claims of its instances
+        found.append(Duties(name, (cell_plane(cell),), False, controllers, above))
     return found
 
 

@@ -1,22 +1,41 @@
-"""Instance -> its Ready condition."""
+"""Instance -> its gates and its Ready condition."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE
+from datum_compute.controllers.cell import networkgate, quotagate
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.gates import FIRST_WORD_S, Decision, is_too_soon
 from datum_compute.planning.readiness import plan_readiness
 from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.outcome import Done, Later, Outcome
+
+# Who decides which gate, from what the planes hold; None: not his business for this instance.
+# planning/gates.py says how to add one.
+Decide = Callable[[Context, Key, Instance], Decision | None]
+DECIDERS: tuple[Decide, ...] = (networkgate.decide_network, quotagate.decide_quota)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
     instance = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
     if instance is None:
         return Done()
-    plan = plan_readiness(key.plane, instance, context.now())
+    decided = (decide(context, key, instance) for decide in DECIDERS)
+    decisions = [decision for decision in decided if decision is not None]
+    if is_too_soon(instance, decisions, quotagate.waiting_s(context, instance)):
+        return Later(FIRST_WORD_S)
+    plan = plan_readiness(key.plane, instance, decisions, context.now())
     return await carry_out(context.planes, plan)
 
 
-CONTROLLER = Controller(name="instance", role="cell", reconcile=reconcile, edges=(for_(INSTANCE),))
+CONTROLLER = Controller(
+    name="instance",
+    role="cell",
+    reconcile=reconcile,
+    edges=(for_(INSTANCE), *networkgate.EDGES, *quotagate.EDGES),
+)

@@ -13,19 +13,22 @@ from collections.abc import AsyncIterator
 from datum_compute.api import labels
 from datum_compute.api.kinds import SERVER
 from datum_compute.api.meta import Ref
+from datum_compute.api.reasons import Reason
 from datum_compute.api.server import Server, ServerStatus
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.drivers.driver import Driver, DriverError, MachineState
+from datum_compute.drivers.driver import Driver, DriverError, MachineState, PermanentError
 from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
 from datum_compute.planning.objects import plan_status
+from datum_compute.planning.spread import spread
 from datum_compute.runtime.controller import Controller, for_, reads
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
 
-# The driver's own news come at once; this repairs what was missed.
+# The driver's own news come at once; these repair what was missed.
 RECHECK_S = 1.0
+UNSETTLED_S = 10.0
 STEADY_S = 30.0
 SWEEP_S = 60.0
 
@@ -53,14 +56,23 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         driver, key.ref, machine_id
     ):
         return Later(RECHECK_S)  # never two machines for one slot
-    await driver.start(machine_id, server.spec)
-    status = _status(server, await driver.observe(machine_id))
+    status = await _started(driver, machine_id, server)
     settled = status.phase in ("Running", "Sleeping")
     plan = Plan(
         tuple(plan_status(key.plane, SERVER, server, status)),
-        requeue_after_s=STEADY_S if settled else RECHECK_S,
+        requeue_after_s=spread(STEADY_S if settled else UNSETTLED_S, key.ref),
     )
     return await carry_out(context.planes, plan)
+
+
+async def _started(driver: Driver, machine_id: str, server: Server) -> ServerStatus:
+    """The machine asked for and seen; a refusal for good is a state, not an error to retry."""
+    try:
+        await driver.start(machine_id, server.spec)
+        state = await driver.observe(machine_id)
+    except PermanentError as error:
+        state = MachineState("Failed", reason=Reason.CONFIGURATION_ERROR, message=str(error))
+    return _status(server, state)
 
 
 async def _remove_strangers(driver: Driver, ref: Ref, own_id: str) -> bool:
@@ -94,6 +106,7 @@ def _status(server: Server, state: MachineState | None) -> ServerStatus:
         exit_code=state.exit_code,
         started_at=state.started_at,
         addresses=list(state.addresses),
+        last_lines=list(state.last_lines),
         observed_generation=generation,
     )
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.kinds import INSTANCE, SERVER
-from datum_compute.api.meta import Ref
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.ownership import Match, find_owner, tag_of
 from datum_compute.planning.provisioning import plan_provisioning
-from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Terminal
 from datum_compute.runtime.view import View
 
 
@@ -29,21 +29,42 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def from_server(view: View, change: Change[Any]) -> Iterable[Key]:
-    """The Instance that the reserved tag names."""
-    tag = change.latest.spec.tags.get(labels.INSTANCE_TAG, "")
-    namespace, _, rest = tag.partition("/")
-    name = rest.partition("/")[0]
-    if namespace and name:
-        yield Key(view.plane, Ref(namespace, name))
+    """The Instance that the reserved tag names, also when the Server is gone."""
+    tag = tag_of(change.latest)
+    if tag is not None:
+        yield Key(view.plane, tag.ref)
 
 
-CONTROLLER = Controller(
-    name="provisioner",
-    role="cell",
-    reconcile=reconcile,
-    edges=(
-        for_(INSTANCE),
-        watches(SERVER, from_server, expects_one="server-to-instance"),
+async def check_owner(context: Context, key: Key) -> Outcome:
+    """A Server that leads to no Instance, or to one that has another, is told and not passed by."""
+    view = context.planes.need(key.plane)
+    server = view.read(SERVER).get(key.ref)
+    if server is None or server.is_terminating:
+        return Done()
+    tag = tag_of(server)
+    owner = find_owner(
+        server,
+        view.read(INSTANCE).get(tag.ref) if tag else None,
+        view.read(SERVER).labelled(labels.INSTANCE_UID, tag.uid) if tag else (),
+    )
+    return Done() if owner.match is Match.HIT else Terminal(f"{owner.match}: {owner.message}")
+
+
+CONTROLLERS = (
+    Controller(
+        name="provisioner",
+        role="cell",
+        reconcile=reconcile,
+        edges=(
+            for_(INSTANCE),
+            watches(SERVER, from_server, expects_one="server-to-instance"),
+        ),
+        finalizers=(labels.PROVISIONER_FINALIZER,),
     ),
-    finalizers=(labels.PROVISIONER_FINALIZER,),
+    Controller(
+        name="serverowner",
+        role="cell",
+        reconcile=check_owner,
+        edges=(for_(SERVER), reads(INSTANCE)),
+    ),
 )

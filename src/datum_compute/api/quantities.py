@@ -1,0 +1,35 @@
+"""Amounts of processors and memory in whole base units: thousandths of a processor, and MiB.
+
+What does not come out even is rounded up, so that nobody gets more than was counted.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+_DECIMAL = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+_MEBI = 1 << 20
+
+
+def millicores(amount: int | str) -> int:
+    """Of ``2``, ``1.5`` or ``500m``."""
+    text = str(amount)
+    if text.endswith("m"):
+        return _up(Fraction(text[:-1]))
+    return _up(Fraction(text) * 1000)
+
+
+def mebibytes(amount: int | str) -> int:
+    """Of ``1073741824``, ``512Mi`` or ``2G``."""
+    text = str(amount)
+    number, unit = text.rstrip("kKMGTPEi"), 1
+    suffix = text[len(number) :]
+    if suffix.endswith("i"):
+        unit = 1024 ** _DECIMAL[suffix[0].replace("K", "k")]
+    elif suffix:
+        unit = 1000 ** _DECIMAL[suffix]
+    return _up(Fraction(number) * unit / _MEBI)
+
+
+def _up(amount: Fraction) -> int:
+    return -(-amount.numerator // amount.denominator)

@@ -1,0 +1,119 @@
+"""Every reason that Workloads, WorkloadDeployments, Instances and Servers give in a condition.
+
+Clients branch on these words, so they are kept in one place and never reused for another meaning.
+A new one needs a line here and an entry in ``planning/explain.py``: a test fails until both are
+there. Providers and gates of others may use words of their own; those are passed on as they are.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    # Nobody has looked, or it is on its way.
+    PENDING = "Pending"
+    PENDING_PROGRAMMING = "PendingProgramming"
+    PROGRAMMING_IN_PROGRESS = "ProgrammingInProgress"
+    PROVISIONING = "Provisioning"
+    STARTING = "Starting"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    SCHEDULING_GATES_PRESENT = "SchedulingGatesPresent"
+    AWAITING_CREATION = "AwaitingCreation"
+
+    # As it should be.
+    PROGRAMMED = "Programmed"
+    AVAILABLE = "Available"
+    ASLEEP = "Asleep"
+
+    # The instance cannot run as it was asked for.
+    IMAGE_UNAVAILABLE = "ImageUnavailable"
+    INSTANCE_CRASHING = "InstanceCrashing"
+    CONFIGURATION_ERROR = "ConfigurationError"
+
+    # Quota.
+    PENDING_QUOTA = "PendingQuota"
+    PENDING_EVALUATION = "PendingEvaluation"
+    QUOTA_AVAILABLE = "QuotaAvailable"
+    QUOTA_DISABLED = "QuotaDisabled"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    QUOTA_NO_BUDGET = "QuotaNoBudget"
+    VALIDATION_FAILED = "ValidationFailed"
+    QUOTA_BACKEND_UNAVAILABLE = "QuotaBackendUnavailable"
+    QUOTA_PROJECT_NOT_FOUND = "QuotaProjectNotFound"
+    QUOTA_NAMESPACE_NOT_FOUND = "QuotaNamespaceNotFound"
+    QUOTA_MISCONFIGURED = "QuotaMisconfigured"
+    QUOTA_PROJECT_ID_UNRESOLVABLE = "QuotaProjectIDUnresolvable"
+
+    # Referenced ConfigMaps and Secrets.
+    READY = "Ready"
+    RESOLVING = "Resolving"
+    AWAITING_PROPAGATION = "AwaitingPropagation"
+    SOURCE_NOT_FOUND = "SourceNotFound"
+    SOURCE_UNAUTHORIZED = "SourceUnauthorized"
+    SOURCE_TOO_LARGE = "SourceTooLarge"
+    SOURCE_NAME_TOO_LONG = "SourceNameTooLong"
+    REFERENCED_DATA_NOT_READY = "ReferencedDataNotReady"
+
+    # Network.
+    NETWORK_NOT_FOUND = "NetworkNotFound"
+    NETWORK_PROVISIONING = "NetworkProvisioning"
+    NETWORK_FAILED_TO_CREATE = "NetworkFailedToCreate"
+
+    # Deployments and workloads.
+    STABLE_INSTANCE_FOUND = "StableInstanceFound"
+    INSTANCES_PROVISIONING = "InstancesProvisioning"
+    QUOTA_NOT_GRANTED = "QuotaNotGranted"
+    REPLICAS_AVAILABLE = "ReplicasAvailable"
+    AVAILABLE_PLACEMENT_FOUND = "AvailablePlacementFound"
+    AVAILABLE_DEPLOYMENT_FOUND = "AvailableDeploymentFound"
+    NO_AVAILABLE_PLACEMENTS = "NoAvailablePlacements"
+    NO_AVAILABLE_DEPLOYMENTS = "NoAvailableDeployments"
+
+    # Rollouts.
+    ROLLING_OUT = "RollingOut"
+    ROLLOUT_COMPLETE = "RolloutComplete"
+    ROLLOUT_PAUSED = "RolloutPaused"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+
+    # Between planes.
+    NO_MATCHING_LOCATION = "NoMatchingLocation"
+    REMOVING = "Removing"
+
+
+# Which cause of an Instance that is not Ready speaks first: the highest rank wins.
+INSTANCE_RANK: dict[str, int] = {
+    Reason.NETWORK_FAILED_TO_CREATE: 7,
+    Reason.IMAGE_UNAVAILABLE: 5,
+    Reason.INSTANCE_CRASHING: 5,
+    Reason.CONFIGURATION_ERROR: 5,
+    Reason.SOURCE_NOT_FOUND: 5,
+    Reason.SOURCE_UNAUTHORIZED: 5,
+    Reason.SOURCE_TOO_LARGE: 5,
+    Reason.SOURCE_NAME_TOO_LONG: 5,
+    Reason.REFERENCED_DATA_NOT_READY: 4,
+    Reason.AWAITING_PROPAGATION: 4,
+    Reason.RESOLVING: 4,
+    Reason.PENDING_QUOTA: 3,
+    Reason.PROVISIONING: 1,
+}
+
+# The same for a deployment or workload of which nothing is ready.
+DEPLOYMENT_RANK: dict[str, int] = {
+    Reason.NETWORK_FAILED_TO_CREATE: 7,
+    Reason.NETWORK_NOT_FOUND: 6,
+    Reason.IMAGE_UNAVAILABLE: 5,
+    Reason.INSTANCE_CRASHING: 5,
+    Reason.CONFIGURATION_ERROR: 5,
+    Reason.SOURCE_NOT_FOUND: 5,
+    Reason.SOURCE_UNAUTHORIZED: 5,
+    Reason.SOURCE_TOO_LARGE: 5,
+    Reason.SOURCE_NAME_TOO_LONG: 5,
+    Reason.REFERENCED_DATA_NOT_READY: 4,
+    Reason.QUOTA_NOT_GRANTED: 3,
+    Reason.NETWORK_PROVISIONING: 2,
+    Reason.NO_MATCHING_LOCATION: 2,
+    Reason.SCHEDULING_GATES_PRESENT: 2,
+    Reason.INSTANCES_PROVISIONING: 1,
+}

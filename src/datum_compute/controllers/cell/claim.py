@@ -1,0 +1,80 @@
+"""Instance -> the quota claim of its slot, in its project."""
+
+from __future__ import annotations
+
+from datum_compute.api.codec import plain
+from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition
+from datum_compute.api.errors import ApiError, Forbidden, Invalid, NotFound
+from datum_compute.api.instance import QUOTA_GRANTED, Instance
+from datum_compute.api.kinds import CLAIM, INSTANCE
+from datum_compute.api.meta import ref_of
+from datum_compute.api.reasons import Reason
+from datum_compute.controllers.cell.quotagate import EDGES, home_of, size_on
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.actions import PatchStatus, Plan
+from datum_compute.planning.claims import ClaimHome, claim_ref, is_for, plan_claim
+from datum_compute.planning.gates import QUOTA, gate_names
+from datum_compute.planning.verdicts import with_verdicts
+from datum_compute.runtime.controller import Controller, for_
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Later, Outcome
+
+REFUSED_S = 60.0
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    instance = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
+    if instance is None or instance.is_terminating or not _needs_claim(instance):
+        return Done()
+    home = home_of(context, key)
+    if home is None:
+        return Later(REFUSED_S)
+    claim = context.planes.need(home.plane).read(CLAIM).get(claim_ref(home, key.ref.name))
+    if claim is not None and (QUOTA not in gate_names(instance) and is_for(claim, home, instance)):
+        return Done()  # granted once and for good, whatever its size
+    plan = plan_claim(home, instance, claim, size_on(context, key, instance))
+    try:
+        return await carry_out(context.planes, plan)
+    except (Forbidden, Invalid, NotFound) as error:
+        if claim is not None:
+            raise
+        return await _refused(context, key, instance, _trouble(home, error))
+
+
+def _needs_claim(instance: Instance) -> bool:
+    """While it waits, and afterwards: a claim that somebody removed is made again."""
+    granted = find_condition(instance.status.conditions, QUOTA_GRANTED)
+    running = granted is not None and granted.status == TRUE
+    return QUOTA in gate_names(instance) or running
+
+
+def _trouble(home: ClaimHome, error: ApiError) -> Verdict:
+    if isinstance(error, NotFound):
+        message = f"Project {home.project} has no namespace {home.namespace}: {error}"
+        return Verdict(FALSE, Reason.QUOTA_NAMESPACE_NOT_FOUND, message)
+    message = f"Project {home.project} does not take the claim: {error}"
+    return Verdict(FALSE, Reason.QUOTA_MISCONFIGURED, message)
+
+
+async def _refused(context: Context, key: Key, instance: Instance, verdict: Verdict) -> Outcome:
+    """Said here, because without a claim the gate knows nothing of it."""
+    told = with_verdicts(
+        instance.status.conditions,
+        {QUOTA_GRANTED: verdict},
+        generation=instance.metadata.generation,
+        now=context.now(),
+    )
+    if told == instance.status.conditions or QUOTA not in gate_names(instance):
+        return Later(REFUSED_S)
+    version, status = instance.metadata.resource_version, {"conditions": plain(told)}
+    report = PatchStatus(key.plane, INSTANCE, ref_of(instance), version, status, verdict.reason)
+    return await carry_out(context.planes, Plan((report,), requeue_after_s=REFUSED_S))
+
+
+CONTROLLER = Controller(
+    name="claim",
+    role="cell",
+    reconcile=reconcile,
+    edges=(for_(INSTANCE), *EDGES),
+)

@@ -1,0 +1,122 @@
+"""ResourceClaim of a slot -> gone, when nothing runs in the slot and nobody wants it.
+
+That is asked of the cell itself, not of a cache. From then until the claim is gone no instance gets
+its gate cleared by it: one that comes at this very moment waits for a claim of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from datum_compute.api import labels
+from datum_compute.api.errors import NotFound
+from datum_compute.api.identity import instance_name
+from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, NAMESPACE
+from datum_compute.api.meta import ApiObject, KindInfo, Ref
+from datum_compute.api.resourceclaim import ResourceClaim
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.actions import Delete, Plan
+from datum_compute.planning.claims import claim_home, claim_ref, instance_of, plan_release
+from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Later, Outcome
+from datum_compute.runtime.view import View
+
+T = TypeVar("T", bound=ApiObject)
+
+# How soon the cache is asked whether a claim that was deleted is out of it.
+LEAVING_S = 0.2
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    claim = context.planes.need(key.plane).read(CLAIM).get(key.ref)
+    slot = instance_of(claim) if claim is not None else None
+    cell = context.planes.find(slot[0]) if slot is not None else None
+    if claim is None or context.leaving.get(key) != claim.metadata.uid:
+        context.leaving.pop(key, None)
+    if claim is None or slot is None or cell is None:
+        return Done()
+    ref, owner = slot[1], _owner(claim, slot[1])
+    plan = plan_release(
+        key.plane, claim, cell.read(INSTANCE).get(ref), cell.read(DEPLOYMENT).get(owner)
+    )
+    if key not in context.leaving and _releases(plan):
+        plan = await _asked(context, cell, key, claim)
+    if key in context.leaving:
+        # Whether an earlier attempt arrived nobody knows, so there is no way back.
+        await context.planes.need(key.plane).delete(CLAIM, key.ref, uid=claim.metadata.uid)
+        return Later(LEAVING_S)
+    return await carry_out(context.planes, plan)
+
+
+async def _asked(context: Context, cell: View, key: Key, claim: ResourceClaim) -> Plan:
+    """The plan as the cell sees it now. The claim leaves unless the cell says otherwise."""
+    slot = instance_of(claim)
+    assert slot is not None, "asked about the claim of a slot"
+    context.leaving[key] = claim.metadata.uid
+    try:
+        instance = await _now(cell, INSTANCE, slot[1])
+        deployment = await _now(cell, DEPLOYMENT, _owner(claim, slot[1]))
+        plan = plan_release(key.plane, claim, instance, deployment)
+    except BaseException:
+        del context.leaving[key]
+        raise
+    if not _releases(plan):
+        del context.leaving[key]
+    return plan
+
+
+def _owner(claim: ResourceClaim, ref: Ref) -> Ref:
+    told = claim.metadata.labels.get(labels.DEPLOYMENT_NAME)
+    return Ref(ref.namespace, told or ref.name.rpartition("-")[0])
+
+
+def _releases(plan: Plan) -> bool:
+    return any(isinstance(action, Delete) for action in plan.actions)
+
+
+async def _now(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:
+    try:
+        return await cell.client.get(kind, ref)
+    except NotFound:
+        return None
+
+
+def from_instance(view: View, change: Change[Any]) -> Iterable[Key]:
+    """When the last thing in a slot is gone."""
+    if change.new is None:
+        metadata = change.latest.metadata
+        yield from _claims(view, metadata.namespace, [metadata.name])
+
+
+def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
+    """The slots that it no longer wants."""
+    old, new = change.old, change.new
+    if old is None:
+        return
+    wanted = 0 if new is None or new.is_terminating else new.spec.scale_settings.min_replicas
+    before, metadata = old.spec.scale_settings.min_replicas, old.metadata
+    names = [instance_name(metadata.name, number) for number in range(wanted, before)]
+    yield from _claims(view, metadata.namespace, names)
+
+
+def _claims(view: View, namespace: str, names: Iterable[str]) -> Iterable[Key]:
+    home = claim_home(view.plane, view.cached(NAMESPACE).get(Ref("", namespace)))
+    if home is not None:
+        yield from (Key(home.plane, claim_ref(home, name)) for name in names)
+
+
+CONTROLLER = Controller(
+    name="claim-release",
+    role="project",
+    reconcile=reconcile,
+    edges=(
+        for_(CLAIM),
+        watches(INSTANCE, from_instance, on="cell"),
+        watches(DEPLOYMENT, from_deployment, on="cell"),
+        reads(NAMESPACE, on="cell"),
+    ),
+)

@@ -1,0 +1,113 @@
+"""The Quota gate of an instance: cleared when the claim of its slot is granted.
+
+What the claim says is read from the cache, also while its project does not answer: a slot that has
+its claim needs nobody's consent for the next instance in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api.conditions import EPOCH, UNKNOWN, Verdict, find_condition
+from datum_compute.api.instance import QUOTA_GRANTED, Instance
+from datum_compute.api.kinds import CLAIM, INSTANCE_TYPE, NAMESPACE
+from datum_compute.api.meta import Ref
+from datum_compute.api.reasons import Reason
+from datum_compute.api.resourceclaim import ResourceClaim
+from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.controllers.context import Context
+from datum_compute.planning.claims import (
+    ClaimHome,
+    claim_home,
+    claim_ref,
+    instance_of,
+    pending_requeue_s,
+    quota_verdict,
+)
+from datum_compute.planning.gates import QUOTA, Decision, gate_names
+from datum_compute.planning.sizing import Size, size_of
+from datum_compute.runtime.controller import Edge, reads, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import NotSynced
+from datum_compute.runtime.view import View
+
+# A project that was never seen is on its way for so long; then the instance says what is wrong.
+FRESH_S = 30.0
+# Reasons that the maker of claims (controllers/cell/claim.py) has for making none.
+TROUBLES = (Reason.QUOTA_NAMESPACE_NOT_FOUND, Reason.QUOTA_MISCONFIGURED)
+
+
+def decide_quota(context: Context, key: Key, instance: Instance) -> Decision | None:
+    if QUOTA not in gate_names(instance) or instance.is_terminating:
+        return None
+    home = home_of(context, key)
+    waited_s = waiting_s(context, instance)
+    claim = None
+    if home is not None and not _is_readable(context, home):
+        if waited_s < FRESH_S:
+            raise NotSynced(f"{home.plane} has not been seen yet")
+        verdict = _unreachable(home, instance)
+    else:
+        claim = claim_of(context, home, instance)
+        verdict = quota_verdict(home, instance, claim, size_on(context, key, instance))
+    old = find_condition(instance.status.conditions, QUOTA_GRANTED)
+    if old is not None and claim is None and old.reason in TROUBLES:
+        verdict = Verdict(old.status, old.reason, old.message)
+    requeue_s = pending_requeue_s(waited_s, instance.metadata.uid)
+    return Decision(QUOTA, QUOTA_GRANTED, verdict, requeue_s)
+
+
+def waiting_s(context: Context, instance: Instance) -> float:
+    """Since it was made; a condition that nobody has touched says 1970."""
+    return context.unix_s() - parse_timestamp(instance.metadata.creation_timestamp or EPOCH)
+
+
+def _is_readable(context: Context, home: ClaimHome) -> bool:
+    view = context.planes.find(home.plane)
+    return view is not None and view.declare(CLAIM).synced
+
+
+def home_of(context: Context, key: Key) -> ClaimHome | None:
+    namespaces = context.planes.need(key.plane).read(NAMESPACE)
+    namespace = namespaces.get(Ref("", key.ref.namespace))
+    return claim_home(key.plane, namespace, context.single_project)
+
+
+def claim_of(context: Context, home: ClaimHome | None, instance: Instance) -> ResourceClaim | None:
+    """The claim of the instance's name, unless it is about to be released."""
+    if home is None:
+        return None
+    ref = claim_ref(home, instance.metadata.name)
+    claim = context.planes.need(home.plane).read(CLAIM).get(ref)
+    leaving = context.leaving.get(Key(home.plane, ref))
+    return None if claim is not None and claim.metadata.uid == leaving else claim
+
+
+def size_on(context: Context, key: Key, instance: Instance) -> Size | None:
+    types = context.planes.need(key.plane).read(INSTANCE_TYPE)
+    return size_of(instance.spec.runtime, lambda name: types.get(Ref("", name)))
+
+
+def _unreachable(home: ClaimHome, instance: Instance) -> Verdict:
+    """What was said before is still the best that is known."""
+    old = find_condition(instance.status.conditions, QUOTA_GRANTED)
+    if old is not None and old.reason not in (Reason.PENDING, Reason.PENDING_EVALUATION):
+        return Verdict(old.status, old.reason, old.message)
+    message = f"The quota of project {home.project} cannot be read"
+    return Verdict(UNKNOWN, Reason.QUOTA_BACKEND_UNAVAILABLE, message)
+
+
+def from_claim(_view: View, change: Change[Any]) -> Iterable[Key]:
+    """The instance that the claim is for; claims of others are nobody's here."""
+    found = instance_of(change.latest)
+    if found is not None:
+        yield Key(*found)
+
+
+EDGES: tuple[Edge, ...] = (
+    watches(CLAIM, from_claim, on="project"),
+    reads(NAMESPACE),
+    reads(INSTANCE_TYPE),
+)

@@ -1,0 +1,35 @@
+"""Reads what the platform has on record about prefixes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import IP_ALLOCATION
+from datum_compute.api.meta import ApiObject, KindInfo, Ref
+from datum_compute.api.plane import PLATFORM, project_plane
+from datum_compute.controllers.context import Context
+from datum_compute.planning.prefixes import Ledger, Pool, pool_label
+from datum_compute.runtime.controller import Mapping
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.view import View
+
+
+def observe_ledger(context: Context, holder: ApiObject, pool: Pool | None) -> Ledger:
+    recorded = context.planes.need(PLATFORM).read(IP_ALLOCATION)
+    own = recorded.labelled(labels.HOLDER_UID, holder.metadata.uid)
+    in_pool = recorded.labelled(labels.POOL, pool_label(pool.cidr)) if pool is not None else []
+    return Ledger(own, frozenset(a.spec.cidr for a in in_pool))
+
+
+def to_holder(kind: KindInfo[Any]) -> Mapping:
+    """An allocation wakes its holder of that kind."""
+
+    def to_keys(_view: View, change: Change[Any]) -> Iterable[Key]:
+        spec = change.latest.spec
+        if spec.holder.kind == kind.kind:
+            yield Key(project_plane(spec.project), Ref(spec.holder.namespace, spec.holder.name))
+
+    return to_keys

@@ -1,0 +1,55 @@
+"""Network -> its prefix on record, and its release when nobody uses it any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import IP_ALLOCATION, NETWORK, NETWORK_CONTEXT
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import PLATFORM
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.ledger import observe_ledger, to_holder
+from datum_compute.planning.networks import plan_network
+from datum_compute.planning.prefixes import IPV6_NETWORKS, pool_label
+from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.view import View
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view = context.planes.need(key.plane)
+    network = view.read(NETWORK).get(key.ref)
+    if network is None:
+        return Done()
+    contexts = view.read(NETWORK_CONTEXT).owned_by(network.metadata.uid)
+    ledger = observe_ledger(context, network, IPV6_NETWORKS)
+    prefix = network.status.ipam.ipv6_prefix
+    recorded = context.planes.need(PLATFORM).read(IP_ALLOCATION)
+    inside = len(recorded.labelled(labels.POOL, pool_label(prefix))) if prefix else 0
+    plan = plan_network(key.plane, network, contexts, ledger, inside, context.now())
+    return await carry_out(context.planes, plan)
+
+
+def from_context(view: View, change: Change[Any]) -> Iterable[Key]:
+    """A network that is going waits for its last context."""
+    found = change.latest
+    if change.new is None:
+        yield Key(view.plane, Ref(found.metadata.namespace, found.spec.network.name))
+
+
+CONTROLLER = Controller(
+    name="network",
+    role="project",
+    reconcile=reconcile,
+    edges=(
+        for_(NETWORK),
+        watches(NETWORK_CONTEXT, from_context),
+        watches(IP_ALLOCATION, to_holder(NETWORK), on="platform"),
+    ),
+    finalizers=(labels.NETWORK_FINALIZER,),
+)

@@ -1,0 +1,64 @@
+"""Subnet -> its prefix on record with the platform; given back when the subnet goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import IP_ALLOCATION, NETWORK, NETWORK_CONTEXT, SUBNET
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.network import Network
+from datum_compute.api.subnet import Subnet
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.ledger import observe_ledger, to_holder
+from datum_compute.planning.subnets import plan_subnet, pool_of
+from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.view import View
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view = context.planes.need(key.plane)
+    subnet = view.read(SUBNET).get(key.ref)
+    if subnet is None:
+        return Done()
+    network = _network_of(view, subnet)
+    ledger = observe_ledger(context, subnet, pool_of(subnet, network))
+    plan = plan_subnet(key.plane, subnet, network, ledger, context.now())
+    return await carry_out(context.planes, plan)
+
+
+def _network_of(view: View, subnet: Subnet) -> Network | None:
+    namespace = subnet.metadata.namespace
+    context = view.read(NETWORK_CONTEXT).get(Ref(namespace, subnet.spec.network_context.name))
+    if context is None:
+        return None
+    return view.read(NETWORK).get(Ref(namespace, context.spec.network.name))
+
+
+def from_network(view: View, change: Change[Any]) -> Iterable[Key]:
+    """IPv6 subnets wait for the prefix that theirs is cut from."""
+    old, new = change.old, change.new
+    if old is not None and new is not None and old.status.ipam == new.status.ipam:
+        return
+    for context in view.cached(NETWORK_CONTEXT).owned_by(change.latest.metadata.uid):
+        for subnet in view.cached(SUBNET).owned_by(context.metadata.uid):
+            yield Key(view.plane, ref_of(subnet))
+
+
+CONTROLLER = Controller(
+    name="subnet",
+    role="project",
+    reconcile=reconcile,
+    edges=(
+        for_(SUBNET),
+        reads(NETWORK_CONTEXT),
+        watches(NETWORK, from_network),
+        watches(IP_ALLOCATION, to_holder(SUBNET), on="platform"),
+    ),
+    finalizers=(labels.SUBNET_FINALIZER,),
+)

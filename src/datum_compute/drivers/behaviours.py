@@ -1,0 +1,143 @@
+"""How simulated machines behave, told by the registry that their image comes from.
+
+Any other image boots and runs. To add a behaviour: a line in ``BEHAVIOURS``. A state follows from
+the machine's times and the present time alone, so that it survives restarts and any clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from datum_compute.api.codec import ApiStruct
+from datum_compute.api.reasons import Reason
+from datum_compute.api.timestamps import timestamp
+from datum_compute.drivers.driver import MachineState
+
+BACKOFF_S, BACKOFF_MAX_S = 10.0, 300.0
+ADDRESSES = 250 * 250
+_FOREVER = 10**9
+
+
+class Machine(ApiStruct, frozen=True, kw_only=True):
+    """One line of the table; the times are unix seconds at which the machine gets there."""
+
+    number: int
+    image: str
+    runs_from_s: float
+    addresses: list[str] = []  # those that it was given; else it has one of its own
+    gone_from_s: float | None = None
+    asleep_from_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """What differs from a machine that boots and runs."""
+
+    boot_s: float | None = None
+    fails: str = ""  # the reason why it never starts
+    crashes: int = 0  # how often it ends right after its start
+    exit_code: int = 1
+    ends: bool = False  # once started it ends in order
+    stuck: bool = False
+    sleeps_after_s: float | None = None
+
+
+USUAL = Behaviour()
+BEHAVIOURS: Mapping[str, Behaviour] = {
+    "fail.example": Behaviour(fails=Reason.IMAGE_UNAVAILABLE),
+    "config.example": Behaviour(fails=Reason.CONFIGURATION_ERROR),
+    "crash.example": Behaviour(crashes=_FOREVER),
+    "flaky.example": Behaviour(crashes=2),
+    "exit.example": Behaviour(ends=True, exit_code=0),
+    "slow.example": Behaviour(boot_s=30.0),
+    "stuck.example": Behaviour(stuck=True),
+    "sleepy.example": Behaviour(sleeps_after_s=5.0),
+}
+
+_FAILURES = {
+    Reason.IMAGE_UNAVAILABLE: "the registry has no image {image}",
+    Reason.CONFIGURATION_ERROR: "the container of {image} cannot be set up as it was asked for",
+}
+
+
+def behaviour_of(image: str) -> Behaviour:
+    return BEHAVIOURS.get(image.partition("/")[0], USUAL)
+
+
+def state_of(machine: Machine, now_s: float) -> MachineState:
+    behaviour = behaviour_of(machine.image)
+    if behaviour.fails:
+        message = _FAILURES[Reason(behaviour.fails)].format(image=machine.image)
+        return MachineState("Failed", reason=behaviour.fails, message=message)
+    if behaviour.stuck:
+        return MachineState("Pending", reason=Reason.PROVISIONING, message="no host has room yet")
+    if machine.runs_from_s > now_s:
+        return MachineState("Pending", reason=Reason.STARTING, message="the machine is starting")
+    starts, up_since_s, _ = _starts(machine, behaviour, now_s)
+    if starts <= behaviour.crashes:
+        return _crashed(machine, behaviour, starts - 1)
+    if behaviour.ends:
+        return MachineState(
+            "Stopped",
+            reason=Reason.STOPPED,
+            message="the process ended by itself",
+            exit_code=behaviour.exit_code,
+        )
+    asleep = machine.asleep_from_s is not None and machine.asleep_from_s <= now_s
+    return MachineState(
+        "Sleeping" if asleep else "Running",
+        restarts=starts - 1,
+        exit_code=behaviour.exit_code if starts > 1 else None,
+        started_at=timestamp(up_since_s),
+        addresses=tuple(machine.addresses) or (_address(machine.number),),
+    )
+
+
+def next_change_s(machine: Machine, now_s: float) -> float | None:
+    """When the machine will be in another state by itself, if ever."""
+    behaviour = behaviour_of(machine.image)
+    times = [machine.gone_from_s, machine.asleep_from_s, machine.runs_from_s]
+    if machine.runs_from_s <= now_s and behaviour.crashes:
+        times.append(_starts(machine, behaviour, now_s)[2])
+    return min((time for time in times if time is not None and time > now_s), default=None)
+
+
+def woken(machine: Machine, now_s: float) -> Machine:
+    """Awake; one that sleeps by itself will do so again."""
+    again = behaviour_of(machine.image).sleeps_after_s
+    asleep_from_s = None if again is None else now_s + again
+    return msgspec.structs.replace(machine, asleep_from_s=asleep_from_s)
+
+
+def _starts(
+    machine: Machine, behaviour: Behaviour, now_s: float
+) -> tuple[int, float, float | None]:
+    """How often it has started by now, when it did last, and when it will again."""
+    starts, at_s, wait_s = 1, machine.runs_from_s, BACKOFF_S
+    while starts <= behaviour.crashes:
+        if wait_s >= BACKOFF_MAX_S:  # from here on every wait is the same: no need to count them
+            more = int((now_s - at_s) // BACKOFF_MAX_S)
+            at_s += more * BACKOFF_MAX_S
+            return starts + more, at_s, at_s + BACKOFF_MAX_S
+        if at_s + wait_s > now_s:
+            return starts, at_s, at_s + wait_s
+        starts, at_s, wait_s = starts + 1, at_s + wait_s, min(2 * wait_s, BACKOFF_MAX_S)
+    return starts, at_s, None
+
+
+def _crashed(machine: Machine, behaviour: Behaviour, restarts: int) -> MachineState:
+    return MachineState(
+        "Failed",
+        reason=Reason.INSTANCE_CRASHING,
+        message=f"the process of {machine.image} ended with code {behaviour.exit_code}",
+        restarts=restarts,
+        exit_code=behaviour.exit_code,
+        last_lines=(f"starting {machine.image}", "panic: this image always crashes"),
+    )
+
+
+def _address(number: int) -> str:
+    return f"10.64.{number // 250}.{number % 250 + 1}"

@@ -1,0 +1,191 @@
+"""The quota claim of an instance's slot: made for the first instance in it, kept while the slot is
+wanted or something runs in it, and replaced when the next instance has another size.
+
+A claim belongs to the slot (deployment and ordinal), so a restart at full quota keeps its place and
+needs nobody's consent. It lies in the project, named for the instance, and carries labels that say
+where the instance is: on which cell, in which namespace.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict, find_condition
+from datum_compute.api.identity import decoded_project
+from datum_compute.api.instance import QUOTA_UNDECIDED, Instance
+from datum_compute.api.kinds import CLAIM
+from datum_compute.api.meta import ObjectMeta, Ref, ref_of
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import PlaneName, cell_plane, member_name, project_plane
+from datum_compute.api.quotametrics import consumer_of
+from datum_compute.api.reasons import Reason
+from datum_compute.api.resourceclaim import GRANTED, ResourceClaim, ResourceClaimSpec
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.actions import Action, Create, Delete, Plan, Wait
+from datum_compute.planning.sizing import Size, requests_of
+
+_PREFIX = "instance-"
+# As a new instance says itself, so that nothing has to be written before the decision.
+_UNDECIDED = QUOTA_UNDECIDED.message
+# While somebody waits: looked at again after so long, by how long the instance has been waiting.
+_TIERS = ((60.0, 1.0), (300.0, 15.0), (600.0, 60.0))
+_LAST_TIER_S = 300.0
+_JITTER = 0.2
+# A claim without an instance is looked at again after so long, should an event be missed.
+RECHECK_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimHome:
+    """Where the claims of a cell's namespace lie, and for whom they are."""
+
+    plane: PlaneName
+    namespace: str
+    project: str
+    cell: str
+
+
+def claim_home(cell: PlaneName, namespace: Namespace | None, single: str = "") -> ClaimHome | None:
+    """By the identity of the cell's namespace. Without one, and with the name of a single project,
+    claims lie beside their instances; otherwise nobody knows whose they are."""
+    identity = namespace.metadata.labels if namespace is not None else {}
+    project = decoded_project(identity.get(labels.UPSTREAM_CLUSTER, ""))
+    upstream = identity.get(labels.UPSTREAM_NAMESPACE, "")
+    if project and upstream:
+        return ClaimHome(project_plane(project), upstream, project, member_name(cell))
+    if single and namespace is not None:
+        return ClaimHome(cell, namespace.metadata.name, single, member_name(cell))
+    return None
+
+
+def claim_ref(home: ClaimHome, instance_name: str) -> Ref:
+    return Ref(home.namespace, f"{_PREFIX}{instance_name}")
+
+
+def instance_of(claim: ResourceClaim) -> tuple[PlaneName, Ref] | None:
+    """The cell and the instance that a claim is for; None if it is not one of ours."""
+    told = claim.metadata.labels
+    cell, namespace = told.get(labels.SOURCE_CLUSTER), told.get(labels.INSTANCE_NAMESPACE)
+    name = claim.metadata.name
+    if not cell or not namespace or not name.startswith(_PREFIX):
+        return None
+    try:
+        return cell_plane(cell), Ref(namespace, name.removeprefix(_PREFIX))
+    except ValueError:
+        return None
+
+
+def new_claim(home: ClaimHome, instance: Instance, size: Size | None) -> ResourceClaim:
+    ref, told = claim_ref(home, instance.metadata.name), instance.metadata.labels
+    kept = (labels.DEPLOYMENT_NAME, labels.WORKLOAD_NAME, labels.INSTANCE_INDEX)
+    return ResourceClaim(
+        metadata=ObjectMeta(
+            name=ref.name,
+            namespace=ref.namespace,
+            labels={
+                labels.SOURCE_CLUSTER: home.cell,
+                labels.INSTANCE_NAMESPACE: instance.metadata.namespace,
+                **{label: told[label] for label in kept if label in told},
+            },
+        ),
+        spec=ResourceClaimSpec(
+            consumer_ref=consumer_of(home.project),
+            resource_ref=consumer_of(home.project),
+            requests=requests_of(size),
+        ),
+    )
+
+
+def is_for(claim: ResourceClaim, home: ClaimHome, instance: Instance) -> bool:
+    """Two cells with an instance of one name must not share a claim."""
+    told = claim.metadata.labels
+    return (told.get(labels.SOURCE_CLUSTER), told.get(labels.INSTANCE_NAMESPACE)) == (
+        home.cell,
+        instance.metadata.namespace,
+    )
+
+
+def plan_claim(
+    home: ClaimHome, instance: Instance, claim: ResourceClaim | None, size: Size | None
+) -> Plan:
+    """For an instance that waits for its quota; ``claim`` is the one of its name."""
+    if claim is None:
+        made = new_claim(home, instance, size)
+        return Plan((Create(home.plane, CLAIM, made, "an instance needs it"),))
+    if not is_for(claim, home, instance) or claim.is_terminating:
+        return Plan((Wait(f"claim {ref_of(claim)} is in the way"),), RECHECK_S)
+    if not is_of_size(claim, size):
+        # What was here before is gone, machine and all: nobody uses the old amount any more.
+        return Plan((_release(home.plane, claim, "the instance has another size now"),))
+    return Plan()
+
+
+def is_of_size(claim: ResourceClaim, size: Size | None) -> bool:
+    asked = {r.resource_type: r.amount for r in claim.spec.requests}
+    return asked == {r.resource_type: r.amount for r in requests_of(size)}
+
+
+def plan_release(
+    plane: PlaneName,
+    claim: ResourceClaim,
+    instance: Instance | None,
+    deployment: WorkloadDeployment | None,
+) -> Plan:
+    """``instance`` and ``deployment`` are what the cell holds of the claim's slot."""
+    if claim.is_terminating or instance is not None:
+        return Plan()
+    number = claim.metadata.labels.get(labels.INSTANCE_INDEX, "")
+    if deployment is not None and is_wanted(deployment, number):
+        waits = Wait("the slot is wanted and will be filled again")
+        return Plan((waits,), requeue_after_s=RECHECK_S)
+    return Plan((_release(plane, claim, "the slot is no longer wanted"),))
+
+
+def is_wanted(deployment: WorkloadDeployment, ordinal: str) -> bool:
+    if deployment.is_terminating or not (ordinal.isdecimal() and ordinal.isascii()):
+        return False
+    return int(ordinal[:9]) < deployment.spec.scale_settings.min_replicas
+
+
+def _release(plane: PlaneName, claim: ResourceClaim, reason: str) -> Action:
+    return Delete(plane, CLAIM, ref_of(claim), claim.metadata.uid, reason)
+
+
+# --- what the instance is told
+
+
+def quota_verdict(
+    home: ClaimHome | None, instance: Instance, claim: ResourceClaim | None, size: Size | None
+) -> Verdict:
+    """The instance's QuotaGranted, from the claim of its name."""
+    if home is None:
+        message = f"Namespace {instance.metadata.namespace} does not say which project it is of"
+        return Verdict(FALSE, Reason.QUOTA_PROJECT_ID_UNRESOLVABLE, message)
+    if claim is None or claim.is_terminating:
+        return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
+    if not is_for(claim, home, instance):
+        owner = claim.metadata.labels.get(labels.SOURCE_CLUSTER, "somebody else")
+        message = f"ResourceClaim {ref_of(claim)} is held by {owner}"
+        return Verdict(FALSE, Reason.QUOTA_MISCONFIGURED, message)
+    if not is_of_size(claim, size):
+        return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
+    granted = find_condition(claim.status.conditions, GRANTED)
+    if granted is None or granted.reason == Reason.PENDING_EVALUATION:
+        return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
+    if granted.status == TRUE:
+        return Verdict(TRUE, Reason.QUOTA_AVAILABLE, "Quota is granted")
+    failed = granted.reason == Reason.VALIDATION_FAILED
+    reason = Reason.VALIDATION_FAILED if failed else Reason.QUOTA_EXCEEDED
+    return Verdict(FALSE, reason, granted.message)
+
+
+def pending_requeue_s(waiting_s: float, uid: str) -> float:
+    """How long until an instance that has waited so long for its quota is looked at again.
+
+    Spread out by who waits, so that many who began at once do not come back at once.
+    """
+    tier = next((delay for until, delay in _TIERS if waiting_s < until), _LAST_TIER_S)
+    spread = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4]) / 2**32
+    return tier * (1 + _JITTER * spread)

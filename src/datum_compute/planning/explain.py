@@ -1,0 +1,233 @@
+"""Why something is as it is: the chain of causes from what the user wrote to what holds it back.
+
+Pure, over whatever objects the caller could see: the project's own, or those of a cell with its
+Servers. The first link is the object that was asked about, the last is the root cause as far as it
+can be seen. Links never guess: each is a condition of an object, in its own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Condition, find_condition
+from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, Instance
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORKLOAD
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.plane import PlaneName
+from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
+from datum_compute.api.server import Server
+from datum_compute.api.workload import Workload
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.actions import Create, Delete, Wait, described
+from datum_compute.planning.advice import Move, advice_on
+from datum_compute.planning.deployment import REPLICAS_READY
+from datum_compute.planning.instances import plan_instances
+from datum_compute.planning.ordinals import ordinal
+from datum_compute.planning.progress import PROGRESSING
+
+T = TypeVar("T", bound=ApiObject)
+
+# The plan is carried out on the cell, wherever its objects are looked at.
+_CELL = PlaneName("its cell")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One object, what it says, since when, and what that means for the reader."""
+
+    kind: str
+    ref: Ref
+    condition: str
+    status: str
+    reason: str
+    message: str
+    since: str
+    move: Move
+    awaited: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``links`` from the object asked about to the cause; ``steps`` are what the platform plans
+    for the deployment that holds things up, the waiting and skipped ones included."""
+
+    links: tuple[Link, ...]
+    steps: tuple[str, ...] = ()
+
+    @property
+    def cause(self) -> Link:
+        return self.links[-1]
+
+
+def explain_workload(
+    workload: Workload,
+    deployments: Sequence[WorkloadDeployment],
+    instances: Sequence[Instance],
+    servers: Sequence[Server] = (),
+) -> Explanation:
+    """``deployments`` and ``instances`` may hold those of other workloads too."""
+    first = _link(WORKLOAD, workload, _workload_condition(workload), workload.metadata.name)
+    own = [d for d in deployments if d.spec.workload_ref.uid == workload.metadata.uid]
+    troubled = [d for d in own if _is_troubled(d)]
+    if not troubled or first.condition == "Observed":
+        return Explanation((first,))
+    worst = min(troubled, key=lambda d: (-_deployment_rank(d), d.metadata.name))
+    below = explain_deployment(worst, instances, servers)
+    return Explanation((first, *below.links), below.steps)
+
+
+def explain_deployment(
+    deployment: WorkloadDeployment,
+    instances: Sequence[Instance],
+    servers: Sequence[Server] = (),
+) -> Explanation:
+    workload = deployment.spec.workload_ref.name
+    first = _link(DEPLOYMENT, deployment, _deployment_condition(deployment), workload)
+    own = [i for i in instances if _is_of(i, deployment)]
+    planned = plan_instances(_CELL, deployment, own).actions
+    # Repairs of labels are no step of a rollout, and copies carry labels of another plane.
+    steps = tuple(described(a) for a in planned if isinstance(a, Create | Delete | Wait))
+    troubled = [i for i in own if _instance_condition(i).status != TRUE]
+    if not troubled:
+        return Explanation((first,), steps)
+    worst = min(troubled, key=lambda i: (-_instance_rank(i), ordinal(i), i.metadata.name))
+    below = explain_instance(worst, servers)
+    return Explanation((first, *below.links), steps)
+
+
+def explain_instance(instance: Instance, servers: Sequence[Server] = ()) -> Explanation:
+    workload = instance.metadata.labels.get(labels.WORKLOAD_NAME, "")
+    links = [_link(INSTANCE, instance, _instance_condition(instance), workload)]
+    ready = links[0]
+    for condition in instance.status.conditions:
+        if condition.type in (READY, PROGRAMMED, AVAILABLE) or condition.status == TRUE:
+            continue
+        if ready.status != TRUE and condition.message == ready.message:
+            links.append(_link(INSTANCE, instance, condition, workload))
+    links += [
+        _link(SERVER, server, _server_condition(server), workload)
+        for server in servers
+        if ref_of(server) == ref_of(instance) and server.status.phase in ("Failed", "Pending")
+    ]
+    return Explanation(tuple(links))
+
+
+def render_link(link: Link) -> str:
+    """One line for people; the callers that know the time add how long ago it was."""
+    text = f"{link.kind} {link.ref}: {link.condition}={link.status} ({link.reason})"
+    text += f": {link.message}" if link.message else ""
+    return f"{text}; next: {link.awaited} [{link.move}]"
+
+
+# --- which condition speaks for an object
+
+
+def _workload_condition(workload: Workload) -> Condition:
+    if workload.is_terminating:
+        return _leaving(workload)
+    if workload.status.observed_generation < workload.metadata.generation:
+        return _unobserved(workload)
+    return _first_bad(workload, workload.status.conditions, (AVAILABLE, PROGRESSING))
+
+
+def _deployment_condition(deployment: WorkloadDeployment) -> Condition:
+    conditions = deployment.status.conditions
+    available = find_condition(conditions, AVAILABLE)
+    if deployment.is_terminating and not (available and available.reason == Reason.REMOVING):
+        return _leaving(deployment)
+    return _first_bad(deployment, conditions, (AVAILABLE, REPLICAS_READY, PROGRESSING))
+
+
+def _instance_condition(instance: Instance) -> Condition:
+    if instance.is_terminating:
+        return _leaving(instance)
+    return _first_bad(instance, instance.status.conditions, (READY,))
+
+
+def _first_bad(obj: ApiObject, conditions: Iterable[Condition], types: Sequence[str]) -> Condition:
+    """The first that is not as it should be; else the first at all."""
+    found = [c for type_ in types if (c := find_condition(conditions, type_)) is not None]
+    bad = (c for c in found if c.status != TRUE or c.reason == Reason.ROLLING_OUT)
+    return next(bad, None) or (found[0] if found else _unobserved(obj))
+
+
+def _server_condition(server: Server) -> Condition:
+    status = server.status
+    return Condition(
+        type="Phase",
+        status=UNKNOWN if status.phase == "Pending" else FALSE,
+        reason=status.reason or Reason.PENDING,
+        message=status.message,
+        last_transition_time=server.metadata.creation_timestamp or "",
+    )
+
+
+def _leaving(obj: ApiObject) -> Condition:
+    held = ", ".join(obj.metadata.finalizers) or "nothing"
+    return Condition(
+        type="Deletion",
+        status=UNKNOWN,
+        reason=Reason.STOPPING,
+        message=f"Being removed; held by {held}",
+        last_transition_time=obj.metadata.deletion_timestamp or "",
+    )
+
+
+def _unobserved(obj: ApiObject) -> Condition:
+    return Condition(
+        type="Observed",
+        status=UNKNOWN,
+        reason=Reason.PENDING,
+        message=f"The platform has not taken up generation {obj.metadata.generation} yet",
+        last_transition_time=obj.metadata.creation_timestamp or "",
+    )
+
+
+# --- which child is to blame
+
+
+def _is_troubled(deployment: WorkloadDeployment) -> bool:
+    condition = _deployment_condition(deployment)
+    return condition.status != TRUE or condition.reason == Reason.ROLLING_OUT
+
+
+def _is_of(instance: Instance, deployment: WorkloadDeployment) -> bool:
+    """By name: uids differ on every plane."""
+    metadata = instance.metadata
+    named = metadata.labels.get(labels.DEPLOYMENT_NAME) or metadata.name.rpartition("-")[0]
+    return Ref(metadata.namespace, named) == ref_of(deployment)
+
+
+def _deployment_rank(deployment: WorkloadDeployment) -> int:
+    reason = _deployment_condition(deployment).reason
+    return max(DEPLOYMENT_RANK.get(reason, 0), INSTANCE_RANK.get(reason, 0))
+
+
+def _instance_rank(instance: Instance) -> int:
+    return INSTANCE_RANK.get(_instance_condition(instance).reason, 0)
+
+
+def _link(kind: KindInfo[T], obj: ApiObject, said: Condition, workload: str) -> Link:
+    advice = advice_on(said.reason)
+    metadata = obj.metadata
+    return Link(
+        kind=kind.kind,
+        ref=ref_of(obj),
+        condition=said.type,
+        status=said.status,
+        reason=str(said.reason),
+        message=said.message,
+        since=said.last_transition_time,
+        move=advice.move,
+        awaited=advice.awaited,
+        command=advice.command.format(
+            workload=workload,
+            namespace=metadata.namespace,
+            resource=kind.singular,
+            name=metadata.name,
+        ),
+    )

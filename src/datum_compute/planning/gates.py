@@ -1,0 +1,148 @@
+"""Scheduling gates: what must happen before an Instance may have a machine.
+
+Rules kept here:
+- The list is open. A gate that nobody here knows holds the instance like any other, and Ready
+  names it, until whoever put it there removes it.
+- A gate goes in the same pass that records its condition. The condition is written first, so a
+  crash between the two leaves a gate that the next pass removes.
+- Gates are removed one by one, by their name, never by writing the list: a writer with an old
+  view is refused and can bring nothing back. Nothing here ever adds a gate to an instance that is
+  there already.
+- What was granted stays granted: when the gate is gone and its condition True, a decision that is
+  not True is no longer recorded. Trouble of a neighbour never takes down what runs.
+
+To add a gate:
+1. Name it below, and the condition that records it in ``api/instance.py``; its reasons go into
+   ``api/reasons.py`` (with a rank there, and an entry in ``planning/explain.py``).
+2. Put it on new instances: a line in ``ON_NEW_INSTANCES`` below.
+3. Decide it: ``planning/<gate>.py`` with a pure ``decide_<gate>(instance, observed...) ->
+   Decision``. The verdict's status is True (clear it), False (refused, and why) or Unknown (not
+   decided yet). ``recheck_s`` bounds the wait if an event should be missed.
+4. Observe for it: a function in ``DECIDERS`` of ``controllers/cell/instance.py`` reads what the
+   decision needs and answers it, or None if the gate is not its business for this instance. The
+   watches whose events change the decision belong to the same controller.
+Whoever makes what the gate waits for (a claim, an address, a companion) is a controller of its own.
+A condition other than True then competes for the Ready reason by itself (planning/readiness.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from datum_compute.api.conditions import (
+    TRUE,
+    UNKNOWN,
+    Condition,
+    Verdict,
+    decided,
+    find_condition,
+    with_condition,
+)
+from datum_compute.api.instance import Instance, SchedulingGate
+from datum_compute.api.kinds import INSTANCE
+from datum_compute.api.meta import ref_of
+from datum_compute.api.plane import PlaneName
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.actions import ListItem, RemoveItems
+from datum_compute.planning.spread import spread
+
+# Gates that the platform knows by name.
+NETWORK, QUOTA, REFERENCED_DATA = "Network", "Quota", "ReferencedData"
+
+# How long a new instance waits for the first word about its gates before it says so.
+FIRST_WORD_S = 2.0
+
+Applies = Callable[[WorkloadDeployment], bool]
+
+# Gates of a new instance, each with the question whether it applies. In the order they are shown.
+ON_NEW_INSTANCES: tuple[tuple[str, Applies], ...] = (
+    (NETWORK, lambda _deployment: True),
+    (QUOTA, lambda _deployment: True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is known about one gate: the condition that records it, and the verdict.
+
+    ``records`` are fields of the status that belong to the gate, written with its condition.
+    """
+
+    gate: str
+    condition: str
+    verdict: Verdict
+    recheck_s: float | None = None
+    records: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_clear(self) -> bool:
+        return self.verdict.status == TRUE
+
+
+def first_gates(deployment: WorkloadDeployment) -> list[SchedulingGate]:
+    return [SchedulingGate(name=name) for name, applies in ON_NEW_INSTANCES if applies(deployment)]
+
+
+def gate_names(instance: Instance) -> list[str]:
+    return [gate.name for gate in instance.spec.controller.scheduling_gates]
+
+
+def recorded(instance: Instance, decisions: Sequence[Decision], now: str) -> list[Condition]:
+    """The conditions of the instance with every decision in its own."""
+    conditions = instance.status.conditions
+    held = gate_names(instance)
+    for decision in decisions:
+        if decision.gate in held or not _is_past(conditions, decision):
+            generation = instance.metadata.generation
+            new = decided(decision.condition, decision.verdict, generation=generation, now=now)
+            conditions = with_condition(conditions, new)
+    return conditions
+
+
+def _is_past(conditions: Sequence[Condition], decision: Decision) -> bool:
+    """Whether a decision about a gate that is gone would say nothing new, or take it back."""
+    old = find_condition(conditions, decision.condition)
+    if old is None:
+        return False
+    unchanged = (old.status, old.reason, old.message) == decision.verdict
+    return unchanged or (old.status == TRUE and not decision.is_clear)
+
+
+def remaining_gates(instance: Instance, decisions: Sequence[Decision]) -> list[str]:
+    clear = {decision.gate for decision in decisions if decision.is_clear}
+    return [name for name in gate_names(instance) if name not in clear]
+
+
+def plan_removal(
+    plane: PlaneName, instance: Instance, decisions: Sequence[Decision]
+) -> list[RemoveItems]:
+    """All gates that have become clear, in one patch."""
+    stays = set(remaining_gates(instance, decisions))
+    items = tuple(
+        ListItem(f"/spec/controller/schedulingGates/{index}", "name", name)
+        for index, name in enumerate(gate_names(instance))
+        if name not in stays
+    )
+    if not items:
+        return []
+    return [
+        RemoveItems(plane, INSTANCE, ref_of(instance), instance.metadata.uid, items, "clear now")
+    ]
+
+
+def is_too_soon(instance: Instance, decisions: Sequence[Decision], age_s: float) -> bool:
+    """A new instance whose gates are decided in a moment says so once, not gate by gate."""
+    held = gate_names(instance)
+    undecided = any(d.gate in held and d.verdict.status == UNKNOWN for d in decisions)
+    return undecided and age_s < FIRST_WORD_S
+
+
+def recheck_s(instance: Instance, decisions: Sequence[Decision]) -> float | None:
+    """The soonest time at which an undecided gate should be looked at again, spread a little so
+    that a thousand instances do not ask together."""
+    held = gate_names(instance)
+    asked = [d.recheck_s for d in decisions if d.gate in held and not d.is_clear]
+    soonest = min((seconds for seconds in asked if seconds is not None), default=None)
+    return None if soonest is None else spread(soonest, ref_of(instance))

@@ -1,0 +1,46 @@
+"""What a new Instance looks like: the template, the labels that make it known on every plane, and
+the gates that hold it until what it needs is there."""
+
+from __future__ import annotations
+
+from datum_compute.api import labels
+from datum_compute.api.identity import instance_name
+from datum_compute.api.instance import Instance, InstanceControl, InstanceSpec, TemplateSpec
+from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.meta import ObjectMeta, owner_reference
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.gates import first_gates
+
+
+def new_instance(deployment: WorkloadDeployment, number: int, current: str) -> Instance:
+    """``current`` is the hash of the deployment's template."""
+    template = deployment.spec.template
+    asked = {field: getattr(template.spec, field) for field in TemplateSpec.__struct_fields__}
+    control = InstanceControl(template_hash=current, scheduling_gates=first_gates(deployment))
+    return Instance(
+        metadata=ObjectMeta(
+            name=instance_name(deployment.metadata.name, number),
+            namespace=deployment.metadata.namespace,
+            labels={**template.metadata.labels, **platform_labels(deployment, number)},
+            annotations=template.metadata.annotations,
+            owner_references=[owner_reference(deployment, DEPLOYMENT)],
+            # There from the first moment, so that no crash can leave a machine or a hub copy
+            # behind an instance that is gone.
+            finalizers=[labels.INSTANCE_FINALIZER, labels.PROVISIONER_FINALIZER],
+        ),
+        spec=InstanceSpec(**asked, controller=control),
+    )
+
+
+def platform_labels(deployment: WorkloadDeployment, number: int) -> dict[str, str]:
+    """Labels that the platform keeps on an instance, whatever its template says."""
+    spec = deployment.spec
+    return {
+        labels.WORKLOAD_UID: spec.workload_ref.uid,
+        labels.WORKLOAD_NAME: spec.workload_ref.name,
+        labels.DEPLOYMENT_UID: deployment.metadata.uid,
+        labels.DEPLOYMENT_NAME: deployment.metadata.name,
+        labels.PLACEMENT_NAME: spec.placement_name,
+        labels.CITY_CODE: spec.city_code,
+        labels.INSTANCE_INDEX: str(number),
+    }

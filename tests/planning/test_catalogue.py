@@ -1,0 +1,65 @@
+"""How the sizes of the platform plane reach the others."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from datum_compute.api.instancetype import (
+    InstanceType,
+    InstanceTypeLifecycle,
+    InstanceTypeResources,
+    InstanceTypeSpec,
+)
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.plane import cell_plane
+from datum_compute.planning.actions import Create, Delete, Patch
+from datum_compute.planning.catalogue import plan_copy
+
+CELL = cell_plane("dfw")
+
+
+def a_type(phase: str = "Active", cpu: str = "1") -> InstanceType:
+    lifecycle = InstanceTypeLifecycle(phase=phase, replacement_instance_type="other")  # type: ignore[arg-type]
+    return InstanceType(
+        metadata=ObjectMeta(name="small", uid="u", resource_version="3"),
+        spec=InstanceTypeSpec(
+            resources=InstanceTypeResources(cpu=cpu, memory="2Gi"), lifecycle=lifecycle
+        ),
+    )
+
+
+@pytest.mark.parametrize("phase", ["Active", "Deprecated", "Disabled"])
+def test_a_new_copy_is_active_whatever_the_original_is(phase: str) -> None:
+    (create,) = plan_copy(CELL, a_type(phase), None)
+    assert isinstance(create, Create)
+    assert isinstance(create.object, InstanceType)
+    assert create.object.spec.lifecycle.phase == "Active"
+
+
+@pytest.mark.parametrize(
+    ("original", "copy", "step"),
+    [
+        ("Disabled", "Active", "Deprecated"),
+        ("Disabled", "Deprecated", "Disabled"),
+        ("Deprecated", "Active", "Deprecated"),
+    ],
+)
+def test_a_copy_follows_one_step_at_a_time(original: str, copy: str, step: str) -> None:
+    (patch,) = plan_copy(CELL, a_type(original), a_type(copy))
+    assert isinstance(patch, Patch)
+    assert patch.patch["spec"]["lifecycle"]["phase"] == step
+
+
+@pytest.mark.parametrize(("original", "copy"), [("Active", "Active"), ("Active", "Disabled")])
+def test_a_copy_that_is_there_or_further_is_left_alone(original: str, copy: str) -> None:
+    assert plan_copy(CELL, a_type(original), a_type(copy)) == []
+
+
+def test_a_copy_of_another_size_is_made_again() -> None:
+    (delete,) = plan_copy(CELL, a_type(cpu="2"), a_type(cpu="1"))
+    assert isinstance(delete, Delete)
+    leaving = a_type(cpu="1")
+    metadata = msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026")
+    (wait,) = plan_copy(CELL, a_type(cpu="2"), msgspec.structs.replace(leaving, metadata=metadata))
+    assert "leaving" in wait.reason

@@ -1,0 +1,255 @@
+"""What a deployment says about its instances: counts, causes and progress."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import FALSE, TRUE, Condition, Verdict, decided, find_condition
+from datum_compute.api.instance import Instance, SchedulingGate
+from datum_compute.api.plane import cell_plane
+from datum_compute.api.timestamps import timestamp
+from datum_compute.api.workload import ScaleSettings
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.actions import Patch, PatchStatus
+from datum_compute.planning.deployment import deployment_status, plan_deployment
+from datum_compute.testing.builders import NOW, a_deployment, an_instance
+
+CELL = cell_plane("dfw")
+
+
+def at(seconds: int) -> str:
+    """A time so long after NOW."""
+    return timestamp(1_767_225_600 + seconds)
+
+
+def failing(number: int, reason: str, message: str = "", *, image: str = "web:1") -> Instance:
+    instance = an_instance(number, image)
+    verdict = Verdict(FALSE, reason, message)
+    ready = decided("Ready", verdict, generation=1, now=NOW)
+    status = msgspec.structs.replace(instance.status, conditions=[ready])
+    return msgspec.structs.replace(instance, status=status)
+
+
+def condition(deployment: WorkloadDeployment, instances: list[Instance], type_: str) -> Condition:
+    found = find_condition(deployment_status(deployment, instances, NOW).conditions, type_)
+    assert found is not None
+    return found
+
+
+def test_updated_follows_the_observed_hash_ready_or_not() -> None:
+    deployment = a_deployment(replicas=4)
+    instances = [
+        an_instance(0),
+        an_instance(1, "web:0"),
+        failing(2, "InstanceCrashing"),
+        an_instance(3, ready=False),
+    ]
+    status = deployment_status(deployment, instances, NOW)
+    assert (status.replicas, status.updated_replicas, status.current_replicas) == (4, 2, 1)
+    assert (status.ready_replicas, status.desired_replicas) == (2, 4)
+
+
+def test_a_terminating_deployment_desires_nothing() -> None:
+    status = deployment_status(a_deployment(replicas=3, terminating=True), [an_instance(0)], NOW)
+    assert (status.replicas, status.desired_replicas) == (1, 0)
+
+
+def test_one_ready_instance_makes_it_available_and_hides_nothing() -> None:
+    deployment = a_deployment(replicas=3)
+    instances = [an_instance(0), failing(1, "ImageUnavailable", "no such tag")]
+    available = condition(deployment, instances, "Available")
+    assert (available.status, available.reason) == (TRUE, "StableInstanceFound")
+    assert available.message == "1/3 instances are ready"
+    replicas = condition(deployment, instances, "ReplicasReady")
+    assert (replicas.status, replicas.reason) == (FALSE, "ImageUnavailable")
+    assert replicas.message == "1 of 3 desired replicas: no such tag"
+    blocked = deployment_status(deployment, instances, NOW).blocked
+    assert [(b.reason, b.replicas) for b in blocked] == [
+        ("ImageUnavailable", 1),
+        ("AwaitingCreation", 1),
+    ]
+
+
+WORST = [
+    ([], ("InstancesProvisioning", "No instances available yet")),
+    ([("Starting", "soon")], ("InstancesProvisioning", "No instances available yet")),
+    (
+        [("PendingQuota", "11 of 10"), ("PendingQuota", "12 of 10")],
+        ("QuotaNotGranted", "2 of 3 desired instances pending quota: 11 of 10"),
+    ),
+    ([("PendingQuota", ""), ("Resolving", "a, b")], ("ReferencedDataNotReady", "a, b")),
+    ([("Resolving", ""), ("SourceNotFound", "Secret x")], ("SourceNotFound", "Secret x")),
+    (
+        [("ImageUnavailable", "first"), ("InstanceCrashing", "second")],
+        ("ImageUnavailable", "first"),
+    ),
+    (
+        [("ImageUnavailable", ""), ("NetworkFailedToCreate", "no address")],
+        ("NetworkFailedToCreate", "no address"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("reasons", "expected"), WORST)
+def test_when_nothing_is_ready_the_worst_cause_speaks(
+    reasons: list[tuple[str, str]], expected: tuple[str, str]
+) -> None:
+    instances = [failing(n, *words) for n, words in enumerate(reasons)]
+    available = condition(a_deployment(replicas=3), instances, "Available")
+    assert (available.status, available.reason, available.message) == (FALSE, *expected)
+
+
+@pytest.mark.parametrize(
+    ("gates", "expected"),
+    [(["Network"], "NetworkProvisioning"), (["Network", "Moonphase"], "SchedulingGatesPresent")],
+)
+def test_a_gate_shows_on_the_deployment(gates: list[str], expected: str) -> None:
+    held = failing(0, "SchedulingGatesPresent", f"Scheduling gates present: {gates}")
+    control = msgspec.structs.replace(
+        held.spec.controller, scheduling_gates=[SchedulingGate(name=g) for g in gates]
+    )
+    spec = msgspec.structs.replace(held.spec, controller=control)
+    instances = [msgspec.structs.replace(held, spec=spec)]
+    assert condition(a_deployment(), instances, "Available").reason == expected
+
+
+def test_replicas_that_wait_for_quota_are_counted_in_words() -> None:
+    instances = [an_instance(0), failing(1, "PendingQuota", "11 of 10")]
+    found = condition(a_deployment(replicas=2), instances, "ReplicasReady")
+    assert (found.status, found.reason) == (FALSE, "QuotaExceeded")
+    assert found.message == "1 of 2 desired replicas are pending quota"
+
+
+def test_the_echo_is_of_what_the_federator_stamped() -> None:
+    deployment = a_deployment()
+    stamped = msgspec.structs.replace(
+        deployment.metadata,
+        annotations={labels.SOURCE_GENERATION: "12", labels.SOURCE_TEMPLATE_HASH: "abc"},
+    )
+    status = deployment_status(msgspec.structs.replace(deployment, metadata=stamped), [], NOW)
+    assert (status.observed_source.generation, status.observed_source.template_hash) == (12, "abc")
+    assert status.observed_generation == 1
+
+
+@pytest.mark.parametrize("stamp", ["", "x", "-1", "9" * 5000])
+def test_a_stamp_that_is_no_number_is_no_echo(stamp: str) -> None:
+    deployment = a_deployment()
+    annotations = {labels.SOURCE_GENERATION: stamp}
+    metadata = msgspec.structs.replace(deployment.metadata, annotations=annotations)
+    status = deployment_status(msgspec.structs.replace(deployment, metadata=metadata), [], NOW)
+    assert status.observed_source.generation == 0
+
+
+@given(
+    replicas=st.integers(1, 5),
+    states=st.dictionaries(st.integers(0, 6), st.tuples(st.booleans(), st.booleans())),
+)
+def test_ready_and_blocked_together_are_all_that_is_wanted(
+    replicas: int, states: dict[int, tuple[bool, bool]]
+) -> None:
+    instances = [an_instance(n, ready=r, terminating=t) for n, (r, t) in states.items()]
+    status = deployment_status(a_deployment(replicas=replicas), instances, NOW)
+    serving = sum(r and not t for n, (r, t) in states.items() if n < replicas)
+    assert serving + sum(b.replicas for b in status.blocked) == replicas
+
+
+def test_the_finalizer_comes_before_any_instance() -> None:
+    (guard,) = plan_deployment(CELL, a_deployment(finalizers=()), [], NOW).actions
+    assert isinstance(guard, Patch)
+    assert guard.patch["metadata"]["finalizers"] == [labels.WORKLOAD_FINALIZER]
+
+
+def test_a_deployment_is_released_when_its_last_instance_is_gone() -> None:
+    deployment = a_deployment(terminating=True)
+    waiting = plan_deployment(CELL, deployment, [an_instance(0, terminating=True)], NOW)
+    assert not [a for a in waiting.actions if isinstance(a, Patch)]
+    (release,) = plan_deployment(CELL, deployment, [], NOW).actions
+    assert isinstance(release, Patch)
+    assert release.patch["metadata"]["finalizers"] == []
+
+
+# --- progress
+
+
+def observed(
+    deployment: WorkloadDeployment, instances: list[Instance], now: str
+) -> WorkloadDeployment:
+    """The deployment after a pass has written its status."""
+    return msgspec.structs.replace(deployment, status=deployment_status(deployment, instances, now))
+
+
+def progress(deployment: WorkloadDeployment) -> tuple[str, str]:
+    found = find_condition(deployment.status.conditions, "Progressing")
+    assert found is not None
+    return found.status, found.reason
+
+
+def patient(**more: Any) -> WorkloadDeployment:
+    scale = ScaleSettings(min_replicas=2, progress_deadline_seconds=100)
+    return a_deployment(scale=scale, **more)
+
+
+def test_a_rollout_without_progress_is_reported_after_its_deadline() -> None:
+    stuck = [an_instance(0), failing(1, "ImageUnavailable")]
+    deployment = observed(patient(), stuck, at(0))
+    assert progress(deployment) == (TRUE, "RollingOut")
+    plan = plan_deployment(CELL, deployment, stuck, at(60))
+    assert plan.requeue_after_s == 41.0
+    assert progress(observed(deployment, stuck, at(100))) == (TRUE, "RollingOut")
+    late = observed(deployment, stuck, at(101))
+    assert progress(late) == (FALSE, "ProgressDeadlineExceeded")
+    assert plan_deployment(CELL, late, stuck, at(500)).actions  # it goes on trying
+    recovered = observed(late, [an_instance(0), an_instance(1)], at(600))
+    assert progress(recovered) == (TRUE, "RolloutComplete")
+
+
+def test_a_step_forward_starts_the_clock_anew() -> None:
+    deployment = observed(patient(), [], at(0))
+    deployment = observed(deployment, [an_instance(0)], at(90))
+    assert progress(observed(deployment, [an_instance(0)], at(180))) == (TRUE, "RollingOut")
+
+
+def test_an_instance_that_fails_later_is_not_a_rollout() -> None:
+    deployment = observed(patient(), [an_instance(0), an_instance(1)], at(0))
+    broken = observed(deployment, [an_instance(0), failing(1, "InstanceCrashing")], at(9000))
+    assert progress(broken) == (TRUE, "RolloutComplete")
+
+
+def test_a_new_generation_is_a_new_rollout() -> None:
+    deployment = observed(patient(), [an_instance(0), an_instance(1)], at(0))
+    metadata = msgspec.structs.replace(deployment.metadata, generation=2)
+    template = a_deployment("web:2").spec.template
+    spec = msgspec.structs.replace(deployment.spec, template=template)
+    changed = msgspec.structs.replace(deployment, metadata=metadata, spec=spec)
+    rolling = observed(changed, [an_instance(0), an_instance(1)], at(5000))
+    assert progress(rolling) == (TRUE, "RollingOut")
+    assert rolling.status.progressed_at == at(5000)
+
+
+def test_a_paused_rollout_is_neither_progressing_nor_late() -> None:
+    deployment = observed(patient(paused=True), [an_instance(0, "web:0")], at(0))
+    assert progress(observed(deployment, [an_instance(0, "web:0")], at(5000))) == (
+        "Unknown",
+        "RolloutPaused",
+    )
+
+
+def test_a_settled_deployment_is_left_alone() -> None:
+    instances = [an_instance(0), an_instance(1)]
+    deployment = observed(patient(), instances, at(0))
+    plan = plan_deployment(CELL, deployment, instances, at(9000))
+    assert plan.is_settled
+    assert plan.requeue_after_s is None
+
+
+def test_a_status_write_names_the_version_it_was_computed_from() -> None:
+    deployment = patient()
+    plan = plan_deployment(CELL, deployment, [], NOW)
+    (write,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
+    assert write.version == deployment.metadata.resource_version

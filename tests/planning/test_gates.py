@@ -1,0 +1,119 @@
+"""Gates: recorded and removed in one pass, by name, and never brought back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict, find_condition
+from datum_compute.api.instance import Instance, InstanceControl, SchedulingGate
+from datum_compute.api.plane import cell_plane
+from datum_compute.planning import gates
+from datum_compute.planning.actions import PatchStatus, RemoveItems
+from datum_compute.planning.gates import Decision, first_gates
+from datum_compute.planning.readiness import plan_readiness
+from datum_compute.testing.builders import NOW, a_deployment, an_instance
+
+CELL = cell_plane("dfw")
+GRANTED = Decision("Quota", "QuotaGranted", Verdict(TRUE, "QuotaAvailable", "granted"))
+DENIED = Decision("Quota", "QuotaGranted", Verdict(FALSE, "QuotaExceeded", "11 of 10"), 15.0)
+ATTACHED = Decision("Network", "NetworkReady", Verdict(TRUE, "Ready", "10.0.0.2"))
+
+
+def gated(*names: str) -> Instance:
+    instance = an_instance(0, ready=False)
+    control = msgspec.structs.replace(
+        instance.spec.controller, scheduling_gates=[SchedulingGate(name=name) for name in names]
+    )
+    return msgspec.structs.replace(
+        instance, spec=msgspec.structs.replace(instance.spec, controller=control)
+    )
+
+
+def written(instance: Instance, *decisions: Decision) -> tuple[dict[str, str], list[str]]:
+    """What the pass records, condition by condition, and the gates that it removes."""
+    conditions: dict[str, str] = {}
+    removed: list[str] = []
+    for action in plan_readiness(CELL, instance, decisions, NOW).actions:
+        if isinstance(action, PatchStatus):
+            assert not removed, "the condition is recorded before the gate goes"
+            conditions = {c["type"]: c["reason"] for c in action.status["conditions"]}
+        if isinstance(action, RemoveItems):
+            assert action.uid == instance.metadata.uid
+            removed += [f"{item.path} {item.key}={item.value}" for item in action.items]
+    return conditions, removed
+
+
+def test_a_gate_goes_in_the_pass_that_records_its_condition() -> None:
+    conditions, removed = written(gated("Network", "Quota"), GRANTED)
+    assert conditions["QuotaGranted"] == "QuotaAvailable"
+    assert conditions["Ready"] == "SchedulingGatesPresent"
+    assert removed == ["/spec/controller/schedulingGates/1 name=Quota"]
+
+
+def test_all_gates_that_are_clear_go_together() -> None:
+    conditions, removed = written(gated("Network", "Quota"), GRANTED, ATTACHED)
+    assert conditions["Ready"] == "PendingProgramming"
+    assert [line.rpartition("=")[2] for line in removed] == ["Network", "Quota"]
+
+
+@pytest.mark.parametrize("status", [FALSE, UNKNOWN])
+def test_a_decision_that_is_not_true_keeps_the_gate_and_is_looked_at_again(status: str) -> None:
+    verdict = Verdict(status, "QuotaExceeded", "11 of 10")  # type: ignore[arg-type]
+    plan = plan_readiness(CELL, gated("Quota"), [replace(DENIED, verdict=verdict)], NOW)
+    assert not [a for a in plan.actions if isinstance(a, RemoveItems)]
+    assert plan.requeue_after_s == pytest.approx(15.0, rel=0.1)
+
+
+def test_a_gate_that_nobody_knows_stays_whatever_is_decided() -> None:
+    conditions, removed = written(gated("Moonphase", "Quota"), GRANTED)
+    assert [line.rpartition("=")[2] for line in removed] == ["Quota"]
+    assert conditions["Ready"] == "SchedulingGatesPresent"
+
+
+def recorded_earlier(instance: Instance, *decisions: Decision) -> Instance:
+    conditions = gates.recorded(instance, decisions, NOW)
+    status = msgspec.structs.replace(instance.status, conditions=conditions)
+    return msgspec.structs.replace(instance, status=status)
+
+
+def test_a_crash_between_condition_and_gate_is_made_good_by_the_next_pass() -> None:
+    _, removed = written(recorded_earlier(gated("Quota"), GRANTED), GRANTED)
+    assert removed
+
+
+def test_what_was_granted_stays_granted() -> None:
+    """An outage of the quota service must not take down what runs."""
+    running = recorded_earlier(an_instance(0), GRANTED)
+    conditions = gates.recorded(running, [DENIED], NOW)
+    found = find_condition(conditions, "QuotaGranted")
+    assert found is not None
+    assert (found.status, found.reason) == (TRUE, "QuotaAvailable")
+
+
+def test_a_gate_that_is_gone_costs_no_write_when_the_generation_moves() -> None:
+    earlier = recorded_earlier(an_instance(0), GRANTED)
+    metadata = msgspec.structs.replace(earlier.metadata, generation=9)
+    moved = msgspec.structs.replace(earlier, metadata=metadata)
+    assert gates.recorded(moved, [GRANTED], NOW) == earlier.status.conditions
+
+
+def test_a_terminating_instance_keeps_its_gates() -> None:
+    instance = gated("Quota")
+    metadata = msgspec.structs.replace(instance.metadata, deletion_timestamp=NOW)
+    _, removed = written(msgspec.structs.replace(instance, metadata=metadata), GRANTED)
+    assert not removed
+
+
+def test_a_new_instance_gets_the_gates_that_apply_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = (("Network", lambda _: True), ("ReferencedData", lambda _: False))
+    monkeypatch.setattr(gates, "ON_NEW_INSTANCES", listed)
+    assert [gate.name for gate in first_gates(a_deployment())] == ["Network"]
+
+
+def test_an_instance_without_control_fields_has_no_gates() -> None:
+    instance = an_instance(0)
+    spec = msgspec.structs.replace(instance.spec, controller=InstanceControl())
+    assert gates.gate_names(msgspec.structs.replace(instance, spec=spec)) == []

@@ -1,0 +1,79 @@
+"""The identity of a template: what rolls, and what must not."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from datum_compute.api.codec import ApiStruct, decode_as, encode, plain, typed
+from datum_compute.api.fields import says
+from datum_compute.api.instance import InstanceTemplate, TemplateMeta, TemplateSpec
+from datum_compute.planning.template import template_hash
+from datum_compute.testing.builders import a_template
+
+
+class NewerSpec(TemplateSpec, frozen=True, kw_only=True):
+    """The template of a later release: one more field, with a default."""
+
+    priority: Annotated[int, says("Who goes first.")] = 7
+    tolerations: Annotated[list[str], says("What is put up with.")] = []
+
+
+class NewerTemplate(ApiStruct, frozen=True, kw_only=True):
+    spec: NewerSpec
+    metadata: TemplateMeta = TemplateMeta()
+
+
+def test_a_new_field_with_a_default_rolls_nothing() -> None:
+    stored = encode(a_template())
+    older, newer = decode_as(stored, InstanceTemplate), decode_as(stored, NewerTemplate)
+    assert template_hash(newer) == template_hash(older)  # type: ignore[arg-type]
+
+
+def test_a_new_field_that_is_used_rolls() -> None:
+    newer = typed({**plain(a_template())}, NewerTemplate)
+    spec = msgspec.structs.replace(newer.spec, priority=8)
+    used = msgspec.structs.replace(newer, spec=spec)
+    assert template_hash(used) != template_hash(newer)  # type: ignore[arg-type]
+
+
+def test_a_default_that_is_written_out_rolls_nothing() -> None:
+    document = plain(a_template())
+    document["spec"]["runtime"]["resources"] = {"instanceType": "datumcloud/d1-standard-2"}
+    document["spec"]["runtime"]["sandbox"]["containers"][0] |= {"env": [], "command": []}
+    document["metadata"] = {"labels": {}, "annotations": {}}
+    assert template_hash(typed(document, InstanceTemplate)) == template_hash(a_template())
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        TemplateMeta(annotations={"compute.datumapis.com/restartedAt": "2026-01-01T00:00:00Z"}),
+        TemplateMeta(labels={"team": "blue"}),
+    ],
+)
+def test_metadata_is_part_of_the_template(metadata: TemplateMeta) -> None:
+    changed = msgspec.structs.replace(a_template(), metadata=metadata)
+    assert template_hash(changed) != template_hash(a_template())
+
+
+def test_the_order_of_keys_does_not_matter_and_that_of_containers_does() -> None:
+    def with_annotations(**annotations: str) -> InstanceTemplate:
+        metadata = TemplateMeta(annotations=annotations)
+        return msgspec.structs.replace(a_template(), metadata=metadata)
+
+    one, other = with_annotations(a="1", b="2"), with_annotations(b="2", a="1")
+    assert template_hash(one) == template_hash(other)
+    assert template_hash(of_containers("a", "b")) != template_hash(of_containers("b", "a"))
+
+
+def of_containers(*names: str) -> InstanceTemplate:
+    containers: list[dict[str, Any]] = [{"name": name, "image": "web:1"} for name in names]
+    return typed({"spec": {"runtime": {"sandbox": {"containers": containers}}}}, InstanceTemplate)
+
+
+def test_the_hash_of_a_known_template_never_changes() -> None:
+    """A change of this value would roll every instance of every user at the next upgrade."""
+    assert template_hash(a_template()) == "8ef48f9cb3afb66165f0bf5d55ddd4fb"

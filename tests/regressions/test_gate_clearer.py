@@ -1,0 +1,102 @@
+"""A gate as an author of one builds it: put on new instances, decided from an object of the plane,
+cleared in the pass that records it. A ConfigMap named ``grant`` stands for what is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition
+from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.instance import Instance
+from datum_compute.api.kinds import CONFIG_MAP, INSTANCE
+from datum_compute.api.meta import ObjectMeta, Ref, ref_of
+from datum_compute.app.wiring import EVERYTHING
+from datum_compute.controllers.cell import instance as instance_controller
+from datum_compute.controllers.context import Context
+from datum_compute.planning import gates
+from datum_compute.planning.gates import Decision
+from datum_compute.planning.ordinals import is_ready
+from datum_compute.runtime.controller import watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.view import View
+from tests.regressions.platform import Platform, on_platform
+
+GATE, CONDITION = "Quota", "QuotaGranted"
+
+
+def decide(context: Context, key: Key, instance: Instance) -> Decision | None:
+    """The pure part would live in planning/; this only reads and answers."""
+    view = context.planes.need(key.plane)
+    if view.read(CONFIG_MAP).get(Ref(instance.metadata.namespace, "grant")) is not None:
+        return Decision(GATE, CONDITION, Verdict(TRUE, "QuotaAvailable", "granted"))
+    return Decision(GATE, CONDITION, Verdict(FALSE, "QuotaExceeded", "11 of 10"), recheck_s=15)
+
+
+def from_grant(view: View, change: Change[Any]) -> Iterable[Key]:
+    found = view.cached(INSTANCE).in_namespace(change.latest.metadata.namespace)
+    return [Key(view.plane, ref_of(instance)) for instance in found]
+
+
+ORIGINAL = instance_controller.CONTROLLER
+WATCHING = replace(ORIGINAL, edges=(*ORIGINAL.edges, watches(CONFIG_MAP, from_grant)))
+CONTROLLERS = tuple(
+    WATCHING if controller is instance_controller.CONTROLLER else controller
+    for controller in EVERYTHING
+)
+
+
+@pytest.fixture
+def gated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "ON_NEW_INSTANCES", ((GATE, lambda _: True),))
+    monkeypatch.setattr(instance_controller, "DECIDERS", (decide,))
+
+
+async def grant(platform: Platform) -> None:
+    namespace = (await platform.instances())[0].metadata.namespace
+    await platform.cell.create(
+        CONFIG_MAP, ConfigMap(metadata=ObjectMeta(name="grant", namespace=namespace))
+    )
+
+
+@pytest.mark.usefixtures("gated")
+def test_a_gate_is_held_with_its_reason_and_cleared_at_once() -> None:
+    async def story(platform: Platform) -> tuple[str, str]:
+        await platform.deploy()
+        held = await platform.until_reason("QuotaNotGranted")
+        (instance,) = await platform.instances()
+        programmed = find_condition(instance.status.conditions, "Programmed")
+        assert programmed is not None
+        assert (programmed.reason, await platform.servers()) == ("PendingQuota", [])
+        await grant(platform)
+        await asyncio.sleep(1)
+        (instance,) = await platform.instances()
+        granted = find_condition(instance.status.conditions, CONDITION)
+        assert granted is not None
+        assert is_ready(instance)
+        return held.message, granted.reason
+
+    message, reason = on_platform(story, boot_s=0.0, controllers=CONTROLLERS)
+    assert message == "1 of 1 desired instances pending quota: 11 of 10"
+    assert reason == "QuotaAvailable"
+
+
+@pytest.mark.usefixtures("gated")
+def test_what_runs_goes_on_when_the_grant_is_taken_away() -> None:
+    async def story(platform: Platform) -> bool:
+        await platform.deploy()
+        await platform.until_reason("QuotaNotGranted")
+        await grant(platform)
+        await platform.until_ready("web:1")
+        namespace = (await platform.instances())[0].metadata.namespace
+        await platform.cell.delete(CONFIG_MAP, Ref(namespace, "grant"))
+        await asyncio.sleep(60)
+        (instance,) = await platform.instances()
+        return is_ready(instance)
+
+    assert on_platform(story, controllers=CONTROLLERS)

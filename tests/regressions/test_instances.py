@@ -1,0 +1,330 @@
+"""Faults that other control planes have had, as stories on the whole platform."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import TRUE, find_condition
+from datum_compute.api.errors import Invalid
+from datum_compute.api.instancetype import (
+    InstanceType,
+    InstanceTypeResources,
+    InstanceTypeSpec,
+)
+from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, SERVER, WORKLOAD
+from datum_compute.api.meta import ObjectMeta, Ref, ref_of
+from datum_compute.api.plane import PLATFORM
+from datum_compute.planning import gates
+from datum_compute.planning.ordinals import is_ready
+from tests.regressions.platform import WEB, Platform, on_platform
+
+LARGE = Ref("", "d1-large")
+
+
+def test_a_dormant_instance_is_ready_and_says_that_it_sleeps() -> None:
+    async def story(platform: Platform) -> tuple[bool, str]:
+        await platform.deploy("sleepy.example/web:1")
+        await platform.until_ready("sleepy.example/web:1")
+        await asyncio.sleep(10)
+        (instance,) = await platform.instances()
+        available = find_condition(instance.status.conditions, "Available")
+        assert available is not None
+        return is_ready(instance), f"{available.status}/{available.reason}"
+
+    assert on_platform(story) == (True, "True/Asleep")
+
+
+def test_nothing_ever_writes_a_condition_named_running() -> None:
+    async def story(platform: Platform) -> list[str]:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        return [str(c.key) for c in platform.writes if c.body and b'"type":"Running"' in c.body]
+
+    assert on_platform(story) == []
+
+
+def test_a_new_image_recreates_from_the_highest_ordinal_one_at_a_time_and_never_in_place() -> None:
+    async def story(platform: Platform) -> list[int]:
+        await platform.deploy("web:1", replicas=3)
+        await platform.until_ready("web:1", 3)
+        before = {i.metadata.name: i.metadata.uid for i in await platform.instances()}
+        await platform.change_image("web:2")
+        await platform.until_ready("web:2", 3)
+        after = {i.metadata.name: i.metadata.uid for i in await platform.instances()}
+        assert before.keys() == after.keys()
+        assert not set(before.values()) & set(after.values())
+        return platform.removals()
+
+    assert on_platform(story) == [2, 1, 0]
+
+
+def test_a_restart_stamp_rolls_and_up_to_date_dips_and_recovers() -> None:
+    async def story(platform: Platform) -> list[int]:
+        await platform.deploy(replicas=2)
+        await platform.until_ready("web:1", 2)
+        stamp = {"compute.datumapis.com/restartedAt": "2026-01-01T00:00:00Z"}
+        await platform.change(template={"metadata": {"annotations": stamp}})
+        seen: list[int] = []
+        for _ in range(200):
+            updated = (await platform.workload()).status.updated_replicas
+            if not seen or seen[-1] != updated:
+                seen.append(updated)
+            await asyncio.sleep(0.1)
+        assert [i.metadata.annotations for i in await platform.instances()] == [stamp, stamp]
+        return seen
+
+    seen = on_platform(story)
+    assert (seen[0], min(seen), seen[-1]) == (2, 0, 2)
+
+
+def test_a_bad_image_is_told_to_the_user_and_can_be_rolled_forward() -> None:
+    """A control plane that waits for what is not ready before it replaces it never gets out."""
+
+    async def story(platform: Platform) -> str:
+        await platform.deploy("fail.example/web:1", replicas=2)
+        told = await platform.until_reason("ImageUnavailable")
+        await platform.change_image("web:2")
+        await platform.until_ready("web:2", 2)
+        return told.message
+
+    assert "fail.example/web:1" in on_platform(story)
+
+
+def test_a_bad_rollout_leaves_the_other_instances_alone_and_can_be_undone() -> None:
+    async def story(platform: Platform) -> list[str]:
+        await platform.deploy("web:1", replicas=3)
+        await platform.until_ready("web:1", 3)
+        await platform.change_image("crash.example/web:2")
+        await asyncio.sleep(60)
+        ready = [i.metadata.name[-1] for i in await platform.instances() if is_ready(i)]
+        blocked = (await platform.workload()).status.blocked
+        assert [(b.reason, b.replicas) for b in blocked] == [("InstanceCrashing", 1)]
+        await platform.change_image("web:1")
+        await platform.until_ready("web:1", 3)
+        return ready
+
+    assert on_platform(story) == ["0", "1"]
+
+
+def test_scale_down_is_not_held_up_by_one_that_is_not_ready() -> None:
+    async def story(platform: Platform) -> list[str]:
+        await platform.deploy(
+            "stuck.example/web:1", replicas=3, instanceManagementPolicy="Parallel"
+        )
+        await platform.until(lambda: _count(platform, 3), "three instances")
+        scale = {"minReplicas": 1, "instanceManagementPolicy": "OrderedReady"}
+        placement = {"name": "default", "cityCodes": ["DFW"], "scaleSettings": scale}
+        await platform.change(placements=[placement])
+        await platform.until(lambda: _count(platform, 1), "one instance")
+        projections = (await platform.project.list(INSTANCE, "default")).items
+        return [i.metadata.name[-2:] for i in projections]
+
+    assert on_platform(story) == ["-0"]
+
+
+async def _count(platform: Platform, number: int) -> bool:
+    return len(await platform.instances()) == number
+
+
+def test_a_crash_loop_reaches_the_user_with_code_restarts_and_last_lines() -> None:
+    async def story(platform: Platform) -> str:
+        await platform.deploy("crash.example/web:1")
+        await platform.until_reason("InstanceCrashing")
+        await asyncio.sleep(45)
+        return (await platform.available()).message
+
+    message = on_platform(story)
+    assert "code 1" in message
+    assert "restarted 2 times" in message
+    assert "panic: this image always crashes" in message
+
+
+def test_a_rollout_that_stands_still_is_reported_after_its_deadline() -> None:
+    async def story(platform: Platform) -> str:
+        await platform.deploy("stuck.example/web:1", progressDeadlineSeconds=60)
+        await asyncio.sleep(55)
+        early = find_condition((await platform.workload()).status.conditions, "Progressing")
+        await asyncio.sleep(15)
+        late = find_condition((await platform.workload()).status.conditions, "Progressing")
+        assert early is not None
+        assert late is not None
+        return f"{early.reason} {late.status}/{late.reason}"
+
+    assert on_platform(story) == "RollingOut False/ProgressDeadlineExceeded"
+
+
+def test_a_paused_workload_replaces_nothing_until_it_is_resumed() -> None:
+    async def story(platform: Platform) -> list[str]:
+        await platform.deploy(replicas=2)
+        await platform.until_ready("web:1", 2)
+        await platform.change(paused=True)
+        await platform.change_image("web:2")
+        await asyncio.sleep(30)
+        images = [i.spec.runtime.sandbox.containers[0].image for i in await platform.instances()]
+        await platform.change(paused=False)
+        await platform.until_ready("web:2", 2)
+        return images
+
+    assert on_platform(story) == ["web:1", "web:1"]
+
+
+def test_labels_come_back_without_a_recreate() -> None:
+    async def story(platform: Platform) -> bool:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        (before,) = await platform.instances()
+        wrong = {labels.WORKLOAD_NAME: None, labels.INSTANCE_INDEX: "7", "team": "blue"}
+        await platform.cell.patch(INSTANCE, ref_of(before), {"metadata": {"labels": wrong}})
+        await asyncio.sleep(5)
+        (after,) = await platform.instances()
+        assert after.metadata.uid == before.metadata.uid
+        assert after.metadata.generation == before.metadata.generation
+        (projection,) = (await platform.project.list(INSTANCE, "default")).items
+        assert projection.metadata.labels[labels.WORKLOAD_NAME] == "web"
+        return after.metadata.labels == {**before.metadata.labels, "team": "blue"}
+
+    assert on_platform(story)
+
+
+def test_a_gate_that_nobody_knows_holds_the_instance_until_its_owner_removes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gates, "ON_NEW_INSTANCES", (("Moonphase", lambda _: True),))
+
+    async def story(platform: Platform) -> str:
+        await platform.deploy()
+        told = await platform.until_reason("SchedulingGatesPresent")
+        assert await platform.servers() == []
+        (instance,) = await platform.instances()
+        first = "/spec/controller/schedulingGates/0"
+        removal = [
+            {"op": "test", "path": f"{first}/name", "value": "Moonphase"},
+            {"op": "remove", "path": first},
+        ]
+        await platform.cell.patch(INSTANCE, ref_of(instance), removal)
+        await platform.until_ready("web:1")
+        with pytest.raises(Invalid):  # a second writer with the old view
+            await platform.cell.patch(INSTANCE, ref_of(instance), removal)
+        (instance,) = await platform.instances()
+        assert instance.spec.controller.scheduling_gates == []
+        return told.message
+
+    assert on_platform(story) == "Scheduling gates present: Moonphase"
+
+
+def test_a_server_that_somebody_deleted_is_replaced() -> None:
+    async def story(platform: Platform) -> bool:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        (server,) = await platform.servers()
+        await platform.cell.delete(SERVER, ref_of(server))
+
+        async def replaced() -> bool:
+            found = await platform.servers()
+            return [s.metadata.uid for s in found] not in ([], [server.metadata.uid])
+
+        await platform.until(replaced, "another server")
+        await platform.until_ready("web:1")
+        return True
+
+    assert on_platform(story)
+
+
+def test_parallel_instances_come_together_and_roll_within_their_budget() -> None:
+    async def story(platform: Platform) -> int:
+        policy = {"instanceManagementPolicy": "Parallel", "maxUnavailable": "50%"}
+        await platform.deploy(replicas=6, **policy)
+        await platform.until_ready("web:1", 6)
+        await platform.change_image("web:2")
+        fewest = 6
+        for _ in range(600):
+            found = await platform.instances()
+            serving = [i for i in found if is_ready(i) and not i.is_terminating]
+            fewest = min(fewest, len(serving))
+            await asyncio.sleep(0.02)
+        await platform.until_ready("web:2", 6)
+        return fewest
+
+    assert on_platform(story) == 3
+
+
+def test_a_status_is_about_the_generation_that_it_says() -> None:
+    async def story(platform: Platform) -> bool:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        deployment, workload = await platform.deployment(), await platform.workload()
+        assert deployment.status.observed_generation == deployment.metadata.generation
+        assert deployment.status.observed_source.generation >= 1
+        (instance,) = await platform.instances()
+        ready = find_condition(instance.status.conditions, "Ready")
+        assert ready is not None
+        assert (ready.status, ready.observed_generation) == (TRUE, instance.metadata.generation)
+        return workload.status.observed_generation == workload.metadata.generation
+
+    assert on_platform(story)
+
+
+def test_an_instance_costs_few_writes_from_create_to_ready() -> None:
+    async def story(platform: Platform) -> int:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        await asyncio.sleep(5)
+        return sum(len(platform.on_cell(kind.resource)) for kind in (INSTANCE, SERVER))
+
+    assert on_platform(story, boot_s=0.0) == 6
+    assert on_platform(story, boot_s=2.0) == 8  # starting is told as well
+
+
+def test_every_plane_offers_the_sizes_from_its_first_moment() -> None:
+    async def story(platform: Platform) -> list[dict[str, str]]:
+        await platform.deploy()
+        return [
+            {
+                t.metadata.name: f"{t.spec.resources.cpu}/{t.spec.resources.memory}"
+                for t in (await client.list(INSTANCE_TYPE)).items
+            }
+            for client in (platform.project, platform.cell)
+        ]
+
+    offered = {
+        "d1-standard-1": "500m/1Gi",
+        "d1-standard-2": "1/2Gi",
+        "d1-standard-4": "2/4Gi",
+        "d1-standard-8": "4/8Gi",
+    }
+    assert on_platform(story) == [offered, offered]
+
+
+def test_a_size_that_is_not_offered_never_becomes_a_workload() -> None:
+    async def story(platform: Platform) -> str:
+        await platform.deploy()
+        resources = {"instanceType": "d1-standard-3"}
+        with pytest.raises(Invalid) as refused:
+            await platform.change(template={"spec": {"runtime": {"resources": resources}}})
+        assert (await platform.project.get_plain(WORKLOAD, WEB))["metadata"]["generation"] == 1
+        return str(refused.value)
+
+    assert "did you mean d1-standard" in on_platform(story)
+
+
+def test_what_operators_do_to_a_size_reaches_every_plane() -> None:
+    async def story(platform: Platform) -> list[str]:
+        await platform.deploy()
+        operator = platform.host.client(PLATFORM)
+        resources = InstanceTypeResources(cpu="16", memory="64Gi")
+        large = InstanceType(
+            metadata=ObjectMeta(name="d1-large"), spec=InstanceTypeSpec(resources=resources)
+        )
+        await operator.create(INSTANCE_TYPE, large)
+        await asyncio.sleep(5)
+        for phase in ("Deprecated", "Disabled"):
+            lifecycle = {"phase": phase, "replacementInstanceType": "d1-standard-8"}
+            await operator.patch(INSTANCE_TYPE, LARGE, {"spec": {"lifecycle": lifecycle}})
+        await asyncio.sleep(5)
+        copies = [await c.get(INSTANCE_TYPE, LARGE) for c in (platform.project, platform.cell)]
+        return [f"{c.spec.resources.cpu} {c.spec.lifecycle.phase}" for c in copies]
+
+    assert on_platform(story) == ["16 Disabled", "16 Disabled"]

@@ -1,0 +1,126 @@
+"""The list of faults that must not come back, and which test stands for each.
+
+Numbers are those of the platform's list of regression requirements. Those about quota, network,
+referenced data, federation and the command line are added by whoever builds that part.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from datum_compute.api.codec import typed
+from datum_compute.api.instance import Instance
+from datum_compute.api.plane import cell_plane
+from datum_compute.app.settings import manager_settings
+from datum_compute.planning.deployment import deployment_status
+from datum_compute.planning.instances import plan_instances
+from datum_compute.testing.builders import NOW, a_deployment
+
+TESTS = Path(__file__).resolve().parents[1]
+
+STANDS_FOR: list[tuple[str, str, str]] = [
+    ("1 nothing writes Running", "regressions/test_instances.py",
+     "test_nothing_ever_writes_a_condition_named_running"),
+    ("1 a stale Running is not believed", "planning/test_readiness.py",
+     "test_ready_follows_the_conditions"),
+    ("2 a dormant instance is Ready", "regressions/test_instances.py",
+     "test_a_dormant_instance_is_ready_and_says_that_it_sleeps"),
+    ("3 up-to-date follows the observed hash", "planning/test_deployment.py",
+     "test_updated_follows_the_observed_hash_ready_or_not"),
+    ("3 it dips during a roll and recovers", "regressions/test_instances.py",
+     "test_a_restart_stamp_rolls_and_up_to_date_dips_and_recovers"),
+    ("3 observedGeneration", "regressions/test_instances.py",
+     "test_a_status_is_about_the_generation_that_it_says"),
+    ("3 absent control fields never crash", "regressions/test_list.py",
+     "test_an_instance_without_control_fields_is_read_and_planned_for"),
+    ("4 gates hold", "regressions/test_instances.py",
+     "test_a_gate_that_nobody_knows_holds_the_instance_until_its_owner_removes_it"),
+    ("4 providers act only on gate-free instances", "planning/test_provisioning.py",
+     "test_a_gated_instance_gets_no_server"),
+    ("5 network failures surface on the instance", "regressions/test_network.py",
+     "test_a_network_that_does_not_exist_is_told_on_the_instance_and_heals"),
+    ("6 claims go to the project, grant and denial re-trigger", "regressions/test_quota.py",
+     "test_who_was_denied_comes_up_when_a_grant_grows"),
+    ("8 a claim leads to its instance", "planning/test_claims.py",
+     "test_a_claim_leads_back_to_its_instance"),
+    ("8 claims of others lead nowhere", "planning/test_claims.py",
+     "test_a_claim_of_somebody_else_leads_nowhere"),
+    ("10 single mode", "planning/test_claims.py",
+     "test_on_a_single_plane_it_lies_beside_its_instance"),
+    ("24 pending requeue in tiers", "planning/test_claims.py",
+     "test_who_waits_is_looked_at_in_ever_longer_steps"),
+    ("26 a burst clears", "regressions/test_quota.py",
+     "test_nothing_runs_beyond_the_limit_and_the_reason_is_told"),
+    ("30 sizing precedence", "planning/test_sizing.py",
+     "test_the_first_complete_source_counts"),
+    ("34 the service declares its quota metrics", "regressions/test_quota.py",
+     "test_the_service_declares_what_it_counts"),
+    ("k14 another size is another claim", "regressions/test_quota.py",
+     "test_another_size_is_another_claim"),
+    ("7 a gate goes in the pass that records its condition", "planning/test_gates.py",
+     "test_a_gate_goes_in_the_pass_that_records_its_condition"),
+    ("12 controller groups are off by default", "regressions/test_list.py",
+     "test_a_manager_that_is_told_to_run_nothing_says_so"),
+    ("15 self-describing labels", "planning/test_instances.py",
+     "test_an_instance_carries_what_every_plane_needs_to_know_it"),
+    ("16 backfill without recreate", "regressions/test_instances.py",
+     "test_labels_come_back_without_a_recreate"),
+    ("16 backfill uses no rollout slot", "planning/test_instances.py",
+     "test_labels_are_put_right_outside_the_rollout_order"),
+    ("20 no write when nothing differs", "sim/test_world.py",
+     "test_a_workload_lives_and_dies_without_faults"),
+    ("28 highest first, one at a time, never in place", "regressions/test_instances.py",
+     "test_a_new_image_recreates_from_the_highest_ordinal_one_at_a_time_and_never_in_place"),
+    ("29 reasons and ranks", "planning/test_readiness.py", "test_ready_follows_the_conditions"),
+    ("29 the message reaches the user", "regressions/test_instances.py",
+     "test_a_bad_image_is_told_to_the_user_and_can_be_rolled_forward"),
+    ("k1 a grant is sticky", "regressions/test_gate_clearer.py",
+     "test_what_runs_goes_on_when_the_grant_is_taken_away"),
+    ("k2 a bad template can be rolled forward", "planning/test_instances.py",
+     "test_plan_of_an_ordered_deployment"),
+    ("k2 scale-down never stalls", "regressions/test_instances.py",
+     "test_scale_down_is_not_held_up_by_one_that_is_not_ready"),
+    ("k4 PendingQuota does not stick", "planning/test_provisioning.py",
+     "test_a_denied_quota_shows_on_every_condition_and_does_not_stick"),
+    ("k5 Ready speaks of the present generation", "planning/test_readiness.py",
+     "test_ready_speaks_of_the_present_generation"),
+    ("k6 a stale writer brings back no gate", "regressions/test_instances.py",
+     "test_a_gate_that_nobody_knows_holds_the_instance_until_its_owner_removes_it"),
+    ("k17 an upgrade rolls nothing", "planning/test_template.py",
+     "test_a_new_field_with_a_default_rolls_nothing"),
+    ("k23 counts per reason", "planning/test_deployment.py",
+     "test_one_ready_instance_makes_it_available_and_hides_nothing"),
+    ("h7 one, none or many", "planning/test_ownership.py",
+     "test_two_servers_for_one_instance_are_told_by_name"),
+    ("h7 a deleted server wakes its instance", "regressions/test_instances.py",
+     "test_a_server_that_somebody_deleted_is_replaced"),
+    ("h7 a bounded resync", "planning/test_provisioning.py",
+     "test_every_instance_is_looked_at_again_some_time"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("requirement", "file", "name"), STANDS_FOR)
+def test_every_requirement_has_its_test(requirement: str, file: str, name: str) -> None:
+    tree = ast.parse((TESTS / file).read_text())
+    assert name in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}, requirement
+
+
+def test_an_instance_without_control_fields_is_read_and_planned_for() -> None:
+    containers = [{"name": "app", "image": "web:1"}]
+    body = {
+        "metadata": {"name": "web-dfw-0", "namespace": "default", "uid": "u"},
+        "spec": {"runtime": {"sandbox": {"containers": containers}}},
+    }
+    instance = typed(body, Instance)
+    status = deployment_status(a_deployment(), [instance], NOW)
+    assert (status.replicas, status.updated_replicas) == (1, 0)
+    assert plan_instances(cell_plane("dfw"), a_deployment(), [instance]).actions
+
+
+def test_a_manager_that_is_told_to_run_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        manager_settings(["--kubeconfig", "k"])
+    assert "--enable-cell-controllers" in capsys.readouterr().err

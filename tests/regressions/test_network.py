@@ -1,0 +1,187 @@
+"""Networks on the whole platform: a prefix for each, addresses for each instance, and both back."""
+
+from __future__ import annotations
+
+import asyncio
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+from datum_compute.api.conditions import find_condition, is_true
+from datum_compute.api.kinds import (
+    DEPLOYMENT,
+    INSTANCE,
+    IP_ALLOCATION,
+    NETWORK,
+    NETWORK_BINDING,
+    NETWORK_CONTEXT,
+    SUBNET,
+    WORKLOAD,
+)
+from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
+from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
+from datum_compute.api.plane import PLATFORM
+from tests.regressions.platform import CELL, WEB, Platform, on_platform
+
+DEFAULT = Ref("default", "default")
+
+
+async def prefixes(platform: Platform) -> list[str]:
+    allocations = (await platform.host.operator(PLATFORM).list(IP_ALLOCATION)).items
+    return sorted(a.spec.cidr for a in allocations)
+
+
+def template(network: str) -> dict[str, object]:
+    return {
+        "spec": {
+            "runtime": {"sandbox": {"containers": [{"name": "app", "image": "web:1"}]}},
+            "networkInterfaces": [{"network": {"name": network}}],
+        }
+    }
+
+
+def test_every_instance_has_an_address_of_the_prefix_that_its_network_has_in_the_city() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy(replicas=3, instanceManagementPolicy="Parallel")
+        await platform.until_ready("web:1", 3)
+        (prefix,) = await prefixes(platform)
+        deployment = await platform.deployment()
+        attachment = deployment.spec.network_attachment
+        assert attachment is not None
+        assert [a.prefix for a in attachment.prefixes] == [prefix]
+        network = ip_network(prefix)
+        assert network.prefixlen == 20
+        given = [
+            i.status.network_interfaces[0].assignments.network_ip
+            for i in await platform.instances()
+        ]
+        assert len(set(given)) == 3
+        assert all(ip_address(address) in network for address in given)
+        assert str(network.network_address + 1) == attachment.prefixes[0].gateway
+        assert attachment.prefixes[0].gateway not in given
+        seen_by_the_user = (await platform.project.list(INSTANCE)).items
+        shown = [i.status.network_interfaces[0].assignments.network_ip for i in seen_by_the_user]
+        assert sorted(shown) == sorted(given)
+        machines = platform.host.providers[CELL].machines.values()
+        assert sorted(a for m in machines for a in m.addresses) == sorted(given)
+
+    on_platform(story, boot_s=0.0)
+
+
+def test_the_chain_is_ready_link_by_link() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        user = platform.project
+        kinds: tuple[KindInfo[Any], ...] = (NETWORK, NETWORK_BINDING, NETWORK_CONTEXT, SUBNET)
+        for kind in kinds:
+            (found,) = (await user.list(kind)).items
+            assert is_true(found.status.conditions, "Ready"), kind.kind
+
+    on_platform(story)
+
+
+def test_an_instance_that_comes_back_has_its_old_address() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        (before,) = await platform.instances()
+        await platform.change_image("web:2")
+        await platform.until_ready("web:2")
+        (after,) = await platform.instances()
+        assert before.metadata.uid != after.metadata.uid
+        assert before.status.network_interfaces == after.status.network_interfaces
+
+    on_platform(story)
+
+
+def test_the_last_one_out_gives_the_prefix_back() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        await platform.project.delete(WORKLOAD, WEB)
+
+        async def nothing_left() -> bool:
+            contexts = (await platform.project.list(NETWORK_CONTEXT)).items
+            return not contexts and await prefixes(platform) == []
+
+        await platform.until(nothing_left, "the prefix is back")
+        assert await platform.project.get(NETWORK, DEFAULT)
+
+    on_platform(story)
+
+
+def test_a_network_that_does_not_exist_is_told_on_the_instance_and_heals() -> None:
+    async def story(platform: Platform) -> str:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        await platform.change(template=template("blue"))
+        said = ""
+
+        async def told() -> bool:
+            nonlocal said
+            for instance in await platform.instances():
+                found = find_condition(instance.status.conditions, "Ready")
+                if found is not None and found.reason == "NetworkFailedToCreate":
+                    said = found.message
+            return bool(said)
+
+        await platform.until(told, "the instance names the network")
+        metadata = ObjectMeta(name="blue", namespace="default")
+        blue = NetworkSpec(ipam=NetworkIpam(mode="Auto"), ip_families=["IPv6", "IPv4"])
+        await platform.project.create(NETWORK, Network(metadata=metadata, spec=blue))
+        await platform.until_ready("web:1")
+        (instance,) = await platform.instances()
+        families = [a.family for a in instance.status.network_interfaces[0].addresses]
+        assert families == ["IPv6", "IPv4"]
+        primary = instance.status.network_interfaces[0].assignments.network_ip
+        network = await platform.project.get(NETWORK, Ref("default", "blue"))
+        assert ip_address(primary) in ip_network(network.status.ipam.ipv6_prefix)
+        return said
+
+    assert "NetworkNotFound: Network default/blue does not exist" in on_platform(story)
+
+
+def test_a_network_in_use_stays_until_nothing_uses_it() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        await platform.project.delete(NETWORK, DEFAULT)
+        await asyncio.sleep(5)
+        network = await platform.project.get(NETWORK, DEFAULT)
+        ready = find_condition(network.status.conditions, "Ready")
+        assert ready is not None
+        assert (ready.reason, ready.message) == ("InUse", "Instances still use it in dfw")
+        assert (await platform.instances())[0].status.network_interfaces
+        await platform.project.delete(WORKLOAD, WEB)
+
+        async def gone() -> bool:
+            return not (await platform.project.list(NETWORK)).items
+
+        await platform.until(gone, "the network is gone")
+
+    on_platform(story)
+
+
+def test_a_record_whose_holder_is_gone_is_removed() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        admin = platform.host.operator(PLATFORM)
+        (record,) = (await admin.list(IP_ALLOCATION)).items
+        body = record.spec
+        orphan = type(record)(
+            metadata=ObjectMeta(name="ipv4-10-255-240-0-20"),
+            spec=type(body)(
+                cidr="10.255.240.0/20",
+                pool=body.pool,
+                project=body.project,
+                holder=body.holder,
+                holder_uid="of-somebody-gone",
+            ),
+        )
+        await admin.create(IP_ALLOCATION, orphan)
+        await asyncio.sleep(5)
+        assert await prefixes(platform) == [record.spec.cidr]
+        assert (await platform.project.list(DEPLOYMENT)).items
+
+    on_platform(story)

@@ -1,0 +1,191 @@
+"""Quota on the whole platform: claims belong to slots, nothing runs beyond the limit, and whoever
+was denied comes up when there is room."""
+
+from __future__ import annotations
+
+import asyncio
+
+from datum_compute.api import labels
+from datum_compute.api.codec import decode
+from datum_compute.api.conditions import find_condition
+from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION, SERVICE_CONFIGURATION
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import PLATFORM
+from datum_compute.api.resourceclaim import ResourceClaim
+from datum_compute.planning.ordinals import is_ready
+from datum_compute.planning.quota import is_granted
+from datum_compute.testing.quota_totals import quota_problem, quota_totals
+from tests.regressions.platform import PROJECT, Platform, on_platform
+
+DEFAULT_GRANT = Ref("milo-system", "compute-default")
+INSTANCES = "compute.datumapis.com/instances"
+
+
+async def claims(platform: Platform) -> list[ResourceClaim]:
+    return sorted((await platform.project.list(CLAIM)).items, key=lambda c: c.metadata.name)
+
+
+async def limit_instances(platform: Platform, amount: int) -> None:
+    grant = await platform.project.get(GRANT, DEFAULT_GRANT)
+    index = [a.resource_type for a in grant.spec.allowances].index(INSTANCES)
+    path = f"/spec/allowances/{index}/buckets/0/amount"
+    await platform.host.operator(PROJECT).patch(
+        GRANT, DEFAULT_GRANT, [{"op": "replace", "path": path, "value": amount}]
+    )
+
+
+async def ready_count(platform: Platform) -> int:
+    return sum(is_ready(i) for i in await platform.instances())
+
+
+def never_exceeded(platform: Platform) -> str:
+    """I2 over every state that was ever committed."""
+    rows: dict[object, tuple[str, dict[str, object]]] = {}
+    before = quota_totals([])
+    for change in platform.writes:
+        if change.body is None:
+            rows.pop((change.plane, change.key), None)
+        else:
+            rows[change.plane, change.key] = change.plane, decode(change.body)
+        if change.key.resource not in (CLAIM.resource, GRANT.resource):
+            continue
+        after = quota_totals(rows.values())
+        problem = quota_problem(before, after)
+        if problem:
+            return problem
+        before = after
+    return ""
+
+
+def test_nothing_runs_beyond_the_limit_and_the_reason_is_told() -> None:
+    async def story(platform: Platform) -> str:
+        await platform.deploy(replicas=12, instanceManagementPolicy="Parallel")
+
+        async def ten_run() -> bool:
+            return await ready_count(platform) == 10
+
+        await platform.until(ten_run, "ten ready instances")
+        await asyncio.sleep(30)
+        assert len(await platform.servers()) == 10
+        waiting = [i for i in await platform.instances() if not is_ready(i)]
+        told = [find_condition(i.status.conditions, "QuotaGranted") for i in waiting]
+        assert [c.reason for c in told if c is not None] == ["QuotaExceeded"] * 2
+        assert all(c is not None and "the limit of 10" in c.message for c in told)
+        (bucket,) = [
+            b
+            for b in (await platform.project.list(BUCKET)).items
+            if b.spec.resource_type == INSTANCES
+        ]
+        assert (bucket.status.allocated, bucket.status.available) == (10, 0)
+        return never_exceeded(platform)
+
+    assert on_platform(story, boot_s=0.0) == ""
+
+
+def test_who_was_denied_comes_up_when_a_grant_grows() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy(replicas=11, instanceManagementPolicy="Parallel")
+
+        async def ten_run() -> bool:
+            return await ready_count(platform) == 10
+
+        await platform.until(ten_run, "ten ready instances")
+        await limit_instances(platform, 11)
+        await platform.until_ready("web:1", 11)
+
+    on_platform(story, boot_s=0.0)
+
+
+def test_a_recreate_at_full_quota_keeps_the_claim() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy(replicas=2)
+        await platform.until_ready("web:1", 2)
+        before = [c.metadata.uid for c in await claims(platform)]
+        await limit_instances(platform, 0)
+        await platform.change_image("web:2")
+        await platform.until_ready("web:2", 2)
+        assert [c.metadata.uid for c in await claims(platform)] == before
+
+    on_platform(story)
+
+
+def test_a_slot_that_is_no_longer_wanted_gives_its_claim_back() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy(replicas=2)
+        await platform.until_ready("web:1", 2)
+        first, second = await claims(platform)
+        assert first.metadata.name.startswith("instance-web-")
+        assert first.metadata.labels[labels.SOURCE_CLUSTER] == "dfw"
+        placements = [
+            {"name": "default", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": 1}}
+        ]
+        await platform.change(placements=placements)
+
+        async def released() -> bool:
+            return [c.metadata.name for c in await claims(platform)] == [first.metadata.name]
+
+        await platform.until(released, f"{second.metadata.name} is released")
+
+    on_platform(story)
+
+
+def test_another_size_is_another_claim() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        (before,) = await claims(platform)
+        runtime = {
+            "sandbox": {"containers": [{"name": "app", "image": "web:1"}]},
+            "resources": {"instanceType": "d1-standard-4"},
+        }
+        await platform.change(template={"spec": {"runtime": runtime}})
+
+        async def replaced() -> bool:
+            found = await claims(platform)
+            return [c.metadata.uid for c in found] != [before.metadata.uid] and all(
+                is_granted(c) for c in found
+            )
+
+        await platform.until(replaced, "a claim of the new size")
+        await platform.until_ready("web:1")
+        (after,) = await claims(platform)
+        assert [r.amount for r in after.spec.requests] == [1, 2000, 4096]
+
+    on_platform(story)
+
+
+def test_a_claim_that_somebody_removed_is_made_again_and_nothing_stops() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        (before,) = await claims(platform)
+        ref = Ref(before.metadata.namespace, before.metadata.name)
+        await platform.host.operator(PROJECT).delete(CLAIM, ref)
+        await asyncio.sleep(5)
+        (after,) = await claims(platform)
+        assert after.metadata.uid != before.metadata.uid
+        assert is_granted(after)
+        assert await ready_count(platform) == 1
+
+    on_platform(story)
+
+
+def test_the_service_declares_what_it_counts() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        platform_plane = platform.host.operator(PLATFORM)
+        configuration = await platform_plane.get(SERVICE_CONFIGURATION, Ref("", "compute"))
+        declared = {metric.name for metric in configuration.spec.metrics}
+        assert {name.rpartition("/")[2] for name in declared} == {
+            *("workloads", "instances", "vcpus", "memory")
+        }
+        limits = {limit.name: limit.default_limit for limit in configuration.spec.quota.limits}
+        expected = {"workloads": 1000, "instances": 10, "vcpus": 40_000, "memory": 81_920}
+        assert limits == expected
+        rules = configuration.spec.quota.metric_rules
+        assert {name for rule in rules for name in rule.metric_costs} <= declared
+        registrations = (await platform_plane.list(REGISTRATION)).items
+        assert {r.spec.resource_type for r in registrations} == declared
+
+    on_platform(story)

@@ -1,0 +1,65 @@
+"""The catalogue of sizes as the server enforces it: the platform's own counts for every project."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from datum_compute.api.codec import JsonObject
+from tests.server.running_server import PROJECT, Server, causes, workload
+
+TYPES = "/apis/compute.datumapis.com/v1alpha/instancetypes"
+WORKLOADS = f"{PROJECT}/apis/compute.datumapis.com/v1alpha/namespaces/default/workloads"
+FIELD = "spec.template.spec.runtime.resources.instanceType"
+
+
+def sized(size: str, **more: Any) -> JsonObject:
+    made = workload(**more)
+    made["spec"]["template"]["spec"]["runtime"]["resources"] = {"instanceType": size}
+    return made
+
+
+async def keep(server: Server, name: str) -> None:
+    spec = {"resources": {"cpu": "1", "memory": "2Gi"}}
+    kind = {"apiVersion": "compute.datumapis.com/v1alpha", "kind": "InstanceType"}
+    await server.json("POST", TYPES, {**kind, "metadata": {"name": name}, "spec": spec})
+
+
+async def retire(server: Server, name: str, *phases: str) -> None:
+    for phase in phases:
+        lifecycle = {"phase": phase, "replacementInstanceType": "d1-standard-2"}
+        await server.merge(f"{TYPES}/{name}", {"spec": {"lifecycle": lifecycle}})
+
+
+async def test_an_unknown_size_is_refused_on_create_and_on_update(server: Server) -> None:
+    await keep(server, "d1-standard-2")
+    refused = await server.status("POST", WORKLOADS, sized("d1-standard-9"))
+    assert refused["code"] == 422
+    assert causes(refused) == {FIELD: "FieldValueNotSupported"}
+    await server.json("POST", WORKLOADS, sized("datumcloud/d1-standard-2"))
+    patch = {"spec": sized("d1-standard-9")["spec"]}
+    assert causes(await server.patch_refused(f"{WORKLOADS}/web", patch)) == {
+        FIELD: "FieldValueNotSupported"
+    }
+
+
+async def test_a_deprecated_size_warns_and_a_disabled_one_is_refused(server: Server) -> None:
+    await keep(server, "d1-standard-2")
+    await keep(server, "old")
+    await server.json("POST", WORKLOADS, sized("old", name="early"))
+    await retire(server, "old", "Deprecated")
+    warned = await server.ask("POST", WORKLOADS, sized("old"))
+    assert warned.status == 201
+    assert "use d1-standard-2 instead" in warned.headers["warning"]
+    await retire(server, "old", "Disabled")
+    refused = await server.status("POST", WORKLOADS, sized("old", name="late"))
+    assert causes(refused) == {FIELD: "FieldValueForbidden"}
+    placements = [{"name": "main", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": 2}}]
+    scaled = await server.merge(f"{WORKLOADS}/early", {"spec": {"placements": placements}})
+    assert scaled["spec"]["placements"][0]["scaleSettings"]["minReplicas"] == 2
+
+
+async def test_a_change_of_labels_asks_nobody(server: Server) -> None:
+    await server.json("POST", WORKLOADS, sized("d1-standard-2"))
+    await keep(server, "other")
+    labelled = await server.merge(f"{WORKLOADS}/web", {"metadata": {"labels": {"a": "b"}}})
+    assert labelled["metadata"]["labels"] == {"a": "b"}
