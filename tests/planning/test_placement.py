@@ -148,11 +148,30 @@ def test_a_new_template_is_up_to_date_nowhere_until_a_city_says_so() -> None:
     """Seen: the first status after an image change said that all replicas were updated."""
     old, new = a_workload("web:1"), a_workload("web:2")
     counts = {"replicas": 1, "updated_replicas": 1, "current_replicas": 1, "ready_replicas": 1}
+    counts["observed_generation"] = 1
     source = ObservedSource(generation=1, template_hash=template_hash(old.spec.template))
     status = workload_status(new, stored(old, **counts, observed_source=source), NOW)
     assert (status.updated_replicas, status.current_replicas, status.ready_replicas) == (0, 0, 1)
     unchanged = workload_status(old, stored(old, **counts, observed_source=source), NOW)
     assert unchanged.updated_replicas == 1
+
+
+def test_a_move_is_not_done_before_the_new_city_has_spoken() -> None:
+    """Seen: the replicas of the city that is left counted as the updated ones of the new city."""
+    before, after = a_workload(cities=("IAD",)), a_workload(cities=("DFW",))
+    counts = {"replicas": 1, "updated_replicas": 1, "ready_replicas": 1, "observed_generation": 1}
+    status = workload_status(after, stored(before, **counts), NOW)
+    assert (status.replicas, status.ready_replicas, status.updated_replicas) == (1, 1, 0)
+
+
+def test_a_scale_is_not_done_before_the_city_has_heard_of_it() -> None:
+    """Seen: scaled down and up again, the counts from before were taken for the newest ones."""
+    workload = a_workload(replicas=2)
+    counts = {"replicas": 2, "updated_replicas": 2, "ready_replicas": 2, "observed_generation": 1}
+    (deployment,) = stored(workload, **counts)
+    newer = msgspec.structs.replace(deployment.metadata, generation=3)
+    deployment = msgspec.structs.replace(deployment, metadata=newer)
+    assert workload_status(workload, [deployment], NOW).updated_replicas == 0
 
 
 def test_desired_is_what_the_workload_asks_for_whatever_cities_report() -> None:
@@ -167,7 +186,12 @@ def reporting(
     said = decided("Progressing", Verdict(status, reason, message), generation=1, now=NOW)  # type: ignore[arg-type]
     source = ObservedSource(generation=1, template_hash=template_hash(deployment.spec.template))
     return msgspec.structs.replace(
-        deployment, status=WorkloadDeploymentStatus(conditions=[said], observed_source=source)
+        deployment,
+        status=WorkloadDeploymentStatus(
+            conditions=[said],
+            observed_generation=deployment.metadata.generation,
+            observed_source=source,
+        ),
     )
 
 

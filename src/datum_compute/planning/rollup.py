@@ -18,6 +18,7 @@ from datum_compute.api.conditions import (
     find_condition,
     with_condition,
 )
+from datum_compute.api.identity import normalized_city
 from datum_compute.api.instance import AVAILABLE
 from datum_compute.api.reasons import DEPLOYMENT_RANK, Reason
 from datum_compute.api.workload import Placement, PlacementStatus, Workload, WorkloadStatus
@@ -100,7 +101,7 @@ def _progressing(
     silent: list[str] = []
     for deployment in deployments:
         found = find_condition(deployment.status.conditions, PROGRESSING)
-        if found is None or not _speaks_of(deployment, current):
+        if found is None or not _speaks_of(deployment, workload, current):
             silent.append(deployment.spec.city_code)
         else:
             words.setdefault(found.reason, (found, deployment.spec.city_code))
@@ -120,9 +121,9 @@ def _summed(
     workload: Workload, placements: Sequence[Placement], deployments: Sequence[WorkloadDeployment]
 ) -> dict[str, Any]:
     """Counts that speak about the workload as it is now: desired is what it asks for, and only
-    what is known to carry its template counts as updated."""
+    what is known to follow its newest spec, in a city it asks for, counts as updated."""
     current = template_hash(workload.spec.template)
-    told = [d.status for d in deployments if _speaks_of(d, current)]
+    told = [d.status for d in deployments if _speaks_of(d, workload, current)]
     reported = [d.status for d in deployments]
     return {
         "replicas": sum(s.replicas for s in reported),
@@ -136,11 +137,18 @@ def _summed(
     }
 
 
-def _speaks_of(deployment: WorkloadDeployment, current: str) -> bool:
-    """Whether the deployment's status is about this template and not about an earlier one."""
-    status = deployment.status
-    if status.observed_source.template_hash:
-        return status.observed_source.template_hash == current
-    return status.observed_generation >= deployment.metadata.generation and (
-        template_hash(deployment.spec.template) == current
+def _speaks_of(deployment: WorkloadDeployment, workload: Workload, current: str) -> bool:
+    """Whether the deployment's status is about what the workload asks for now: a city that it is
+    to run in, the newest scale, this template."""
+    status, spec = deployment.status, deployment.spec
+    asked = any(
+        placement.name == spec.placement_name
+        and spec.city_code in map(normalized_city, placement.city_codes)
+        for placement in workload.spec.placements
+    )
+    return (
+        asked
+        and not deployment.is_terminating
+        and status.observed_generation >= deployment.metadata.generation
+        and (status.observed_source.template_hash or template_hash(spec.template)) == current
     )
