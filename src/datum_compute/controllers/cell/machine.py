@@ -52,11 +52,12 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     guard = add_finalizer(key.plane, SERVER, server, labels.DRIVER_FINALIZER)
     if guard:
         return await carry_out(context.planes, Plan(tuple(guard)))
-    if await driver.observe(machine_id) is None and await _remove_strangers(
-        driver, key.ref, machine_id
-    ):
-        return Later(RECHECK_S)  # never two machines for one slot
-    status = await _started(driver, machine_id, server)
+    state = await driver.observe(machine_id)
+    if state is None:
+        if await _remove_strangers(driver, key.ref, machine_id):
+            return Later(RECHECK_S)  # never two machines for one slot
+        state = await _started(driver, machine_id, server)
+    status = _status(server, state)
     settled = status.phase in ("Running", "Sleeping")
     plan = Plan(
         tuple(plan_status(key.plane, SERVER, server, status)),
@@ -65,14 +66,13 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-async def _started(driver: Driver, machine_id: str, server: Server) -> ServerStatus:
+async def _started(driver: Driver, machine_id: str, server: Server) -> MachineState | None:
     """The machine asked for and seen; a refusal for good is a state, not an error to retry."""
     try:
         await driver.start(machine_id, server.spec)
-        state = await driver.observe(machine_id)
+        return await driver.observe(machine_id)
     except PermanentError as error:
-        state = MachineState("Failed", reason=Reason.CONFIGURATION_ERROR, message=str(error))
-    return _status(server, state)
+        return MachineState("Failed", reason=Reason.CONFIGURATION_ERROR, message=str(error))
 
 
 async def _remove_strangers(driver: Driver, ref: Ref, own_id: str) -> bool:
