@@ -245,6 +245,7 @@ def test_canaries_are_found_nowhere(lines: io.StringIO, log_format: str) -> None
     assert "a defect of the driver" in said["log"], "reconciles failed, and that was told"
     assert "InstanceCreated" in said["events and statuses"]
     assert "uid-" in said["audit"]
+    assert len(witness.audit) < 1500, "a driver that wavers makes no hot loop"
     assert '"request"' in said["spans"]
     found = [f"{c} in {where}" for c in CANARIES for where, text in said.items() if c in text]
     assert not found, found

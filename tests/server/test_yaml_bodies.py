@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datum_compute.api.codec import decode
 from datum_compute.api.errors import BadRequest, RequestEntityTooLarge
 from datum_compute.api.exchange import YAML
 from datum_compute.server.yamlbody import YAML_BYTES_MAX, decoded_yaml
@@ -76,6 +77,11 @@ def test_a_text_that_stands_for_much_more_is_refused() -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
     with pytest.raises(BadRequest, match="aliases"):
         decoded_yaml("\n".join(lines).encode())
+
+
+def test_a_number_beyond_64_bits_is_what_it_is_in_json() -> None:
+    text = str(-(2**63) - 1)
+    assert decoded_yaml(f"a: {text}".encode()) == decode(f'{{"a": {text}}}'.encode())
 
 
 def test_a_long_text_is_refused() -> None:

@@ -26,6 +26,7 @@ _WORDS: dict[str, Any] = {
     **dict.fromkeys(_TRUE, True),
     **dict.fromkeys(_FALSE, False),
 }
+_INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})")
 _EXPONENT = r"[eE][-+]?[0-9]{1,3}"
 _NUMBER = re.compile(rf"[-+]?(([0-9]+\.[0-9]*|\.[0-9]+)({_EXPONENT})?|[0-9]+{_EXPONENT})", re.ASCII)
@@ -120,7 +121,8 @@ def _resolved(text: str) -> Any:
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):
-        return int(text)
+        number = int(text)
+        return number if _INT64_MIN <= number <= _UINT64_MAX else float(text)  # as in JSON
     if _NUMBER.fullmatch(text):
         return _finite(text)
     if _OTHER_NUMBER.fullmatch(text):

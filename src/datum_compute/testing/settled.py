@@ -224,11 +224,13 @@ def what_is_left(truth: Truth, core: Core) -> str:
         if cell.partition("/")[2] not in core.lost and f"/{_POISON}" not in machine_id
     ]
     away = {execution_namespace(cell) for cell in core.lost}
+    unconfirmed = core.lost  # their claims stay: they may still run
     for plane, rows in truth.rows.items():
         if plane.partition("/")[2] in core.lost and plane.startswith("cell/"):
             continue
         for key, row in rows.items():
             odd = key.name.startswith(_POISON) or key.resource.startswith("events")
+            odd |= row["metadata"].get("labels", {}).get(labels.SOURCE_CLUSTER) in unconfirmed
             if not odd and key.namespace not in away and _OF_A_WORKLOAD.search(encode(row)):
                 left.append(f"{plane} {key.resource} {key.namespace}/{key.name}")
     return ", ".join(sorted(left)[:8])
