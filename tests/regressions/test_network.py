@@ -11,6 +11,7 @@ from datum_compute.api.kinds import (
     DEPLOYMENT,
     INSTANCE,
     IP_ALLOCATION,
+    NAMESPACE,
     NETWORK,
     NETWORK_BINDING,
     NETWORK_CONTEXT,
@@ -18,8 +19,10 @@ from datum_compute.api.kinds import (
     WORKLOAD,
 )
 from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
+from datum_compute.api.namespace import Namespace
 from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
 from datum_compute.api.plane import PLATFORM
+from datum_compute.api.workload import Workload
 from tests.regressions.platform import CELL, WEB, Platform, on_platform
 
 DEFAULT = Ref("default", "default")
@@ -63,6 +66,26 @@ def test_every_instance_has_an_address_of_the_prefix_that_its_network_has_in_the
         assert sorted(shown) == sorted(given)
         machines = platform.host.providers[CELL].machines.values()
         assert sorted(a for m in machines for a in m.addresses) == sorted(given)
+
+    on_platform(story, boot_s=0.0)
+
+
+def test_workloads_of_any_namespace_use_the_network_that_every_project_has() -> None:
+    """Seen: outside of the namespace default nothing ever became ready."""
+
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        spec = (await platform.workload()).spec
+        await platform.project.create(NAMESPACE, Namespace(metadata=ObjectMeta(name="other")))
+        metadata = ObjectMeta(name="web", namespace="other")
+        await platform.project.create(WORKLOAD, Workload(metadata=metadata, spec=spec))
+
+        async def ready() -> bool:
+            found = await platform.project.get(WORKLOAD, Ref("other", "web"))
+            return found.status.ready_replicas == 1
+
+        await platform.until(ready, "the workload of the other namespace")
 
     on_platform(story, boot_s=0.0)
 

@@ -42,7 +42,8 @@ from datum_compute.planning.objects import plan_object
 from datum_compute.planning.presence import binding_labels
 from datum_compute.planning.subnets import prefix_of, subnet_name
 
-DEFAULT_NETWORK = "default"
+# Every project has it from its first moment; workloads of any namespace may use it.
+DEFAULT_NETWORK = Ref("default", "default")
 RECHECK_S = 60.0
 
 
@@ -63,10 +64,10 @@ class Presence:
 
 
 def network_of(template: InstanceTemplate, namespace: str) -> Ref:
-    """The network of its interface, or the one called default."""
+    """The network of its interface, or the one that every project has."""
     interfaces = template.spec.network_interfaces
     if not interfaces:
-        return Ref(namespace, DEFAULT_NETWORK)
+        return DEFAULT_NETWORK
     named = interfaces[0].network
     return Ref(named.namespace or namespace, named.name)
 
