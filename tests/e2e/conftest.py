@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -80,7 +81,9 @@ def in_platform(needs_kubectl: None, shared: LocalPlatform) -> Kubectl:
 @pytest.fixture
 def space(in_platform: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
     """A namespace of the test's own on the platform plane."""
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:_NAME_MAX].strip("-")
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:_NAME_MAX].strip("-")
+    digest = hashlib.sha256(request.node.name.encode()).hexdigest()[:6]  # cut names may be equal
+    name = f"{words}-{digest}"
     in_platform("create", "namespace", name)
     yield in_platform.within(name)
     in_platform("delete", "namespace", name, "--wait=false")
