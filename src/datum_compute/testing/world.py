@@ -310,6 +310,7 @@ class World:
             loop=self._loop,
             credentials=self._credentials,
             providers=self.providers,
+            limits=self._scenario.layout.limits,
             reach=self._reach,
             on_commit=self.observer.on_commit,
             on_death=self._on_death,
