@@ -22,10 +22,11 @@ from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.drivers.simulated import Machine
 from datum_compute.store.journal import Change, ObjectKey
+from datum_compute.testing.core import Core
 from datum_compute.testing.invariants import Observer
 from datum_compute.testing.people import Wanted, canary
 from datum_compute.testing.provider import Provider
-from datum_compute.testing.settled import Core, picture, what_is_left, what_is_missing
+from datum_compute.testing.settled import picture, what_is_left, what_is_missing
 from datum_compute.testing.truth import Truth
 
 CELL = cell_plane("dfw")

@@ -7,8 +7,7 @@ core: nothing is asked of them, and what waits for them must say so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject, encode
@@ -24,8 +23,14 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.store.journal import ObjectKey
+from datum_compute.testing.core import Core
 from datum_compute.testing.drawing import NAMES
 from datum_compute.testing.people import NAMESPACE_NAME, Wanted
+from datum_compute.testing.tight import (
+    i2_grants_are_used_up,
+    i6_workloads_count_what_runs,
+    i22_waiting_is_for_quota,
+)
 from datum_compute.testing.truth import Truth, condition, is_terminating, is_true
 
 _OF_A_WORKLOAD = re.compile(rb'"(' + "|".join(NAMES).encode() + rb')[:"-]')
@@ -34,29 +39,9 @@ _POISON = "poison"
 _COUNTS = ("replicas", "readyReplicas", "updatedReplicas", "currentReplicas", "desiredReplicas")
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
-    """What is asked of the world: what users want, on the cells that are not lost."""
-
-    wanted: Mapping[tuple[str, str], Wanted]
-    projects: tuple[str, ...]
-    cells: tuple[str, ...]
-    lost: frozenset[str]
-
-    def is_whole(self, wanted: Wanted) -> bool:
-        return not any(city.lower() in self.lost for city in wanted.cities)
-
-
 def what_is_missing(truth: Truth, core: Core) -> str:
     """I6: the first thing in which the world is not yet as it is wanted."""
-    for check in (
-        i6_machines_are_as_wanted,
-        i3_every_machine_has_an_owner,
-        i6_workloads_report_it,
-        i6_copies_are_as_on_the_cells,
-        i22_blockers_are_named,
-        i6_cells_are_known_to_answer,
-    ):
+    for check in (*(_SHORT_OF_QUOTA if core.is_tight else _WITH_PLENTY), *_ALWAYS):
         missing = check(truth, core)
         if missing:
             return missing
@@ -214,6 +199,22 @@ def _copy_of(truth: Truth, cell: str, work: JsonObject) -> JsonObject | None:
     resource = NAMESPACE.resource if manifest["kind"] == NAMESPACE.kind else DEPLOYMENT.resource
     key = ObjectKey(resource, metadata.get("namespace", ""), metadata["name"])
     return truth.rows.get(cell, {}).get(key)
+
+
+Settled = Callable[[Truth, Core], str]
+
+_WITH_PLENTY: tuple[Settled, ...] = (i6_machines_are_as_wanted, i6_workloads_report_it)
+_SHORT_OF_QUOTA: tuple[Settled, ...] = (
+    i2_grants_are_used_up,
+    i22_waiting_is_for_quota,
+    i6_workloads_count_what_runs,
+)
+_ALWAYS: tuple[Settled, ...] = (
+    i3_every_machine_has_an_owner,
+    i6_copies_are_as_on_the_cells,
+    i22_blockers_are_named,
+    i6_cells_are_known_to_answer,
+)
 
 
 def what_is_left(truth: Truth, core: Core) -> str:
