@@ -61,9 +61,12 @@ def seeds_for(bug: PlantedBug, seeds: int) -> tuple[int, ...]:
 
 
 def _signs(scenario: Scenario) -> set[str]:
-    """Operations and faults by name, how many cells, and whether anything is scaled down."""
+    """Operations and faults by name, how many cells, whether quota is tight, and whether anything
+    is scaled down."""
     met = {_name(step) for step in (*scenario.operations, *scenario.faults)}
     met.add(f"{len(scenario.layout.cells)} cells")
+    if scenario.layout.is_tight:
+        met.add("tight quota")
     replicas: dict[str, int] = {}
     for operation in scenario.operations:
         name = getattr(operation, "name", "")
