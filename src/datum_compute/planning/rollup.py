@@ -30,6 +30,7 @@ from datum_compute.planning.template import template_hash
 # What a whole says about its rollout, by what its worst part says.
 _PROGRESS_ORDER = (
     Reason.PROGRESS_DEADLINE_EXCEEDED,
+    Reason.CELL_UNREACHABLE,
     Reason.ROLLOUT_PAUSED,
     Reason.ROLLING_OUT,
 )

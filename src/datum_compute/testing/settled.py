@@ -13,6 +13,7 @@ from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import (
+    CLAIM,
     CLUSTER,
     DEPLOYMENT,
     INSTANCE,
@@ -26,6 +27,7 @@ from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.drawing import NAMES
 from datum_compute.testing.people import NAMESPACE_NAME, Wanted
+from datum_compute.testing.silent import i7_nothing_outlives_its_cell
 from datum_compute.testing.tight import (
     i2_grants_are_used_up,
     i6_workloads_count_what_runs,
@@ -214,6 +216,7 @@ _ALWAYS: tuple[Settled, ...] = (
     i6_copies_are_as_on_the_cells,
     i22_blockers_are_named,
     i6_cells_are_known_to_answer,
+    i7_nothing_outlives_its_cell,
 )
 
 
@@ -230,9 +233,16 @@ def what_is_left(truth: Truth, core: Core) -> str:
             continue
         for key, row in rows.items():
             odd = key.name.startswith(_POISON) or key.resource.startswith("events")
+            odd = odd or _is_held_by(row, core.lost)
             if not odd and key.namespace not in away and _OF_A_WORKLOAD.search(encode(row)):
                 left.append(f"{plane} {key.resource} {key.namespace}/{key.name}")
     return ", ".join(sorted(left)[:8])
+
+
+def _is_held_by(row: JsonObject, lost: frozenset[str]) -> bool:
+    """A quota claim of a lost cell: what it was given for may run on, so it is not given away."""
+    cell = row["metadata"].get("labels", {}).get(labels.SOURCE_CLUSTER, "")
+    return row.get("kind") == CLAIM.kind and cell in lost
 
 
 def picture(truth: Truth, core: Core) -> tuple[str, ...]:

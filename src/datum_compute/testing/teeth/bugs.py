@@ -39,10 +39,6 @@ BUGS: tuple[PlantedBug, ...] = tuple(
 )
 
 PENDING: tuple[PendingBug, ...] = (
-    PendingBug(
-        "available-outlives-its-cell",
-        "federator and projector do not yet derive Unknown from a silent cell's Cluster",
-    ),
     PendingBug("paused-leader-writes", "there is no leader election yet"),
 )
 
