@@ -145,6 +145,7 @@ def _speaks_of(deployment: WorkloadDeployment, workload: Workload, current: str)
     asked = any(
         placement.name == spec.placement_name
         and spec.city_code in map(normalized_city, placement.city_codes)
+        and spec.scale_settings.min_replicas == placement.scale_settings.min_replicas
         for placement in workload.spec.placements
     )
     return (
