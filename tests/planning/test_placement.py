@@ -174,6 +174,14 @@ def test_a_scale_is_not_done_before_the_city_has_heard_of_it() -> None:
     assert workload_status(workload, [deployment], NOW).updated_replicas == 0
 
 
+def test_a_scale_is_not_done_before_the_deployment_has_it() -> None:
+    """Seen: two replicas of before were taken for the updated ones of one replica in two cities."""
+    before, after = a_workload(replicas=2), a_workload(replicas=1)
+    counts = {"replicas": 2, "updated_replicas": 2, "ready_replicas": 2, "observed_generation": 1}
+    assert workload_status(after, stored(before, **counts), NOW).updated_replicas == 0
+    assert workload_status(before, stored(before, **counts), NOW).updated_replicas == 2
+
+
 def test_desired_is_what_the_workload_asks_for_whatever_cities_report() -> None:
     workload = a_workload(cities=("DFW", "ORD"), replicas=3)
     assert workload_status(workload, [], NOW).desired_replicas == 6

@@ -8,9 +8,10 @@ from datum_compute.api import labels
 from datum_compute.api.instance import Instance
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
+from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Plan, Wait
 from datum_compute.planning.projection import plan_projection, plan_writeback
-from datum_compute.testing.builders import a_deployment, an_instance
+from datum_compute.planning.silence import Silence
+from datum_compute.testing.builders import NOW, a_deployment, an_instance
 
 CELL, PROJECT = cell_plane("dfw"), project_plane("shop")
 
@@ -29,6 +30,15 @@ def copied(create: object) -> Instance:
         create.object.metadata, uid="copy-uid", resource_version="4", generation=1
     )
     return msgspec.structs.replace(create.object, metadata=metadata)
+
+
+def projected(
+    hub_instance: Instance | None,
+    deployment: WorkloadDeployment | None,
+    projection: Instance | None,
+    silence: Silence | None = None,
+) -> Plan:
+    return plan_projection(PROJECT, "default", hub_instance, deployment, projection, silence, NOW)
 
 
 def test_the_hub_copy_hangs_under_the_hub_deployment_and_names_project_and_cell() -> None:
@@ -72,7 +82,7 @@ def test_the_copy_outlives_the_machine_and_the_instance_outlives_the_copy() -> N
 
 
 def test_a_projection_hangs_under_the_projects_own_deployment() -> None:
-    plan = plan_projection(PROJECT, "default", an_instance(0), hub_deployment("project-uid"), None)
+    plan = projected(an_instance(0), hub_deployment("project-uid"), None)
     (create,) = plan.actions
     projection = copied(create)
     assert projection.metadata.owner_references[0].uid == "project-uid"
@@ -80,14 +90,14 @@ def test_a_projection_hangs_under_the_projects_own_deployment() -> None:
 
 
 def test_without_its_deployment_there_is_no_projection() -> None:
-    plan = plan_projection(PROJECT, "default", an_instance(0), None, None)
+    plan = projected(an_instance(0), None, None)
     assert [type(a) for a in plan.actions] == [Wait]
     assert plan.requeue_after_s is not None
 
 
 def test_what_is_gone_from_the_hub_is_gone_from_the_project() -> None:
     projection = an_instance(0)
-    (delete,) = plan_projection(PROJECT, "default", None, hub_deployment(), projection).actions
+    (delete,) = projected(None, hub_deployment(), projection).actions
     assert isinstance(delete, Delete)
     assert delete.uid == projection.metadata.uid
 

@@ -22,10 +22,11 @@ from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.drivers.simulated import Machine
 from datum_compute.store.journal import Change, ObjectKey
+from datum_compute.testing.core import Core
 from datum_compute.testing.invariants import Observer
 from datum_compute.testing.people import Wanted, canary
 from datum_compute.testing.provider import Provider
-from datum_compute.testing.settled import Core, picture, what_is_left, what_is_missing
+from datum_compute.testing.settled import picture, what_is_left, what_is_missing
 from datum_compute.testing.truth import Truth
 
 CELL = cell_plane("dfw")
@@ -54,7 +55,7 @@ class Scene:
             "resourceVersion": str(version),
             **parts.pop("metadata", {}),
         }
-        row = {"metadata": metadata, **parts}
+        row = {"kind": kind.kind, "metadata": metadata, **parts}
         key = ObjectKey(kind.resource, namespace, name)
         self.observer.on_commit(1, [Change(plane, version, key, encode(row))])
 
@@ -309,6 +310,25 @@ def test_i22_a_workload_that_is_not_ready_names_its_blocker(settled: Scene) -> N
     settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", "False"))
     told = {**silent, **says("Available", "False")}
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=told)
+    assert "does not say why" not in what_is_missing(settled.truth, lost)
+
+
+def test_i7_what_is_called_ready_on_a_lost_cell(settled: Scene) -> None:
+    lost = core(lost=frozenset({"dfw"}))
+    settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", "False"))
+    told = {"desiredReplicas": 1, **says("Available", "Unknown")}
+    settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=told)
+    assert "its cell is lost" in what_is_missing(settled.truth, lost)
+    city = {"labels": {labels.CITY_CODE: "DFW"}}
+    settled.put(
+        ALPHA,
+        INSTANCE,
+        "web-0",
+        namespace="default",
+        metadata=city,
+        spec=instance_spec(),
+        status=says("Ready", "Unknown"),
+    )
     assert what_is_missing(settled.truth, lost) == ""
 
 

@@ -5,6 +5,7 @@ Amounts are in base units: processors in thousandths, memory in MiB.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,6 +63,10 @@ MEMORY = QuotaMetric(
     default_limit=81_920,
 )
 METRICS = (WORKLOADS, INSTANCES, VCPUS, MEMORY)
+# By resource type: what the grant of a new project allows, where nothing else is said.
+DEFAULT_LIMITS: Mapping[str, int] = {
+    metric.resource_type: metric.default_limit for metric in METRICS
+}
 
 
 def consumer_of(project: str) -> ObjectReference:

@@ -80,11 +80,13 @@ class Reason(StrEnum):
     # Between planes.
     NO_MATCHING_LOCATION = "NoMatchingLocation"
     REMOVING = "Removing"
+    CELL_UNREACHABLE = "CellUnreachable"
 
 
 # Which cause of an Instance that is not Ready speaks first: the highest rank wins.
 INSTANCE_RANK: dict[str, int] = {
     Reason.NETWORK_FAILED_TO_CREATE: 7,
+    Reason.CELL_UNREACHABLE: 6,
     Reason.IMAGE_UNAVAILABLE: 5,
     Reason.INSTANCE_CRASHING: 5,
     Reason.CONFIGURATION_ERROR: 5,
@@ -103,6 +105,7 @@ INSTANCE_RANK: dict[str, int] = {
 DEPLOYMENT_RANK: dict[str, int] = {
     Reason.NETWORK_FAILED_TO_CREATE: 7,
     Reason.NETWORK_NOT_FOUND: 6,
+    Reason.CELL_UNREACHABLE: 6,
     Reason.IMAGE_UNAVAILABLE: 5,
     Reason.INSTANCE_CRASHING: 5,
     Reason.CONFIGURATION_ERROR: 5,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -18,6 +18,7 @@ from datum_compute.api.errors import ApiError
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.holdings import Holdings
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix, plane_role
+from datum_compute.api.quotametrics import DEFAULT_LIMITS
 from datum_compute.api.timestamps import timestamp
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
@@ -68,13 +69,15 @@ class Layout:
     """Which planes the process serves, and what realises the servers of each of its cells.
 
     A process without the centre serves cells only. ``elsewhere`` are planes of other processes
-    that controllers of this one work on.
+    that controllers of this one work on. ``limits`` are those of the grant that a new project
+    gets, by resource type.
     """
 
     projects: tuple[PlaneName, ...]
     drivers: Mapping[PlaneName, Driver]
     centre: bool = True
     elsewhere: tuple[PlaneName, ...] = ()
+    limits: Mapping[str, int] = field(default_factory=lambda: DEFAULT_LIMITS)
 
     @property
     def cells(self) -> tuple[PlaneName, ...]:
@@ -241,7 +244,8 @@ class Platform:
         if plane_role(plane) == "platform":
             await ensure_platform(client, cells, timestamp(self._unix_s()))
         if plane_role(plane) == "project":
-            await ensure_project(client, plane, cells, timestamp(self._unix_s()))
+            now = timestamp(self._unix_s())
+            await ensure_project(client, plane, cells, now, self._layout.limits)
 
     def _added_before(self) -> list[PlaneName]:
         """Planes of projects that were added in an earlier run."""

@@ -6,7 +6,7 @@ project by hand for as long as the process runs, or describe the service in othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from datum_compute.api import labels
@@ -31,6 +31,7 @@ from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, ref_of
 from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
 from datum_compute.api.plane import PlaneName, member_name
 from datum_compute.api.quotametrics import (
+    DEFAULT_LIMITS,
     INSTANCES,
     METRICS,
     PROJECT_KIND,
@@ -79,7 +80,11 @@ async def ensure_platform(platform: Client, cells: Iterable[PlaneName], now: str
 
 
 async def ensure_project(
-    project: Client, plane: PlaneName, cells: Iterable[PlaneName], now: str
+    project: Client,
+    plane: PlaneName,
+    cells: Iterable[PlaneName],
+    now: str,
+    limits: Mapping[str, int] = DEFAULT_LIMITS,
 ) -> None:
     """A network, the right to use every place there is, and the quota that everybody gets."""
     await _ensured(project, NETWORK, _default_network())
@@ -87,7 +92,7 @@ async def ensure_project(
         binding = await _ensured(project, LOCATION_BINDING, _location_binding(city))
         about = ("Available", "AllGatesOpen")
         await _ensure_condition(project, LOCATION_BINDING, binding, about, now)
-    await _ensured(project, GRANT, _grant(member_name(plane)))
+    await _ensured(project, GRANT, _grant(member_name(plane), limits))
 
 
 async def release_project(platform: Client, plane: PlaneName) -> None:
@@ -134,17 +139,14 @@ def _default_network() -> Network:
     )
 
 
-def _grant(project: str) -> ResourceGrant:
+def _grant(project: str, limits: Mapping[str, int]) -> ResourceGrant:
     return ResourceGrant(
         metadata=ObjectMeta(name=DEFAULT_GRANT, namespace=QUOTA_NAMESPACE),
         spec=GrantSpec(
             consumer_ref=consumer_of(project),
             allowances=[
-                Allowance(
-                    resource_type=metric.resource_type,
-                    buckets=[GrantedBucket(amount=metric.default_limit)],
-                )
-                for metric in METRICS
+                Allowance(resource_type=resource_type, buckets=[GrantedBucket(amount=limit)])
+                for resource_type, limit in limits.items()
             ],
         ),
     )

@@ -109,6 +109,7 @@ ADVICE: Mapping[Reason, Advice] = {
     Reason.ROLLOUT_PAUSED: _you("the rollout to be resumed (spec.paused: false)", _EDIT),
     Reason.PROGRESS_DEADLINE_EXCEEDED: _you("the cause below to be removed", _IMAGE),
     Reason.NO_MATCHING_LOCATION: _you("a city that has a cell", _LOCATIONS),
+    Reason.CELL_UNREACHABLE: _platform("the cell that is named to answer again"),
     Reason.REMOVING: _platform("the cells that are named to confirm the removal"),
 }
 

@@ -36,6 +36,7 @@ from datum_compute.planning.actions import (
     drop_finalizer,
 )
 from datum_compute.planning.objects import plan_object, plan_status
+from datum_compute.planning.silence import Silence, unheard_deployment
 from datum_compute.planning.template import template_hash
 
 # A missed event costs at most this long.
@@ -46,13 +47,15 @@ RECHECK_S = 60.0
 class HubState:
     """What the hub holds for one project deployment.
 
-    ``awaited`` are the cells that answer and have not yet confirmed that their copy is gone.
+    ``awaited`` are the cells that answer and have not yet confirmed that their copy is gone;
+    ``silence`` is that of the cell it is placed on.
     """
 
     namespace: Namespace | None
     deployment: WorkloadDeployment | None
     binding: ResourceBinding | None
     awaited: tuple[str, ...] = ()
+    silence: Silence | None = None
 
 
 def hub_namespace_of(deployment: WorkloadDeployment, namespace: Namespace | None) -> str:
@@ -98,7 +101,10 @@ def mirrored_status(
         status = hub.deployment.status
         # A recreated copy may echo less than was seen before; what was observed stays observed.
         observed = max(deployment.status.observed_generation, status.observed_source.generation)
-        return msgspec.structs.replace(status, observed_generation=observed)
+        status = msgspec.structs.replace(status, observed_generation=observed)
+        if hub.silence is not None:
+            return unheard_deployment(status, deployment.status, hub.silence, now)
+        return status
     generation = deployment.metadata.generation
     available = decided("Available", blocker, generation=generation, now=now)
     # Only what the project itself knows: what the cell said earlier is nobody's claim any more.
@@ -120,6 +126,8 @@ def _blocker(deployment: WorkloadDeployment, hub: HubState) -> Verdict | None:
         message = f"The network is being set up in {city}"
         return Verdict(FALSE, Reason.NETWORK_PROVISIONING, message)
     if hub.deployment is None or not hub.deployment.status.observed_source.generation:
+        if hub.silence is not None:
+            return hub.silence.verdict
         message = f"Waiting for the cell of {city} to report"
         return Verdict(FALSE, Reason.AWAITING_PROPAGATION, message)
     return None

@@ -12,6 +12,7 @@ from datum_compute.api.plane import HUB, PlaneName, member_name
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Action, Delete, Plan, Wait, drop_finalizer
 from datum_compute.planning.objects import plan_object, plan_status
+from datum_compute.planning.silence import Silence, unheard_instance
 
 OWNER_S = 5.0
 
@@ -46,14 +47,21 @@ def plan_projection(
     hub_instance: Instance | None,
     deployment: WorkloadDeployment | None,
     projection: Instance | None,
+    silence: Silence | None,
+    now: str,
 ) -> Plan:
-    """``deployment`` is the project's own, found by name; a projection hangs under it."""
+    """``deployment`` is the project's own, found by name; a projection hangs under it. ``silence``
+    is that of the cell it is from."""
     if hub_instance is None or hub_instance.is_terminating:
         return _plan_unprojection(project, projection)
     if deployment is None or deployment.is_terminating:
         return Plan((Wait("the project has no such deployment"),), requeue_after_s=OWNER_S)
     metadata = msgspec.structs.replace(hub_instance.metadata, namespace=namespace)
-    moved = msgspec.structs.replace(hub_instance, metadata=metadata)
+    told = hub_instance.status
+    if silence is not None:
+        shown = projection.status if projection is not None else told
+        told = unheard_instance(told, shown, silence, now)
+    moved = msgspec.structs.replace(hub_instance, metadata=metadata, status=told)
     return _plan_copy(project, moved, deployment, projection, {})
 
 

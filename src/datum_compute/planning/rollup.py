@@ -30,6 +30,7 @@ from datum_compute.planning.template import template_hash
 # What a whole says about its rollout, by what its worst part says.
 _PROGRESS_ORDER = (
     Reason.PROGRESS_DEADLINE_EXCEEDED,
+    Reason.CELL_UNREACHABLE,
     Reason.ROLLOUT_PAUSED,
     Reason.ROLLING_OUT,
 )
@@ -144,6 +145,7 @@ def _speaks_of(deployment: WorkloadDeployment, workload: Workload, current: str)
     asked = any(
         placement.name == spec.placement_name
         and spec.city_code in map(normalized_city, placement.city_codes)
+        and spec.scale_settings.min_replicas == placement.scale_settings.min_replicas
         for placement in workload.spec.placements
     )
     return (

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.plane import PlaneName, path_prefix
+from datum_compute.api.quotametrics import DEFAULT_LIMITS
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import BOOTSTRAP, MANAGER_AGENT, Layout, Platform, build_manager
@@ -57,6 +58,7 @@ class Surroundings:
     on_death: Callable[[str], None]
     on_exit: Callable[[str, BaseException], None]
     on_answer: Callable[[Request, Response], None]
+    limits: Mapping[str, int] = field(default_factory=lambda: DEFAULT_LIMITS)
 
 
 class Process(Protocol):
@@ -214,6 +216,7 @@ class SimulatedHost:
                 drivers,
                 centre=duties.centre,
                 elsewhere=duties.elsewhere,
+                limits=around.limits,
             ),
             self._ports(),
             DiskJournal(self.disk, around.on_commit, self.crash),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.identity import execution_namespace
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
+from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.store.journal import Entry, ObjectKey
 from datum_compute.testing.host import MANAGER_TOKEN
@@ -23,6 +23,11 @@ from datum_compute.testing.promises import (
     i7_done_is_done,
     i12_one_at_a_time,
     i15_instance_leaves_after_its_machine,
+)
+from datum_compute.testing.quota_checks import (
+    i2_claim_outlives_its_machine,
+    i2_within_the_limit,
+    i4_gate_goes_with_its_grant,
 )
 from datum_compute.testing.truth import Step, Truth, is_terminating, is_true
 
@@ -290,7 +295,9 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         i14_removed_for_a_reason,
         i12_one_at_a_time,
         i15_instance_leaves_after_its_machine,
+        i4_gate_goes_with_its_grant,
     ),
+    CLAIM.resource: (i2_within_the_limit, i2_claim_outlives_its_machine),
     SERVER.resource: (i15_server_leaves_after_its_machine,),
     WORK.resource: (i15_work_leaves_after_its_copy,),
     DEPLOYMENT.resource: (i15_project_lets_go_last, i23_all_of_nothing_is_not_available),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, project_plane
+from datum_compute.api.quotametrics import DEFAULT_LIMITS, INSTANCES
 
 Processes = Literal["one", "split", "managers"]
 
@@ -15,19 +17,35 @@ MANAGER = "manager"
 USER = "user"
 
 
+# More than the people of any world ask for.
+PLENTY = 1_000
+
+
 @dataclass(frozen=True, slots=True)
 class WorldLayout:
     """``one``: everything in one process. ``split``: a centre, and a process for each cell.
-    ``managers``: as split, with the controllers of the centre in a process of their own."""
+    ``managers``: as split, with the controllers of the centre in a process of their own.
+    ``instances`` is how many the quota of each project allows; of the rest there is plenty."""
 
     processes: Processes
     projects: tuple[str, ...]
     cells: tuple[str, ...]
+    instances: int = PLENTY
 
     @property
     def planes(self) -> tuple[PlaneName, ...]:
         projects = (project_plane(name) for name in self.projects)
         return (PLATFORM, *projects, HUB, *(cell_plane(name) for name in self.cells))
+
+    @property
+    def is_tight(self) -> bool:
+        return self.instances < PLENTY
+
+    @property
+    def limits(self) -> Mapping[str, int]:
+        """Of the grant that each project gets."""
+        plenty = {name: limit * PLENTY for name, limit in DEFAULT_LIMITS.items()}
+        return {**plenty, INSTANCES.resource_type: self.instances}
 
 
 def hosts_of(layout: WorldLayout) -> tuple[str, ...]:

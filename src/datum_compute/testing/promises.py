@@ -9,8 +9,9 @@ from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.plane import cell_plane
+from datum_compute.api.reasons import Reason
 from datum_compute.store.journal import ObjectKey
-from datum_compute.testing.truth import Step, Truth, is_terminating, is_true
+from datum_compute.testing.truth import Step, Truth, condition, is_terminating, is_true
 
 
 def i7_done_is_done(truth: Truth, step: Step) -> str:
@@ -35,6 +36,9 @@ def _says_done(row: JsonObject) -> bool:
     status = row.get("status") or {}
     if status.get("observedGeneration") != row["metadata"]["generation"]:
         return False
+    progress = condition(row, "Progressing")
+    if progress is not None and progress["reason"] != Reason.ROLLOUT_COMPLETE:
+        return False  # a surplus in one city may make up for what another lacks
     desired = status.get("desiredReplicas", 0)
     counts = (status.get(n, 0) for n in ("updatedReplicas", "readyReplicas", "replicas"))
     return desired > 0 and all(count == desired for count in counts)

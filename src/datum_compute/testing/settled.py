@@ -7,13 +7,13 @@ core: nothing is asked of them, and what waits for them must say so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import (
+    CLAIM,
     CLUSTER,
     DEPLOYMENT,
     INSTANCE,
@@ -24,8 +24,15 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.store.journal import ObjectKey
+from datum_compute.testing.core import Core
 from datum_compute.testing.drawing import NAMES
 from datum_compute.testing.people import NAMESPACE_NAME, Wanted
+from datum_compute.testing.silent import i7_nothing_outlives_its_cell
+from datum_compute.testing.tight import (
+    i2_grants_are_used_up,
+    i6_workloads_count_what_runs,
+    i22_waiting_is_for_quota,
+)
 from datum_compute.testing.truth import Truth, condition, is_terminating, is_true
 
 _OF_A_WORKLOAD = re.compile(rb'"(' + "|".join(NAMES).encode() + rb')[:"-]')
@@ -34,29 +41,9 @@ _POISON = "poison"
 _COUNTS = ("replicas", "readyReplicas", "updatedReplicas", "currentReplicas", "desiredReplicas")
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
-    """What is asked of the world: what users want, on the cells that are not lost."""
-
-    wanted: Mapping[tuple[str, str], Wanted]
-    projects: tuple[str, ...]
-    cells: tuple[str, ...]
-    lost: frozenset[str]
-
-    def is_whole(self, wanted: Wanted) -> bool:
-        return not any(city.lower() in self.lost for city in wanted.cities)
-
-
 def what_is_missing(truth: Truth, core: Core) -> str:
     """I6: the first thing in which the world is not yet as it is wanted."""
-    for check in (
-        i6_machines_are_as_wanted,
-        i3_every_machine_has_an_owner,
-        i6_workloads_report_it,
-        i6_copies_are_as_on_the_cells,
-        i22_blockers_are_named,
-        i6_cells_are_known_to_answer,
-    ):
+    for check in (*(_SHORT_OF_QUOTA if core.is_tight else _WITH_PLENTY), *_ALWAYS):
         missing = check(truth, core)
         if missing:
             return missing
@@ -216,6 +203,23 @@ def _copy_of(truth: Truth, cell: str, work: JsonObject) -> JsonObject | None:
     return truth.rows.get(cell, {}).get(key)
 
 
+Settled = Callable[[Truth, Core], str]
+
+_WITH_PLENTY: tuple[Settled, ...] = (i6_machines_are_as_wanted, i6_workloads_report_it)
+_SHORT_OF_QUOTA: tuple[Settled, ...] = (
+    i2_grants_are_used_up,
+    i22_waiting_is_for_quota,
+    i6_workloads_count_what_runs,
+)
+_ALWAYS: tuple[Settled, ...] = (
+    i3_every_machine_has_an_owner,
+    i6_copies_are_as_on_the_cells,
+    i22_blockers_are_named,
+    i6_cells_are_known_to_answer,
+    i7_nothing_outlives_its_cell,
+)
+
+
 def what_is_left(truth: Truth, core: Core) -> str:
     """I5: deleted workloads leave nothing on any plane, and no machine."""
     left = [
@@ -224,16 +228,21 @@ def what_is_left(truth: Truth, core: Core) -> str:
         if cell.partition("/")[2] not in core.lost and f"/{_POISON}" not in machine_id
     ]
     away = {execution_namespace(cell) for cell in core.lost}
-    unconfirmed = core.lost  # their claims stay: they may still run
     for plane, rows in truth.rows.items():
         if plane.partition("/")[2] in core.lost and plane.startswith("cell/"):
             continue
         for key, row in rows.items():
             odd = key.name.startswith(_POISON) or key.resource.startswith("events")
-            odd |= row["metadata"].get("labels", {}).get(labels.SOURCE_CLUSTER) in unconfirmed
+            odd = odd or _is_held_by(row, core.lost)
             if not odd and key.namespace not in away and _OF_A_WORKLOAD.search(encode(row)):
                 left.append(f"{plane} {key.resource} {key.namespace}/{key.name}")
     return ", ".join(sorted(left)[:8])
+
+
+def _is_held_by(row: JsonObject, lost: frozenset[str]) -> bool:
+    """A quota claim of a lost cell: what it was given for may run on, so it is not given away."""
+    cell = row["metadata"].get("labels", {}).get(labels.SOURCE_CLUSTER, "")
+    return row.get("kind") == CLAIM.kind and cell in lost
 
 
 def picture(truth: Truth, core: Core) -> tuple[str, ...]:

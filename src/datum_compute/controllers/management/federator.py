@@ -10,11 +10,13 @@ from datum_compute.api.conditions import is_true
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, WORK
 from datum_compute.api.meta import Ref
+from datum_compute.api.resourcebinding import ResourceBinding
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.upstream import upstream_key
 from datum_compute.planning.federation import HubState, hub_namespace_of, plan_federation
 from datum_compute.planning.propagation import binding_name, work_name
+from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -29,14 +31,24 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
     target = Ref(hub_namespace_of(deployment, namespace), key.ref.name)
+    binding = hub.read(BINDING).get(Ref(target.namespace, binding_name(DEPLOYMENT, target.name)))
     state = HubState(
         namespace=hub.read(NAMESPACE).get(Ref("", target.namespace)),
         deployment=hub.read(DEPLOYMENT).get(target),
-        binding=hub.read(BINDING).get(Ref(target.namespace, binding_name(DEPLOYMENT, target.name))),
+        binding=binding,
         awaited=_awaited(hub, target) if deployment.is_terminating else (),
+        silence=_silence(hub, binding),
     )
     plan = plan_federation(key.plane, deployment, namespace, state, context.now())
     return await carry_out(context.planes, plan)
+
+
+def _silence(hub: View, binding: ResourceBinding | None) -> Silence | None:
+    """Of the first cell it is placed on that does not answer."""
+    clusters = hub.read(CLUSTER)
+    targets = binding.spec.clusters if binding is not None else ()
+    found = (silence_of(clusters.get(Ref("", target.name))) for target in targets)
+    return next(filter(None, found), None)
 
 
 def _awaited(hub: View, target: Ref) -> tuple[str, ...]:
@@ -60,11 +72,9 @@ def from_hub_work(_view: View, change: Change[Any]) -> Iterable[Key]:
 
 
 def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
-    """A cell that stops answering is no longer waited for."""
-    if change.old is not None and change.new is not None:
-        was, now = (is_true(c.status.conditions, "Ready") for c in (change.old, change.new))
-        if was == now:
-            return
+    """A cell that stops answering is no longer waited for, nor believed."""
+    if are_equally_heard(change.old, change.new):
+        return
     for work in view.cached(WORK).in_namespace(execution_namespace(change.latest.metadata.name)):
         yield from from_hub_work(view, Change(work, None))
 

@@ -8,12 +8,13 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.identity import federation_namespace
 from datum_compute.api.instance import Instance
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.upstream import upstream_key
 from datum_compute.planning.projection import plan_projection
+from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -36,8 +37,15 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         hub_instance,
         view.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner)),
         projection,
+        _silence(hub, hub_instance),
+        context.now(),
     )
     return await carry_out(context.planes, plan)
+
+
+def _silence(hub: View, instance: Instance | None) -> Silence | None:
+    cell = instance.metadata.labels.get(labels.CELL, "") if instance is not None else ""
+    return silence_of(hub.read(CLUSTER).get(Ref("", cell)))
 
 
 def _owner_name(instance: Instance | None, name: str) -> str:
@@ -50,6 +58,14 @@ def from_hub_instance(_view: View, change: Change[Any]) -> Iterable[Key]:
     metadata = change.latest.metadata
     key = upstream_key(metadata.labels, metadata.name)
     return [key] if key else []
+
+
+def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
+    """What is shown of a cell depends on whether it answers."""
+    if are_equally_heard(change.old, change.new):
+        return
+    for instance in view.cached(INSTANCE).labelled(labels.CELL, change.latest.metadata.name):
+        yield from from_hub_instance(view, Change(None, instance))
 
 
 def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
@@ -70,5 +86,6 @@ CONTROLLER = Controller(
         reads(NAMESPACE),
         watches(DEPLOYMENT, from_deployment),
         watches(INSTANCE, from_hub_instance, on="hub"),
+        watches(CLUSTER, from_cluster, on="hub"),
     ),
 )

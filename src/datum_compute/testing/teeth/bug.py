@@ -10,7 +10,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class PlantedBug:
     """``imitates`` says which class of real bugs, or which one, this stands for; ``meets`` names
-    operations and faults (or "2 cells", "scale-down") without which it hardly shows."""
+    operations and faults (or "2 cells", "scale-down", "tight quota") without which it hardly
+    shows."""
 
     name: str
     imitates: str

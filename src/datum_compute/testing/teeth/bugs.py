@@ -5,6 +5,7 @@ from __future__ import annotations
 from datum_compute.testing.teeth import (
     cell_bugs,
     federation_bugs,
+    quota_bugs,
     runtime_bugs,
     status_bugs,
     store_bugs,
@@ -28,6 +29,7 @@ BUGS: tuple[PlantedBug, ...] = tuple(
         (
             *cell_bugs.BUGS,
             *federation_bugs.BUGS,
+            *quota_bugs.BUGS,
             *runtime_bugs.BUGS,
             *status_bugs.BUGS,
             *store_bugs.BUGS,
@@ -37,12 +39,6 @@ BUGS: tuple[PlantedBug, ...] = tuple(
 )
 
 PENDING: tuple[PendingBug, ...] = (
-    PendingBug("gate-removed-before-its-grant", "no controller sets or removes a gate yet"),
-    PendingBug("quota-race", "there is no decider of quota claims yet"),
-    PendingBug(
-        "available-outlives-its-cell",
-        "federator and projector do not yet derive Unknown from a silent cell's Cluster",
-    ),
     PendingBug("paused-leader-writes", "there is no leader election yet"),
 )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from datum_compute.testing.crowd import in_crowd
 from datum_compute.testing.every_commit import small_stories
-from datum_compute.testing.faults import Fault
+from datum_compute.testing.faults import FOR_EVER, Fault
 from datum_compute.testing.operations import Operation
 from datum_compute.testing.scenario import Scenario, scenario_of
 from datum_compute.testing.shrink import shrunken
@@ -61,9 +61,14 @@ def seeds_for(bug: PlantedBug, seeds: int) -> tuple[int, ...]:
 
 
 def _signs(scenario: Scenario) -> set[str]:
-    """Operations and faults by name, how many cells, and whether anything is scaled down."""
+    """Operations and faults by name, how many cells, whether quota is tight, and whether a cell is
+    lost or anything scaled down."""
     met = {_name(step) for step in (*scenario.operations, *scenario.faults)}
     met.add(f"{len(scenario.layout.cells)} cells")
+    if scenario.layout.is_tight:
+        met.add("tight quota")
+    if any(getattr(fault, "for_s", 0.0) == FOR_EVER for fault in scenario.faults):
+        met.add("cell lost")
     replicas: dict[str, int] = {}
     for operation in scenario.operations:
         name = getattr(operation, "name", "")

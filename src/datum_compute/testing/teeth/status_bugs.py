@@ -12,6 +12,7 @@ from datum_compute.api import conditions
 from datum_compute.api.conditions import TRUE
 from datum_compute.planning import federation, rollup
 from datum_compute.planning.objects import plan_status
+from datum_compute.planning.silence import silence_of
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import function_replaced
 
@@ -30,7 +31,7 @@ def _observed_too_early() -> Iterator[None]:
 
     with (
         function_replaced(federation.mirrored_status, make),
-        function_replaced(rollup._speaks_of, lambda _: lambda _deployment, _current: True),
+        function_replaced(rollup._speaks_of, lambda _: lambda *_: True),
     ):
         yield
 
@@ -123,7 +124,20 @@ def _old_counts_kept() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _silence_not_noticed() -> Iterator[None]:
+    """The last word of a cell counts for ever."""
+    with function_replaced(silence_of, lambda _original: lambda _cluster: None):
+        yield
+
+
 BUGS = (
+    PlantedBug(
+        "available-outlives-its-cell",
+        "a city that burnt down is still called available: Karmada keeps the last status (I7)",
+        _silence_not_noticed,
+        meets=("cell lost",),
+    ),
     PlantedBug(
         "observed-generation-too-early",
         "a rollout is called done before any cell has heard of it (I7, I8)",

@@ -1,0 +1,70 @@
+"""Bugs of quota: who gets what, and who may start because of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from datum_compute.api.conditions import TRUE, Verdict
+from datum_compute.api.reasons import Reason
+from datum_compute.planning.claims import quota_verdict
+from datum_compute.planning.quota import rulings
+from datum_compute.testing.teeth.bug import PlantedBug
+from datum_compute.testing.teeth.patching import function_replaced
+
+
+@contextmanager
+def _gate_removed_before_its_grant() -> Iterator[None]:
+    """A claim that is there counts, whatever was decided about it."""
+
+    def make(original: Any) -> Any:
+        def verdict(home: Any, instance: Any, claim: Any, size: Any) -> Verdict:
+            if home is not None and claim is not None:
+                return Verdict(TRUE, Reason.QUOTA_AVAILABLE, "Quota is granted")
+            return original(home, instance, claim, size)  # type: ignore[no-any-return]
+
+        return verdict
+
+    with function_replaced(quota_verdict, make):
+        yield
+
+
+@contextmanager
+def _quota_race() -> Iterator[None]:
+    """Every claim is decided by somebody who knows nothing of the others that are waiting."""
+
+    def make(original: Any) -> Any:
+        def each_alone(books: Any) -> list[Any]:
+            decided = []
+            for asked in original(books):
+                others = [c for c in books.claims if c is asked.claim or _is_decided(c)]
+                alone = original(replace(books, claims=others))
+                decided += [r for r in alone if r.claim is asked.claim]
+            return decided
+
+        return each_alone
+
+    with function_replaced(rulings, make):
+        yield
+
+
+def _is_decided(claim: Any) -> bool:
+    return any(c.type == "Granted" and c.status == TRUE for c in claim.status.conditions)
+
+
+BUGS = (
+    PlantedBug(
+        "gate-removed-before-its-grant",
+        "an instance starts because it has asked, not because it may (I4)",
+        _gate_removed_before_its_grant,
+        meets=("tight quota",),
+    ),
+    PlantedBug(
+        "quota-race",
+        "claims that are decided at the same time share what is enough for one (I2)",
+        _quota_race,
+        meets=("tight quota",),
+    ),
+)

@@ -1,0 +1,72 @@
+"""Quota at every commit: what is complained about, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.api import labels
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.kinds import CLAIM, GRANT, INSTANCE
+from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene, says
+
+TYPE = "compute.datumapis.com/instances"
+CONSUMER = {"kind": "Project", "name": "alpha"}
+
+
+@pytest.fixture
+def scene() -> Scene:
+    found = Scene()
+    buckets = [{"resourceType": TYPE, "buckets": [{"amount": 1}]}]
+    spec = {"consumerRef": CONSUMER, "allowances": buckets}
+    found.put(ALPHA, GRANT, "default", spec=spec)
+    return found
+
+
+def claim(scene: Scene, name: str, granted: str = "True") -> None:
+    place = {labels.SOURCE_CLUSTER: "dfw", labels.INSTANCE_NAMESPACE: HOME}
+    spec = {"consumerRef": CONSUMER, "requests": [{"resourceType": TYPE, "amount": 1}]}
+    scene.put(
+        ALPHA,
+        CLAIM,
+        f"instance-{name}",
+        metadata={"labels": place},
+        spec=spec,
+        status=says("Granted", granted),
+    )
+
+
+def gated(*gates: str) -> JsonObject:
+    return {"controller": {"schedulingGates": [{"name": name} for name in gates]}}
+
+
+def test_i2_more_is_granted_than_there_is(scene: Scene) -> None:
+    claim(scene, "web-0")
+    claim(scene, "web-1", "False")
+    assert not scene.complaint
+    claim(scene, "web-1")
+    assert scene.complaint.startswith("I2")
+
+
+def test_i2_a_claim_is_released_while_its_machine_runs(scene: Scene) -> None:
+    claim(scene, "web-0")
+    scene.run_machine("web-0", "a")
+    scene.drop(ALPHA, CLAIM, "instance-web-0")
+    assert scene.complaint.startswith("I2")
+
+
+def test_i4_a_gate_goes_without_a_grant(scene: Scene) -> None:
+    claim(scene, "web-0", "False")
+    scene.put(CELL, INSTANCE, "web-0", spec=gated("Network", "Quota"))
+    scene.put(CELL, INSTANCE, "web-0", spec=gated("Quota"))
+    assert not scene.complaint
+    scene.put(CELL, INSTANCE, "web-0", spec=gated())
+    assert scene.complaint.startswith("I4")
+
+
+def test_i4_a_gate_goes_with_its_grant_and_never_comes_back(scene: Scene) -> None:
+    claim(scene, "web-0")
+    scene.put(CELL, INSTANCE, "web-0", spec=gated("Quota"))
+    scene.put(CELL, INSTANCE, "web-0", spec=gated())
+    assert not scene.complaint
+    scene.put(CELL, INSTANCE, "web-0", spec=gated("Quota"))
+    assert scene.complaint.startswith("I4")
