@@ -20,6 +20,7 @@ from datum_compute.testing.hot_loops import RecentWrites
 from datum_compute.testing.people import canary
 from datum_compute.testing.promises import (
     GoneNamespaces,
+    i1_one_instance_for_each_slot,
     i7_done_is_done,
     i12_one_at_a_time,
     i15_instance_leaves_after_its_machine,
@@ -286,6 +287,7 @@ def note_ready(truth: Truth, step: Step) -> str:
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     INSTANCE.resource: (
+        i1_one_instance_for_each_slot,
         i7_available_is_true,
         i14_removed_for_a_reason,
         i12_one_at_a_time,

@@ -59,6 +59,24 @@ def _image(template: JsonObject) -> str:
     return str(next((c.get("image") for c in sandbox.get("containers", ())), ""))
 
 
+def i1_one_instance_for_each_slot(truth: Truth, step: Step) -> str:
+    """I1: never a second Instance with one deployment and ordinal, whatever its name."""
+    if step.before is not None or step.after is None or not step.plane.startswith("cell/"):
+        return ""
+    slot = _slot(step.after)
+    if not all(slot) or any(plane == step.plane for plane, _ in truth.tampered):
+        return ""
+    for key, row in truth.of_resource(step.plane, INSTANCE.resource):
+        if key != step.key and _slot(row) == slot:
+            return f"I1: {step.plane} {step.key.name} takes the slot that {key.name} has"
+    return ""
+
+
+def _slot(row: JsonObject) -> tuple[str, str]:
+    own = row["metadata"].get("labels", {})
+    return own.get(labels.DEPLOYMENT_UID, ""), own.get(labels.INSTANCE_INDEX, "")
+
+
 def i12_one_at_a_time(truth: Truth, step: Step) -> str:
     """I12: of a live deployment no ready instance is taken while another one is on its way out."""
     before, after = step.before, step.after
