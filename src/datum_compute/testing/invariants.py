@@ -20,6 +20,7 @@ from datum_compute.testing.hot_loops import RecentWrites
 from datum_compute.testing.people import canary
 from datum_compute.testing.promises import (
     GoneNamespaces,
+    LeavingInstances,
     i1_one_instance_for_each_slot,
     i7_done_is_done,
     i12_one_at_a_time,
@@ -49,6 +50,7 @@ class Observer:
         self.observed: dict[tuple[str, ObjectKey, str], int] = {}
         self._writes = RecentWrites()
         self._namespaces = GoneNamespaces()
+        self._leaving = LeavingInstances()
         self.on_broken: Callable[[InvariantBroken], None] | None = None
         self._canaries = {f"project/{name}": canary(name).encode() for name in projects}
 
@@ -80,6 +82,7 @@ class Observer:
                 i18_secrets_stay_secret(step),
                 self._writes.complaint(step),
                 self._namespaces.complaint(truth, step),
+                self._leaving.complaint(truth, step),
             ),
         )
         for check in CHECKS.get(step.key.resource, ()):

@@ -334,13 +334,6 @@ AVAILABLE_OUTLIVES_ITS_MACHINE = PlantedBug(
     meets=("LoseMachine", "LyingProvider"),
 )
 
-READY_WHILE_TERMINATING = PlantedBug(
-    "ready-while-terminating",
-    "traffic is sent to what is leaving (I7)",
-    _ready_while_terminating,
-    meets=("ChangeImage", "Scale"),
-)
-
 BUGS = (
     PlantedBug(
         "stale-cache-double-create",
@@ -353,7 +346,7 @@ BUGS = (
         "lost-answer-creates-twice",
         "a create that was done and not answered is done again under another name (F13)",
         _lost_answer_creates_twice,
-        meets=("LoseRequests", "DelayWrites"),
+        meets=("DelayWrites",),
         shows=("I1",),
     ),
     PlantedBug(
@@ -402,6 +395,12 @@ BUGS = (
         "the hub keeps a copy that no cell has any more: control-plane.md i.37",
         _orphaned_hub_copy,
         meets=("scale-down",),
+    ),
+    PlantedBug(
+        "ready-while-terminating",
+        "traffic is sent to what is leaving (I7)",
+        _ready_while_terminating,
+        meets=("ChangeImage", "scale-down"),
     ),
     PlantedBug(
         "new-template-ignored",

@@ -367,7 +367,7 @@ BUGS = (
         "later-ignored",
         "a bounded requeue is never set: the missed event is final",
         _later_ignored,
-        meets=("CrashAtCommit",),
+        meets=("LoseMachine", "LyingProvider"),
     ),
     PlantedBug(
         "failure-not-retried",
