@@ -81,7 +81,11 @@ def _signs(scenario: Scenario) -> set[str]:
 
 
 def _distance_s(scenario: Scenario, step: Operation | Fault) -> float:
-    """How long after the last operation the step begins; operations are close to themselves."""
+    """How long after the last operation the step begins; none if one falls into it. Operations
+    are close to themselves."""
+    ends_s = step.at_s + getattr(step, "for_s", 0.0)
+    if any(step.at_s <= operation.at_s <= ends_s for operation in scenario.operations):
+        return 0.0
     before = [o.at_s for o in scenario.operations if o.at_s <= step.at_s]
     return step.at_s - max(before) if before else step.at_s
 
