@@ -37,8 +37,8 @@ class CountingHost:
         asyncio.get_running_loop().create_task(work)
 
     async def _stream(self) -> AsyncGenerator[bytes, None]:
-        while True:
-            yield await self.lines.get()
+        while line := await self.lines.get():  # an empty one is its end
+            yield line
 
 
 class Net:
@@ -181,6 +181,7 @@ def test_a_half_open_watch_brings_nothing_and_does_not_end() -> None:
         pipe = await net.open_watch()
         pipe.half_open = True
         net.host.lines.put_nowait(b"one")
+        net.host.lines.put_nowait(b"")  # nor that its server has ended it
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(600):
                 await anext(pipe)

@@ -126,3 +126,25 @@ def test_controllers_are_as_before_when_nobody_watches() -> None:
     with exclusion_watched(print):
         assert controller.reconcile is not original
     assert controller.reconcile is original
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "untold"])
+def test_i7_an_instance_is_called_ready_until_it_has_left(scene: Scene, told: bool) -> None:
+    scene.truth.only_machines_fail = True
+    instance(scene, 0)
+    instance(scene, 0, **LEAVING)
+    scene.now_s += 1.0
+    if told:
+        scene.put(CELL, INSTANCE, "web-0", status={}, metadata=LEAVING)
+    scene.drop(CELL, INSTANCE, "web-0")
+    assert scene.complaint.startswith("I7") != told
+
+
+def test_i1_a_second_instance_takes_a_slot(scene: Scene) -> None:
+    own = {labels.DEPLOYMENT_UID: "1", labels.INSTANCE_INDEX: "0"}
+    scene.put(CELL, INSTANCE, "web-0", spec=instance_spec("web:1"), metadata={"labels": own})
+    other = {**own, labels.INSTANCE_INDEX: "1"}
+    scene.put(CELL, INSTANCE, "web-1", spec=instance_spec("web:1"), metadata={"labels": other})
+    assert not scene.complaint
+    scene.put(CELL, INSTANCE, "web-again", spec=instance_spec("web:1"), metadata={"labels": own})
+    assert scene.complaint.startswith("I1:")

@@ -20,6 +20,8 @@ from datum_compute.testing.hot_loops import RecentWrites
 from datum_compute.testing.people import canary
 from datum_compute.testing.promises import (
     GoneNamespaces,
+    LeavingInstances,
+    i1_one_instance_for_each_slot,
     i7_done_is_done,
     i12_one_at_a_time,
     i15_instance_leaves_after_its_machine,
@@ -53,6 +55,7 @@ class Observer:
         self.observed: dict[tuple[str, ObjectKey, str], int] = {}
         self._writes = RecentWrites()
         self._namespaces = GoneNamespaces()
+        self._leaving = LeavingInstances()
         self.on_broken: Callable[[InvariantBroken], None] | None = None
         self._canaries = {f"project/{name}": canary(name).encode() for name in projects}
 
@@ -84,6 +87,7 @@ class Observer:
                 i18_secrets_stay_secret(step),
                 self._writes.complaint(step),
                 self._namespaces.complaint(truth, step),
+                self._leaving.complaint(truth, step),
             ),
         )
         for check in CHECKS.get(step.key.resource, ()):
@@ -291,6 +295,7 @@ def note_ready(truth: Truth, step: Step) -> str:
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     INSTANCE.resource: (
+        i1_one_instance_for_each_slot,
         i7_available_is_true,
         i14_removed_for_a_reason,
         i12_one_at_a_time,

@@ -266,7 +266,8 @@ class Pipe:
             if not self.half_open:
                 self._pass(line, asked)
         await stream.aclose()
-        self.close()
+        if not self.half_open:  # else its reader never hears that it has ended
+            self.close()
 
     def _pass(self, line: bytes, asked: Bends) -> None:
         if asked.deletes_lost and _is_deletion(line):

@@ -13,6 +13,9 @@ from datum_compute.api.reasons import Reason
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.truth import Step, Truth, condition, is_terminating, is_true
 
+# A machine takes longer than that to stop, and a cell that works well less to say so.
+LEAVING_TOLD_S = 0.05
+
 
 def i7_done_is_done(truth: Truth, step: Step) -> str:
     """I7: a workload is called rolled out only when each of its cells has its newest spec."""
@@ -63,6 +66,24 @@ def _image(template: JsonObject) -> str:
     return str(next((c.get("image") for c in sandbox.get("containers", ())), ""))
 
 
+def i1_one_instance_for_each_slot(truth: Truth, step: Step) -> str:
+    """I1: never a second Instance with one deployment and ordinal, whatever its name."""
+    if step.before is not None or step.after is None or not step.plane.startswith("cell/"):
+        return ""
+    slot = _slot(step.after)
+    if not all(slot) or any(plane == step.plane for plane, _ in truth.tampered):
+        return ""
+    for key, row in truth.of_resource(step.plane, INSTANCE.resource):
+        if key != step.key and _slot(row) == slot:
+            return f"I1: {step.plane} {step.key.name} takes the slot that {key.name} has"
+    return ""
+
+
+def _slot(row: JsonObject) -> tuple[str, str]:
+    own = row["metadata"].get("labels", {})
+    return own.get(labels.DEPLOYMENT_UID, ""), own.get(labels.INSTANCE_INDEX, "")
+
+
 def i12_one_at_a_time(truth: Truth, step: Step) -> str:
     """I12: of a live deployment no ready instance is taken while another one is on its way out."""
     before, after = step.before, step.after
@@ -107,6 +128,30 @@ def i15_instance_leaves_after_its_machine(truth: Truth, step: Step) -> str:
         if own and machine_id not in truth.providers[cell].lied_about:
             return f"I15: {step.plane} {step.key.name} left, its machine {machine_id} lives"
     return ""
+
+
+class LeavingInstances:
+    """I7: an Instance that leaves its cell is not called Ready to the last. Only where nothing but
+    machines goes wrong: a cell that was stopped or cut off has an excuse."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[tuple[str, ObjectKey], float] = {}
+
+    def complaint(self, truth: Truth, step: Step) -> str:
+        if step.key.resource != INSTANCE.resource or not step.plane.startswith("cell/"):
+            return ""
+        place = (step.plane, step.key)
+        if step.after is not None:
+            if is_terminating(step.after):
+                self._since_s.setdefault(place, step.at_s)
+            return ""
+        since_s = self._since_s.pop(place, step.at_s)
+        told = step.before is None or not is_true(step.before, "Ready")
+        if told or not truth.only_machines_fail or truth.tampered:
+            return ""
+        if step.at_s - since_s < LEAVING_TOLD_S:
+            return ""
+        return f"I7: {step.plane} {step.key.name} was called Ready until it had left"
 
 
 class GoneNamespaces:

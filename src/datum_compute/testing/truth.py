@@ -47,6 +47,7 @@ class Truth:
     # Names on planes that an operator had a hand in.
     tampered: dict[tuple[str, str], None] = field(default_factory=dict)
     emptied: dict[str, None] = field(default_factory=dict)
+    only_machines_fail: bool = False  # no fault of the world touches a host, a disk or a link
     ready_since_s: dict[PlaneName, float] = field(default_factory=dict)
     _times: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)
 

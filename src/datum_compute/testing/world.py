@@ -39,7 +39,7 @@ from datum_compute.testing.chaos import Chaos
 from datum_compute.testing.core import Core
 from datum_compute.testing.disk import Disk
 from datum_compute.testing.exclusion import exclusion_watched
-from datum_compute.testing.faults import EmptyHost
+from datum_compute.testing.faults import EmptyHost, LoseMachine, LyingProvider, ProviderAway
 from datum_compute.testing.host import (
     EPOCH_S,
     Duties,
@@ -147,6 +147,10 @@ class World:
         self.sometimes: Counter[str] = Counter()
         self.providers = {cell_plane(cell): Provider(self._unix_s) for cell in layout.cells}
         self.truth = Truth(self.providers, loop.time)
+        self.truth.only_machines_fail = all(
+            isinstance(fault, LyingProvider | ProviderAway | LoseMachine)
+            for fault in scenario.faults
+        )
         self.observer = Observer(self.truth, layout.projects)
         self.observer.on_broken = self._stop
         self.network = Network(

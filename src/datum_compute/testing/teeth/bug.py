@@ -11,12 +11,18 @@ from dataclasses import dataclass
 class PlantedBug:
     """``imitates`` says which class of real bugs, or which one, this stands for; ``meets`` names
     operations and faults (or "2 cells", "scale-down", "tight quota") without which it hardly
-    shows."""
+    shows; ``shows`` names the invariants that it is meant to break, where it might break others by
+    the way."""
 
     name: str
     imitates: str
     plant: Callable[[], AbstractContextManager[None]]
     meets: tuple[str, ...] = ()
+    shows: tuple[str, ...] = ()
+
+    def counts(self, invariant: str) -> bool:
+        """Whether it is found when this invariant breaks."""
+        return not self.shows or invariant in self.shows
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,6 @@ HOLES: tuple[Hole, ...] = (
         cell_bugs.AVAILABLE_OUTLIVES_ITS_MACHINE,
         "I7 lets an Available be 60 s old, and a lost machine is back within 30",
     ),
-    Hole(
-        cell_bugs.READY_WHILE_TERMINATING,
-        "no invariant speaks of Ready on an instance that is leaving",
-    ),
 )
 
 BUGS: tuple[PlantedBug, ...] = tuple(

@@ -21,7 +21,8 @@ from datum_compute.api.server import Server
 from datum_compute.controllers.cell import machine
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Create, Delete, Patch, Plan, Wait, drop_finalizer
-from datum_compute.planning.instances import plan_instances
+from datum_compute.planning.instances import plan_slots, wanted_replicas
+from datum_compute.planning.ordinals import Slots, serves, slots_of
 from datum_compute.planning.projection import plan_writeback
 from datum_compute.planning.provisioning import plan_provisioning, provisioned_status
 from datum_compute.planning.readiness import plan_readiness
@@ -36,7 +37,8 @@ def _stale_cache_double_create() -> Iterator[None]:
     """Instances under names that nobody chose, created from a cache that has not seen the last
     create. Names by ordinal are what makes the stale cache harmless in the product."""
     with (
-        function_replaced(plan_instances, _drawing_names()),
+        function_replaced(plan_slots, _drawing_names()),
+        function_replaced(slots_of, _slots_by_label),
         attribute_replaced(View, "read", reading_anything),
     ):
         yield
@@ -47,7 +49,8 @@ def _lost_answer_creates_twice() -> Iterator[None]:
     """Instances under names that the planner draws anew each time, and a create without an answer
     that counts as not done."""
     with (
-        function_replaced(plan_instances, _drawing_names()),
+        function_replaced(plan_slots, _drawing_names()),
+        function_replaced(slots_of, _slots_by_label),
         attribute_replaced(View, "_doubt", lambda _: lambda _self, _kind: None),
     ):
         yield
@@ -62,6 +65,24 @@ def _drawing_names() -> Make:
         return replace(action, object=msgspec.structs.replace(action.object, metadata=metadata))
 
     return _with_creates(renamed)
+
+
+def _slots_by_label(_original: Any) -> Any:
+    """A name says nothing about the slot; of two that claim one the first is taken."""
+
+    def found_slots(_deployment_name: str, instances: Any) -> Slots:
+        held: dict[int, Instance] = {}
+        strays = []
+        for instance in sorted(instances, key=lambda i: (i.is_terminating, i.metadata.name)):
+            number = _ordinal(instance)
+            if number in held:
+                strays.append(instance)
+            held.setdefault(number, instance)
+        held = {number: held[number] for number in sorted(held)}
+        serving = frozenset(number for number, instance in held.items() if serves(instance))
+        return Slots(held, serving, tuple(strays))
+
+    return found_slots
 
 
 def _with_creates(change: Callable[[Any], Any]) -> Make:
@@ -83,19 +104,22 @@ def _ordinal_reused_while_terminating() -> Iterator[None]:
     """What is on its way out no longer counts, and its name is cleared by force."""
 
     def make(original: Any) -> Any:
-        def plan(plane: Any, deployment: Any, found: Any) -> Any:
-            leaving = [i for i in found if i.is_terminating and not deployment.is_terminating]
+        def plan(plane: Any, deployment: Any, slots: Slots) -> Any:
+            if deployment.is_terminating:
+                return original(plane, deployment, slots)
+            leaving = [i for i in slots.held.values() if i.is_terminating]
             forced = [
                 Patch(plane, INSTANCE, ref_of(i), {"metadata": {"finalizers": []}}, "forced")
                 for i in leaving
             ]
-            rest = original(plane, deployment, [i for i in found if i not in leaving])
+            held = {n: i for n, i in slots.held.items() if not i.is_terminating}
+            rest = original(plane, deployment, replace(slots, held=held))
             return Plan((*forced, *rest.actions), rest.requeue_after_s)
 
         return plan
 
     with (
-        function_replaced(plan_instances, make),
+        function_replaced(plan_slots, make),
         function_replaced(plan_provisioning, _taking_any_server),
         function_replaced(machine._remove_strangers, _without_strangers),
     ):
@@ -129,18 +153,17 @@ def _lowest_ordinal_first() -> Iterator[None]:
     """Scale-down takes from the bottom and leaves the youngest."""
 
     def make(original: Any) -> Any:
-        def plan(plane: Any, deployment: Any, found: Any) -> Any:
-            wanted = deployment.spec.scale_settings.min_replicas
-            live = sorted((i for i in found if not i.is_terminating), key=_ordinal)
-            if deployment.is_terminating or len(live) <= wanted:
-                return original(plane, deployment, found)
+        def plan(plane: Any, deployment: Any, slots: Slots) -> Any:
+            live = [i for i in slots.held.values() if not i.is_terminating]
+            if deployment.is_terminating or len(live) <= wanted_replicas(deployment):
+                return original(plane, deployment, slots)
             lowest = live[0]
             uid = lowest.metadata.uid
             return Plan((Delete(plane, INSTANCE, ref_of(lowest), uid, "no longer wanted"),))
 
         return plan
 
-    with function_replaced(plan_instances, make):
+    with function_replaced(plan_slots, make):
         yield
 
 
@@ -161,7 +184,7 @@ def _rolled_all_at_once() -> Iterator[None]:
 
         return plan
 
-    with function_replaced(plan_instances, make):
+    with function_replaced(plan_slots, make):
         yield
 
 
@@ -182,7 +205,7 @@ def _rolled_without_waiting() -> Iterator[None]:
 
         return plan
 
-    with function_replaced(plan_instances, make):
+    with function_replaced(plan_slots, make):
         yield
 
 
@@ -195,7 +218,7 @@ def _finalizers_come_later() -> Iterator[None]:
         metadata = msgspec.structs.replace(action.object.metadata, finalizers=finalizers)
         return replace(action, object=msgspec.structs.replace(action.object, metadata=metadata))
 
-    with function_replaced(plan_instances, _with_creates(bare)):
+    with function_replaced(plan_slots, _with_creates(bare)):
         yield
 
 
@@ -287,10 +310,10 @@ def _drift_not_seen() -> Iterator[None]:
     """Whatever runs is taken for the current template."""
 
     def make(original: Any) -> Any:
-        def plan(plane: Any, deployment: Any, found: Any) -> Any:
-            planned = original(plane, deployment, found)
-            wanted = deployment.spec.scale_settings.min_replicas
-            names = {i.metadata.name for i in found if _ordinal(i) < wanted}
+        def plan(plane: Any, deployment: Any, slots: Slots) -> Any:
+            planned = original(plane, deployment, slots)
+            wanted = wanted_replicas(deployment)
+            names = {i.metadata.name for number, i in slots.held.items() if number < wanted}
             actions = [
                 a
                 for a in planned.actions
@@ -300,7 +323,7 @@ def _drift_not_seen() -> Iterator[None]:
 
         return plan
 
-    with function_replaced(plan_instances, make):
+    with function_replaced(plan_slots, make):
         yield
 
 
@@ -311,25 +334,20 @@ AVAILABLE_OUTLIVES_ITS_MACHINE = PlantedBug(
     meets=("LoseMachine", "LyingProvider"),
 )
 
-READY_WHILE_TERMINATING = PlantedBug(
-    "ready-while-terminating",
-    "traffic is sent to what is leaving (I7)",
-    _ready_while_terminating,
-    meets=("ChangeImage", "Scale"),
-)
-
 BUGS = (
     PlantedBug(
         "stale-cache-double-create",
         "a second create from a cache that has not seen the first: Sieve, Fly April 2026",
         _stale_cache_double_create,
-        meets=("StopHost", "CrashAtCommit"),
+        meets=("StopHost", "CrashAtCommit", "LagWatches"),
+        shows=("I1",),
     ),
     PlantedBug(
         "lost-answer-creates-twice",
         "a create that was done and not answered is done again under another name (F13)",
         _lost_answer_creates_twice,
-        meets=("LoseRequests", "CutLink", "DelayWrites"),
+        meets=("DelayWrites",),
+        shows=("I1",),
     ),
     PlantedBug(
         "ordinal-reused-while-terminating",
@@ -377,6 +395,12 @@ BUGS = (
         "the hub keeps a copy that no cell has any more: control-plane.md i.37",
         _orphaned_hub_copy,
         meets=("scale-down",),
+    ),
+    PlantedBug(
+        "ready-while-terminating",
+        "traffic is sent to what is leaving (I7)",
+        _ready_while_terminating,
+        meets=("ChangeImage", "scale-down"),
     ),
     PlantedBug(
         "new-template-ignored",

@@ -23,8 +23,13 @@ from datum_compute.testing.scenario import Scenario, scenario_of
 from datum_compute.testing.shrink import shrunken
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.bugs import bug_named, names
-from datum_compute.testing.teeth.findings import Finding, read_findings, write_findings
-from datum_compute.testing.trial import Failure, Trial, tried
+from datum_compute.testing.teeth.findings import (
+    Finding,
+    read_findings,
+    variations,
+    write_findings,
+)
+from datum_compute.testing.trial import Failure, Trial, Try, tried
 from datum_compute.testing.world import brought_up
 
 SEEDS = 1000
@@ -81,7 +86,11 @@ def _signs(scenario: Scenario) -> set[str]:
 
 
 def _distance_s(scenario: Scenario, step: Operation | Fault) -> float:
-    """How long after the last operation the step begins; operations are close to themselves."""
+    """How long after the last operation the step begins; none if one falls into it. Operations
+    are close to themselves."""
+    ends_s = step.at_s + getattr(step, "for_s", 0.0)
+    if any(step.at_s <= operation.at_s <= ends_s for operation in scenario.operations):
+        return 0.0
     before = [o.at_s for o in scenario.operations if o.at_s <= step.at_s]
     return step.at_s - max(before) if before else step.at_s
 
@@ -93,21 +102,42 @@ def _name(step: Operation | Fault) -> str:
 def tried_with(bug: PlantedBug, scenario: Scenario) -> Trial:
     brought_up(scenario.layout)  # kept for later runs, so it must not come from a broken product
     with bug.plant():
-        return tried(scenario)
+        found = tried(scenario)
+    misfit = isinstance(found, Failure) and "<locals>" in found.message
+    assert not misfit, f"{bug.name} no longer fits what it replaces: {found}"
+    return found
+
+
+def found_again(finding: Finding, without_bugs: Try = tried) -> Failure | None:
+    """The first variation that breaks a recorded invariant, and passes without the bug."""
+    bug = bug_named(finding.bug)
+    for scenario in variations(finding.scenario):
+        found = caught(bug, scenario, without_bugs)
+        if found is not None and found.invariant in finding.invariants:
+            return found
+    return None
+
+
+def caught(bug: PlantedBug, scenario: Scenario, without_bugs: Try = tried) -> Failure | None:
+    """How the scenario fails with the bug, unless it fails without it as well."""
+    found = tried_with(bug, scenario)
+    if not isinstance(found, Failure) or not bug.counts(found.invariant):
+        return None
+    return None if isinstance(without_bugs(scenario), Failure) else found
 
 
 def search_piece(piece: Piece) -> Searched:
     bug = bug_named(piece.bug)
     for seed in piece.seeds:
-        found = tried_with(bug, scenario_of(seed))
-        if isinstance(found, Failure) and passes_without_bugs(seed):
-            return Searched(piece, Finding(bug.name, seed, found.invariant, found.scenario))
+        found = caught(bug, scenario_of(seed), _without_bugs)
+        if found is not None:
+            return Searched(piece, Finding(bug.name, seed, (found.invariant,), found.scenario))
     return Searched(piece, None)
 
 
 @cache
-def passes_without_bugs(seed: int) -> bool:
-    return not isinstance(tried(scenario_of(seed)), Failure)
+def _without_bugs(scenario: Scenario) -> Trial:
+    return tried(scenario)
 
 
 def shrink_finding(finding: Finding) -> Finding:
@@ -116,7 +146,7 @@ def shrink_finding(finding: Finding) -> Finding:
     bug = bug_named(finding.bug)
     for story in small_stories():
         found = tried_with(bug, story)
-        if isinstance(found, Failure) and found.invariant == finding.invariant:
+        if isinstance(found, Failure) and found.invariant in finding.invariants:
             return replace(finding, scenario=story)
 
     def trial(scenario: Scenario) -> Trial:
@@ -128,11 +158,19 @@ def shrink_finding(finding: Finding) -> Finding:
             return replace(clean, invariant="also without the bug")
         return found
 
-    failure = Failure(finding.scenario, finding.invariant, "")
+    failure = Failure(finding.scenario, finding.invariants[0], "")
     small = shrunken(failure, runs_max=_SHRINK_RUNS, trial=trial).failure
     if isinstance(tried(small.scenario), Failure):
         small = shrunken(failure, runs_max=_SHRINK_RUNS, trial=strict_trial).failure
     return replace(finding, scenario=small.scenario)
+
+
+def with_its_invariants(finding: Finding) -> Finding:
+    """And with whatever else catches the bug in a variation."""
+    bug = bug_named(finding.bug)
+    found = [caught(bug, scenario) for scenario in variations(finding.scenario)]
+    seen = dict.fromkeys((*finding.invariants, *(f.invariant for f in found if f is not None)))
+    return replace(finding, invariants=tuple(seen))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -166,7 +204,7 @@ def _search(wanted: Sequence[str], options: argparse.Namespace) -> list[str]:
             if finding is not None:
                 write_findings([finding], options.findings)
                 unfound.remove(finding.bug)
-                _say(f"{finding.bug}: seed {finding.seed}, {finding.invariant}")
+                _say(f"{finding.bug}: seed {finding.seed}, {finding.invariants[0]}")
         if not unfound:
             break
     return unfound
@@ -176,7 +214,7 @@ def _shrink(options: argparse.Namespace) -> None:
     """What CI replays must be quick; a scenario that is shrunken already stays as it is."""
     whole = [f for f in read_findings(options.findings) if f.scenario == scenario_of(f.seed)]
     for finding in in_crowd(shrink_finding, whole, options.jobs):
-        write_findings([finding], options.findings)
+        write_findings([with_its_invariants(finding)], options.findings)
         _say(f"{finding.bug}: shrunken to {len(finding.scenario.faults)} faults")
 
 
