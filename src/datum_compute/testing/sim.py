@@ -89,7 +89,8 @@ def _replay(scenario: Scenario) -> int:
 def _told(seed: int, outcome: Outcome) -> str:
     return (
         f"seed {seed}: {outcome.commits} commits, {outcome.crashes} crashes, "
-        f"{outcome.virtual_s:.0f} virtual seconds, fingerprint {outcome.fingerprint[:16]}"
+        f"{outcome.virtual_s:.0f} virtual seconds, fingerprint {outcome.fingerprint[:16]}; "
+        "every invariant held"
     )
 
 
