@@ -31,6 +31,7 @@ VALUES = st.recursive(
 )
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+SET = {"x-kubernetes-list-type": "set"}
 NAMED = {"type": "object", "properties": {"name": TEXT, "a": NUMBER}}
 
 # Schemas of the fields a and b.
@@ -51,6 +52,10 @@ SCHEMAS: list[tuple[JsonObject, JsonObject]] = [
     ({"type": "array", "items": {}, "x-kubernetes-list-type": "set"}, {"items": NUMBER}),
     ({"type": "array", "items": {**NAMED, "required": ["name"]}, **BY_NAME}, NUMBER),
     ({"type": "array", "items": NAMED, **BY_NAME}, {"type": "array", "default": ["a"]}),
+    (
+        {"type": "array", "items": {**NAMED, "required": ["name"], "nullable": True}, **BY_NAME},
+        {"type": "array", "items": {"type": "string", "nullable": True}, **SET},
+    ),
     ({**NUMBER, "oneOf": [{"minimum": 1}, {"maximum": 2}]}, {**NUMBER, "allOf": [{"minimum": 1}]}),
 ]
 

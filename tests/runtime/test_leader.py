@@ -163,6 +163,29 @@ def test_a_leader_that_stops_ends_its_work_gives_the_lease_back_and_another_foll
     tell(story)
 
 
+def test_a_leader_that_sees_another_in_its_lease_has_its_fence_down_before_its_work_ends() -> None:
+    """Somebody gave the lease away by hand; work that does not end at once must not write on."""
+
+    async def story(loop: VirtualLoop, planes: Planes) -> None:
+        one = Process(loop, planes, "one")
+        fence_at_the_end: list[bool] = []
+
+        async def work() -> None:
+            try:
+                await one.work()
+            finally:
+                fence_at_the_end.append(one.election.fence.is_up)
+
+        leading = loop.create_task(one.election.lead(work))
+        await asyncio.sleep(5)
+        await planes.client().patch(LEASE, REF, {"spec": {"holderIdentity": "another"}})
+        await asyncio.wait([leading], timeout=10)
+        assert isinstance(leading.exception(), LeadershipLost)
+        assert fence_at_the_end == [False]
+
+    tell(story)
+
+
 def test_a_leader_without_network_stops_working_before_another_begins() -> None:
     async def story(loop: VirtualLoop, planes: Planes) -> None:
         one, two = (Process(loop, planes, name) for name in ("one", "two"))

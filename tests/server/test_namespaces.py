@@ -147,7 +147,7 @@ async def test_a_namespace_can_be_put_without_a_version(server: Server, team: Js
     assert updated["status"] == {"phase": "Active"}
 
 
-@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public", "milo-system"])
 async def test_namespaces_a_plane_cannot_do_without_are_not_deleted(
     server: Server, name: str
 ) -> None:

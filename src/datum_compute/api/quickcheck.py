@@ -202,7 +202,8 @@ def _uniqueness(schema: JsonObject) -> Callable[[list[Any]], None] | None:
 def _always_has_text(schema: JsonObject, name: str) -> bool:
     field = schema.get("properties", {}).get(name, {})
     has = name in schema.get("required", ()) or "default" in field
-    return schema.get("type") == "object" and field.get("type") == "string" and has
+    never_null = not (schema.get("nullable") or field.get("nullable"))
+    return never_null and has and (schema.get("type"), field.get("type")) == ("object", "string")
 
 
 def _differ(texts: list[str]) -> None:

@@ -270,6 +270,8 @@ class Election:
         version = lease.metadata.resource_version
         if self._seen is None or self._seen.lease.metadata.resource_version != version:
             self._seen = _Seen(lease, self._clock())
+        if self._is_anothers():
+            self.fence.take_down()  # at once: ending the work takes its time
 
     def _holder(self) -> str:
         return (self._seen.lease.spec.holder_identity or "") if self._seen is not None else ""

@@ -14,6 +14,7 @@ from datum_compute.api.errors import Cause, Forbidden
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName
+from datum_compute.api.quotametrics import QUOTA_NAMESPACE
 from datum_compute.server import problems
 from datum_compute.server.catalogue import Catalogue
 from datum_compute.server.metadata import ordered
@@ -23,7 +24,7 @@ from datum_compute.store.journal import ObjectKey
 FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 _SHOWN_MAX = 5
-_PERMANENT = ("default", "kube-system", "kube-public")
+_PERMANENT = ("default", "kube-system", "kube-public", QUOTA_NAMESPACE)
 
 
 def prepared_for_create(new: JsonObject) -> JsonObject:

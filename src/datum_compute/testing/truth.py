@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from datum_compute.api.codec import JsonObject, decode
-from datum_compute.api.kinds import LEASE
+from datum_compute.api.kinds import EVENT, LEASE
 from datum_compute.api.plane import PlaneName
 from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey, PlaneDeleted
 from datum_compute.testing.provider import Provider
@@ -39,7 +39,7 @@ class Truth:
     versions: dict[str, int] = field(default_factory=dict)
     # Of each plane and resource, all versions in the order of their commits.
     log: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    writes: int = 0  # renewals of leases left out
+    writes: int = 0  # without renewals of leases and the expiry of events
     # By plane and version: the version of the row that the write replaced.
     replaced: dict[tuple[str, int], str] = field(default_factory=dict)
     # When a machine of a slot was last seen to run, by "cell namespace/name".
@@ -75,7 +75,8 @@ class Truth:
                 yield self._apply(at_s, entry)
 
     def _apply(self, at_s: float, change: Change) -> Step:
-        if change.key.resource != LEASE.resource:
+        expires = change.body is None and change.key.resource == EVENT.storage
+        if change.key.resource != LEASE.resource and not expires:
             self.writes += 1
         rows = self.rows.setdefault(change.plane, {})
         before = rows.get(change.key)
