@@ -6,6 +6,7 @@ import asyncio
 from ipaddress import ip_address, ip_network
 from typing import Any
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.conditions import find_condition, is_true
 from datum_compute.api.kinds import (
     DEPLOYMENT,
@@ -33,7 +34,7 @@ async def prefixes(platform: Platform) -> list[str]:
     return sorted(a.spec.cidr for a in allocations)
 
 
-def template(network: str) -> dict[str, object]:
+def template(network: str) -> JsonObject:
     return {
         "spec": {
             "runtime": {"sandbox": {"containers": [{"name": "app", "image": "web:1"}]}},
@@ -162,6 +163,30 @@ def test_a_network_that_does_not_exist_is_told_on_the_instance_and_heals() -> No
         return said
 
     assert "NetworkNotFound: Network default/blue does not exist" in on_platform(story)
+
+
+def test_a_network_of_the_same_name_in_another_namespace_is_another_network() -> None:
+    """Seen: it passed for the old one, whose prefix was given back while instances used it."""
+
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        before = await prefixes(platform)
+        other = template("default")
+        other["spec"]["networkInterfaces"][0]["network"]["namespace"] = "elsewhere"
+        await platform.change(template=other)
+
+        async def told() -> bool:
+            found = [
+                find_condition(i.status.conditions, "Ready") for i in await platform.instances()
+            ]
+            return any(c is not None and "elsewhere/default" in c.message for c in found)
+
+        await platform.until(told, "the instance names the network that is not there")
+        await asyncio.sleep(60)
+        assert await prefixes(platform) == before
+
+    on_platform(story, boot_s=0.0)
 
 
 def test_a_network_in_use_stays_until_nothing_uses_it() -> None:

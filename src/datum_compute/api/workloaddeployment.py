@@ -45,6 +45,7 @@ class NetworkAttachment(ApiStruct, frozen=True, kw_only=True):
     """
 
     network: Annotated[str, says("Name of the network in the project.")]
+    namespace: Annotated[str, says("Namespace of the network in the project.")] = ""
     prefixes: Annotated[
         list[AttachedPrefix], keyed("family"), says("Where addresses come from, primary first.")
     ] = []

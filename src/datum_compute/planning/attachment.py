@@ -110,7 +110,7 @@ def plan_attachment(
     actions = plan_object(
         plane, NETWORK_BINDING, _binding(deployment, wanted, ref), binding, f"for {network}"
     )
-    actions += _leave_old(plane, deployment, [b for b in bindings if ref_of(b) != ref])
+    actions += _leave_old(plane, deployment, network, [b for b in bindings if ref_of(b) != ref])
     attachment = _attachment(network, binding, presence)
     if attachment is None:
         return Plan((*actions, Wait(f"{network} is not in {wanted.location} yet")), RECHECK_S)
@@ -137,7 +137,12 @@ def _attachment(
     if not prefixes:
         message = f"Network {network} gives out no addresses: its ipam.mode is Policy"
         return _problem(network, "NoAddresses", message)
-    return NetworkAttachment(network=network.name, prefixes=prefixes, mtu=context.spec.mtu)
+    return NetworkAttachment(
+        network=network.name,
+        namespace=network.namespace,
+        prefixes=prefixes,
+        mtu=context.spec.mtu,
+    )
 
 
 def _prefix(subnet: Subnet) -> AttachedPrefix:
@@ -148,14 +153,15 @@ def _prefix(subnet: Subnet) -> AttachedPrefix:
 
 def _problem(network: Ref, reason: str, message: str) -> NetworkAttachment:
     problem = AttachmentProblem(reason=reason, message=message)
-    return NetworkAttachment(network=network.name, problem=problem)
+    return NetworkAttachment(network=network.name, namespace=network.namespace, problem=problem)
 
 
 def _told(plane: PlaneName, deployment: WorkloadDeployment, new: NetworkAttachment) -> Plan:
     """Written into the spec; a problem never replaces prefixes of the same network."""
     old = deployment.spec.network_attachment
     recheck_s = RECHECK_S if new.problem is not None else None
-    if old == new or (old and old.prefixes and new.problem and old.network == new.network):
+    same = old is not None and (old.namespace, old.network) == (new.namespace, new.network)
+    if old == new or (old and old.prefixes and new.problem and same):
         return Plan(requeue_after_s=recheck_s)
     patch = {
         "metadata": {"resourceVersion": deployment.metadata.resource_version},
@@ -166,9 +172,17 @@ def _told(plane: PlaneName, deployment: WorkloadDeployment, new: NetworkAttachme
 
 
 def _leave_old(
-    plane: PlaneName, deployment: WorkloadDeployment, old: Sequence[NetworkBinding]
+    plane: PlaneName,
+    deployment: WorkloadDeployment,
+    network: Ref,
+    old: Sequence[NetworkBinding],
 ) -> list[Action]:
-    if not is_rolled(deployment):
+    """Only when everything runs on the network that is wanted: what holds the prefixes of the old
+    one must stay while anything may have an address of them."""
+    attached = deployment.spec.network_attachment
+    if attached is None or attached.problem is not None or not is_rolled(deployment):
+        return []
+    if Ref(attached.namespace, attached.network) != network:
         return []
     return [
         Delete(plane, NETWORK_BINDING, ref_of(b), b.metadata.uid, "nothing old runs any more")
