@@ -31,7 +31,6 @@ SOUGHT = {
     "other-uid-taken-for-the-same",
     "replays-believed",
     "silence-taken-for-absence",
-    "watch-resumed-from-newest",
 }
 SEEDS = 1000
 
