@@ -27,16 +27,10 @@ SOUGHT = {
     "failed-delete-taken-for-done",
     "lost-answer-creates-twice",
     "namespace-gone-while-work-arrives",
-    "observed-generation-goes-back",
     "old-counts-kept",
     "other-uid-taken-for-the-same",
-    "own-writes-not-awaited",
-    "relist-not-compared",
     "replays-believed",
     "silence-taken-for-absence",
-    "vanished-objects-kept",
-    "version-reused-after-crash",
-    "watch-resumed-from-newest",
 }
 SEEDS = 1000
 
