@@ -114,7 +114,7 @@ def test_the_readme_names_targets_and_files_that_exist() -> None:
     text = (ROOT / "README.md").read_text()
     named = set(re.findall(r"\bmake ([a-z][a-z-]*)", text))
     assert {"up", "test", "down"} <= named <= MAKE_TARGETS
-    for path in re.findall(r"\bexamples/[\w.-]+", text):
+    for path in re.findall(r"\bexamples/[\w./-]+", text):
         assert (ROOT / path).is_file(), path
 
 

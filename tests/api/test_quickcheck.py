@@ -82,7 +82,7 @@ def test_any_schema_and_any_value(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_objects_of_every_kind_whole_and_damaged(kind: KindInfo[Any], data: st.DataObject) -> None:
     schema = whole_object(structural_schema(kind))

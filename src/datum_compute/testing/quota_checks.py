@@ -69,7 +69,7 @@ def i4_gate_goes_with_its_grant(truth: Truth, step: Step) -> str:
 
 
 def _has_gate(instance: JsonObject) -> bool:
-    gates = instance["spec"].get("controller", {}).get("schedulingGates") or ()
+    gates = instance.get("spec", {}).get("controller", {}).get("schedulingGates") or ()
     return any(gate.get("name") == QUOTA for gate in gates)
 
 
