@@ -29,6 +29,7 @@ from datum_compute.testing.drawing import NAMES
 from datum_compute.testing.people import NAMESPACE_NAME, Wanted
 from datum_compute.testing.silent import i7_nothing_outlives_its_cell
 from datum_compute.testing.tight import (
+    i2_buckets_add_up,
     i2_grants_are_used_up,
     i6_workloads_count_what_runs,
     i22_waiting_is_for_quota,
@@ -212,6 +213,7 @@ _SHORT_OF_QUOTA: tuple[Settled, ...] = (
     i6_workloads_count_what_runs,
 )
 _ALWAYS: tuple[Settled, ...] = (
+    i2_buckets_add_up,
     i3_every_machine_has_an_owner,
     i6_copies_are_as_on_the_cells,
     i22_blockers_are_named,
@@ -232,7 +234,7 @@ def what_is_left(truth: Truth, core: Core) -> str:
         if plane.partition("/")[2] in core.lost and plane.startswith("cell/"):
             continue
         for key, row in rows.items():
-            odd = key.name.startswith(_POISON) or key.resource.startswith("events")
+            odd = _POISON in key.name or key.resource.startswith("events")
             odd = odd or _is_held_by(row, core.lost)
             if not odd and key.namespace not in away and _OF_A_WORKLOAD.search(encode(row)):
                 left.append(f"{plane} {key.resource} {key.namespace}/{key.name}")

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.instance import QUOTA_GRANTED
-from datum_compute.api.kinds import INSTANCE, NAMESPACE, WORKLOAD
+from datum_compute.api.kinds import BUCKET, INSTANCE, NAMESPACE, WORKLOAD
 from datum_compute.api.plane import project_plane
 from datum_compute.api.reasons import Reason
 from datum_compute.testing.core import Core
+from datum_compute.testing.quota_totals import quota_totals
 from datum_compute.testing.truth import Truth, condition, is_terminating
 
 
@@ -49,6 +50,21 @@ def i22_waiting_is_for_quota(truth: Truth, core: Core) -> str:
     return ""
 
 
+def i2_buckets_add_up(truth: Truth, core: Core) -> str:
+    """I2, I6: what buckets show as used is what granted claims ask for."""
+    for project in core.projects:
+        plane = project_plane(project)
+        rows = [(plane, row) for row in truth.rows.get(plane, {}).values()]
+        used = Counter[str]()
+        for (_, _, resource_type), (granted, _) in quota_totals(rows).items():
+            used[resource_type] += granted
+        for _, row in truth.of_resource(plane, BUCKET.resource):
+            shown = (row.get("status") or {}).get("allocated", 0)
+            if shown != used[row["spec"]["resourceType"]]:
+                return f"{plane} shows {shown} of {row['spec']['resourceType']} as used"
+    return ""
+
+
 def i6_workloads_count_what_runs(truth: Truth, core: Core) -> str:
     """I6, I7: what the workloads of a project call ready is what runs of it."""
     running = _running(truth, core)
@@ -71,7 +87,8 @@ def _running(truth: Truth, core: Core) -> Counter[str]:
     }
     found: Counter[str] = Counter()
     for cell, machine_id in truth.machines():
-        if cell.partition("/")[2] not in core.lost:
+        # What an operator made by hand, without gates, nobody granted.
+        if cell.partition("/")[2] not in core.lost and "/poison" not in machine_id:
             found[homes.get(machine_id.partition("/")[0], "nobody")] += 1
     return found
 
