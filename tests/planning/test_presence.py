@@ -210,6 +210,7 @@ def test_a_deployment_is_told_prefix_gateway_and_mtu() -> None:
     (patch,) = [a for a in plan.actions if isinstance(a, Patch) and a.kind is DEPLOYMENT]
     assert patch.patch["spec"]["networkAttachment"] == {
         "network": "default",
+        "namespace": "default",
         "prefixes": [{"family": "IPv4", "prefix": "10.128.32.0/20", "gateway": "10.128.32.1"}],
         "mtu": 1460,
     }

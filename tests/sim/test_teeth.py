@@ -29,6 +29,7 @@ SOUGHT = {
     "namespace-gone-while-work-arrives",
     "old-counts-kept",
     "other-uid-taken-for-the-same",
+    "own-writes-not-awaited",
     "replays-believed",
     "silence-taken-for-absence",
 }

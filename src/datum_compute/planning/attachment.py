@@ -160,7 +160,8 @@ def _told(plane: PlaneName, deployment: WorkloadDeployment, new: NetworkAttachme
     """Written into the spec; a problem never replaces prefixes of the same network."""
     old = deployment.spec.network_attachment
     recheck_s = RECHECK_S if new.problem is not None else None
-    same = old is not None and (old.namespace, old.network) == (new.namespace, new.network)
+    # Earlier releases did not write the namespace down.
+    same = old and old.network == new.network and old.namespace in ("", new.namespace)
     if old == new or (old and old.prefixes and new.problem and same):
         return Plan(requeue_after_s=recheck_s)
     patch = {

@@ -98,7 +98,7 @@ def an_attachment(
     prefix: str = "10.128.16.0/20", gateway: str = "10.128.16.1"
 ) -> NetworkAttachment:
     attached = AttachedPrefix(family="IPv4", prefix=prefix, gateway=gateway)
-    return NetworkAttachment(network="default", prefixes=[attached], mtu=1460)
+    return NetworkAttachment(network="default", namespace="default", prefixes=[attached], mtu=1460)
 
 
 def an_instance(
