@@ -72,6 +72,7 @@ def test_roles_go_like_anything_else(space: Kubectl, cascade: str) -> None:
     space("delete", "role", "parent", f"--cascade={cascade}", "--timeout=20s")
     left = ["child"] if cascade == "orphan" else []
     eventually(lambda: names(space, "rolebindings") == left, "the binding follows")
+    assert names(space, "roles") == []
 
 
 def test_many_are_deleted_by_label_by_file_and_all_together(space: Kubectl) -> None:

@@ -87,6 +87,10 @@ def test_workloads_of_any_namespace_use_the_network_that_every_project_has() -> 
             return found.status.ready_replicas == 1
 
         await platform.until(ready, "the workload of the other namespace")
+        (shown,) = (await platform.project.list(INSTANCE, "other")).items
+        (prefix,) = await prefixes(platform)
+        address = shown.status.network_interfaces[0].assignments.network_ip
+        assert ip_address(address) in ip_network(prefix)
 
     on_platform(story, boot_s=0.0)
 

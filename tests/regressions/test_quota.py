@@ -92,6 +92,7 @@ def test_who_was_denied_comes_up_when_a_grant_grows() -> None:
         await platform.until(ten_run, "ten ready instances")
         await limit_instances(platform, 11)
         await platform.until_ready("web:1", 11)
+        assert await ready_count(platform) == len(await claims(platform)) == 11
 
     on_platform(story, boot_s=0.0)
 
