@@ -8,13 +8,14 @@ them in a template; a new way to refer to a source needs a line there.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from datum_compute.api.codec import ApiStruct
-from datum_compute.api.fields import DnsLabel, DnsName, keyed, says
+from datum_compute.api.fields import DnsLabel, DnsName, ShortText, keyed, says
 
+SourceKind = Literal["ConfigMap", "Secret"]
 DataKey = Annotated[str, Meta(pattern="^[-._a-zA-Z0-9]+$", max_length=253)]
 FileMode = Annotated[int, Meta(ge=0, le=0o777)]
 MountPath = Annotated[str, Meta(pattern="^/[^:]*$", max_length=1024)]
@@ -107,6 +108,19 @@ class PullSecret(ApiStruct, frozen=True, kw_only=True):
     name: Annotated[DnsName, says("Name of the Secret, in the namespace of the workload.")]
 
 
+class PinnedData(ApiStruct, frozen=True, kw_only=True):
+    """A ConfigMap or Secret that was taken; its content is not copied."""
+
+    kind: Annotated[SourceKind, says("Kind of the source.")]
+    name: Annotated[ShortText, says("Name of the source.")]
+    resource_version: Annotated[ShortText, says("Version of the source at the time.")]
+
+
+PinnedSources = Annotated[
+    list[PinnedData],
+    keyed("kind", "name"),
+    says("Versions of the ConfigMaps and Secrets that the machine was started with."),
+]
 VolumeAttachments = Annotated[
     list[VolumeAttachment], keyed("mountPath"), says("Volumes that it sees, by folder.")
 ]

@@ -12,6 +12,7 @@ from datum_compute.api.corefields import SecretText
 from datum_compute.api.datasources import (
     EnvFromSource,
     EnvVarSource,
+    PinnedSources,
     PullSecret,
     Volume,
     VolumeAttachments,
@@ -245,6 +246,7 @@ class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
         list[NetworkInterfaceStatus], says("Network interfaces, in the order of the machine.")
     ] = []
     controller: InstanceControlStatus = InstanceControlStatus()
+    referenced_data: PinnedSources = []
 
 
 class Instance(ApiObject, frozen=True, kw_only=True):

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from datum_compute.api.datasources import (
     EnvFromSource,
     EnvVarSource,
     KeySelector,
+    PullSecret,
+    SourceKind,
     Volume,
     WholeSource,
 )
 from datum_compute.api.instance import Container, InstanceTemplate, TemplateSpec
+from datum_compute.api.server import ServerSpec
 
-SourceKind = Literal["ConfigMap", "Secret"]
 DOCKER_CONFIG_KEY = ".dockerconfigjson"
-
-_PULL_SECRETS = "spec.runtime.sandbox.imagePullSecrets"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -58,12 +57,18 @@ def references(template: InstanceTemplate) -> tuple[Reference, ...]:
 
 def references_of(spec: TemplateSpec) -> tuple[Reference, ...]:
     """Of a template's spec, or of an instance that was made from it."""
+    sandbox = spec.runtime.sandbox
     return (
-        *_of_containers("spec.runtime.sandbox.containers", spec.runtime.sandbox.containers),
-        *(
-            Reference("Secret", pull.name, f"{_PULL_SECRETS}[{index}]", keys=(DOCKER_CONFIG_KEY,))
-            for index, pull in enumerate(spec.runtime.sandbox.image_pull_secrets)
-        ),
+        *_of_containers("spec.runtime.sandbox.containers", sandbox.containers),
+        *_of_pulls("spec.runtime.sandbox.imagePullSecrets", sandbox.image_pull_secrets),
+        *_of_volumes("spec.volumes", spec.volumes),
+    )
+
+
+def references_of_server(spec: ServerSpec) -> tuple[Reference, ...]:
+    return (
+        *_of_containers("spec.containers", spec.containers),
+        *_of_pulls("spec.imagePullSecrets", spec.image_pull_secrets),
         *_of_volumes("spec.volumes", spec.volumes),
     )
 
@@ -77,14 +82,15 @@ def _of_containers(path: str, containers: Sequence[Container]) -> Iterator[Refer
     for index, container in enumerate(containers):
         for position, variable in enumerate(container.env):
             if variable.value_from is not None:
-                yield from _of_variable(
+                yield from of_variable(
                     f"{path}[{index}].env[{position}].valueFrom", variable.value_from
                 )
         for position, source in enumerate(container.env_from):
-            yield from _of_env_from(f"{path}[{index}].envFrom[{position}]", source)
+            yield from of_env_from(f"{path}[{index}].envFrom[{position}]", source)
 
 
-def _of_variable(path: str, source: EnvVarSource) -> Iterator[Reference]:
+def of_variable(path: str, source: EnvVarSource) -> Iterator[Reference]:
+    """Of one variable: the key that it takes."""
     if source.config_map_key_ref is not None:
         yield _of_key("ConfigMap", f"{path}.configMapKeyRef", source.config_map_key_ref)
     if source.secret_key_ref is not None:
@@ -95,7 +101,8 @@ def _of_key(kind: SourceKind, path: str, selector: KeySelector) -> Reference:
     return Reference(kind, selector.name, path, selector.optional, (selector.key,))
 
 
-def _of_env_from(path: str, source: EnvFromSource) -> Iterator[Reference]:
+def of_env_from(path: str, source: EnvFromSource) -> Iterator[Reference]:
+    """Of many variables at once."""
     if source.config_map_ref is not None:
         yield _of_whole("ConfigMap", f"{path}.configMapRef", source.config_map_ref)
     if source.secret_ref is not None:
@@ -104,6 +111,11 @@ def _of_env_from(path: str, source: EnvFromSource) -> Iterator[Reference]:
 
 def _of_whole(kind: SourceKind, path: str, source: WholeSource) -> Reference:
     return Reference(kind, source.name, path, source.optional)
+
+
+def _of_pulls(path: str, pulls: Sequence[PullSecret]) -> Iterator[Reference]:
+    for index, pull in enumerate(pulls):
+        yield Reference("Secret", pull.name, f"{path}[{index}]", keys=(DOCKER_CONFIG_KEY,))
 
 
 def _of_volumes(path: str, volumes: Sequence[Volume]) -> Iterator[Reference]:
