@@ -159,6 +159,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         *_KEEP_HOUSE,
         _on("", ("namespaces",), *OWN),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
+        _on("", ("configmaps", "secrets"), *OWN),
         _on("policy.karmada.io", ("propagationpolicies", "clusterpropagationpolicies"), *OWN),
         *_owned("work.karmada.io", "resourcebindings", "clusterresourcebindings", "works"),
         _on("cluster.karmada.io", ("clusters/status",), "patch"),
@@ -168,6 +169,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         _on("", ("namespaces",), *OWN),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
         *_owned(REGION, "servers"),
+        _on("", ("configmaps", "secrets"), *OWN),
         _on(COMPUTE, ("instancetypes",), "create", "patch"),
     ),
 }
@@ -181,7 +183,7 @@ _CELL: dict[str, tuple[JsonObject, ...]] = {
         *_owned(COMPUTE, "instances"),
     ),
     "cell": (
-        _on("", ("namespaces",), *READ),
+        _on("", ("namespaces", "configmaps", "secrets"), *READ),
         _on(COMPUTE, ("workloaddeployments", "instances", "instancetypes"), *READ),
         _on(COMPUTE, ("workloaddeployments",), "patch"),
         _on(COMPUTE, ("workloaddeployments/status",), "patch"),
