@@ -66,6 +66,8 @@ PROVISIONER_FINALIZER = _COMPUTE + "provisioner"
 NETWORK_FINALIZER = _NETWORKING + "network-controller"
 SUBNET_FINALIZER = _NETWORKING + "subnet-prefix-release"
 DRIVER_FINALIZER = "region.datumapis.com/driver"
+# Those that stand for a copy elsewhere; where there is no elsewhere, nobody takes them off.
+FEDERATION_FINALIZERS = frozenset({FEDERATOR_FINALIZER, INSTANCE_FINALIZER})
 BINDING_FINALIZER = "karmada.io/binding-controller"
 EXECUTION_FINALIZER = "karmada.io/execution-controller"
 

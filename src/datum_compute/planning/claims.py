@@ -48,15 +48,16 @@ class ClaimHome:
 
 
 def claim_home(cell: PlaneName, namespace: Namespace | None, single: str = "") -> ClaimHome | None:
-    """By the identity of the cell's namespace. Without one, and with the name of a single project,
-    claims lie beside their instances; otherwise nobody knows whose they are."""
+    """By the identity of the cell's namespace. Without one, and with the name of the single project
+    of a single cluster, claims lie in the namespace of their instances; otherwise nobody knows
+    whose they are."""
     identity = namespace.metadata.labels if namespace is not None else {}
     project = decoded_project(identity.get(labels.UPSTREAM_CLUSTER, ""))
     upstream = identity.get(labels.UPSTREAM_NAMESPACE, "")
     if project and upstream:
         return ClaimHome(project_plane(project), upstream, project, member_name(cell))
     if single and namespace is not None:
-        return ClaimHome(cell, namespace.metadata.name, single, member_name(cell))
+        return ClaimHome(project_plane(single), namespace.metadata.name, single, member_name(cell))
     return None
 
 

@@ -7,6 +7,7 @@ its gate cleared by it: one that comes at this very moment waits for a claim of 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from datum_compute.api import labels
@@ -85,14 +86,14 @@ async def _now(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:
         return None
 
 
-def from_instance(view: View, change: Change[Any]) -> Iterable[Key]:
+def _from_instance(single_project: str, view: View, change: Change[Any]) -> Iterable[Key]:
     """When the last thing in a slot is gone."""
     if change.new is None:
         metadata = change.latest.metadata
-        yield from _claims(view, metadata.namespace, [metadata.name])
+        yield from _claims(single_project, view, metadata.namespace, [metadata.name])
 
 
-def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
+def _from_deployment(single_project: str, view: View, change: Change[Any]) -> Iterable[Key]:
     """The slots that it no longer wants."""
     old, new = change.old, change.new
     if old is None:
@@ -100,23 +101,29 @@ def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
     wanted = 0 if new is None or new.is_terminating else new.spec.scale_settings.min_replicas
     before, metadata = old.spec.scale_settings.min_replicas, old.metadata
     names = [instance_name(metadata.name, number) for number in range(wanted, before)]
-    yield from _claims(view, metadata.namespace, names)
+    yield from _claims(single_project, view, metadata.namespace, names)
 
 
-def _claims(view: View, namespace: str, names: Iterable[str]) -> Iterable[Key]:
-    home = claim_home(view.plane, view.cached(NAMESPACE).get(Ref("", namespace)))
+def _claims(single_project: str, view: View, namespace: str, names: Iterable[str]) -> Iterable[Key]:
+    found = view.cached(NAMESPACE).get(Ref("", namespace))
+    home = claim_home(view.plane, found, single_project)
     if home is not None:
         yield from (Key(home.plane, claim_ref(home, name)) for name in names)
 
 
-CONTROLLER = Controller(
-    name="claim-release",
-    role="project",
-    reconcile=reconcile,
-    edges=(
-        for_(CLAIM),
-        watches(INSTANCE, from_instance, on="cell"),
-        watches(DEPLOYMENT, from_deployment, on="cell"),
-        reads(NAMESPACE, on="cell"),
-    ),
-)
+def controller(single_project: str = "") -> Controller[Context]:
+    """``single_project`` as in the context: what wakes the controller knows no context."""
+    return Controller(
+        name="claim-release",
+        role="project",
+        reconcile=reconcile,
+        edges=(
+            for_(CLAIM),
+            watches(INSTANCE, partial(_from_instance, single_project), on="cell"),
+            watches(DEPLOYMENT, partial(_from_deployment, single_project), on="cell"),
+            reads(NAMESPACE, on="cell"),
+        ),
+    )
+
+
+CONTROLLER = controller()
