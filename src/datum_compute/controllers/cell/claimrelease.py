@@ -1,4 +1,5 @@
-"""ResourceClaim of a slot -> gone, when nothing runs in the slot and nobody wants it.
+"""ResourceClaim of a slot -> gone, when nothing runs in the slot and nobody wants it, or somebody
+has deleted the claim.
 
 That is asked of the cell itself, not of a cache. From then until the claim is gone no instance gets
 its gate cleared by it: one that comes at this very moment waits for a claim of its own.
@@ -18,8 +19,14 @@ from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.resourceclaim import ResourceClaim
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.actions import Delete, Plan
-from datum_compute.planning.claims import claim_home, claim_ref, instance_of, plan_release
+from datum_compute.planning.actions import Plan
+from datum_compute.planning.claims import (
+    claim_home,
+    claim_ref,
+    instance_of,
+    plan_release,
+    releases,
+)
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -44,11 +51,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     plan = plan_release(
         key.plane, claim, cell.read(INSTANCE).get(ref), cell.read(DEPLOYMENT).get(owner)
     )
-    if key not in context.leaving and _releases(plan):
+    if key not in context.leaving and releases(plan):
         plan = await _asked(context, cell, key, claim)
     if key in context.leaving:
         # Whether an earlier attempt arrived nobody knows, so there is no way back.
-        await context.planes.need(key.plane).delete(CLAIM, key.ref, uid=claim.metadata.uid)
+        await carry_out(context.planes, plan_release(key.plane, claim, None, None))
         return Later(LEAVING_S)
     return await carry_out(context.planes, plan)
 
@@ -65,7 +72,7 @@ async def _asked(context: Context, cell: View, key: Key, claim: ResourceClaim) -
     except BaseException:
         del context.leaving[key]
         raise
-    if not _releases(plan):
+    if not releases(plan):
         del context.leaving[key]
     return plan
 
@@ -73,10 +80,6 @@ async def _asked(context: Context, cell: View, key: Key, claim: ResourceClaim) -
 def _owner(claim: ResourceClaim, ref: Ref) -> Ref:
     told = claim.metadata.labels.get(labels.DEPLOYMENT_NAME)
     return Ref(ref.namespace, told or ref.name.rpartition("-")[0])
-
-
-def _releases(plan: Plan) -> bool:
-    return any(isinstance(action, Delete) for action in plan.actions)
 
 
 async def _now(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:
@@ -123,6 +126,7 @@ def controller(single_project: str = "") -> Controller[Context]:
             watches(DEPLOYMENT, partial(_from_deployment, single_project), on="cell"),
             reads(NAMESPACE, on="cell"),
         ),
+        finalizers=(labels.CLAIM_FINALIZER,),
     )
 
 
