@@ -32,6 +32,7 @@ from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import Layout, Platform
 from datum_compute.drivers.driver import PermanentError
+from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.store.memory import MemoryJournal
@@ -58,13 +59,13 @@ class FailingDriver(SimulatedDriver):
 
     asked = 0
 
-    async def start(self, machine_id: str, spec: ServerSpec) -> None:
+    async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         self.asked += 1
         if self.asked % 3 == 1:
             raise PermanentError("the image cannot be pulled")
         if self.asked % 3 == 2:
             raise RuntimeError("a defect of the driver")
-        await super().start(machine_id, spec)
+        await super().start(machine_id, spec, data)
 
 
 class Witness:

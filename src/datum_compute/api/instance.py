@@ -9,6 +9,14 @@ from msgspec import Meta, field
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import UNKNOWN, Condition, Conditions, undecided
 from datum_compute.api.corefields import SecretText
+from datum_compute.api.datasources import (
+    EnvFromSource,
+    EnvVarSource,
+    PinnedSources,
+    PullSecret,
+    Volume,
+    VolumeAttachments,
+)
 from datum_compute.api.fields import (
     MAP_BY_NAME,
     Cpu,
@@ -42,6 +50,9 @@ class EnvVar(ApiStruct, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(min_length=1), says("Name of the variable.")]
     value: Annotated[SecretText, says("Its value, taken as it is.")] = ""
+    value_from: Annotated[
+        EnvVarSource | None, says("Where its value comes from, instead of value.")
+    ] = None
 
 
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
@@ -74,6 +85,11 @@ class Container(ApiStruct, frozen=True, kw_only=True):
     command: Annotated[list[str], says("What to run instead of the image's own entry point.")] = []
     args: Annotated[list[str], says("Arguments instead of the image's own.")] = []
     env: Annotated[list[EnvVar], MAP_BY_NAME, says("Environment variables.")] = []
+    env_from: Annotated[
+        list[EnvFromSource],
+        says("Sources of more variables; a later one wins over an earlier, and env over all."),
+    ] = []
+    volume_attachments: VolumeAttachments = []
     ports: Annotated[list[ContainerPort], MAP_BY_NAME, says("Ports it listens on.")] = []
     resources: ContainerResources = ContainerResources()
 
@@ -84,6 +100,9 @@ class Sandbox(ApiStruct, frozen=True, kw_only=True):
     containers: Annotated[
         list[Container], MAP_BY_NAME, Meta(min_length=1), says("What runs in the instance.")
     ]
+    image_pull_secrets: Annotated[
+        list[PullSecret], MAP_BY_NAME, says("Secrets by which registries let the images be read.")
+    ] = []
 
 
 class RuntimeResources(ApiStruct, frozen=True, kw_only=True):
@@ -120,6 +139,11 @@ class TemplateSpec(ApiStruct, frozen=True, kw_only=True):
         MAP_BY_NAME,
         Meta(max_length=1),
         says("Its interface; without one it is in the network called default."),
+    ] = []
+    volumes: Annotated[
+        list[Volume],
+        MAP_BY_NAME,
+        says("Files from ConfigMaps and Secrets; containers attach them."),
     ] = []
 
 
@@ -222,6 +246,7 @@ class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
         list[NetworkInterfaceStatus], says("Network interfaces, in the order of the machine.")
     ] = []
     controller: InstanceControlStatus = InstanceControlStatus()
+    referenced_data: PinnedSources = []
 
 
 class Instance(ApiObject, frozen=True, kw_only=True):

@@ -33,6 +33,14 @@ SOURCE_GENERATION = _COMPUTE + "source-generation"
 SOURCE_TEMPLATE_HASH = _COMPUTE + "source-template-hash"
 FEDERATION_NAMESPACE = _COMPUTE + "federation-namespace"
 
+# On deployments: what the project resolved of the ConfigMaps and Secrets they refer to. On the
+# copies of those on hub and cells: that they are such copies, of which version, and for whom.
+EXPECTED_DATA = _COMPUTE + "expected-referenced-data"
+REFERENCED_DATA_ERROR = _COMPUTE + "referenced-data-error"
+REFERENCED_DATA = _COMPUTE + "referenced-data"
+SOURCE_VERSION = _COMPUTE + "source-version"
+REFERENCED_BY = _COMPUTE + "referenced-by"
+
 # On ResourceClaims: the cell that asks, and the namespace of the Instance there.
 SOURCE_CLUSTER = _COMPUTE + "source-cluster"
 INSTANCE_NAMESPACE = _COMPUTE + "instance-namespace"

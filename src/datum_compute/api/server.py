@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from datum_compute.api.codec import ApiStruct
+from datum_compute.api.datasources import PinnedSources, PullSecret, Volume
 from datum_compute.api.fields import MAP_BY_NAME, says
 from datum_compute.api.instance import Container, NetworkInterfaceStatus
 from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
@@ -20,6 +21,10 @@ class ServerSpec(ApiStruct, frozen=True, kw_only=True):
     containers: Annotated[
         list[Container], MAP_BY_NAME, Meta(min_length=1), says("What runs on the machine.")
     ]
+    image_pull_secrets: Annotated[
+        list[PullSecret], MAP_BY_NAME, says("Secrets by which registries let the images be read.")
+    ] = []
+    volumes: Annotated[list[Volume], MAP_BY_NAME, says("Files that the containers attach.")] = []
     interfaces: Annotated[
         list[NetworkInterfaceStatus], MAP_BY_NAME, says("Its interfaces with their addresses.")
     ] = []
@@ -38,6 +43,7 @@ class ServerStatus(ApiStruct, frozen=True, kw_only=True):
     addresses: Annotated[list[str], says("Addresses of the machine.")] = []
     last_lines: Annotated[list[str], says("The last lines of its output, if it ended badly.")] = []
     observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    referenced_data: PinnedSources = []
 
 
 class Server(ApiObject, frozen=True, kw_only=True):

@@ -7,11 +7,12 @@ it refers to), each left empty until somebody has resolved it. Named ``<workload
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
 from datum_compute.api.codec import ApiStruct
+from datum_compute.api.datasources import PinnedData
 from datum_compute.api.fields import MAP_BY_NAME, ShortText, Text, immutable, keyed, says
 from datum_compute.api.instance import InstanceTemplate
 from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
@@ -26,14 +27,6 @@ class PinnedImage(ApiStruct, frozen=True, kw_only=True):
 
     container: Annotated[ShortText, says("Name of the container.")]
     digest: Annotated[ShortText, says("Digest of its image.")]
-
-
-class PinnedData(ApiStruct, frozen=True, kw_only=True):
-    """A ConfigMap or Secret that the template refers to; its content is not copied."""
-
-    kind: Annotated[Literal["ConfigMap", "Secret"], says("Kind of the source.")]
-    name: Annotated[ShortText, says("Name of the source.")]
-    resource_version: Annotated[ShortText, says("Version of the source at the time.")]
 
 
 class WorkloadRevisionSpec(ApiStruct, frozen=True, kw_only=True):

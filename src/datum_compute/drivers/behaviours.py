@@ -28,6 +28,7 @@ class Machine(ApiStruct, frozen=True, kw_only=True):
     image: str
     runs_from_s: float
     addresses: list[str] = []  # those that it was given; else it has one of its own
+    data: list[str] = []  # which versions of which sources it was given; never their content
     gone_from_s: float | None = None
     asleep_from_s: float | None = None
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from datum_compute.api.server import Phase, ServerSpec
+from datum_compute.drivers.machinedata import NO_DATA, MachineData
 
 
 class DriverError(Exception):
@@ -41,8 +42,8 @@ class MachineState:
 class Driver(Protocol):
     """Every call is idempotent; a machine is named by an id that is never used again."""
 
-    async def start(self, machine_id: str, spec: ServerSpec) -> None:
-        """Ask for the machine; it may take a while to run."""
+    async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
+        """Ask for the machine; it may take a while to run. ``data`` is what the spec refers to."""
         ...
 
     async def remove(self, machine_id: str) -> None:

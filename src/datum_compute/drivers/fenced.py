@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.driver import Driver, MachineState
+from datum_compute.drivers.machinedata import NO_DATA, MachineData
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +17,9 @@ class FencedDriver:
     inner: Driver
     check: Callable[[], None]
 
-    async def start(self, machine_id: str, spec: ServerSpec) -> None:
+    async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         self.check()
-        await self.inner.start(machine_id, spec)
+        await self.inner.start(machine_id, spec, data)
 
     async def remove(self, machine_id: str) -> None:
         self.check()

@@ -22,6 +22,7 @@ from datum_compute.drivers.behaviours import (
     woken,
 )
 from datum_compute.drivers.driver import MachineState, TransientError
+from datum_compute.drivers.machinedata import NO_DATA, MachineData
 
 __all__ = ["Machine", "SimulatedDriver"]
 
@@ -46,7 +47,7 @@ class SimulatedDriver:
         self._news: asyncio.Queue[str] = asyncio.Queue()
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
-    async def start(self, machine_id: str, spec: ServerSpec) -> None:
+    async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         if machine_id in self._table:
             return
         behaviour = behaviour_of(spec.containers[0].image)
@@ -56,6 +57,7 @@ class SimulatedDriver:
             image=spec.containers[0].image,
             runs_from_s=self._now() + boot_s,
             addresses=[a.address for i in spec.interfaces for a in i.addresses],
+            data=[f"{pin.kind}/{pin.name}@{pin.resource_version}" for pin in data.sources],
         )
         self._write(machine_id, woken(machine, machine.runs_from_s))
 

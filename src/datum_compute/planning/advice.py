@@ -39,6 +39,7 @@ _IMAGE = "datumctl compute deploy {workload} --image=<image that exists>"
 _QUOTA = "kubectl get allowancebuckets --namespace=milo-system"
 _CLAIMS = "kubectl get resourceclaims --namespace={namespace}"
 _EDIT = "kubectl edit workload {workload} --namespace={namespace}"
+_SOURCES = "kubectl get configmaps,secrets --namespace={namespace}"
 _NETWORKS = "kubectl get networks --namespace={namespace}"
 _LOCATIONS = "kubectl get locationbindings"
 
@@ -88,7 +89,7 @@ ADVICE: Mapping[Reason, Advice] = {
     Reason.READY: _wait("nothing: it is there", _STATUS),
     Reason.RESOLVING: _wait("the ConfigMaps and Secrets to be looked up"),
     Reason.AWAITING_PROPAGATION: _wait("the cell of the city to report"),
-    Reason.SOURCE_NOT_FOUND: _you("the ConfigMap or Secret that is named to be created", _EDIT),
+    Reason.SOURCE_NOT_FOUND: _you("the source that is named to be there, with its keys", _SOURCES),
     Reason.SOURCE_UNAUTHORIZED: _you("the right to read the source that is named", _EDIT),
     Reason.SOURCE_TOO_LARGE: _you("a smaller ConfigMap or Secret", _EDIT),
     Reason.SOURCE_NAME_TOO_LONG: _you("a ConfigMap or Secret with a shorter name", _EDIT),

@@ -44,6 +44,7 @@ from datum_compute.api.instance import Instance, SchedulingGate
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName
+from datum_compute.api.references import references
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import ListItem, RemoveItems
 from datum_compute.planning.spread import spread
@@ -60,6 +61,7 @@ Applies = Callable[[WorkloadDeployment], bool]
 ON_NEW_INSTANCES: tuple[tuple[str, Applies], ...] = (
     (NETWORK, lambda _deployment: True),
     (QUOTA, lambda _deployment: True),
+    (REFERENCED_DATA, lambda deployment: bool(references(deployment.spec.template))),
 )
 
 

@@ -88,6 +88,7 @@ def provisioned_status(
     return InstanceStatus(
         conditions=list(conditions),
         network_interfaces=instance.status.network_interfaces,  # given with the Network gate
+        referenced_data=server.status.referenced_data if server is not None else [],
         controller=InstanceControlStatus(observed_template_hash=observed),
     )
 
@@ -167,6 +168,8 @@ def _upsert(plane: PlaneName, instance: Instance, server: Server | None) -> list
             instance_type=runtime.resources.instance_type,
             template_hash=instance.spec.controller.template_hash,
             containers=runtime.sandbox.containers,
+            image_pull_secrets=runtime.sandbox.image_pull_secrets,
+            volumes=instance.spec.volumes,
             interfaces=instance.status.network_interfaces,
             tags={labels.INSTANCE_TAG: instance_tag(instance)},
         ),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import msgspec
@@ -50,7 +50,7 @@ class Entry:
     ref: Ref
     uid: str
     version: int
-    body: bytes
+    body: bytes = field(repr=False)  # it may be that of a Secret
     terms: tuple[Term, ...]
     shape: int  # which indexes there were when the terms were taken
     error: str = ""

@@ -12,6 +12,7 @@ from typing import Literal
 
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.driver import MachineState, TransientError
+from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.drivers.simulated import Machine, SimulatedDriver
 
 Lie = Literal["never-there", "still-alive", "there-twice"]
@@ -56,18 +57,18 @@ class ProviderDriver:
     provider: Provider
     inner: SimulatedDriver
 
-    async def start(self, machine_id: str, spec: ServerSpec) -> None:
+    async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         self._answer()
         known = machine_id in self.provider.machines
         if self.provider.lie == "never-there" and not known:
             self.provider.lied_about[machine_id] = None
             return
-        await self.inner.start(machine_id, spec)
+        await self.inner.start(machine_id, spec, data)
         if self.provider.lie == "there-twice" and not known:
             namespace, name, uid = machine_id.split("/")
             twin = f"{namespace}/{name}/twin-of-{uid}"
             self.provider.lied_about[twin] = None
-            await self.inner.start(twin, spec)
+            await self.inner.start(twin, spec, data)
 
     async def remove(self, machine_id: str) -> None:
         self._answer()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.controllers.cell import networkgate, quotagate
+from datum_compute.controllers.cell import datagate, networkgate, quotagate
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.gates import FIRST_WORD_S, Decision, is_too_soon
@@ -18,7 +18,11 @@ from datum_compute.runtime.outcome import Done, Later, Outcome
 # Who decides which gate, from what the planes hold; None: not his business for this instance.
 # planning/gates.py says how to add one.
 Decide = Callable[[Context, Key, Instance], Decision | None]
-DECIDERS: tuple[Decide, ...] = (networkgate.decide_network, quotagate.decide_quota)
+DECIDERS: tuple[Decide, ...] = (
+    networkgate.decide_network,
+    quotagate.decide_quota,
+    datagate.decide_data,
+)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -37,5 +41,6 @@ CONTROLLER = Controller(
     name="instance",
     role="cell",
     reconcile=reconcile,
-    edges=(for_(INSTANCE), *networkgate.EDGES, *quotagate.EDGES),
+    edges=(for_(INSTANCE), *networkgate.EDGES, *quotagate.EDGES, *datagate.EDGES),
+    indexes=(datagate.WAITING,),
 )

@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.kinds import SERVER
+from datum_compute.api.conditions import TRUE
+from datum_compute.api.kinds import CONFIG_MAP, SECRET, SERVER
 from datum_compute.api.meta import Ref
 from datum_compute.api.reasons import Reason
+from datum_compute.api.references import Reference, references_of_server, sources
 from datum_compute.api.server import Server, ServerStatus
+from datum_compute.controllers.cell.datagate import from_source
+from datum_compute.controllers.cell.delivery import machine_data, read_sources
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.drivers.driver import Driver, DriverError, MachineState, PermanentError
+from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
 from datum_compute.planning.objects import plan_status
+from datum_compute.planning.references import data_verdict, pinned
 from datum_compute.planning.spread import spread
-from datum_compute.runtime.controller import Controller, for_, reads
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
@@ -56,8 +65,39 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if state is None:
         if await _remove_strangers(driver, key.ref, machine_id):
             return Later(RECHECK_S)  # never two machines for one slot
-        state = await _started(driver, machine_id, server)
-    status = _status(server, state)
+        wanted = references_of_server(server.spec)
+        if wanted:
+            return await _start_with_data(context, view, key, server, wanted)
+        state = await _started(driver, machine_id, server, NO_DATA)
+    return await _report(context, key, server, _status(server, state))
+
+
+async def _start_with_data(
+    context: Context, view: View, key: Key, server: Server, wanted: Sequence[Reference]
+) -> Outcome:
+    """First the versions are on record, then the machine is started with them: whatever happens in
+    between, a machine that is there was started with what its Server says."""
+    observed = await read_sources(view, key.ref.namespace, wanted)
+    verdict = data_verdict(wanted, observed)
+    if verdict.status != TRUE:
+        missing = MachineState("Pending", reason=verdict.reason, message=verdict.message)
+        return await _report(context, key, server, _status(server, missing))
+    pins = pinned(wanted, observed)
+    if server.status.referenced_data != pins:
+        starting = MachineState("Pending", reason=Reason.STARTING, message="taking its data")
+        status = msgspec.structs.replace(_status(server, starting), referenced_data=pins)
+        return await _report(context, key, server, status)
+    driver, machine_id = context.drivers[key.plane], machine_id_of(server)
+    try:
+        data = machine_data(server, wanted, observed)
+    except PermanentError as error:
+        state: MachineState | None = _refused(error)
+    else:
+        state = await _started(driver, machine_id, server, data)
+    return await _report(context, key, server, _status(server, state))
+
+
+async def _report(context: Context, key: Key, server: Server, status: ServerStatus) -> Outcome:
     settled = status.phase in ("Running", "Sleeping")
     plan = Plan(
         tuple(plan_status(key.plane, SERVER, server, status)),
@@ -66,13 +106,19 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-async def _started(driver: Driver, machine_id: str, server: Server) -> MachineState | None:
+async def _started(
+    driver: Driver, machine_id: str, server: Server, data: MachineData
+) -> MachineState | None:
     """The machine asked for and seen; a refusal for good is a state, not an error to retry."""
     try:
-        await driver.start(machine_id, server.spec)
+        await driver.start(machine_id, server.spec, data)
         return await driver.observe(machine_id)
     except PermanentError as error:
-        return MachineState("Failed", reason=Reason.CONFIGURATION_ERROR, message=str(error))
+        return _refused(error)
+
+
+def _refused(error: PermanentError) -> MachineState:
+    return MachineState("Failed", reason=Reason.CONFIGURATION_ERROR, message=str(error))
 
 
 async def _remove_strangers(driver: Driver, ref: Ref, own_id: str) -> bool:
@@ -96,8 +142,12 @@ def machine_id_of(server: Server) -> str:
 def _status(server: Server, state: MachineState | None) -> ServerStatus:
     generation = server.metadata.generation
     if state is None:
-        message = "the machine has gone and is started again"
-        return ServerStatus(phase="Pending", message=message, observed_generation=generation)
+        return ServerStatus(
+            phase="Pending",
+            message="the machine has gone and is started again",
+            observed_generation=generation,
+            referenced_data=server.status.referenced_data,
+        )
     return ServerStatus(
         phase=state.phase,
         reason=state.reason,
@@ -108,7 +158,18 @@ def _status(server: Server, state: MachineState | None) -> ServerStatus:
         addresses=list(state.addresses),
         last_lines=list(state.last_lines),
         observed_generation=generation,
+        referenced_data=server.status.referenced_data,
     )
+
+
+def waits_for(server: Server) -> Iterable[str]:
+    """Where a Server without a machine is found: under each source that it needs for one."""
+    if server.status.phase == "Pending":
+        namespace, wanted = server.metadata.namespace, references_of_server(server.spec)
+        yield from (f"{namespace}/{source}" for source in sources(wanted))
+
+
+WAITING = Index(SERVER, "waits-for-data", waits_for)
 
 
 async def machine_news(context: Context, view: View) -> AsyncIterator[Key]:
@@ -158,7 +219,12 @@ CONTROLLER = Controller(
     name="machine",
     role="cell",
     reconcile=reconcile,
-    edges=(for_(SERVER),),
+    edges=(
+        for_(SERVER),
+        watches(CONFIG_MAP, from_source(CONFIG_MAP, WAITING)),
+        watches(SECRET, from_source(SECRET, WAITING)),
+    ),
+    indexes=(WAITING,),
     finalizers=(labels.DRIVER_FINALIZER,),
     outside=machine_news,
 )

@@ -1,0 +1,84 @@
+"""Every place of a template that takes data is found, with its path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from datum_compute.api.codec import plain, typed
+from datum_compute.api.instance import InstanceTemplate
+from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.references import Reference, Source, references, sources
+from datum_compute.api.schema import structural_schema
+from datum_compute.testing.builders import a_template
+
+FIRST = "spec.runtime.sandbox.containers[0]"
+
+
+def a_template_with(container: dict[str, Any], **spec: Any) -> InstanceTemplate:
+    document = plain(a_template())
+    document["spec"]["runtime"]["sandbox"]["containers"][0] |= container
+    pulls = spec.pop("imagePullSecrets", [])
+    document["spec"]["runtime"]["sandbox"]["imagePullSecrets"] = pulls
+    return typed({**document, "spec": {**document["spec"], **spec}}, InstanceTemplate)
+
+
+def test_a_template_without_data_refers_to_nothing() -> None:
+    assert references(a_template()) == ()
+
+
+def test_variables_name_their_key() -> None:
+    env = [
+        {"name": "PLAIN", "value": "x"},
+        {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "web", "key": "a"}}},
+        {"name": "B", "valueFrom": {"secretKeyRef": {"name": "db", "key": "b", "optional": True}}},
+    ]
+    assert references(a_template_with({"env": env})) == (
+        Reference("ConfigMap", "web", f"{FIRST}.env[1].valueFrom.configMapKeyRef", keys=("a",)),
+        Reference("Secret", "db", f"{FIRST}.env[2].valueFrom.secretKeyRef", True, ("b",)),
+    )
+
+
+def test_whole_sources_name_no_key() -> None:
+    both = [{"configMapRef": {"name": "web"}}, {"secretRef": {"name": "db", "optional": True}}]
+    assert references(a_template_with({"envFrom": both})) == (
+        Reference("ConfigMap", "web", f"{FIRST}.envFrom[0].configMapRef"),
+        Reference("Secret", "db", f"{FIRST}.envFrom[1].secretRef", optional=True),
+    )
+
+
+def test_volumes_and_pull_secrets_name_the_keys_they_need() -> None:
+    items = [{"key": "tls.crt", "path": "crt"}]
+    template = a_template_with(
+        {},
+        volumes=[
+            {"name": "a", "configMap": {"name": "web"}},
+            {"name": "b", "secret": {"secretName": "tls", "items": items}},
+        ],
+        imagePullSecrets=[{"name": "registry"}],
+    )
+    pull = "spec.runtime.sandbox.imagePullSecrets[0]"
+    assert references(template) == (
+        Reference("Secret", "registry", pull, keys=(".dockerconfigjson",)),
+        Reference("ConfigMap", "web", "spec.volumes[0].configMap"),
+        Reference("Secret", "tls", "spec.volumes[1].secret", keys=("tls.crt",)),
+    )
+
+
+def test_a_source_that_is_referred_to_twice_is_one_source() -> None:
+    both = [{"configMapRef": {"name": "web"}}, {"secretRef": {"name": "web"}}]
+    found = references(a_template_with({"envFrom": [*both, *both]}))
+    assert sources(found) == (Source("ConfigMap", "web"), Source("Secret", "web"))
+
+
+def test_no_way_to_refer_to_a_source_is_forgotten() -> None:
+    """Every field of the schema that names a ConfigMap or Secret is one that is looked at."""
+    template = structural_schema(WORKLOAD)["properties"]["spec"]["properties"]["template"]
+    known = {"configMapKeyRef", "secretKeyRef", "configMapRef", "secretRef", "configMap", "secret"}
+    assert set(_named(template)) == {*known, "imagePullSecrets"}
+
+
+def _named(schema: dict[str, Any]) -> list[str]:
+    inner = [*schema.get("properties", {}).items(), ("", schema.get("items", {}))]
+    named = [n for n, _ in inner if "configmap" in n.lower() or "secret" in n.lower()]
+    below = [name for _, part in inner if part for name in _named(part)]
+    return [n for n in [*named, *below] if n != "secretName"]
