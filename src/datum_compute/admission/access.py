@@ -15,12 +15,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from datum_compute.admission.questions import Answers, May, Write
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.codec import DecodeError, JsonObject, typed
 from datum_compute.api.errors import Cause
-from datum_compute.api.kinds import NETWORK
+from datum_compute.api.instance import InstanceTemplate
+from datum_compute.api.kinds import CONFIG_MAP, NETWORK, SECRET
+from datum_compute.api.references import references
 
 _INTERFACES = "spec.template.spec.networkInterfaces"
 _DEFAULT = "default"
+_SOURCES = {kind.kind: kind for kind in (CONFIG_MAP, SECRET)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,25 @@ def references_are_allowed(write: Write, answers: Answers) -> Iterable[Cause]:
 def _newly_reached(write: Write) -> list[Reached]:
     if not write.changes_spec:
         return []
-    old, namespace = write.old, write.namespace
-    before = {r.right for r in _reached(old, namespace)} if old is not None else set()
-    return [r for r in _reached(write.new, namespace) if r.right not in before]
+    before = _rights_before(write.old, write.namespace) if write.old is not None else set()
+    return [r for r in _reached(write.new, write.namespace) if r.right not in before]
+
+
+def _rights_before(old: JsonObject, namespace: str) -> set[May]:
+    try:
+        return {reached.right for reached in _reached(old, namespace)}
+    except DecodeError:
+        return set()  # written by another release: everything counts as new
 
 
 def _reached(workload: JsonObject, namespace: str) -> Iterator[Reached]:
     yield from _networks(workload, namespace)
+    template = typed(workload["spec"]["template"], InstanceTemplate)
+    for reference in references(template):
+        kind = _SOURCES[reference.kind]
+        right = May("get", kind.group, kind.plural, namespace, reference.name)
+        what = f'{reference.kind} "{reference.name}"'
+        yield Reached(f"spec.template.{reference.field}", what, right)
 
 
 def _networks(workload: JsonObject, namespace: str) -> Iterator[Reached]:
