@@ -234,7 +234,9 @@ async def test_the_right_to_write_instances_does_not_make_a_controller(project: 
         refused = await project.status("POST", path, obj, token=ANN)
         assert causes(refused) == {"spec": "FieldValueForbidden"}
         await project.json("POST", path, obj, token=MANAGER)
-        spec = {"paused": True} if kind is DEPLOYMENT else {"controller": {"schedulingGates": []}}
+        spec: JsonObject = (
+            {"paused": True} if kind is DEPLOYMENT else {"controller": {"schedulingGates": []}}
+        )
         ours = {"metadata": {"labels": {"compute.datumapis.com/workload-uid": "x"}}}
         for patch in ({"spec": spec}, ours):
             answer = await patched(project, name, patch, ANN)
