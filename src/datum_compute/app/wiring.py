@@ -17,6 +17,7 @@ from datum_compute import __version__
 from datum_compute.api.errors import ApiError
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.holdings import Holdings
+from datum_compute.api.labels import FEDERATION_FINALIZERS
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix, plane_role
 from datum_compute.api.quotametrics import DEFAULT_LIMITS
 from datum_compute.api.timestamps import timestamp
@@ -109,10 +110,14 @@ def build_manager(
     tracer: Tracer | None = None,
     registry: CollectorRegistry | None = None,
     fence: Callable[[], None] = nothing_in_the_way,
+    single_project: str = "",
 ) -> Manager[Context]:
+    """``single_project`` is the only one there is, where one API server is everything."""
+
     def context(manager: Manager[Context]) -> Context:
-        planes = Planes(manager.view, manager.engaged, tell)
-        return Context(planes, drivers, ports.unix_s, holdings, authority)
+        unreleased = FEDERATION_FINALIZERS if single_project else frozenset[str]()
+        planes = Planes(manager.view, manager.engaged, tell, unreleased)
+        return Context(planes, drivers, ports.unix_s, holdings, authority, single_project)
 
     return Manager(
         [instrumented(controller, tracer) for controller in controllers],

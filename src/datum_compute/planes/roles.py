@@ -176,10 +176,31 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
     ),
 }
 
+
+def single_cluster_rules() -> tuple[JsonObject, ...]:
+    """What the controllers need where one API server is everything and does the housekeeping
+    itself, as Kubernetes does: no right to anything of others."""
+    of_roles = (_MANAGER[role] for role in ("platform", "project", "cell"))
+    written = [rule for rules in of_roles for rule in rules if rule not in _KEEP_HOUSE]
+    groups = (COMPUTE, NETWORKING, QUOTA, IPAM, REGION)
+    needed = (
+        *(_on(group, ("*",), *READ) for group in groups),
+        _on("", ("namespaces",), *READ),
+        _on("", ("events",), "get", "create", "patch"),
+        _on(COORDINATION, ("leases",), "get", "create", "patch"),
+        # To name an owner that waits for what it owns; some API servers ask for that.
+        _on(COMPUTE, ("workloads/finalizers", "workloaddeployments/finalizers"), "update"),
+        _on(COMPUTE, ("instances/finalizers",), "update"),
+        _on(NETWORKING, ("networks/finalizers", "networkcontexts/finalizers"), "update"),
+        *(rule for rule in written if rule["apiGroups"] != [""]),
+    )
+    return tuple(rule for at, rule in enumerate(needed) if rule not in needed[:at])
+
+
 # A cell that joins: its controllers on its own plane, and what it reports to the hub.
 _CELL: dict[str, tuple[JsonObject, ...]] = {
     # The quota claims of its instances; which of them are its own the labels say.
-    "project": (_on(QUOTA, ("resourceclaims",), *READ, "create", "delete"),),
+    "project": (_on(QUOTA, ("resourceclaims",), *READ, *OWN),),
     "hub": (
         _on(COMPUTE, ("workloaddeployments", "instances"), *READ),
         *_owned(COMPUTE, "instances"),
