@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-from datum_compute.admission.reading import Findings, read_and_admit
+from datum_compute.admission.questions import Answers, Write
+from datum_compute.admission.reading import Findings
+from datum_compute.admission.sizes import TYPES, asks_for_types, size_is_offered
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.instancetype import BUILT_IN_SIZES, size_name
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta import KindInfo
+from tests.admission.writes import findings
 
-
-@dataclass(frozen=True, slots=True)
-class Catalogue:
-    types: tuple[JsonObject, ...] = ()
-
-    def listed(self, kind: KindInfo[Any], namespace: str = "") -> list[JsonObject]:
-        return []
-
-    def catalogue(self, kind: KindInfo[Any]) -> list[JsonObject]:
-        return list(self.types)
+Catalogue = tuple[JsonObject, ...]
 
 
 def a_type(name: str, phase: str = "Active", instead: str = "") -> JsonObject:
@@ -32,18 +22,22 @@ def asking_for(size: str) -> JsonObject:
     return {"spec": {"template": {"spec": {"runtime": {"resources": {"instanceType": size}}}}}}
 
 
-KEPT = Catalogue(
-    (
-        a_type("d1-standard-2"),
-        a_type("d1-standard-4", "Deprecated", "d1-standard-8"),
-        a_type("d0-tiny", "Disabled", "d1-standard-2"),
-    )
+KEPT = (
+    a_type("d1-standard-2"),
+    a_type("d1-standard-4", "Deprecated", "d1-standard-8"),
+    a_type("d0-tiny", "Disabled", "d1-standard-2"),
 )
 
 
 def found(size: str, before: str = "", kept: Catalogue = KEPT) -> Findings:
-    old = asking_for(before) if before else None
-    return read_and_admit(kept, WORKLOAD, asking_for(size), old)
+    write = Write(WORKLOAD, "default", asking_for(size), asking_for(before) if before else None)
+    return findings(size_is_offered(write, Answers(listed={TYPES: kept})))
+
+
+def test_nobody_is_asked_when_the_spec_stays() -> None:
+    stays = Write(WORKLOAD, "default", asking_for("gone"), asking_for("gone"))
+    assert list(asks_for_types(stays)) == []
+    assert findings(size_is_offered(stays, Answers())) == Findings()
 
 
 def test_an_active_size_is_accepted_in_silence_under_both_names() -> None:
@@ -81,10 +75,10 @@ def test_a_disabled_size_is_refused_and_its_replacement_named() -> None:
 def test_a_workload_keeps_the_size_it_has_whatever_became_of_it() -> None:
     """Or it could not even be scaled down."""
     assert not found("d0-tiny", before="datumcloud/d0-tiny").causes
-    assert not found("vanished", before="vanished").causes
+    assert not found("datumcloud/vanished", before="vanished").causes
     assert found("d0-tiny", before="d1-standard-2").causes
 
 
 def test_without_a_catalogue_the_built_in_sizes_count() -> None:
-    assert [found(name, kept=Catalogue()) for name in BUILT_IN_SIZES] == [Findings()] * 4
-    assert found("d1-standard-3", kept=Catalogue()).causes
+    assert [found(name, kept=()) for name in BUILT_IN_SIZES] == [Findings()] * 4
+    assert found("d1-standard-3", kept=()).causes

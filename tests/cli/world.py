@@ -21,13 +21,15 @@ from datum_compute.api.identity import deployment_name
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_UID
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
-from datum_compute.api.plane import path_prefix, project_plane
+from datum_compute.api.plane import cell_plane, path_prefix, project_plane
+from datum_compute.api.timestamps import timestamp
 from datum_compute.api.workload import Workload
 from datum_compute.cli.session import run_loop
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.client.kubeconfig import Connection
 from datum_compute.planes.bootstrap import ensure_plane
+from datum_compute.planes.catalogue import ensure_project
 from datum_compute.server.apiserver import ApiServer
 from datum_compute.server.authentication import EVERY_PLANE, User, authenticator_of
 from datum_compute.store.memory import MemoryJournal
@@ -36,6 +38,7 @@ from tests.cli.objects import condition
 from tests.cli.surroundings import NOW
 
 PLANE = project_plane("default")
+CELLS = tuple(cell_plane(city) for city in ("ams", "dfw", "iad", "ord"))
 NAMESPACE = "default"
 TOKENS = {
     "user": User("ada", ("system:masters",), frozenset({PLANE})),
@@ -91,6 +94,7 @@ class World:
         async with beside(store.run()):
             await store.create_plane(PLANE)
             await ensure_plane(_client(server), PLANE)
+            await ensure_project(_client(server), PLANE, CELLS, timestamp(NOW))
             yield server
 
     def _new_uid(self) -> str:

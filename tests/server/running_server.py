@@ -21,6 +21,8 @@ TOKEN = "token-of-root"
 PROJECT = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/demo/control-plane"
 COMPUTE = "/apis/compute.datumapis.com/v1alpha"
 WORKLOADS = f"{COMPUTE}/namespaces/default/workloads"
+LOCATION_BINDINGS = "/apis/networking.datumapis.com/v1alpha/locationbindings"
+CITIES = ("DFW", "LHR", "ORD")
 START_S = 1_700_000_000.0
 ENOUGH_S = 30.0
 
@@ -171,8 +173,8 @@ async def running_server(
     is_ready: bool = True,
     **options: Any,
 ) -> AsyncIterator[Server]:
-    """A server with an empty platform plane, a hub, a cell and a project; each with a namespace
-    ``default``, except the cell."""
+    """A server with an almost empty platform plane, a hub, a cell and a project; each with a
+    namespace ``default`` and the locations of CITIES, except the cell."""
     journal = SteppedJournal()
     store = Store(journal, watch_window=watch_window)
     await store.load()
@@ -194,12 +196,32 @@ async def running_server(
         server = Server(store, api, clock, suffixes, journal)
         for prefix in ("", "/planes/hub", PROJECT):
             await server.json("POST", f"{prefix}/api/v1/namespaces", namespace("default"))
+            await give_cities(server, prefix)
         yield server
         running.cancel()
 
 
 def namespace(name: str, **metadata: Any) -> JsonObject:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **metadata}}
+
+
+async def give_cities(server: Server, prefix: str, *cities: str) -> None:
+    """Let the workloads of a plane run there."""
+    for city in cities or CITIES:
+        await server.json("POST", f"{prefix}{LOCATION_BINDINGS}", location_binding(city))
+
+
+def location_binding(city: str) -> JsonObject:
+    return {
+        "apiVersion": "networking.datumapis.com/v1alpha",
+        "kind": "LocationBinding",
+        "metadata": {"name": city.lower()},
+        "spec": {
+            "locationRef": {"name": city.lower()},
+            "locationClassName": "datum-managed",
+            "topology": {"topology.datum.net/city-code": city},
+        },
+    }
 
 
 def workload(name: str = "web", *, image: str = "web:1", **metadata: Any) -> JsonObject:

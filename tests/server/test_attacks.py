@@ -16,6 +16,7 @@ from tests.server.running_server import (
     COMPUTE,
     WORKLOADS,
     Server,
+    give_cities,
     namespace,
     running_server,
     workload,
@@ -31,6 +32,7 @@ async def prepared(server: Server) -> None:
     """Two projects with their roles; the victim has something worth reading."""
     await server.store.create_plane("project/victim")
     await server.json("POST", f"{THEIRS}/api/v1/namespaces", namespace("default"))
+    await give_cities(server, THEIRS)
     for plane in ("project/demo", "project/victim", "hub", "platform", "cell/dfw"):
         await ensure_first_roles(server, plane)
     await server.json("POST", THEIRS + WORKLOADS, workload(CANARY))

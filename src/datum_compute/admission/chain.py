@@ -22,6 +22,7 @@ from datum_compute.admission import (
     rbac,
     secret,
     service,
+    template,
     workload,
 )
 from datum_compute.admission.immutability import immutable_fields_stay
@@ -79,6 +80,12 @@ CHAIN: Mapping[str, Rules] = {
             workload.cities_are_unique,
             workload.port_names_are_unique,
             workload.env_names_are_unique,
+            template.variables_have_one_source,
+            template.volumes_have_one_source,
+            template.volumes_and_attachments_match,
+            template.networks_are_names,
+            template.requests_are_whole,
+            template.requests_fit_limits,
         ),
     ),
     CONFIG_MAP.resource: Rules(

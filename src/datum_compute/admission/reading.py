@@ -1,9 +1,9 @@
-"""Rules that must read other objects. They run after the rules of ``chain.py`` found no fault.
+"""Rules that must know more than the object. They run after those of ``chain.py`` found no fault.
 
-A rule is a pure function of (reader, new, old) and yields causes (the write is refused) and
-warnings (it is stored, and the caller is told). Like those of the chain it is asked only when
-something besides metadata and status changed. The reader is the embedded server's store, or a
-client of the plane in a webhook; what it answers may be a moment old.
+A rule is two pure functions: ``asks`` says what it must know about a write, ``finds`` judges by the
+answers. It yields causes (the write is refused) and warnings (it is stored, and the caller is
+told). Whoever runs the rules answers the questions first: the embedded server from its store, the
+webhook over a client; what they answer may be a moment old.
 To add a rule: write it in the file of what it is about and list it in ``READING``.
 """
 
@@ -11,32 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
 
-from datum_compute.admission import sizes
+from datum_compute.admission import access, cities, grace, ownership, sizes
 from datum_compute.admission.findings import Finding, Warned
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.questions import Answers, Question, Write
 from datum_compute.api.errors import Cause
-from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, INSTANCE_TYPE, WORKLOAD
 
 
-class Reader(Protocol):
-    """Objects of the plane that is written to, and of the platform's catalogue."""
-
-    def listed(self, kind: KindInfo[Any], namespace: str = "") -> list[JsonObject]:
-        """Those of the plane that is written to."""
-        ...
-
-    def catalogue(self, kind: KindInfo[Any]) -> list[JsonObject]:
-        """Those that operators keep for all projects; of the same plane where there is no other."""
-        ...
+@dataclass(frozen=True, slots=True)
+class ReadingRule:
+    asks: Callable[[Write], Iterable[Question]]
+    finds: Callable[[Write, Answers], Iterable[Finding]]
 
 
-ReadingRule = Callable[[Reader, JsonObject, JsonObject | None], Iterable[Finding]]
+_OWNERSHIP = (ReadingRule(ownership.asks_who_controls, ownership.controllers_write),)
 
 READING: Mapping[str, tuple[ReadingRule, ...]] = {
-    WORKLOAD.resource: (sizes.size_is_offered,),
+    WORKLOAD.resource: (
+        ReadingRule(cities.asks_for_locations, cities.cities_are_known),
+        ReadingRule(sizes.asks_for_types, sizes.size_is_offered),
+        ReadingRule(access.asks_for_access, access.references_are_allowed),
+    ),
+    DEPLOYMENT.resource: _OWNERSHIP,
+    INSTANCE.resource: _OWNERSHIP,
+    INSTANCE_TYPE.resource: (ReadingRule(grace.asks_nothing, grace.grace_has_passed),),
 }
 
 
@@ -46,10 +45,15 @@ class Findings:
     warnings: tuple[str, ...] = ()
 
 
-def read_and_admit(
-    reader: Reader, kind: KindInfo[Any], new: JsonObject, old: JsonObject | None
-) -> Findings:
-    found = [f for rule in READING.get(kind.resource, ()) for f in rule(reader, new, old)]
+def questions_of(write: Write) -> tuple[Question, ...]:
+    """Everything that must be answered before the write can be judged, each once, in order."""
+    rules = READING.get(write.kind.resource, ())
+    return tuple(dict.fromkeys(question for rule in rules for question in rule.asks(write)))
+
+
+def judged(write: Write, answers: Answers) -> Findings:
+    rules = READING.get(write.kind.resource, ())
+    found = [finding for rule in rules for finding in rule.finds(write, answers)]
     return Findings(
         causes=tuple(f for f in found if isinstance(f, Cause)),
         warnings=tuple(f.text for f in found if isinstance(f, Warned)),

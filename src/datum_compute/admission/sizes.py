@@ -8,31 +8,31 @@ repaired whatever becomes of its type. Where there is no catalogue the built-in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
-from typing import Any, Protocol
 
 from datum_compute.admission.findings import Finding, Warned
+from datum_compute.admission.nearest import hint
+from datum_compute.admission.questions import Answers, Listing, Write
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.instancetype import BUILT_IN_SIZES, size_name
 from datum_compute.api.kinds import INSTANCE_TYPE
-from datum_compute.api.meta import KindInfo
 
+TYPES = Listing(INSTANCE_TYPE, catalogue=True)
 _FIELD = "spec.template.spec.runtime.resources.instanceType"
-_NAMES_MAX = 8
 
 
-class CatalogueReader(Protocol):
-    def catalogue(self, kind: KindInfo[Any]) -> list[JsonObject]: ...
+def asks_for_types(write: Write) -> Iterable[Listing]:
+    if write.changes_spec:
+        yield TYPES
 
 
-def size_is_offered(
-    reader: CatalogueReader, new: JsonObject, old: JsonObject | None
-) -> Iterable[Finding]:
-    asked = _asked(new)
+def size_is_offered(write: Write, answers: Answers) -> Iterable[Finding]:
+    if not write.changes_spec:
+        return
+    asked = _asked(write.new)
     name = size_name(asked)
-    types = {t["metadata"]["name"]: t["spec"].get("lifecycle", {}) for t in _types(reader)}
-    kept = old is not None and size_name(_asked(old)) == name
+    types = _lifecycles(answers)
+    kept = write.old is not None and size_name(_asked(write.old)) == name
     if name not in types:
         if not kept:
             yield Cause(_FIELD, "FieldValueNotSupported", _unknown(asked, types))
@@ -41,8 +41,8 @@ def size_is_offered(
     instead = types[name].get("replacementInstanceType", "")
     if phase == "Active":
         return
-    hint = f"; use {instead} instead" if instead else ""
-    text = f"instance type {name} is {phase.lower()}{hint}"
+    advice = f"; use {instead} instead" if instead else ""
+    text = f"instance type {name} is {phase.lower()}{advice}"
     if phase == "Disabled" and not kept:
         yield Cause(_FIELD, "FieldValueForbidden", f'Forbidden: "{asked}": {text}')
     else:
@@ -54,15 +54,12 @@ def _asked(workload: JsonObject) -> str:
     return str(runtime.get("resources", {}).get("instanceType", ""))
 
 
-def _types(reader: CatalogueReader) -> list[JsonObject]:
-    found = reader.catalogue(INSTANCE_TYPE)
-    return found or [{"metadata": {"name": name}, "spec": {}} for name in BUILT_IN_SIZES]
+def _lifecycles(answers: Answers) -> Mapping[str, JsonObject]:
+    found = {t["metadata"]["name"]: t["spec"].get("lifecycle", {}) for t in answers.listed[TYPES]}
+    return found or {name: {} for name in BUILT_IN_SIZES}
 
 
 def _unknown(asked: str, types: Mapping[str, JsonObject]) -> str:
-    """The nearest names first, else what there is."""
-    offered = sorted(n for n, lifecycle in types.items() if lifecycle.get("phase") != "Disabled")
-    near = get_close_matches(size_name(asked), offered, n=3, cutoff=0.6)
-    listed = ", ".join(offered[:_NAMES_MAX])
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {listed}"
-    return f'Unsupported value: "{asked}": there is no such instance type; {hint}'
+    offered = [name for name, lifecycle in types.items() if lifecycle.get("phase") != "Disabled"]
+    advice = hint(size_name(asked), offered)
+    return f'Unsupported value: "{asked}": there is no such instance type; {advice}'.rstrip("; ")

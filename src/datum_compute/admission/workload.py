@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
+from datum_compute.admission.template import containers
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.identity import normalized_city
@@ -47,29 +47,17 @@ def port_names_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[C
     """Over all containers: they share one address, and a port is found by its name."""
     yield from _duplicates(
         (f"{path}.ports[{position}].name", port["name"])
-        for path, container in _containers(new)
+        for path, container in containers(new)
         for position, port in enumerate(container.get("ports", ()))
     )
 
 
 def env_names_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    for path, container in _containers(new):
+    for path, container in containers(new):
         yield from _duplicates(
             (f"{path}.env[{position}].name", variable["name"])
             for position, variable in enumerate(container.get("env", ()))
         )
-
-
-def _cities(workload: JsonObject) -> Iterator[tuple[str, str]]:
-    for index, placement in enumerate(workload["spec"]["placements"]):
-        for position, city in enumerate(placement["cityCodes"]):
-            yield f"spec.placements[{index}].cityCodes[{position}]", city
-
-
-def _containers(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
-    containers = workload["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
-    for index, container in enumerate(containers):
-        yield f"spec.template.spec.runtime.sandbox.containers[{index}]", container
 
 
 def _duplicates(named: Iterable[tuple[str, str]]) -> Iterator[Cause]:

@@ -4,6 +4,9 @@ A role has the same name on every plane; what ``manager`` and ``cell`` may do de
 the plane is for. Users only read what controllers own (WorkloadDeployments, Instances): their
 roles name each resource, because a star would let them write those too.
 
+Two verbs are asked by admission only: ``use`` on a network lets a workload be attached to it, and
+``control`` marks those who may write what belongs to controllers.
+
 To give a controller a new verb: add it to ``_MANAGER`` under the role of the plane it works on.
 To give users a new kind: add its plural to the role of those who need it.
 """
@@ -32,6 +35,7 @@ CELLS_GROUP = "system:cells"
 READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")
 OWN = ("create", "patch", "delete")  # what controllers do with objects they own
+CONTROL = "control"  # who has it on a resource that controllers write counts as one of them
 
 
 def admin_user(plane: PlaneName) -> str:
@@ -92,7 +96,7 @@ _PROJECT_VIEWER = (
 _PROJECT_EDITOR = (
     *_PROJECT_VIEWER,
     _on(COMPUTE, _WORKLOADS, *WRITE),
-    _on(NETWORKING, _NETWORKS, *WRITE),
+    _on(NETWORKING, _NETWORKS, *WRITE, "use"),
     # Programs of the project report what happens, and agree on who leads.
     _on("", ("configmaps", "events"), *WRITE),
     _on("events.k8s.io", ("events",), *WRITE),
@@ -119,7 +123,7 @@ _PROJECT_ADMIN = (
 def _owned(group: str, *resources: str) -> tuple[JsonObject, ...]:
     """A controller makes, changes and removes these objects, and writes their status."""
     statuses = tuple(f"{resource}/status" for resource in resources)
-    return (_on(group, resources, *OWN), _on(group, statuses, "patch"))
+    return (_on(group, resources, *OWN, CONTROL), _on(group, statuses, "patch"))
 
 
 # What is done on every plane: the garbage collector follows owners of any kind, a namespace gets
@@ -206,7 +210,7 @@ _CELL: dict[str, tuple[JsonObject, ...]] = {
     "cell": (
         _on("", ("namespaces", "configmaps", "secrets"), *READ),
         _on(COMPUTE, ("workloaddeployments", "instances", "instancetypes"), *READ),
-        _on(COMPUTE, ("workloaddeployments",), "patch"),
+        _on(COMPUTE, ("workloaddeployments",), "patch", CONTROL),
         _on(COMPUTE, ("workloaddeployments/status",), "patch"),
         _on(REGION, ("servers",), *READ),
         *_owned(COMPUTE, "instances"),

@@ -116,7 +116,7 @@ async def _attempt(
     if call.kind.defined:
         definitions.check_accepts(ports, call.plane, call.kind)
     proposal = created_object(call.served, creation.obj, creation.incoming, identity)
-    proposal = with_reading_rules(ports.store, call, proposal, None)
+    proposal = with_reading_rules(ports, call, proposal, None)
     headers = proposal.accepted(call.kind, creation.validation)
     new = proposal.obj
     if definitions.is_definition(call.kind):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from datum_compute.admission.chain import admit
+from datum_compute.admission.unsupported import unsupported_fields
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import BadRequest, Cause
 from datum_compute.api.meta import KindInfo
@@ -218,4 +219,7 @@ def _checked(
     report = Report()
     checked = served.check_main(new, "", report)
     admitted, more = (checked, []) if report.errors else admit(served.kind, checked, old)
-    return Proposal(admitted, (*unknown, *report.unknown), (*causes, *report.errors, *more))
+    refused = unsupported_fields(served.kind, report.unknown)
+    dropped = (path for path in report.unknown if path not in refused)
+    found = (*causes, *report.errors, *more, *refused.values())
+    return Proposal(admitted, (*unknown, *dropped), found)

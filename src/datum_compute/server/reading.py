@@ -1,44 +1,68 @@
-"""Admission that reads other objects, straight from the store: nothing is awaited."""
+"""Admission that must know more than the object, answered from the store: nothing is awaited."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from datum_compute.admission.reading import READING, read_and_admit
+from datum_compute.admission.questions import Answers, Listing, May, Question, Write
+from datum_compute.admission.reading import READING, judged, questions_of
 from datum_compute.api.codec import JsonObject, decode
 from datum_compute.api.meta import KindInfo
-from datum_compute.api.plane import PLATFORM
+from datum_compute.api.plane import PLATFORM, PlaneName
+from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.call import Call
-from datum_compute.server.document import same
 from datum_compute.server.pipeline import Proposal
+from datum_compute.server.ports import Ports
 from datum_compute.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class StoreReader:
-    store: Store
-    plane: str
+class StoreLookups:
+    """Answers for one call: what its plane holds, and what its user may do there."""
 
-    def listed(self, kind: KindInfo[Any], namespace: str = "") -> list[JsonObject]:
-        return self._of(self.plane, kind, namespace or None)
+    ports: Ports
+    call: Call
 
-    def catalogue(self, kind: KindInfo[Any]) -> list[JsonObject]:
-        kept = self._of(PLATFORM, kind, None) if PLATFORM in self.store.planes() else []
-        return kept or self.listed(kind)
+    def answers(self, questions: Iterable[Question]) -> Answers:
+        asked = tuple(questions)
+        return Answers(
+            allowed={q: self._may(q) for q in asked if isinstance(q, May)},
+            listed={q: self._listed(q) for q in asked if isinstance(q, Listing)},
+        )
 
-    def _of(self, plane: str, kind: KindInfo[Any], namespace: str | None) -> list[JsonObject]:
-        found = self.store.snapshot(plane, kind.storage, namespace)
-        return [decode(record.body) for record in found.records]
+    def _may(self, right: May) -> bool:
+        wanted = Attributes(
+            right.verb, right.group, right.resource, "", right.namespace, right.name
+        )
+        return self.ports.authorizer.allows(self.call.user, self.call.plane, wanted)
+
+    def _listed(self, listing: Listing) -> list[JsonObject]:
+        store = self.ports.store
+        kept: list[JsonObject] = []
+        if listing.catalogue and PLATFORM in store.planes():
+            kept = _objects(store, PLATFORM, listing.kind)
+        return kept or _objects(store, self.call.plane, listing.kind)
 
 
 def with_reading_rules(
-    store: Store, call: Call, proposal: Proposal, old: JsonObject | None
+    ports: Ports, call: Call, proposal: Proposal, old: JsonObject | None
 ) -> Proposal:
     """The proposal with what the reading rules found; asked only of what has no fault yet."""
-    if call.kind.resource not in READING or proposal.causes or call.route.subresource == "status":
+    if call.kind.resource not in READING or proposal.causes or call.route.subresource:
         return proposal
-    if old is not None and same(proposal.obj["spec"], old["spec"]):
-        return proposal
-    found = read_and_admit(StoreReader(store, call.plane), call.kind, proposal.obj, old)
+    write = Write(
+        call.kind,
+        call.route.namespace,
+        proposal.obj,
+        old,
+        now_s=ports.clock(),
+        deprecation_grace_s=ports.deprecation_grace_s,
+    )
+    found = judged(write, StoreLookups(ports, call).answers(questions_of(write)))
     return replace(proposal, causes=found.causes, warnings=found.warnings)
+
+
+def _objects(store: Store, plane: PlaneName, kind: KindInfo[Any]) -> list[JsonObject]:
+    return [decode(record.body) for record in store.snapshot(plane, kind.storage, None).records]

@@ -108,7 +108,7 @@ async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: 
         proposed = identified(call.kind, propose(old))
         rewrite = _REWRITES[call.route.subresource]
         proposal = rewrite(call.served, proposed, old, needs_version=change.needs_version)
-        proposal = with_reading_rules(ports.store, call, proposal, old)
+        proposal = with_reading_rules(ports, call, proposal, old)
         headers = proposal.accepted(call.kind, change.validation)
         new = proposal.obj
         if definitions.is_definition(call.kind):

@@ -1,0 +1,58 @@
+"""WorkloadDeployments and Instances are written by controllers: users read them.
+
+A controller is whoever holds the verb ``control`` on the resource; the roles of the platform give
+it to managers and cells, and no role of a project has it. So gates, templates and placements are
+out of the reach of everybody else, and copies in a project stay what their cell says. Taking away
+an owner or a finalizer needs no such right (garbage collectors do), nor do labels and annotations
+of other domains, a status (which has rights of its own) or a scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from datum_compute.admission.questions import Answers, May, Write
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import Cause
+
+CONTROL = "control"
+_DOMAINS = ("datumapis.com", "miloapis.com", "topology.datum.net")
+_SUBDOMAINS = tuple(f".{domain}" for domain in _DOMAINS)
+
+
+def asks_who_controls(write: Write) -> Iterable[May]:
+    if _is_controllers_work(write):
+        yield _right(write)
+
+
+def controllers_write(write: Write, answers: Answers) -> Iterable[Cause]:
+    if _is_controllers_work(write) and not answers.allowed[_right(write)]:
+        plural = write.kind.plural
+        why = (
+            f"{plural} are written by controllers and cannot be changed by hand; "
+            f"change the Workload instead"
+        )
+        yield Cause("spec", "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def _right(write: Write) -> May:
+    return May(CONTROL, write.kind.group, write.kind.plural, write.namespace)
+
+
+def _is_controllers_work(write: Write) -> bool:
+    if write.old is None or write.changes_spec:
+        return True
+    return any(
+        _own(write.new, field) != _own(write.old, field) for field in ("labels", "annotations")
+    )
+
+
+def _own(obj: JsonObject, field: str) -> JsonObject:
+    """Those that controllers act upon."""
+    pairs = obj["metadata"].get(field, {})
+    return {key: value for key, value in pairs.items() if _is_ours(key)}
+
+
+def _is_ours(key: str) -> bool:
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and (domain in _DOMAINS or domain.endswith(_SUBDOMAINS))

@@ -1,0 +1,143 @@
+"""Rules for what a template says inside: sources of data, volumes, networks and amounts.
+
+Names and fields are told, values never: they may be secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import Cause
+from datum_compute.api.names import dns_label_problem
+from datum_compute.api.quantities import mebibytes, millicores
+
+_TEMPLATE = "spec.template.spec"
+_RUNTIME = f"{_TEMPLATE}.runtime"
+_AMOUNTS = {"cpu": millicores, "memory": mebibytes}
+
+
+def variables_have_one_source(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    for path, container in containers(new):
+        for index, variable in enumerate(container.get("env", ())):
+            where, source = f"{path}.env[{index}]", variable.get("valueFrom")
+            if source is not None:
+                yield from _one_of(f"{where}.valueFrom", source, "configMapKeyRef", "secretKeyRef")
+                if variable.get("value"):
+                    why = "may not be specified when value is not empty; keep one of them"
+                    yield _invalid(f"{where}.valueFrom", why)
+        for index, source in enumerate(container.get("envFrom", ())):
+            yield from _one_of(f"{path}.envFrom[{index}]", source, "configMapRef", "secretRef")
+
+
+def volumes_have_one_source(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    for path, volume in _volumes(new):
+        yield from _one_of(path, volume, "configMap", "secret")
+        for field in ("configMap", "secret"):
+            yield from _file_paths(f"{path}.{field}", volume.get(field) or {})
+
+
+def volumes_and_attachments_match(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """A volume that nobody sees is a mistake, and so is a folder of a volume that there is not."""
+    named = {volume["name"]: path for path, volume in _volumes(new)}
+    attached = set()
+    for path, container in containers(new):
+        for index, attachment in enumerate(container.get("volumeAttachments", ())):
+            name, where = attachment["name"], f"{path}.volumeAttachments[{index}]"
+            attached.add(name)
+            if name not in named:
+                message = f'Not found: "{name}" is not among {_TEMPLATE}.volumes'
+                yield Cause(f"{where}.name", "FieldValueNotFound", message)
+            if ".." in attachment["mountPath"].split("/"):
+                yield _invalid(f"{where}.mountPath", 'must not contain ".."')
+    for name, path in named.items():
+        if name not in attached:
+            why = f'volume "{name}" is not attached to any container; attach it or remove it'
+            yield _invalid(path, why)
+
+
+def networks_are_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Of networks that are named for the first time: their names become parts of others."""
+    before = [interface["network"] for _, interface in _interfaces(old)] if old else []
+    for path, interface in _interfaces(new):
+        network = interface["network"]
+        if network in before:
+            continue
+        for field in ("name", "namespace"):
+            value = network.get(field, "")
+            if value and (problem := dns_label_problem(value)):
+                yield _invalid(f"{path}.network.{field}", f'"{value}": {problem}')
+
+
+def requests_are_whole(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """One amount alone says no size: the other would have to come from somewhere else."""
+    requests = _requests(new)
+    if len(requests) == 1 and (old is None or requests != _requests(old)):
+        (missing,) = set(_AMOUNTS) - set(requests)
+        why = "give cpu and memory, or none of them to have those of the instance type"
+        path = f"{_RUNTIME}.resources.requests.{missing}"
+        yield Cause(path, "FieldValueRequired", f"Required value: {why}")
+
+
+def requests_fit_limits(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    for path, container in containers(new):
+        resources = container.get("resources", {})
+        limits, requests = resources.get("limits", {}), resources.get("requests", {})
+        for name, amount in _AMOUNTS.items():
+            if (
+                name in limits
+                and name in requests
+                and amount(requests[name]) > amount(limits[name])
+            ):
+                why = f"must be no more than the limit, {limits[name]}"
+                yield _invalid(f"{path}.resources.requests.{name}", f"{requests[name]}: {why}")
+
+
+def containers(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each with its field."""
+    found = workload["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
+    for index, container in enumerate(found):
+        yield f"{_RUNTIME}.sandbox.containers[{index}]", container
+
+
+def _volumes(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
+    for index, volume in enumerate(workload["spec"]["template"]["spec"].get("volumes", ())):
+        yield f"{_TEMPLATE}.volumes[{index}]", volume
+
+
+def _interfaces(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
+    found = workload["spec"]["template"]["spec"].get("networkInterfaces", ())
+    for index, interface in enumerate(found):
+        yield f"{_TEMPLATE}.networkInterfaces[{index}]", interface
+
+
+def _requests(workload: JsonObject) -> JsonObject:
+    runtime = workload["spec"]["template"]["spec"]["runtime"]
+    found: JsonObject = runtime.get("resources", {}).get("requests", {})
+    return {name: amount for name, amount in found.items() if amount is not None}
+
+
+def _file_paths(path: str, source: JsonObject) -> Iterator[Cause]:
+    seen: set[str] = set()
+    for index, item in enumerate(source.get("items", ())):
+        where, file = f"{path}.items[{index}].path", item["path"]
+        if ".." in file.split("/"):
+            yield _invalid(where, 'must not contain ".."')
+        if file in seen:
+            yield Cause(where, "FieldValueDuplicate", f'Duplicate value: "{file}"')
+        seen.add(file)
+
+
+def _one_of(path: str, holder: JsonObject, *fields: str) -> Iterator[Cause]:
+    given = [field for field in fields if holder.get(field) is not None]
+    if not given:
+        message = f"Required value: exactly one of {' and '.join(fields)} must be given"
+        yield Cause(path, "FieldValueRequired", message)
+    for field in given[1:]:
+        message = f"Forbidden: may not be given beside {given[0]}; keep one of them"
+        yield Cause(f"{path}.{field}", "FieldValueForbidden", message)
+
+
+def _invalid(path: str, why: str) -> Cause:
+    return Cause(path, "FieldValueInvalid", f"Invalid value: {why}")

@@ -1,0 +1,62 @@
+"""Which cities a workload may name."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.admission.cities import LOCATIONS, asks_for_locations, cities_are_known
+from datum_compute.admission.questions import Answers, Write
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import Cause
+from datum_compute.api.kinds import WORKLOAD
+from tests.admission.writes import in_cities
+
+
+def a_location(city: str) -> JsonObject:
+    return {"spec": {"topology": {"topology.datum.net/city-code": city} if city else {}}}
+
+
+def found(new: JsonObject, old: JsonObject | None, *known: str) -> list[Cause]:
+    answers = Answers(listed={LOCATIONS: [a_location(city) for city in known]})
+    return list(cities_are_known(Write(WORKLOAD, "default", new, old), answers))
+
+
+def test_a_city_of_the_project_is_fine_however_its_location_writes_it() -> None:
+    assert found(in_cities(("DFW",), ("ORD",)), None, "dfw", " ord") == []
+
+
+def test_an_unknown_city_is_refused_with_the_nearest() -> None:
+    (cause,) = found(in_cities(("DFW",), ("ORD", "DFX")), None, "DFW", "ORD")
+    assert (cause.field, cause.reason) == (
+        "spec.placements[1].cityCodes[1]",
+        "FieldValueNotSupported",
+    )
+    assert cause.message == (
+        'Unsupported value: "DFX": the project has no such location; did you mean DFW?'
+    )
+
+
+def test_a_city_that_is_like_no_other_is_refused_with_the_list() -> None:
+    (cause,) = found(in_cities(("SYD",)), None, "ORD", "DFW")
+    assert cause.message.endswith("there are: DFW, ORD")
+
+
+def test_without_any_location_the_message_says_whose_move_it_is() -> None:
+    (cause,) = found(in_cities(("DFW",)), None, "")
+    assert "an operator gives it some" in cause.message
+
+
+@pytest.mark.parametrize("after", [in_cities(("GONE",)), in_cities((), ("DFW", "GONE"))])
+def test_a_withdrawn_city_may_stay_and_move_between_placements(after: JsonObject) -> None:
+    assert found(after, in_cities(("gone",)), "DFW") == []
+
+
+def test_only_what_is_new_is_refused_on_update() -> None:
+    (cause,) = found(in_cities(("GONE", "LOST")), in_cities(("GONE",)), "DFW")
+    assert cause.field == "spec.placements[0].cityCodes[1]"
+
+
+def test_locations_are_asked_for_only_when_a_city_is_new() -> None:
+    old = in_cities(("DFW",))
+    assert list(asks_for_locations(Write(WORKLOAD, "default", old, None))) == [LOCATIONS]
+    assert list(asks_for_locations(Write(WORKLOAD, "default", old, old))) == []

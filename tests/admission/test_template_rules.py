@@ -1,0 +1,140 @@
+"""The rules for what a template says inside, one table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.admission.chain import admit
+from datum_compute.admission.unsupported import unsupported_fields
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.kinds import INSTANCE, WORKLOAD
+from tests.admission.writes import on_networks, with_template
+
+CONTAINER = "spec.template.spec.runtime.sandbox.containers[0]"
+VOLUME = "spec.template.spec.volumes[0]"
+RESOURCES = "spec.template.spec.runtime.resources"
+KEY = {"name": "a", "key": "k"}
+
+
+def running(*, volumes: Any = (), resources: Any = None, **container: Any) -> JsonObject:
+    made = with_template(volumes=list(volumes))
+    runtime = made["spec"]["template"]["spec"]["runtime"]
+    runtime["sandbox"]["containers"] = [{"name": "app", "image": "web:1", **container}]
+    runtime["resources"] = resources or {}
+    return made
+
+
+def env(**more: Any) -> JsonObject:
+    return running(env=[{"name": "A", **more}])
+
+
+def volume(attached: str = "v", path: str = "/data", **source: Any) -> JsonObject:
+    attachments = [{"name": attached, "mountPath": path}] if attached else []
+    return running(volumes=[{"name": "v", **source}], volumeAttachments=attachments)
+
+
+def with_amounts(requests: JsonObject, limits: JsonObject) -> JsonObject:
+    made = running()
+    runtime = made["spec"]["template"]["spec"]["runtime"]
+    amounts = {"requests": requests, "limits": limits}
+    runtime["sandbox"]["containers"][0]["resources"] = amounts
+    return made
+
+
+def files(*paths: str) -> JsonObject:
+    items = [{"key": "k", "path": path} for path in paths]
+    return {"configMap": {"name": "a", "items": items}}
+
+
+FINE = [
+    env(value="x"),
+    env(valueFrom={"secretKeyRef": KEY}),
+    env(value="", valueFrom={"configMapKeyRef": KEY}),
+    running(envFrom=[{"secretRef": {"name": "a"}}]),
+    volume(secret={"secretName": "a"}),
+    volume(**files("a/b", "c..d")),
+    on_networks({"name": "net", "namespace": "other"}),
+    running(resources={"requests": {"cpu": "1", "memory": "1Gi"}}),
+    with_amounts({"cpu": "500m", "memory": "1Gi"}, {"cpu": 1, "memory": "1024Mi"}),
+    with_amounts({"cpu": "4"}, {"memory": "1Gi"}),
+]
+
+WRONG = [
+    (env(value="x", valueFrom={"secretKeyRef": KEY}), f"{CONTAINER}.env[0].valueFrom", "Invalid"),
+    (env(valueFrom={}), f"{CONTAINER}.env[0].valueFrom", "Required"),
+    (
+        env(valueFrom={"secretKeyRef": KEY, "configMapKeyRef": KEY}),
+        f"{CONTAINER}.env[0].valueFrom.secretKeyRef",
+        "Forbidden",
+    ),
+    (running(envFrom=[{"prefix": "A_"}]), f"{CONTAINER}.envFrom[0]", "Required"),
+    (volume(), VOLUME, "Required"),
+    (
+        volume(secret={"secretName": "a"}, configMap={"name": "a"}),
+        f"{VOLUME}.secret",
+        "Forbidden",
+    ),
+    (volume("", secret={"secretName": "a"}), VOLUME, "Invalid"),
+    (
+        running(volumeAttachments=[{"name": "none", "mountPath": "/a"}]),
+        f"{CONTAINER}.volumeAttachments[0].name",
+        "NotFound",
+    ),
+    (
+        volume(path="/a/../etc", secret={"secretName": "a"}),
+        f"{CONTAINER}.volumeAttachments[0].mountPath",
+        "Invalid",
+    ),
+    (volume(**files("../up")), f"{VOLUME}.configMap.items[0].path", "Invalid"),
+    (volume(**files("a", "a")), f"{VOLUME}.configMap.items[1].path", "Duplicate"),
+    (
+        on_networks({"name": "a.b"}),
+        "spec.template.spec.networkInterfaces[0].network.name",
+        "Invalid",
+    ),
+    (
+        on_networks({"name": "a", "namespace": "A"}),
+        "spec.template.spec.networkInterfaces[0].network.namespace",
+        "Invalid",
+    ),
+    (running(resources={"requests": {"cpu": "1"}}), f"{RESOURCES}.requests.memory", "Required"),
+    (running(resources={"requests": {"memory": "1Gi"}}), f"{RESOURCES}.requests.cpu", "Required"),
+    (
+        with_amounts({"cpu": "1001m"}, {"cpu": "1"}),
+        f"{CONTAINER}.resources.requests.cpu",
+        "Invalid",
+    ),
+]
+
+
+@pytest.mark.parametrize("workload", FINE)
+def test_a_template_that_is_fine_has_no_fault(workload: JsonObject) -> None:
+    assert admit(WORKLOAD, workload, None)[1] == []
+
+
+@pytest.mark.parametrize(("workload", "field", "reason"), WRONG)
+def test_each_fault_is_named_where_it_is(workload: JsonObject, field: str, reason: str) -> None:
+    found = {cause.field: cause.reason for cause in admit(WORKLOAD, workload, None)[1]}
+    assert found == {field: f"FieldValue{reason}"}
+
+
+def test_a_secret_value_is_in_no_message() -> None:
+    (cause,) = admit(WORKLOAD, env(value="hunter2", valueFrom={"secretKeyRef": KEY}), None)[1]
+    assert "hunter2" not in cause.message
+
+
+@pytest.mark.parametrize(
+    "workload", [on_networks({"name": "a.b"}), running(resources={"requests": {"cpu": "1"}})]
+)
+def test_what_an_earlier_release_took_may_stay(workload: JsonObject) -> None:
+    assert admit(WORKLOAD, workload, workload)[1] == []
+
+
+def test_virtual_machines_and_disks_are_refused_by_name_and_typing_errors_are_not() -> None:
+    machine, disk = "spec.template.spec.runtime.virtualMachine", f"{VOLUME}.disk"
+    found = unsupported_fields(WORKLOAD, [machine, disk, "spec.template.spec.runtime.sandbx"])
+    assert list(found) == [machine, disk]
+    assert "not supported yet" in found[machine].message
+    assert unsupported_fields(INSTANCE, [machine]) == {}
