@@ -48,6 +48,14 @@ def _on(group: str, resources: tuple[str, ...], *verbs: str) -> JsonObject:
     return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
 
 
+def _seen(group: str, *resources: str) -> tuple[JsonObject, ...]:
+    """Read in every way there is: what belongs to an object can only be got."""
+    whole = tuple(resource for resource in resources if "/" not in resource)
+    parts = tuple(resource for resource in resources if "/" in resource)
+    found = (_on(group, whole, *READ),)
+    return (*found, _on(group, parts, "get")) if parts else found
+
+
 def _paths(*paths: str) -> JsonObject:
     return {"nonResourceURLs": list(paths), "verbs": ["get"]}
 
@@ -60,10 +68,11 @@ _PLATFORM_ADMIN = (
 )
 
 _OWNED_BY_CONTROLLERS = (
-    *("workloaddeployments", "workloaddeployments/status", "instances", "instances/status"),
+    *("workloaddeployments", "workloaddeployments/status", "workloaddeployments/scale"),
+    *("instances", "instances/status"),
     *("workloadrevisions", "instancetypes"),
 )
-_WORKLOADS = ("workloads", "workloads/scale")
+_WORKLOADS = ("workloads",)
 _NETWORKS = ("networks",)
 _NETWORKS_OF_CONTROLLERS = (
     *("networkbindings", "networkcontexts", "subnets", "subnetclaims"),
@@ -71,7 +80,7 @@ _NETWORKS_OF_CONTROLLERS = (
 )
 
 _PROJECT_VIEWER = (
-    _on(COMPUTE, (*_WORKLOADS, "workloads/status", *_OWNED_BY_CONTROLLERS), *READ),
+    *_seen(COMPUTE, *_WORKLOADS, "workloads/status", *_OWNED_BY_CONTROLLERS),
     _on(NETWORKING, (*_NETWORKS, *_NETWORKS_OF_CONTROLLERS), *READ),
     _on(
         QUOTA,
@@ -83,10 +92,11 @@ _PROJECT_VIEWER = (
         ("services", "serviceentitlements", "serviceconsumers", "serviceconfigurations"),
         *READ,
     ),
-    _on("", ("namespaces", "namespaces/status", "configmaps", "events", "serviceaccounts"), *READ),
+    *_seen("", "namespaces", "namespaces/status", "configmaps", "events", "serviceaccounts"),
+    _on("", ("services",), *READ),  # there are none: api/nothinghere.py
     _on("events.k8s.io", ("events",), *READ),
     _on(COORDINATION, ("leases",), *READ),
-    _on(DEFINITIONS, ("customresourcedefinitions", "customresourcedefinitions/status"), *READ),
+    *_seen(DEFINITIONS, "customresourcedefinitions", "customresourcedefinitions/status"),
 )
 
 _PROJECT_EDITOR = (
