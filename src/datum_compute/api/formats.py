@@ -1,8 +1,8 @@
 """Formats of a schema that are checked. Others only tell people what to expect.
 
-To add one of texts: a function from text to whether it fits, listed in ``FORMATS``. Those of numbers
-say how large a number may be (``INTEGER_RANGES``, ``NUMBER_RANGES``); a whole number of no known
-format fits into 64 bits, as it does in every program that reads it.
+To add one of texts: a function from text to whether it fits, listed in ``FORMATS``. Those of
+numbers say how large a number may be (``INTEGER_RANGES``, ``NUMBER_RANGES``); a whole number of no
+known format fits into 64 bits, as it does in every program that reads it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Kinds of Kubernetes that common clients ask for and of which this platform never has any.
 
-Each is served as a list that is empty, for reading only: ``kubectl cluster-info`` lists Services and
-ends with an error where there is no such kind. Whoever writes one, and whoever lists them all, is
-told why there are none and what to use instead (``KindInfo.none_here``).
+Each is served as a list that is empty, for reading only: ``kubectl cluster-info`` lists Services
+and ends with an error where there is no such kind. Whoever writes one, and whoever lists them all,
+is told why there are none and what to use instead (``KindInfo.none_here``).
 """
 
 from __future__ import annotations
