@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from datum_compute.admission.finalizers import GUARDS, RELEASE
 from datum_compute.api.codec import JsonObject, canonical_hash, encode
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.plane import PlaneName
@@ -21,7 +22,7 @@ from tests.server.running_server import PROJECT, WORKLOADS, Server, running_serv
 PLANES = ("platform", "project/demo", "hub", "cell/dfw")
 VERBS = (
     *("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"),
-    *("impersonate", "escalate", "bind"),
+    *("impersonate", "escalate", "bind", "release"),
 )
 COMPUTE = "compute.datumapis.com"
 
@@ -95,6 +96,11 @@ BY_HAND = [
     ),
     ("project/demo", "project-admin", "impersonate", "", "users", False),
     ("project/demo", "project-admin", "update", "", "namespaces/finalize", False),
+    ("project/demo", "project-admin", "release", COMPUTE, "workloads", False),
+    ("project/demo", "project-editor", "release", "networking.datumapis.com", "networks", False),
+    ("project/demo", "manager", "release", COMPUTE, "workloads", True),
+    ("cell/dfw", "cell", "release", COMPUTE, "instances", True),
+    ("platform", "platform-admin", "release", COMPUTE, "workloads", True),
     ("project/demo", "project-editor", "update", COMPUTE, "workloads", True),
     ("project/demo", "project-editor", "get", "", "secrets", True),
     ("project/demo", "project-editor", "create", "rbac.authorization.k8s.io", "roles", False),
@@ -143,7 +149,8 @@ def served_verbs() -> dict[tuple[str, str], set[str]]:
     for kind in catalogue.kinds():
         served = catalogue.find(kind.group, kind.version, kind.plural)
         assert served is not None
-        found.setdefault((kind.group, kind.plural), set()).update(served.verbs)
+        guards = {RELEASE} if kind.resource in GUARDS else set()
+        found.setdefault((kind.group, kind.plural), set()).update(served.verbs, guards)
         for name, verbs in served.subresources.items():
             found.setdefault((kind.group, f"{kind.plural}/{name}"), set()).update(verbs)
     return found

@@ -32,6 +32,8 @@ CELLS_GROUP = "system:cells"
 READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")
 OWN = ("create", "patch", "delete")  # what controllers do with objects they own
+# To take away finalizers of the platform (admission/finalizers.py): never for users.
+RELEASE = "release"
 
 
 def admin_user(plane: PlaneName) -> str:
@@ -137,7 +139,7 @@ def _owned(group: str, *resources: str) -> tuple[JsonObject, ...]:
 # become of them. Owners and finalizers of any kind are taken away by the server itself
 # (server/holdings.py), so nothing here may change what it does not own.
 _KEEP_HOUSE = (
-    _on("*", ("*",), *READ, "delete"),
+    _on("*", ("*",), *READ, "delete", RELEASE),
     _on("", ("serviceaccounts", "configmaps"), "create"),
     _on("", ("configmaps", "namespaces/status"), "patch"),
     _on("", ("namespaces/finalize",), "update"),
@@ -193,8 +195,10 @@ _CELL: dict[str, tuple[JsonObject, ...]] = {
     "cell": (
         _on("", ("namespaces",), *READ),
         _on(COMPUTE, ("workloaddeployments", "instances", "instancetypes"), *READ),
-        _on(COMPUTE, ("workloaddeployments",), "patch"),
+        _on(COMPUTE, ("workloaddeployments",), "patch", RELEASE),
         _on(COMPUTE, ("workloaddeployments/status",), "patch"),
+        _on(COMPUTE, ("instances",), RELEASE),
+        _on(REGION, ("servers",), RELEASE),
         _on(REGION, ("servers",), *READ),
         *_owned(COMPUTE, "instances"),
         *_owned(REGION, "servers"),
