@@ -16,6 +16,7 @@ from datum_compute.controllers.hub import binding, cluster, execution, work
 from datum_compute.controllers.management import (
     attachment,
     catalogue,
+    defaultnetwork,
     federator,
     ipallocation,
     network,
@@ -38,6 +39,7 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     policy.CONTROLLER,
     projector.CONTROLLER,
     catalogue.CONTROLLER,
+    defaultnetwork.CONTROLLER,
     network.CONTROLLER,
     networkbinding.CONTROLLER,
     networkcontext.CONTROLLER,

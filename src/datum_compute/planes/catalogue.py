@@ -87,7 +87,7 @@ async def ensure_project(
     limits: Mapping[str, int] = DEFAULT_LIMITS,
 ) -> None:
     """A network, the right to use every place there is, and the quota that everybody gets."""
-    await _ensured(project, NETWORK, _default_network())
+    await _ensured(project, NETWORK, default_network())
     for city in cities_of(cells):
         binding = await _ensured(project, LOCATION_BINDING, _location_binding(city))
         about = ("Available", "AllGatesOpen")
@@ -129,7 +129,7 @@ def _location_binding(city: str) -> LocationBinding:
     )
 
 
-def _default_network() -> Network:
+def default_network() -> Network:
     """IPv4, which every driver can give to its machines."""
     return Network(
         metadata=ObjectMeta(
