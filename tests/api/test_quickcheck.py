@@ -22,6 +22,7 @@ from tests.api.generated_objects import objects_of
 
 NAMES = ("a", "b", "name", "spec", "kind")
 SCALARS = st.none() | st.booleans() | st.integers(-2, 3) | st.sampled_from([1.0, "", "a", "b", "Z"])
+SCALARS |= st.sampled_from([2**31, -(2**31) - 1, 2**63, 1e39])
 VALUES = st.recursive(
     SCALARS,
     lambda inner: (
@@ -56,6 +57,7 @@ SCHEMAS: list[tuple[JsonObject, JsonObject]] = [
         {"type": "array", "items": {**NAMED, "required": ["name"], "nullable": True}, **BY_NAME},
         {"type": "array", "items": {"type": "string", "nullable": True}, **SET},
     ),
+    ({**NUMBER, "format": "int32"}, {"type": "number", "format": "float"}),
     ({**NUMBER, "oneOf": [{"minimum": 1}, {"maximum": 2}]}, {**NUMBER, "allOf": [{"minimum": 1}]}),
 ]
 

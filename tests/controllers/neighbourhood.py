@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -15,6 +15,7 @@ from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
 from datum_compute.controllers import registry
 from datum_compute.planes.bootstrap import ensure_plane
+from datum_compute.runtime.events import Notice
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.runtime.planes import Planes
 
@@ -25,6 +26,7 @@ SETTLED_S = 5.0
 @dataclass
 class Neighbourhood:
     planes: Planes
+    told: list[Notice] = field(default_factory=list)
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, plane: PlaneName = HUB, **query: str
@@ -71,6 +73,7 @@ def in_neighbourhood(test: Callable[[Neighbourhood], Coroutine[Any, Any, None]])
         planes = Planes(loop)
         client = await planes.create()
         await ensure_plane(client, HUB)
+        here = Neighbourhood(planes)
         ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
         manager = build_manager(
             registry.NEIGHBOURS,
@@ -78,11 +81,12 @@ def in_neighbourhood(test: Callable[[Neighbourhood], Coroutine[Any, Any, None]])
             ports,
             holdings=planes.server.holdings,
             authority="CERTIFICATE",
+            tell=here.told.append,
         )
         manager.engage(HUB, client)
         running = loop.create_task(manager.run())
         await manager.synced()
-        await test(Neighbourhood(planes))
+        await test(here)
         running.cancel()
 
     run_virtual(Random(1), main)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+
+import pytest
+
 from datum_compute.api.exchange import Request, Response
 from tests.controllers.neighbourhood import CORE, Neighbourhood, in_neighbourhood, owner
 
@@ -227,5 +232,52 @@ def test_every_namespace_has_its_account_and_certificates_and_keeps_them() -> No
         await here.settled()
         assert (await here.ask("GET", f"{CORE}/serviceaccounts/default"))[0] == 200
         assert (await here.ask("GET", authority))[1]["data"] == {"ca.crt": "CERTIFICATE"}
+
+    in_neighbourhood(story)
+
+
+ODD_OWNERS = [
+    {"apiVersion": "v1", "kind": "Namespace", "name": "never-was", "uid": "u"},
+    {"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "another"},
+    {"apiVersion": "v1", "kind": "ConfigMap", "name": "inside", "uid": "u"},
+    {"apiVersion": "v2", "kind": "Namespace", "name": "never-was", "uid": "u"},
+    {"apiVersion": "a/b/c", "kind": "Unheard", "name": "x", "uid": "u"},
+]
+
+
+@pytest.mark.parametrize("odd", ODD_OWNERS, ids=lambda odd: f"{odd['apiVersion']}-{odd['kind']}")
+def test_what_may_not_go_stays_quietly_whoever_its_owner_is(
+    odd: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+
+    async def story(here: Neighbourhood) -> None:
+        owned = {"metadata": {"ownerReferences": [odd]}}
+        status, _ = await here.ask("PATCH", CORE, owned)
+        assert status == 200
+        await asyncio.sleep(3600)
+        status, kept = await here.ask("GET", CORE)
+        assert (status, kept["status"]["phase"]) == (200, "Active")
+
+    in_neighbourhood(story)
+    loud = [r for r in caplog.records if r.exc_info or r.levelno > logging.WARNING]
+    assert [record.getMessage() for record in loud] == []
+    assert len(caplog.records) <= 6, "a line every ten minutes is enough"
+
+
+def test_an_owner_that_cannot_be_reached_is_told_of() -> None:
+    async def story(here: Neighbourhood) -> None:
+        inside = await here.config_map("inside")
+        meta = {"name": "outside", "ownerReferences": [owner(inside)]}
+        role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": []}
+        path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+        await here.made(path, {**role, "metadata": meta})
+        await here.settled()
+        await here.ask("DELETE", f"{CORE}/configmaps/inside")
+        await here.settled()
+        assert (await here.ask("GET", f"{path}/outside"))[0] == 200
+        (told,) = set(here.told)  # the same words are one Event
+        assert (told.reason, told.about.name) == ("OwnerRefInvalidNamespace", "outside")
+        assert "metadata.ownerReferences" in told.note
 
     in_neighbourhood(story)

@@ -84,6 +84,21 @@ def test_kinds_are_listed_by_scope_verb_and_category(in_project: Kubectl) -> Non
     assert "VERBS" in wide
 
 
+def test_the_control_plane_says_where_it_is(in_project: Kubectl) -> None:
+    found = in_project.run("cluster-info")
+    assert found.returncode == 0, found.stderr
+    assert "control plane" in found.stdout
+    assert found.stderr == ""
+
+
+def test_who_looks_for_services_of_kubernetes_is_told_of_the_catalogue(
+    in_platform: Kubectl,
+) -> None:
+    found = in_platform.run("get", "services")
+    assert "services.services.miloapis.com" in found.stderr
+    assert "compute" in in_platform("get", "services.services.miloapis.com", "-o", "name")
+
+
 def test_versions_are_listed(in_project: Kubectl) -> None:
     versions = in_project("api-versions").split()
     assert {"v1", "compute.datumapis.com/v1alpha", "rbac.authorization.k8s.io/v1"} <= set(versions)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from datum_compute.admission.finalizers import GUARDS, RELEASE
 from datum_compute.api.codec import JsonObject, canonical_hash, encode
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.plane import PlaneName
@@ -13,6 +14,7 @@ from datum_compute.planes.roleobjects import MADE_WITH
 from datum_compute.planes.roles import admin_user, rules_by_role, subjects_by_role
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.authentication import User
+from datum_compute.server.catalogue import Catalogue
 from datum_compute.store.journal import ObjectKey
 from tests.server.granting import RBAC, cluster_binding, ensure_first_roles, rule
 from tests.server.running_server import PROJECT, WORKLOADS, Server, running_server, workload
@@ -20,7 +22,7 @@ from tests.server.running_server import PROJECT, WORKLOADS, Server, running_serv
 PLANES = ("platform", "project/demo", "hub", "cell/dfw")
 VERBS = (
     *("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"),
-    *("impersonate", "escalate", "bind"),
+    *("impersonate", "escalate", "bind", "release"),
 )
 COMPUTE = "compute.datumapis.com"
 
@@ -94,6 +96,11 @@ BY_HAND = [
     ),
     ("project/demo", "project-admin", "impersonate", "", "users", False),
     ("project/demo", "project-admin", "update", "", "namespaces/finalize", False),
+    ("project/demo", "project-admin", "release", COMPUTE, "workloads", False),
+    ("project/demo", "project-editor", "release", "networking.datumapis.com", "networks", False),
+    ("project/demo", "manager", "release", COMPUTE, "workloads", True),
+    ("cell/dfw", "cell", "release", COMPUTE, "instances", True),
+    ("platform", "platform-admin", "release", COMPUTE, "workloads", True),
     ("project/demo", "project-editor", "update", COMPUTE, "workloads", True),
     ("project/demo", "project-editor", "get", "", "secrets", True),
     ("project/demo", "project-editor", "create", "rbac.authorization.k8s.io", "roles", False),
@@ -133,6 +140,37 @@ async def test_what_roles_allow_said_by_hand(
         await ensure_first_roles(server, plane)
         user = await holder_of(server, plane, role)
         assert server.api.authorizer.allows(user, PlaneName(plane), wanted) is expected
+
+
+def served_verbs() -> dict[tuple[str, str], set[str]]:
+    """By group and resource, as rules name them."""
+    found: dict[tuple[str, str], set[str]] = {}
+    catalogue = Catalogue.of_kinds(KINDS)
+    for kind in catalogue.kinds():
+        served = catalogue.find(kind.group, kind.version, kind.plural)
+        assert served is not None
+        guards = {RELEASE} if kind.resource in GUARDS else set()
+        found.setdefault((kind.group, kind.plural), set()).update(served.verbs, guards)
+        for name, verbs in served.subresources.items():
+            found.setdefault((kind.group, f"{kind.plural}/{name}"), set()).update(verbs)
+    return found
+
+
+@pytest.mark.parametrize("plane", PLANES)
+def test_roles_name_only_what_there_is(plane: str) -> None:
+    """``kubectl auth can-i --list`` shows the rules as they are."""
+    known = served_verbs()
+    named = [
+        (role, group, resource, verb)
+        for role, rules in rules_by_role(PlaneName(plane)).items()
+        for rule in rules
+        for group in rule.get("apiGroups", ())
+        for resource in rule.get("resources", ())
+        for verb in rule["verbs"]
+        if resource != "*"
+    ]
+    assert named
+    assert [n for n in named if n[3] not in known.get((n[1], n[2]), ())] == []
 
 
 @pytest.mark.parametrize("plane", PLANES)

@@ -206,12 +206,40 @@ def test_a_network_in_use_stays_until_nothing_uses_it() -> None:
         assert (await platform.instances())[0].status.network_interfaces
         await platform.project.delete(WORKLOAD, WEB)
 
-        async def gone() -> bool:
-            return not (await platform.project.list(NETWORK)).items
+        async def replaced() -> bool:
+            found = (await platform.project.list(NETWORK)).items
+            return [n.metadata.uid for n in found] not in ([], [network.metadata.uid])
 
-        await platform.until(gone, "the network is gone")
+        await platform.until(replaced, "it is gone, and there is a new one")
+        await platform.deploy("web:2")
+        await platform.until_ready("web:2")
 
     on_platform(story)
+
+
+def test_the_network_of_every_project_comes_back_when_nobody_uses_it() -> None:
+    """Seen: after a delete no workload of the project ever got an address."""
+
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        await platform.project.delete(WORKLOAD, WEB)
+        await asyncio.sleep(30)
+        first = await platform.project.get(NETWORK, DEFAULT)
+        await platform.project.delete(NETWORK, DEFAULT)
+
+        async def is_back() -> bool:
+            found = (await platform.project.list(NETWORK)).items
+            others = [n for n in found if n.metadata.uid != first.metadata.uid]
+            return any(is_true(n.status.conditions, "Ready") for n in others)
+
+        await platform.until(is_back, "there is another network, and it is ready")
+        second = await platform.project.get(NETWORK, DEFAULT)
+        assert second.spec == first.spec
+        await platform.deploy("web:2")
+        await platform.until_ready("web:2")
+
+    on_platform(story, boot_s=0.0)
 
 
 def test_a_record_whose_holder_is_gone_is_removed() -> None:

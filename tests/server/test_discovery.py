@@ -10,6 +10,7 @@ from datum_compute.api.codec import JsonObject, decode
 from datum_compute.api.exchange import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from datum_compute.api.kinds import KINDS, WORKLOAD
 from datum_compute.api.meta import KindInfo
+from datum_compute.api.nothinghere import NOTHING_HERE
 from datum_compute.api.reviews import REVIEWS
 from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, workload
 
@@ -18,7 +19,7 @@ AGGREGATED = (
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
 
-SERVED = (*KINDS, *REVIEWS)
+SERVED = (*KINDS, *REVIEWS, *NOTHING_HERE)
 
 
 async def test_groups_name_their_preferred_version_among_their_versions(server: Server) -> None:

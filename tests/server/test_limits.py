@@ -6,57 +6,129 @@ import gc
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, decode
+from datum_compute.admission.workload import TEMPLATE_BYTES_MAX
+from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.server.access.watches import RETRY_AFTER_S
 from datum_compute.server.asgi import HEADERS_BYTES_MAX
-from datum_compute.server.commit import OBJECT_BYTES_MAX
+from datum_compute.server.commit import (
+    CONTENT_BYTES_MAX,
+    METADATA_BYTES_MAX,
+    OBJECT_BYTES_MAX,
+)
 from tests.server.granting import ANN, grant, rule, server_with_ann
-from tests.server.running_server import PROJECT, WORKLOADS, Server, workload
+from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, workload
 from tests.server.test_asgi import call, scope
 
+DEPLOYMENTS = f"{COMPUTE}/namespaces/default/workloaddeployments"
+EVENTS = "/api/v1/namespaces/default/events"
+CONDITION = {"type": "Available", "status": "True", "reason": "Fine"}
 
-def large(name: str, size_bytes: int) -> JsonObject:
-    """A workload whose container has arguments of about this size."""
-    obj = workload(name)
+
+def with_arguments(obj: JsonObject, size_bytes: int) -> JsonObject:
     container = obj["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]
     container["args"] = ["x" * size_bytes]
     return obj
 
 
+def large(name: str, size_bytes: int) -> JsonObject:
+    """A deployment whose container has arguments of about this size."""
+    spec = workload(name)["spec"]
+    placement = spec["placements"][0]
+    obj = {
+        "apiVersion": "compute.datumapis.com/v1alpha",
+        "kind": "WorkloadDeployment",
+        "metadata": {"name": name},
+        "spec": {
+            "workloadRef": {"name": "web", "uid": "u"},
+            "placementName": placement["name"],
+            "cityCode": "DFW",
+            "template": spec["template"],
+            "scaleSettings": placement["scaleSettings"],
+        },
+    }
+    return with_arguments(obj, size_bytes)
+
+
+def event(size_bytes: int) -> JsonObject:
+    """Of a kind without a status."""
+    about = {"kind": "Namespace", "name": "default", "namespace": "default"}
+    metadata = {"name": "a", "finalizers": ["example.com/hold"]}
+    obj = {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": about}
+    return {**obj, "message": "x" * size_bytes}
+
+
 async def test_an_object_over_the_limit_is_refused_and_changes_nothing(server: Server) -> None:
     for query in ({}, {"dryRun": "All"}):
-        status = await server.status("POST", WORKLOADS, large("a", OBJECT_BYTES_MAX), **query)
+        status = await server.status("POST", DEPLOYMENTS, large("a", OBJECT_BYTES_MAX), **query)
         assert (status["code"], status["reason"]) == (413, "RequestEntityTooLarge")
         assert f"may have {OBJECT_BYTES_MAX}" in status["message"]
-    assert (await server.ask("GET", f"{WORKLOADS}/a")).status == 404
-    assert (await server.ask("POST", WORKLOADS, large("a", 1_000_000))).status == 201
+    assert (await server.ask("GET", f"{DEPLOYMENTS}/a")).status == 404
+    assert (await server.ask("POST", DEPLOYMENTS, large("a", 1_000_000))).status == 201
 
 
 async def test_an_object_does_not_grow_over_the_limit_by_patches(server: Server) -> None:
-    await server.json("POST", WORKLOADS, large("a", 1_000_000))
-    before = await server.json("GET", f"{WORKLOADS}/a")
+    await server.json("POST", DEPLOYMENTS, large("a", 1_000_000))
+    before = await server.json("GET", f"{DEPLOYMENTS}/a")
     arguments = ["x" * 1_000_000]
     containers = [{"name": "app", "image": "web:1", "args": arguments * 2}]
     runtime = {"sandbox": {"containers": containers}}
     status = await server.patch_refused(
-        f"{WORKLOADS}/a", {"spec": {"template": {"spec": {"runtime": runtime}}}}
+        f"{DEPLOYMENTS}/a", {"spec": {"template": {"spec": {"runtime": runtime}}}}
     )
     assert status["code"] == 413
-    assert await server.json("GET", f"{WORKLOADS}/a") == before
+    assert await server.json("GET", f"{DEPLOYMENTS}/a") == before
 
 
 async def test_an_object_of_the_largest_size_can_still_be_deleted(server: Server) -> None:
-    obj = large("a", 0)
-    obj["metadata"]["finalizers"] = ["example.com/hold"]
-    base = len((await server.ask("POST", WORKLOADS, obj, dryRun="All")).body)
-    obj = large("a", OBJECT_BYTES_MAX - base - 40)
-    obj["metadata"]["finalizers"] = ["example.com/hold"]
-    stored = await server.ask("POST", WORKLOADS, obj)
+    base = len((await server.ask("POST", EVENTS, event(0), dryRun="All")).body)
+    stored = await server.ask("POST", EVENTS, event(OBJECT_BYTES_MAX - base - 40))
     assert stored.status == 201
     assert OBJECT_BYTES_MAX - 60 < len(stored.body) <= OBJECT_BYTES_MAX
-    await server.json("DELETE", f"{WORKLOADS}/a")
-    await server.merge(f"{WORKLOADS}/a", {"metadata": {"finalizers": None}})
-    assert (await server.ask("GET", f"{WORKLOADS}/a")).status == 404
+    await server.json("DELETE", f"{EVENTS}/a")
+    await server.merge(f"{EVENTS}/a", {"metadata": {"finalizers": None}})
+    assert (await server.ask("GET", f"{EVENTS}/a")).status == 404
+
+
+async def test_what_is_asked_for_leaves_room_for_marks_and_for_the_status(server: Server) -> None:
+    base = len((await server.ask("POST", DEPLOYMENTS, large("a", 0), dryRun="All")).body)
+    over = large("a", CONTENT_BYTES_MAX - base + 40)
+    status = await server.status("POST", DEPLOYMENTS, over)
+    assert status["code"] == 413
+    assert (
+        f"without its status, which needs room too, it may have {CONTENT_BYTES_MAX}"
+        in (status["message"])
+    )
+    await server.json("POST", DEPLOYMENTS, large("a", CONTENT_BYTES_MAX - base - 40))
+    path = f"{DEPLOYMENTS}/a"
+    mark = {"finalizers": ["compute.datumapis.com/federator"], "labels": {"a": "b"}}
+    await server.merge(path, {"metadata": mark})
+    conditions = [{**CONDITION, "message": "x" * (OBJECT_BYTES_MAX - METADATA_BYTES_MAX)}]
+    await server.merge(f"{path}/status", {"status": {"conditions": conditions}})
+    await server.merge(path, {"metadata": {"annotations": {"note": "later"}}})
+    smaller = with_arguments(await server.json("GET", path), 10)
+    await server.json("PUT", path, smaller)
+
+
+async def test_marks_in_the_metadata_leave_room_for_the_status(server: Server) -> None:
+    await server.json("POST", DEPLOYMENTS, large("a", 1_000_000))
+    note = {"metadata": {"annotations": {"note": "x" * 200_000}}}
+    status = await server.patch_refused(f"{DEPLOYMENTS}/a", note)
+    assert (status["code"], f"may have {METADATA_BYTES_MAX}" in status["message"]) == (413, True)
+
+
+async def test_a_template_has_a_limit_of_its_own_that_says_what_to_do(server: Server) -> None:
+    empty = await server.json("POST", WORKLOADS, with_arguments(workload("a"), 0), dryRun="All")
+    base = len(encode(empty["spec"]["template"]))  # with its defaults
+    fits = with_arguments(workload("a"), TEMPLATE_BYTES_MAX - base)
+    await server.json("POST", WORKLOADS, fits)
+    for method, path in (("POST", WORKLOADS), ("PUT", f"{WORKLOADS}/a")):
+        body = with_arguments(workload("b" if method == "POST" else "a"), TEMPLATE_BYTES_MAX)
+        if method == "PUT":
+            body["metadata"] = (await server.json("GET", path))["metadata"]
+        status = await server.status(method, path, body)
+        (cause,) = status["details"]["causes"]
+        assert (status["code"], cause["field"]) == (422, "spec.template")
+        assert "Put large data into the image" in cause["message"]
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])

@@ -76,6 +76,7 @@ CHAIN: Mapping[str, Rules] = {
         defaults=(workload.with_upper_case_cities,),
         validations=(
             name_at_most(63, "it becomes a label value"),
+            workload.template_fits,
             workload.template_labels_are_labels,
             workload.cities_are_unique,
             workload.port_names_are_unique,

@@ -1,14 +1,19 @@
-"""Rules for Workloads: cities are upper-case codes, and names inside a template are unique."""
+"""Rules for Workloads: cities are upper-case codes, names inside a template are unique, and the
+template is small enough for all that is made from it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from datum_compute.admission.template import containers
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.errors import Cause
 from datum_compute.api.identity import normalized_city
 from datum_compute.api.names import label_value_problem, qualified_name_problem
+
+# Deployments, Works, instances and machines carry the template and, beside it, who owns each of its
+# fields, which takes up to three times as much.
+TEMPLATE_BYTES_MAX = 256 * 1024
 
 
 def with_upper_case_cities(new: JsonObject, old: JsonObject | None) -> JsonObject:
@@ -32,6 +37,21 @@ def template_labels_are_labels(new: JsonObject, old: JsonObject | None) -> Itera
         if problem := qualified_name_problem(key.lower()):
             message = f'Invalid value: "{key}": {problem}'
             yield Cause("spec.template.metadata.annotations", "FieldValueInvalid", message)
+
+
+def template_fits(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """A template that is only kept may be as large as it is."""
+    template = new["spec"]["template"]
+    if old is not None and old["spec"].get("template") == template:
+        return
+    size = len(encode(template))
+    if size > TEMPLATE_BYTES_MAX:
+        why = (
+            f"Too long: may not be more than {TEMPLATE_BYTES_MAX} bytes, got {size}; every "
+            "instance carries it. Put large data into the image, or fetch it when the container "
+            "starts"
+        )
+        yield Cause("spec.template", "FieldValueTooLong", why)
 
 
 def cities_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:

@@ -1,6 +1,8 @@
-"""String formats of a schema that are checked. Others only tell people what to expect.
+"""Formats of a schema that are checked. Others only tell people what to expect.
 
-To add one: a function from text to whether it fits, listed in ``FORMATS``.
+To add one of texts: a function from text to whether it fits, listed in ``FORMATS``. Those of
+numbers say how large a number may be (``INTEGER_RANGES``, ``NUMBER_RANGES``); a whole number of no
+known format fits into 64 bits, as it does in every program that reads it.
 """
 
 from __future__ import annotations
@@ -94,3 +96,15 @@ FORMATS: Mapping[str, Callable[[str], bool]] = {
     "hostname": _is_hostname,
     "email": _matches(_EMAIL),
 }
+
+Range = tuple[int | float, int | float]
+
+ANY_INTEGER: Range = (-(2**63), 2**63 - 1)
+INTEGER_RANGES: Mapping[str, Range] = {
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": ANY_INTEGER,
+    "uint32": (0, 2**32 - 1),
+    "uint64": (0, 2**64 - 1),
+}
+_FLOAT_MAX = (2 - 2**-23) * 2.0**127
+NUMBER_RANGES: Mapping[str, Range] = dict.fromkeys(("float", "float32"), (-_FLOAT_MAX, _FLOAT_MAX))

@@ -118,6 +118,7 @@ class KindInfo(Generic[T]):
     has_generation: bool = True
     defined: bool = False  # by a CustomResourceDefinition of its plane
     deprecation: str = ""  # a warning for whoever uses this version
+    none_here: str = ""  # why there never is one; it is only listed, for clients that ask
     stored_as: str = ""  # the resource whose objects this kind is another view of
     singular_name: str = ""  # where it is not the kind in lower case
     list_name: str = ""  # where it is not the kind followed by List

@@ -153,7 +153,7 @@ def _object_check(schema: JsonObject) -> Check:
 
 def plain_type(schema: JsonObject) -> type | None:
     """The type that is all a schema asks of a scalar; None where it asks for more."""
-    known = {"string": str, "boolean": bool, "integer": int}.get(str(schema.get("type")))
+    known = {"string": str, "boolean": bool}.get(str(schema.get("type")))
     return known if known and not value_rules(schema) and not _junctions(schema) else None
 
 

@@ -11,7 +11,13 @@ from typing import Any
 from datum_compute.api.checkreport import HIDDEN, Check, Report, shown
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
-from datum_compute.api.formats import FORMATS, SECRET_FORMATS
+from datum_compute.api.formats import (
+    ANY_INTEGER,
+    FORMATS,
+    INTEGER_RANGES,
+    NUMBER_RANGES,
+    SECRET_FORMATS,
+)
 from datum_compute.api.pattern import compiled_search
 
 
@@ -20,6 +26,7 @@ def value_rules(schema: JsonObject) -> tuple[Check, ...]:
         _enum_rule(schema),
         _text_rule(schema),
         _format_rule(schema),
+        _range_rule(schema),
         _number_rule(schema),
         _multiple_rule(schema),
         _entries_rule(schema),
@@ -78,6 +85,24 @@ def _format_rule(schema: JsonObject) -> Check | None:
         if isinstance(value, str) and not fits(value):
             word = "base64" if name == "byte" else name
             report.invalid(path, HIDDEN if secret else value, f"must be valid {word}")
+
+    return check
+
+
+def _range_rule(schema: JsonObject) -> Check | None:
+    """How large a number of this type and format may be, whatever else is asked of it."""
+    kind, name = schema.get("type"), schema.get("format", "")
+    found = NUMBER_RANGES.get(name) if kind == "number" else None
+    if kind == "integer":
+        found = INTEGER_RANGES.get(name, ANY_INTEGER)
+    if found is None:
+        return None
+    (low, high), called = found, name if name in INTEGER_RANGES or kind == "number" else "int64"
+
+    def check(value: Any, path: str, report: Report) -> None:
+        if not low <= value <= high:
+            why = f"must be of type {kind} with format {called}, from {low} to {high}"
+            report.invalid(path, value, why)
 
     return check
 

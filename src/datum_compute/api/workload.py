@@ -53,7 +53,7 @@ class Placement(ApiStruct, frozen=True, kw_only=True):
     name: Annotated[DnsLabel, says("Name of the placement, unique in the workload.")]
     city_codes: Annotated[
         list[CityCode],
-        Meta(min_length=1),
+        Meta(min_length=1, max_length=100),
         SET,
         says("Codes of the cities to run in, such as DFW; stored in upper case."),
     ]
@@ -62,7 +62,12 @@ class Placement(ApiStruct, frozen=True, kw_only=True):
 
 class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
     template: InstanceTemplate
-    placements: Annotated[list[Placement], MAP_BY_NAME, Meta(min_length=1), says("Where it runs.")]
+    placements: Annotated[
+        list[Placement],
+        MAP_BY_NAME,
+        Meta(min_length=1, max_length=32),
+        says("Where it runs."),
+    ]
     paused: Annotated[
         bool,
         says("Hold a rollout where it is: nothing that runs is replaced. Scaling goes on."),

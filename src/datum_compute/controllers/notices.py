@@ -47,6 +47,8 @@ OWN_REASONS = {
     "InstanceRemoved": "An instance of the deployment goes, or gives way to a newer one.",
     "AmbiguousOwner": "Warning: the object should lead to exactly one other, and leads to none or "
     "to several.",
+    "OwnerRefInvalidNamespace": "Warning: an object without a namespace names an owner that is in "
+    "one. That leads nowhere: the object is never collected.",
     "Deleted": "Everything that belonged to the object is gone, and so is the object.",
 }
 

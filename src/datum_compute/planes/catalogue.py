@@ -86,7 +86,7 @@ def objects_of_project(
 ) -> list[Made]:
     """What ``ensure_project`` makes, for planes that somebody else brings up."""
     return [
-        (NETWORK, _default_network()),
+        (NETWORK, default_network()),
         *((LOCATION_BINDING, _location_binding(city)) for city in cities_of(cells)),
         (GRANT, _grant(member_name(plane), limits)),
     ]
@@ -149,7 +149,7 @@ def _location_binding(city: str) -> LocationBinding:
     )
 
 
-def _default_network() -> Network:
+def default_network() -> Network:
     """IPv4, which every driver can give to its machines."""
     return Network(
         metadata=ObjectMeta(

@@ -36,6 +36,8 @@ READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")
 OWN = ("create", "patch", "delete")  # what controllers do with objects they own
 CONTROL = "control"  # who has it on a resource that controllers write counts as one of them
+# To take away finalizers of the platform (admission/finalizers.py): never for users.
+RELEASE = "release"
 
 
 def admin_user(plane: PlaneName) -> str:
@@ -52,6 +54,14 @@ def _on(group: str, resources: tuple[str, ...], *verbs: str) -> JsonObject:
     return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
 
 
+def _seen(group: str, *resources: str) -> tuple[JsonObject, ...]:
+    """Read in every way there is: what belongs to an object can only be got."""
+    whole = tuple(resource for resource in resources if "/" not in resource)
+    parts = tuple(resource for resource in resources if "/" in resource)
+    found = (_on(group, whole, *READ),)
+    return (*found, _on(group, parts, "get")) if parts else found
+
+
 def _paths(*paths: str) -> JsonObject:
     return {"nonResourceURLs": list(paths), "verbs": ["get"]}
 
@@ -64,10 +74,11 @@ _PLATFORM_ADMIN = (
 )
 
 _OWNED_BY_CONTROLLERS = (
-    *("workloaddeployments", "workloaddeployments/status", "instances", "instances/status"),
+    *("workloaddeployments", "workloaddeployments/status", "workloaddeployments/scale"),
+    *("instances", "instances/status"),
     *("workloadrevisions", "instancetypes"),
 )
-_WORKLOADS = ("workloads", "workloads/scale")
+_WORKLOADS = ("workloads",)
 _NETWORKS = ("networks",)
 _NETWORKS_OF_CONTROLLERS = (
     *("networkbindings", "networkcontexts", "subnets", "subnetclaims"),
@@ -75,7 +86,7 @@ _NETWORKS_OF_CONTROLLERS = (
 )
 
 _PROJECT_VIEWER = (
-    _on(COMPUTE, (*_WORKLOADS, "workloads/status", *_OWNED_BY_CONTROLLERS), *READ),
+    *_seen(COMPUTE, *_WORKLOADS, "workloads/status", *_OWNED_BY_CONTROLLERS),
     _on(NETWORKING, (*_NETWORKS, *_NETWORKS_OF_CONTROLLERS), *READ),
     _on(
         QUOTA,
@@ -87,10 +98,11 @@ _PROJECT_VIEWER = (
         ("services", "serviceentitlements", "serviceconsumers", "serviceconfigurations"),
         *READ,
     ),
-    _on("", ("namespaces", "namespaces/status", "configmaps", "events", "serviceaccounts"), *READ),
+    *_seen("", "namespaces", "namespaces/status", "configmaps", "events", "serviceaccounts"),
+    _on("", ("services",), *READ),  # there are none: api/nothinghere.py
     _on("events.k8s.io", ("events",), *READ),
     _on(COORDINATION, ("leases",), *READ),
-    _on(DEFINITIONS, ("customresourcedefinitions", "customresourcedefinitions/status"), *READ),
+    *_seen(DEFINITIONS, "customresourcedefinitions", "customresourcedefinitions/status"),
 )
 
 _PROJECT_EDITOR = (
@@ -131,7 +143,7 @@ def _owned(group: str, *resources: str) -> tuple[JsonObject, ...]:
 # become of them. Owners and finalizers of any kind are taken away by the server itself
 # (server/holdings.py), so nothing here may change what it does not own.
 _KEEP_HOUSE = (
-    _on("*", ("*",), *READ, "delete"),
+    _on("*", ("*",), *READ, "delete", RELEASE),
     _on("", ("serviceaccounts", "configmaps"), "create"),
     _on("", ("configmaps", "namespaces/status"), "patch"),
     _on("", ("namespaces/finalize",), "update"),
@@ -153,7 +165,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         _on(COMPUTE, ("workloads/status",), "patch"),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
         _on(COMPUTE, ("instancetypes",), "create", "patch"),
-        _on(NETWORKING, ("networks",), "patch"),
+        _on(NETWORKING, ("networks",), "create", "patch"),
         _on(NETWORKING, ("networks/status",), "patch"),
         *_owned(NETWORKING, "networkbindings", "networkcontexts", "subnetclaims", "subnets"),
         _on(QUOTA, ("resourcegrants/status",), "patch"),
@@ -210,8 +222,10 @@ _CELL: dict[str, tuple[JsonObject, ...]] = {
     "cell": (
         _on("", ("namespaces", "configmaps", "secrets"), *READ),
         _on(COMPUTE, ("workloaddeployments", "instances", "instancetypes"), *READ),
-        _on(COMPUTE, ("workloaddeployments",), "patch", CONTROL),
+        _on(COMPUTE, ("workloaddeployments",), "patch", CONTROL, RELEASE),
         _on(COMPUTE, ("workloaddeployments/status",), "patch"),
+        _on(COMPUTE, ("instances",), RELEASE),
+        _on(REGION, ("servers",), RELEASE),
         _on(REGION, ("servers",), *READ),
         *_owned(COMPUTE, "instances"),
         *_owned(REGION, "servers"),

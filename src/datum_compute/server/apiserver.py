@@ -208,7 +208,7 @@ class ApiServer:
         if served is not platform:
             route = _described(trail, served.catalogue, request, path)
         assert trail.wanted is not None
-        self._ports.authorizer.check(caller.user, plane, _needed(trail.wanted))
+        self._ports.authorizer.check(caller.user, plane, _needed(trail.wanted, route))
         self._ports.store.version(plane)  # raises NotFound when there is no such plane
         if route is None:
             return self._non_resource(served, request, plane, path)
@@ -221,7 +221,7 @@ class ApiServer:
             async with self._definition_writes:
                 return await self._resource(trail.wanted.verb, served.catalogue, call)
         response = await self._resource(trail.wanted.verb, served.catalogue, call)
-        return _warned(response, call.kind.deprecation)
+        return _warned(response, call.kind.deprecation or _told_of_none(call))
 
     def _identified(self, request: Request, known: Caller | None, trail: Trail) -> Caller:
         if known is None:
@@ -283,15 +283,22 @@ class ApiServer:
         methods = tuple(call.route.verbs_by_method)
         if call.request.method == "OPTIONS":
             return _allowed(methods)
-        answer = error_answer(_not_allowed(call.request.method))
+        answer = error_answer(_not_allowed(call.request.method, call.kind.none_here))
         return dataclasses.replace(answer, headers={"allow": ", ".join(methods)})
 
 
-def _warned(response: Response, deprecation: str) -> Response:
-    """The answer with a warning for users of a deprecated version."""
-    if not deprecation:
+def _told_of_none(call: Call) -> str:
+    """For who looks at a list that is always empty. With a selector a program looks for something,
+    as ``kubectl cluster-info`` does, and finding nothing is the answer."""
+    lists = call.request.method in _READS and not call.route.name
+    return call.kind.none_here if lists and not call.query.get("labelSelector") else ""
+
+
+def _warned(response: Response, text: str) -> Response:
+    """The answer with a warning, if there is one."""
+    if not text:
         return response
-    told = [warning_header([deprecation]), response.headers.get("warning", "")]
+    told = [warning_header([text]), response.headers.get("warning", "")]
     headers = {**response.headers, "warning": ", ".join(filter(None, told))}
     return dataclasses.replace(response, headers=headers)
 
@@ -310,9 +317,11 @@ def _described(trail: Trail, catalogue: Catalogue, request: Request, path: str) 
     return route
 
 
-def _needed(wanted: Attributes) -> Attributes:
+def _needed(wanted: Attributes, route: Route | None) -> Attributes:
     """What is not there may be asked for in any way by whoever may see that it is not: nothing
-    happens, and "not found" is an answer that helps."""
+    happens, and "not found" is an answer that helps. So is why there never is one of a kind."""
+    if route is not None and route.served.kind.none_here and wanted.verb != "watch":
+        return dataclasses.replace(wanted, verb="list")
     if wanted.path.startswith(("/api/", "/apis/")):
         return dataclasses.replace(wanted, verb="get")
     return wanted
@@ -343,7 +352,6 @@ def _allowed(methods: Iterable[str]) -> Response:
     return Response(200, b"", headers={"allow": ", ".join(methods)})
 
 
-def _not_allowed(method: str) -> MethodNotAllowed:
-    return MethodNotAllowed(
-        f"the server does not allow this method on the requested resource: {method[:20]}"
-    )
+def _not_allowed(method: str, why: str = "") -> MethodNotAllowed:
+    said = f"the server does not allow this method on the requested resource: {method[:20]}"
+    return MethodNotAllowed(f"{said}; {why}" if why else said)

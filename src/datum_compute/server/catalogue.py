@@ -15,6 +15,7 @@ from typing import Any
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta import KindInfo
+from datum_compute.api.nothinghere import NOTHING_HERE
 from datum_compute.api.quickcheck import quick
 from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
 from datum_compute.api.schema import PRESERVE, structural_schema
@@ -25,6 +26,7 @@ from datum_compute.server.ownership.shapes import ObjectShape, object_shape
 _VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]*))?")
 _STAGES = {"alpha": 0, "beta": 1, None: 2}
 _EACH_ALONE = ("create", "delete", "get", "list", "patch", "update", "watch")
+_READ_ONLY = ("get", "list", "watch")
 _ALSO_SEVERAL = tuple(sorted((*_EACH_ALONE, "deletecollection")))
 
 
@@ -45,6 +47,8 @@ class Served:
     def verbs(self) -> tuple[str, ...]:
         if not self.stored:
             return ("create",)
+        if self.kind.none_here:
+            return _READ_ONLY
         # Namespaces are never deleted in bulk: each is emptied first.
         return _EACH_ALONE if is_namespace(self.kind) else _ALSO_SEVERAL
 
@@ -78,8 +82,9 @@ class Catalogue:
 
     @classmethod
     def of_kinds(cls, kinds: Iterable[KindInfo[Any]]) -> Catalogue:
-        """The kinds given, and the reviews."""
-        return cls((*map(_own_kind, kinds), *map(served_review, REVIEWS)))
+        """The kinds given, the reviews, and what clients ask for in vain."""
+        own = map(_own_kind, (*kinds, *NOTHING_HERE))
+        return cls((*own, *map(served_review, REVIEWS)))
 
     def with_more(self, served: Iterable[Served]) -> Catalogue:
         return Catalogue((*self._served.values(), *served))

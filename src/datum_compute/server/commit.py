@@ -1,4 +1,8 @@
-"""The way of a checked object into the store, and what happens when two writes meet.
+"""The way of a checked object into the store, how large it may be, and what happens when two
+writes meet.
+
+What is accepted must also be carried out: of the platform's own kinds with a status, what is asked
+for may take CONTENT_BYTES_MAX, marks in the metadata a little more, and the status the rest.
 
 The store refuses a write of an object that is being written. Nobody gains from hearing that, so
 the whole attempt (read, change, check, write) waits for the other write and runs again.
@@ -9,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.errors import AlreadyExists, Conflict, NotFound, RequestEntityTooLarge
 from datum_compute.server import problems
 from datum_compute.server.access.escalation import check_grant
@@ -21,6 +25,8 @@ from datum_compute.store.record import Record
 
 ATTEMPTS = 32
 OBJECT_BYTES_MAX = 1536 * 1024
+CONTENT_BYTES_MAX = 1024 * 1024
+METADATA_BYTES_MAX = CONTENT_BYTES_MAX + 128 * 1024
 _DELETION_BYTES = 64 * 1024
 _WAIT_S = 0.25  # until the next commit of the kind is seen, at most
 
@@ -56,12 +62,12 @@ async def put(
     check_grant(ports.authorizer, call, obj, old)
     if dry_run:
         _check_absent(ports, call, key, old)
-        return _sized(call, obj, encode(obj))
+        return _sized(call, obj, encode(obj), old)
     expected = old.version if old else 0
     stored = call.served.conversion.to_stored(obj)
     try:
         record = await ports.store.put(
-            call.plane, key, expected, lambda v: _sized(call, obj, stamped(stored, v))
+            call.plane, key, expected, lambda v: _sized(call, obj, stamped(stored, v), old)
         )
     except Conflict as error:
         raise Raced from error
@@ -86,20 +92,43 @@ async def remove(ports: Ports, call: Call, obj: JsonObject, *, old: Record, dry_
     return call.served.conversion.of_written(record.body)
 
 
-def _sized(call: Call, obj: JsonObject, body: bytes) -> bytes:
+def _sized(call: Call, obj: JsonObject, body: bytes, old: Record | None) -> bytes:
     """The body, if it is not too large to be kept. What is on its way out gets a little more, so
     that the marks of that always fit."""
+    if len(body) <= CONTENT_BYTES_MAX:
+        return body
     metadata = obj["metadata"]
     room = _DELETION_BYTES if "deletionTimestamp" in metadata else 0
     if len(body) > OBJECT_BYTES_MAX + room:
-        raise RequestEntityTooLarge(
-            f'{call.kind.resource} "{metadata.get("name", "")}" would be {len(body)} bytes; an '
-            f"object may have {OBJECT_BYTES_MAX}. Keep large data elsewhere and refer to it",
-            name=metadata.get("name", ""),
-            group=call.kind.group,
-            kind=call.kind.plural,
-        )
+        raise _too_large(call, metadata, f"{len(body)} bytes; an object", OBJECT_BYTES_MAX)
+    if call.kind.has_status and not call.kind.defined and call.route.subresource != "status":
+        _check_leaves_room(call, obj, len(body), old)
     return body
+
+
+def _check_leaves_room(call: Call, obj: JsonObject, size: int, old: Record | None) -> None:
+    """For the status, and for what controllers note in the metadata."""
+    metadata = obj["metadata"]
+    if old is not None and (size <= len(old.body) or "deletionTimestamp" in metadata):
+        return
+    before = decode(old.body)["metadata"] if old is not None else {}
+    same_content = old is not None and before.get("generation") == metadata.get("generation")
+    limit = METADATA_BYTES_MAX if same_content else CONTENT_BYTES_MAX
+    size -= len(encode(obj["status"])) if "status" in obj else 0
+    if size > limit:
+        what = f"{size} bytes; without its status, which needs room too, it"
+        raise _too_large(call, metadata, what, limit)
+
+
+def _too_large(call: Call, metadata: JsonObject, size: str, limit: int) -> RequestEntityTooLarge:
+    name = metadata.get("name", "")
+    return RequestEntityTooLarge(
+        f'{call.kind.resource} "{name}" would be {size} may have {limit}. Keep large data '
+        "elsewhere and refer to it",
+        name=name,
+        group=call.kind.group,
+        kind=call.kind.plural,
+    )
 
 
 def _check_absent(ports: Ports, call: Call, key: ObjectKey, old: Record | None) -> None:

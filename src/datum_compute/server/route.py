@@ -29,7 +29,7 @@ class Route:
             addressed = not self.name and bool(self.namespace) is self.served.kind.namespaced
             return {"POST": "create"} if addressed else {}
         if self.name:
-            return _OF_OBJECT
+            return _object_methods(self.served.verbs)
         if self.served.kind.namespaced and not self.namespace:
             return {"GET": "list"}
         return _collection_methods(self.served.verbs)
@@ -38,6 +38,11 @@ class Route:
 _OF_OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _OF_SUBRESOURCE = {**_OF_OBJECT, "POST": "create"}
 _OF_COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+
+
+@cache
+def _object_methods(verbs: tuple[str, ...]) -> dict[str, str]:
+    return {m: v for m, v in _OF_OBJECT.items() if v in verbs}
 
 
 @cache

@@ -19,6 +19,7 @@ from datum_compute.server.catalogue import Catalogue, Served, is_namespace
 from datum_compute.server.create import check_may_create, create_object, creation_of
 from datum_compute.server.document import decoded_body, same
 from datum_compute.server.fieldvalidation import FieldValidation, field_validation
+from datum_compute.server.guards import with_guard_rule, with_kept_guards
 from datum_compute.server.metadata import read_metadata
 from datum_compute.server.options import dry_run
 from datum_compute.server.pipeline import (
@@ -69,7 +70,12 @@ async def update(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
     validation = field_validation(call.query, call.request.body)
     if call.kind.put_creates and ports.store.get(call.plane, call.key) is None:
         return await _put_new(ports, catalogue, call, body, validation)
-    change = Change(lambda _: body, validation, needs_version=True, own=plain_owner(ports, call))
+    change = Change(
+        lambda old: with_kept_guards(ports.authorizer, call, body, old),
+        validation,
+        needs_version=True,
+        own=plain_owner(ports, call),
+    )
     return await change_object(ports, catalogue, call, change)
 
 
@@ -108,6 +114,7 @@ async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: 
         proposed = identified(call.kind, propose(old))
         rewrite = _REWRITES[call.route.subresource]
         proposal = rewrite(call.served, proposed, old, needs_version=change.needs_version)
+        proposal = with_guard_rule(ports.authorizer, call, proposal, old)
         proposal = with_reading_rules(ports, call, proposal, old)
         headers = proposal.accepted(call.kind, change.validation)
         new = proposal.obj

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from datum_compute.api import labels
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
-from datum_compute.api.meta import ref_of
+from datum_compute.api.meta import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.placement import plan_workload
-from datum_compute.runtime.controller import Controller, for_, owns
+from datum_compute.runtime.controller import Controller, for_, owns, watches
+from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.view import View
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -29,10 +34,17 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
+def from_orphan(view: View, change: Change[Any]) -> Iterable[Key]:
+    """A deployment that lost its owner goes all the same, and the workload waits for that."""
+    deployment = change.latest
+    if not deployment.metadata.owner_references:
+        yield Key(view.plane, Ref(deployment.metadata.namespace, deployment.spec.workload_ref.name))
+
+
 CONTROLLER = Controller(
     name="workload",
     role="project",
     reconcile=reconcile,
-    edges=(for_(WORKLOAD), owns(DEPLOYMENT)),
+    edges=(for_(WORKLOAD), owns(DEPLOYMENT), watches(DEPLOYMENT, from_orphan)),
     finalizers=(labels.WORKLOAD_FINALIZER,),
 )

@@ -2,7 +2,9 @@
 
 - An object goes when every owner it names is gone; owners that are gone beside living ones are
   only struck off. An owner counts in the same namespace, or without one; one of a kind that
-  nobody serves is taken for alive.
+  nobody serves is taken for alive, and so is one in a namespace that something without a
+  namespace names: that one is told of.
+- What may not go (the namespace ``default``) stays, with one line in the log now and then.
 - Foreground: the owner stays until its dependents are gone, at least those that block it.
 - Orphan: the dependents lose their owner, then it goes.
 Everything is read from what the plane holds now, so absence is proven and costs no request. Owners
@@ -12,19 +14,29 @@ kind would keep it from changing roles.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import closing
 
-from datum_compute.api.errors import NotFound
+from datum_compute.api.corefields import ObjectReference
+from datum_compute.api.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound
 from datum_compute.api.holdings import Changed, Held, Holdings, Wanted
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta import OwnerReference, Ref
 from datum_compute.api.plane import ROLES, PlaneName
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.events import Notice
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
+
+INVALID_NAMESPACE = "OwnerRefInvalidNamespace"
+REFUSED_S = 600.0
+# What a plane refuses for good: asking again at once would get the same answer.
+_REFUSALS = (BadRequest, Forbidden, Invalid, MethodNotAllowed)
+
+_log = logging.getLogger(__name__)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -32,13 +44,23 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     held = holdings.find(key.resource, key.ref)
     if held is None:
         return Done()
+    try:
+        await _tend(context, view, holdings, held)
+    except _REFUSALS as refusal:
+        _log.warning("garbage %s: %s; again in %.0f s", key, refusal, REFUSED_S)
+        return Later(REFUSED_S)
+    return Done()
+
+
+async def _tend(context: Context, view: View, holdings: Holdings, held: Held) -> None:
     if not held.terminating:
+        for owner in held.owners:
+            _tell_of_unreachable(context, view, holdings, held, owner)
         await _collect(view, holdings, held)
     elif ORPHAN_FINALIZER in held.finalizers:
         await _orphan(holdings, held)
     elif FOREGROUND_FINALIZER in held.finalizers:
         await _delete_dependents(view, holdings, held)
-    return Done()
 
 
 async def _collect(view: View, holdings: Holdings, held: Held) -> None:
@@ -69,6 +91,24 @@ async def _delete_dependents(view: View, holdings: Holdings, owner: Held) -> Non
             await _collect(view, holdings, dependent)
     if not any(_blocks(d, owner) for d in dependents if _is_there(holdings, d)):
         await holdings.release(owner, FOREGROUND_FINALIZER)
+
+
+def _tell_of_unreachable(
+    context: Context, view: View, holdings: Holdings, held: Held, owner: OwnerReference
+) -> None:
+    """As Kubernetes does: the reference leads nowhere, and nothing will ever come of it."""
+    kind = holdings.kind_named(owner.api_version, owner.kind)
+    if kind is None or not kind.namespaced or held.ref.namespace:
+        return
+    about = ObjectReference(
+        api_version=held.kind.api_version, kind=held.kind.kind, name=held.ref.name, uid=held.uid
+    )
+    note = (
+        f"ownerRef {owner.kind} {owner.name} (uid {owner.uid}) is in a namespace, but an object "
+        "without a namespace can only be owned by one without; remove it from "
+        "metadata.ownerReferences"
+    )
+    context.planes.tell(Notice(view.plane, about, "Warning", INVALID_NAMESPACE, note))
 
 
 def _is_gone(holdings: Holdings, dependent: Held, owner: OwnerReference) -> bool:

@@ -1,0 +1,58 @@
+"""Kinds that clients ask for and that nobody can have here: an empty list, and the reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.api.codec import decode
+from tests.server.granting import ANN, grant, rule, server_with_ann
+from tests.server.running_server import Server
+
+ALL = "/api/v1/services"
+SERVICES = "/api/v1/namespaces/default/services"
+SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
+
+
+async def test_services_are_an_empty_list_of_the_kind_that_kubectl_decodes(server: Server) -> None:
+    answer = await server.ask("GET", SERVICES, labelSelector="kubernetes.io/cluster-service=true")
+    listed = decode(answer.body)
+    assert (answer.status, listed["kind"], listed["apiVersion"]) == (200, "ServiceList", "v1")
+    assert listed["items"] == []
+    assert "warning" not in answer.headers
+
+
+@pytest.mark.parametrize("path", [ALL, SERVICES])
+async def test_who_lists_them_all_is_told_what_there_is_instead(server: Server, path: str) -> None:
+    answer = await server.ask("GET", path)
+    assert "services.services.miloapis.com" in answer.headers["warning"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", SERVICES),
+        ("DELETE", SERVICES),
+        ("PUT", f"{SERVICES}/web"),
+        ("PATCH", f"{SERVICES}/web"),
+        ("DELETE", f"{SERVICES}/web"),
+    ],
+)
+async def test_a_write_is_refused_with_the_reason(server: Server, method: str, path: str) -> None:
+    status = await server.status(method, path, SERVICE)
+    assert (status["code"], status["reason"]) == (405, "MethodNotAllowed")
+    assert "there are no Kubernetes Services on this platform" in status["message"]
+    assert (await server.json("GET", SERVICES))["items"] == []
+
+
+async def test_discovery_promises_no_more_than_reading(server: Server) -> None:
+    resources = (await server.json("GET", "/api/v1"))["resources"]
+    (services,) = [r for r in resources if r["name"].startswith("services")]
+    assert services["verbs"] == ["get", "list", "watch"]
+    assert (await server.status("GET", f"{SERVICES}/web"))["code"] == 404
+
+
+async def test_only_who_may_see_that_there_are_none_hears_why() -> None:
+    async with server_with_ann() as server:
+        assert (await server.ask("POST", SERVICES, SERVICE, token=ANN)).status == 403
+        await grant(server, rule("list", "services", group=""))
+        assert (await server.ask("POST", SERVICES, SERVICE, token=ANN)).status == 405
