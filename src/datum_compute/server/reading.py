@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from datum_compute.admission.reading import READING, read_and_admit
 from datum_compute.api.codec import JsonObject, decode

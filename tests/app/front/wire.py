@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +67,12 @@ class Wire(asyncio.Transport):
     async def lines(self, count: int) -> list[bytes]:
         await self._until(lambda: self.answers[-1:] and self._body().count(b"\n") >= count)
         return self._body().splitlines()
+
+    def is_reading(self) -> bool:
+        return self.reading
+
+    def is_closed(self) -> bool:
+        return self.closed
 
     async def end(self) -> None:
         await self._until(lambda: self.closed)
@@ -145,13 +152,13 @@ def request(
     target: str = WORKLOADS,
     body: bytes = b"",
     version: str = "1.1",
-    **headers: str,
+    headers: Mapping[str, str] | None = None,
 ) -> bytes:
-    sent = {"Host": "x", "Authorization": f"Bearer {TOKEN}", **headers}
-    if body and "transfer_encoding" not in sent:
+    sent = {"Host": "x", "Authorization": f"Bearer {TOKEN}", **(headers or {})}
+    if body:
         sent.setdefault("Content-Length", str(len(body)))
     lines = [f"{method} {target} HTTP/{version}"]
-    lines += [f"{name.replace('_', '-')}: {value}" for name, value in sent.items()]
+    lines += [f"{name}: {value}" for name, value in sent.items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
 
 

@@ -7,10 +7,10 @@ wrong becomes ``refusal``; nothing after it is read any more.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum, auto
 
 import httptools
+import msgspec
 
 from datum_compute.api.errors import ApiError, BadRequest, RequestEntityTooLarge
 from datum_compute.api.exchange import Request
@@ -36,8 +36,7 @@ class Stage(Enum):
     BODY = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(msgspec.Struct, frozen=True):
     """A whole request. ``plain`` is one of HTTP/1.0: its client knows no chunks."""
 
     request: Request
