@@ -7,13 +7,13 @@ Everything that is not an ApiError is a defect: it is logged here, and the calle
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from itertools import count
 from typing import Any
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from datum_compute.api.errors import ApiError, BadRequest, InternalError, MethodNotAllowed
@@ -284,7 +284,7 @@ class ApiServer:
         if call.request.method == "OPTIONS":
             return _allowed(methods)
         answer = error_answer(_not_allowed(call.request.method, call.kind.none_here))
-        return dataclasses.replace(answer, headers={"allow": ", ".join(methods)})
+        return replace(answer, headers={"allow": ", ".join(methods)})
 
 
 def _told_of_none(call: Call) -> str:
@@ -300,7 +300,7 @@ def _warned(response: Response, text: str) -> Response:
         return response
     told = [warning_header([text]), response.headers.get("warning", "")]
     headers = {**response.headers, "warning": ", ".join(filter(None, told))}
-    return dataclasses.replace(response, headers=headers)
+    return replace(response, headers=headers)
 
 
 def _counted() -> Callable[[], str]:
@@ -321,9 +321,9 @@ def _needed(wanted: Attributes, route: Route | None) -> Attributes:
     """What is not there may be asked for in any way by whoever may see that it is not: nothing
     happens, and "not found" is an answer that helps. So is why there never is one of a kind."""
     if route is not None and route.served.kind.none_here and wanted.verb != "watch":
-        return dataclasses.replace(wanted, verb="list")
+        return replace(wanted, verb="list")
     if wanted.path.startswith(("/api/", "/apis/")):
-        return dataclasses.replace(wanted, verb="get")
+        return replace(wanted, verb="get")
     return wanted
 
 

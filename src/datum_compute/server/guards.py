@@ -5,7 +5,7 @@ Like the rules about roles this asks who writes, so it lies here and not in the 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from datum_compute.admission.finalizers import (
     RELEASE,

@@ -7,8 +7,9 @@ generation and times; what callers send there is ignored, or is a precondition. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from datum_compute.api.codec import DecodeError, JsonObject, plain, typed
 from datum_compute.api.errors import BadRequest
@@ -37,8 +38,7 @@ _OF_SERVER = tuple(field for field in _ORDER if field not in _OF_CALLER)
 _DROPPED = ("selfLink",)
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True):
     """Metadata as a caller sent it: types checked, unknown fields apart."""
 
     name: str

@@ -6,8 +6,9 @@ The Accept header chooses. Errors and deletion results stay Status objects in ev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.exchange import JSON
@@ -38,8 +39,7 @@ class Representation(Protocol):
     def bookmark(self, metadata: JsonObject) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PlainForm:
+class PlainForm(msgspec.Struct, frozen=True):
     """Stored bytes are wire bytes: nothing is decoded."""
 
     kind: KindInfo[Any]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
+
+import msgspec
 
 from datum_compute.api.errors import NotFound
 from datum_compute.server import problems
 from datum_compute.server.catalogue import Catalogue, Served, is_namespace
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """``namespace`` is empty for cluster-scoped kinds and for all namespaces together."""
 
     served: Served
