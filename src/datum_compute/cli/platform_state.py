@@ -14,7 +14,7 @@ from datum_compute.cli.errors import OtherError
 
 _DATABASE = "store.db"
 _OURS = (
-    f"{_DATABASE}*",
+    *(f"{_DATABASE}*", "store.lock"),
     *("tokens.json", "server.json", "port.json", "cells.json", "machines-*.json"),
     *("ca.crt", "ca.key", "server.crt", "server.key", "service-accounts.key"),
     *("kubeconfig", "manager.kubeconfig", "audit.log*", "server.log*", ".*.new"),
