@@ -21,6 +21,9 @@ INSTANCE_INDEX = _COMPUTE + "instance-index"
 # On the copies of an Instance: the cell that it runs on and that writes it.
 CELL = _COMPUTE + "cell"
 
+# Annotation of a template: a new value is a new template, and so replaces every instance.
+RESTARTED_AT = _COMPUTE + "restartedAt"
+
 # Routing: on the hub deployment and on the hub Cluster; policies match both.
 TOPOLOGY_CITY = "topology.datum.net/city-code"
 

@@ -19,6 +19,13 @@ VERBS: tuple[Verb, ...] = (
     Verb("deploy", "datum_compute.cli.deploy", "Create or update a workload and wait for it."),
     Verb("status", "datum_compute.cli.status", "Show the health of a workload, city by city."),
     Verb("destroy", "datum_compute.cli.destroy", "Delete a workload and wait until it is gone."),
+    Verb("scale", "datum_compute.cli.scale", "Change how many instances run in each city."),
+    Verb("restart", "datum_compute.cli.restart", "Replace every instance, in order."),
+    Verb(
+        "rollout",
+        "datum_compute.cli.rollout_verbs",
+        "Follow, restart, pause or resume a rollout.",
+    ),
     Verb("workloads", "datum_compute.cli.workloads", "List the workloads of the project."),
     Verb("instances", "datum_compute.cli.instances", "List the instances of the project."),
     Verb("explain", "datum_compute.cli.explain", "Say why a workload or instance is as it is."),
