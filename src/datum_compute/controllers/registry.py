@@ -25,6 +25,7 @@ from datum_compute.controllers.management import (
     projector,
     quota,
     registration,
+    revision,
     subnet,
     subnetclaim,
     workload,
@@ -47,6 +48,7 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     ipallocation.CONTROLLER,
     registration.CONTROLLER,
     quota.CONTROLLER,
+    revision.CONTROLLER,
 )
 
 HUB: tuple[Controller[Context], ...] = (

@@ -149,6 +149,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         _on(COMPUTE, ("workloads/status",), "patch"),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
         _on(COMPUTE, ("instancetypes",), "create", "patch"),
+        _on(COMPUTE, ("workloadrevisions",), "create", "delete"),
         _on(NETWORKING, ("networks",), "patch"),
         _on(NETWORKING, ("networks/status",), "patch"),
         *_owned(NETWORKING, "networkbindings", "networkcontexts", "subnetclaims", "subnets"),
