@@ -24,7 +24,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "rollout",
         "datum_compute.cli.rollout_verbs",
-        "Follow, restart, pause or resume a rollout.",
+        "Follow, undo, restart, pause or resume a rollout.",
     ),
     Verb("workloads", "datum_compute.cli.workloads", "List the workloads of the project."),
     Verb("instances", "datum_compute.cli.instances", "List the instances of the project."),

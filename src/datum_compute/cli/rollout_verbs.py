@@ -1,4 +1,4 @@
-"""``rollout status|restart|pause|resume``, and ``restart`` for short.
+"""``rollout status|history|show|diff|undo|restart|pause|resume``, and ``restart`` for short.
 
 ``rollout NAME`` is ``rollout status NAME``.
 """
@@ -12,10 +12,12 @@ from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.api.timestamps import micro_timestamp
 from datum_compute.cli.adjust import Waiting, adjust
 from datum_compute.cli.context import Surroundings
+from datum_compute.cli.history import diff, history, show
 from datum_compute.cli.observe import find_workload
 from datum_compute.cli.options import connection_options, wait_options
 from datum_compute.cli.rollout_wait import wait_for_rollout
 from datum_compute.cli.session import Session, run_in_session
+from datum_compute.cli.undo import undo
 
 
 class _NameMeansStatus(click.Group):
@@ -29,14 +31,15 @@ class _NameMeansStatus(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_NameMeansStatus, short_help="Follow, restart, pause or resume a rollout.")
+@click.group(cls=_NameMeansStatus, short_help="Follow, undo, restart, pause or resume a rollout.")
 def rollout() -> None:
-    """Follow, restart, pause or resume the rollout of a workload.
+    """Follow, undo, restart, pause or resume the rollout of a workload, and see its history.
 
     \b
     Examples:
       datumctl compute rollout web
-      datumctl compute rollout restart web
+      datumctl compute rollout history web
+      datumctl compute rollout undo web
       datumctl compute rollout pause web
     """
 
@@ -122,6 +125,7 @@ def resume(ctx: click.Context, name: str, wait: bool, timeout_s: int) -> None:
     run_in_session(ctx, lambda session: adjust(session, name, change, waiting))
 
 
-rollout.add_command(restart)
+for _command in (history, show, diff, undo, restart):
+    rollout.add_command(_command)
 
 COMMAND = rollout
