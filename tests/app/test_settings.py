@@ -62,6 +62,21 @@ def test_switches_can_be_turned_off_in_every_layer(file: Path) -> None:
     assert local_settings([*LOCAL, "--config", str(file), "--controllers"], {}).controllers
 
 
+def test_cells_are_named_in_any_layer(file: Path) -> None:
+    assert local_settings(LOCAL, {}).cells == ()
+    named = local_settings([*LOCAL, "--cells", "DFW, ams"], {}).cells
+    assert named == ("cell/dfw", "cell/ams")
+    file.write_text("cells: lhr\n")
+    assert local_settings([*LOCAL, "--config", str(file)], {}).cells == ("cell/lhr",)
+
+
+@pytest.mark.parametrize("cells", ["dfw,,iad", "-x", "dfw,dfw", ""])
+def test_cells_that_cannot_be_are_refused(cells: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        local_settings([*LOCAL, f"--cells={cells}"], {})
+    assert "--cells" in capsys.readouterr().err
+
+
 def test_what_a_file_may_not_say_is_refused(
     file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

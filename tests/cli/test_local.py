@@ -22,6 +22,7 @@ from datum_compute.cli.platform_process import (
     start_detached,
     stop,
 )
+from datum_compute.cli.platform_state import LogReader
 from datum_compute.cli.session import run_loop
 from tests.cli.surroundings import Desk
 from tests.client.authority import Authority, new_authority
@@ -179,7 +180,82 @@ def test_the_command_names_the_state_directory(tmp_path: Path) -> None:
     ]
 
 
+def test_cells_are_passed_on_only_when_chosen(tmp_path: Path) -> None:
+    chosen = server_command(tmp_path, port=0, driver="simulated", cells="dfw,ams")
+    assert chosen[-2:] == ["--cells", "dfw,ams"]
+    assert "--cells" not in server_command(tmp_path, port=0, driver="simulated")
+
+
+# --- the files
+
+
+def test_the_log_is_read_line_by_line_once_each(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    reader = LogReader(log)
+    assert reader.added() == []
+    log.write_text("one\ntwo\nthr")
+    assert reader.added() == ["one", "two"]
+    with log.open("a") as file:
+        file.write("ee\n")
+    assert reader.added() == ["three"]
+    assert reader.added() == []
+
+
+def test_the_log_of_a_new_run_is_read_from_its_beginning(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("a long line of the first run\n")
+    reader = LogReader(log)
+    reader.added()
+    log.replace(tmp_path / "server.log.1")
+    log.write_text("new\n")
+    assert reader.added() == ["new"]
+
+
+def test_reset_deletes_what_the_platform_wrote_and_nothing_else(
+    desk: Desk, state_dir: Path
+) -> None:
+    for name in ("store.db", "store.db-wal", "tokens.json", "machines-cell-dfw.json", "kubeconfig"):
+        (state_dir / name).touch()
+    (state_dir / "notes.txt").write_text("mine")
+    (state_dir / "server.pem").unlink()
+    assert desk.run("local", "reset", "-y", f"--state-dir={state_dir}") == 0
+    assert [path.name for path in state_dir.iterdir()] == ["notes.txt"]
+    assert desk.run("local", "reset", "-y", f"--state-dir={state_dir}") == 0
+    assert "There is no platform" in desk.out
+
+
+def test_reset_asks_first(desk: Desk, state_dir: Path) -> None:
+    (state_dir / "store.db").touch()
+    assert desk.run("local", "reset", f"--state-dir={state_dir}") == 2
+    assert "Pass -y" in desk.err
+    assert (state_dir / "store.db").exists()
+
+
+def test_reset_stops_the_platform_first(desk: Desk, state_dir: Path) -> None:
+    running = run_loop(started(state_dir))
+    (state_dir / "store.db").touch()
+    assert desk.run("local", "reset", "-y", f"--state-dir={state_dir}") == 0
+    reap(running)
+    assert not (state_dir / "store.db").exists()
+
+
+def test_logs_shows_the_end_of_the_log(desk: Desk, state_dir: Path) -> None:
+    assert desk.run("local", "logs", f"--state-dir={state_dir}") == 3
+    (state_dir / "server.log").write_text("one\ntwo\nthree\n")
+    assert desk.run("local", "logs", "--tail=2", f"--state-dir={state_dir}") == 0
+    assert desk.out == "two\nthree\n"
+    assert desk.run("local", "logs", "--tail=0", f"--state-dir={state_dir}") == 0
+    assert desk.out == ""
+
+
 # --- the commands
+
+
+@pytest.mark.parametrize("cells", ["dfw,,iad", "-x", "a b", "dfw,DFW", "x/y"])
+def test_up_refuses_cells_that_cannot_be(desk: Desk, state_dir: Path, cells: str) -> None:
+    assert desk.run("local", "up", f"--cells={cells}", f"--state-dir={state_dir}") == 2
+    assert "cell" in desk.err
+    assert not find_running(state_dir)
 
 
 async def started(state_dir: Path) -> Running:

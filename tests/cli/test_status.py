@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.cli.status import Health, assess_health
+from datum_compute.cli.words import Health, workload_health
 from datum_compute.client.client import Client
 from tests.cli.objects import condition, workload
 from tests.cli.surroundings import Desk
@@ -172,4 +172,4 @@ def available(status: str, reason: str = "R", message: str = "m") -> list[dict[s
     ],
 )
 def test_health_in_a_word(status: dict[str, Any], health: Health) -> None:
-    assert assess_health(workload("DFW", **status)) == health
+    assert workload_health(workload("DFW", **status)) == health

@@ -24,7 +24,7 @@ def test_up_writes_a_private_kubeconfig_with_a_context_for_each_plane(
         "platform",
         "project/default",
         "hub",
-        "cell/dfw",
+        *("cell/dfw", "cell/iad", "cell/lhr", "cell/syd"),
     ]
     assert config["current-context"] == "project/default"
     assert all(user["user"]["token"] for user in config["users"])
@@ -53,6 +53,37 @@ def test_down_and_up_continue_on_the_same_port(platform: LocalPlatform) -> None:
     assert platform.down().returncode == 0, "down is idempotent"
     assert platform.up().returncode == 0
     assert platform.kubeconfig.read_text() == before
+
+
+def test_cells_are_chosen_at_the_start_and_remembered(tmp_path: Path) -> None:
+    chosen = LocalPlatform(tmp_path / "chosen")
+    try:
+        assert chosen.up("--cells", "ams,dfw").returncode == 0
+        deployed = chosen.run("deploy", "web", "--image=x.example/web:1", "--city=AMS", "-y")
+        assert deployed.returncode == 0, deployed.stderr
+        assert chosen.down().returncode == 0
+        assert chosen.up().returncode == 0
+        config = yaml.safe_load(chosen.kubeconfig.read_text())
+        cells = [c["name"] for c in config["contexts"] if c["name"].startswith("cell/")]
+        assert cells == ["cell/ams", "cell/dfw"]
+        (server,) = chosen.objects("cell/ams", "servers")
+        assert server["status"]["phase"] == "Running"
+    finally:
+        chosen.down()
+
+
+def test_reset_leaves_nothing_and_up_begins_anew(tmp_path: Path) -> None:
+    platform = LocalPlatform(tmp_path / "reset")
+    try:
+        platform.up()
+        platform.run("deploy", "web", "--image=x.example/web:1", "--city=DFW", "-y")
+        wiped = platform.run("local", "reset", "-y", "--state-dir", str(platform.state))
+        assert wiped.returncode == 0, wiped.stderr
+        assert not platform.state.exists()
+        assert platform.up().returncode == 0
+        assert platform.run("status", "web").returncode == 3
+    finally:
+        platform.down()
 
 
 def test_two_servers_never_share_a_state_directory(platform: LocalPlatform) -> None:

@@ -21,6 +21,12 @@ INSTANCE_INDEX = _COMPUTE + "instance-index"
 # On the copies of an Instance: the cell that it runs on and that writes it.
 CELL = _COMPUTE + "cell"
 
+# Annotation of a template: a new value is a new template, and so replaces every instance.
+RESTARTED_AT = _COMPUTE + "restartedAt"
+
+# Annotation of a Workload: who changed its spec last, as the server knows it.
+CHANGED_BY = _COMPUTE + "changed-by"
+
 # Routing: on the hub deployment and on the hub Cluster; policies match both.
 TOPOLOGY_CITY = "topology.datum.net/city-code"
 

@@ -17,13 +17,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from datum_compute.api.codec import DecodeError, decode_as, encode
+from datum_compute.api.codec import encode
 from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.app.auditlog import AuditLog
 from datum_compute.app.credentials import Credentials, ensure_credentials
 from datum_compute.app.files import StateError, private_directory, write_private
 from datum_compute.app.front.port import HOST, Front, listening_socket, tls_of
 from datum_compute.app.kubeconfig import write_kubeconfig
+from datum_compute.app.lastrun import (
+    remember_cells,
+    remember_port,
+    remembered_cells,
+    remembered_port,
+)
 from datum_compute.app.loop import run_until_stopped
 from datum_compute.app.machines import simulated_driver
 from datum_compute.app.metrics import process_registry
@@ -40,7 +46,7 @@ from datum_compute.telemetry.logs import configure_logging
 from datum_compute.telemetry.traces import Tracer
 
 PROJECT = project_plane("default")
-CELLS = (cell_plane("dfw"),)
+CELLS = tuple(cell_plane(city) for city in ("dfw", "iad", "lhr", "syd"))
 
 _log = logging.getLogger("datum_compute.local")
 
@@ -82,7 +88,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
         cell: simulated_driver(
             state / f"machines-{cell.replace('/', '-')}.json", ports.unix_s, boot_s=settings.boot_s
         )
-        for cell in CELLS
+        for cell in settings.cells or remembered_cells(state) or CELLS
     }
     layout = Layout((PROJECT,), drivers)
     credentials = ensure_credentials(state / "tokens.json", layout.planes)
@@ -135,7 +141,8 @@ async def _run(process: _Process, bound: socket.socket, stop: asyncio.Event) -> 
         front = Front(platform.server.dispatch, process.unix_s)
         await front.start(bound, tls_of(process.certificate))
         _write_kubeconfigs(process, port)
-        _remember(state, port)
+        remember_port(state, port)
+        remember_cells(state, platform.cells)
         _log.info("ready on https://%s:%d, state in %s", HOST, port, state)
         try:
             await stop.wait()
@@ -180,27 +187,13 @@ def _bound_socket(settings: LocalSettings) -> socket.socket:
     """The port that was asked for; without a wish that of the last run if it is free."""
     if settings.port:
         return listening_socket(settings.port)
-    last = _remembered(settings.state_dir)
+    last = remembered_port(settings.state_dir)
     if last:
         try:
             return listening_socket(last)
         except OSError:
             _log.warning("port %d of the last run is taken; choosing another", last)
     return listening_socket(0)
-
-
-def _remember(state: Path, port: int) -> None:
-    if _remembered(state) != port:
-        write_private(state / "port.json", encode({"port": port}))
-
-
-def _remembered(state: Path) -> int:
-    """Only a hint: what cannot be read is as good as nothing."""
-    try:
-        port = decode_as((state / "port.json").read_bytes(), dict[str, int]).get("port", 0)
-    except (OSError, DecodeError):
-        return 0
-    return port if 0 < port < 65536 else 0
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datum_compute.api.plane import PlaneName, plane_role, project_plane
+from datum_compute.api.plane import PlaneName, cell_plane, plane_role, project_plane
 from datum_compute.app.layers import merged
 from datum_compute.telemetry.logs import FORMATS, LEVELS
 
@@ -38,6 +38,7 @@ class LocalSettings:
     telemetry: TelemetrySettings
     controllers: bool
     boot_s: float = 0.0  # of simulated machines
+    cells: tuple[PlaneName, ...] = ()  # none: those of the last run, else the usual ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ def local_settings(
         telemetry=_telemetry(parsed),
         controllers=parsed.controllers,
         boot_s=parsed.simulated_boot_seconds,
+        cells=parsed.cells,
     )
 
 
@@ -171,6 +173,13 @@ def local_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--driver", choices=("simulated",), default="simulated", help="what runs the instances"
+    )
+    parser.add_argument(
+        "--cells",
+        type=_cells,
+        default=(),
+        metavar="NAME,...",
+        help="a cell for each city; the ones last used, or dfw,iad,lhr,syd",
     )
     _add_switch(
         parser,
@@ -344,6 +353,16 @@ def _port(text: str) -> int:
     if not 0 <= port <= 65535:
         raise argparse.ArgumentTypeError("a port is between 0 and 65535")
     return port
+
+
+def _cells(text: str) -> tuple[PlaneName, ...]:
+    try:
+        planes = [cell_plane(name.strip().lower()) for name in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; write for example dfw,iad") from error
+    if len(set(planes)) != len(planes):
+        raise argparse.ArgumentTypeError(f"{text!r} names a cell twice")
+    return tuple(planes)
 
 
 def _plane(text: str) -> PlaneName:

@@ -190,6 +190,10 @@ class Platform:
             registry=registry,
         )
 
+    @property
+    def cells(self) -> tuple[PlaneName, ...]:
+        return self._layout.cells
+
     async def dispatch(self, request: Request) -> Response:
         return await self.server.dispatch(request)
 

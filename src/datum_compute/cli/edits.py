@@ -1,8 +1,9 @@
 """What a deploy asks for, as an edit: from the object as read to the object as wanted.
 
 An edit can be repeated on a newer reading, which is what a conflict needs. Flags touch only what
-they name: the container ``app`` and the placement ``default``; everything else in the object
-stays as it is. A file replaces the spec, and adds its labels and annotations.
+they name: the container ``app`` and the placement ``default``, or the only one that there is;
+everything else in the object stays as it is. A file replaces the spec, and adds its labels and
+annotations.
 """
 
 from __future__ import annotations
@@ -122,8 +123,10 @@ def _containers(workload: JsonObject) -> list[JsonObject]:
 
 
 def _item(items: Sequence[JsonObject], name: str, what: str, flags: Flags) -> JsonObject:
-    """The item the flags speak about; a workload made from a file may not have it."""
+    """The item the flags speak about: the one of our name, or else the only one there is."""
     found = next((item for item in items if item.get("name") == name), None)
+    if found is None and len(items) == 1:
+        return items[0]
     if found is None:
         present = ", ".join(str(item.get("name")) for item in items)
         raise UsageError(

@@ -1,9 +1,12 @@
-"""``local up|down|status``: the whole platform on this machine, in one process."""
+"""``local up|down|status|logs|reset``: the whole platform on this machine, in one process."""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import sys
+import time
 from pathlib import Path
 
 import click
@@ -15,8 +18,8 @@ from datum_compute.cli.context import (
     Surroundings,
     default_state_dir,
 )
-from datum_compute.cli.errors import MissingError
-from datum_compute.cli.options import F, output_option
+from datum_compute.cli.errors import MissingError, UsageError
+from datum_compute.cli.options import F, output_option, yes_option
 from datum_compute.cli.output import build_output
 from datum_compute.cli.platform_process import (
     Running,
@@ -28,7 +31,17 @@ from datum_compute.cli.platform_process import (
     stop,
     wait_ready,
 )
+from datum_compute.cli.platform_state import (
+    LogReader,
+    holds_a_platform,
+    log_file,
+    remove_state,
+)
+from datum_compute.cli.prompt import confirm
 from datum_compute.cli.session import run_loop
+
+_LOOK_EVERY_S = 0.2
+_CELL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def _state_dir_option(command: F) -> F:
@@ -70,17 +83,29 @@ def local(ctx: click.Context) -> None:
     show_default=True,
     help="What runs the instances.",
 )
+@click.option(
+    "--cells",
+    default="",
+    metavar="NAME,...",
+    callback=lambda _ctx, _param, value: _parse_cells(value),
+    help="A cell for each city.  [default: the ones last used, or dfw,iad,lhr,syd]",
+)
 @click.option("--detach", is_flag=True, help="Return when the platform is ready.")
 @click.pass_obj
-def up(surroundings: Surroundings, state_dir: Path, port: int, driver: str, detach: bool) -> None:
-    """Start the platform, in the foreground unless told otherwise."""
+def up(
+    surroundings: Surroundings, state_dir: Path, port: int, driver: str, cells: str, detach: bool
+) -> None:
+    """Start the platform, in the foreground unless told otherwise.
+
+    A cell that an earlier run had and this one leaves out counts as unreachable.
+    """
     prepare_state_dir(state_dir)
     running = find_running(state_dir)
     if running is not None:
         run_loop(wait_ready(state_dir, running, timeout_s=30))
         _say_running(surroundings, state_dir, running, "is running already")
         return
-    command = server_command(state_dir, port=port, driver=driver)
+    command = server_command(state_dir, port=port, driver=driver, cells=cells)
     if not detach:
         build_output(surroundings).note("Starting the platform; Ctrl-C stops it.")
         os.execv(command[0], command)  # noqa: S606 - becomes the server, no shell in between
@@ -125,6 +150,59 @@ def local_status(surroundings: Surroundings, state_dir: Path, output_format: str
             f"The platform in {state_dir} is not running.",
             f"Start it: {_command(surroundings, state_dir, 'local', 'up', '--detach')}",
         )
+
+
+@local.command("logs")
+@_state_dir_option
+@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("--tail", type=click.IntRange(0), default=100, show_default=True, help="Last lines.")
+@click.pass_obj
+def local_logs(surroundings: Surroundings, state_dir: Path, follow: bool, tail: int) -> None:
+    """Show what the platform itself says, as opposed to the instances."""
+    log = log_file(state_dir)
+    if not log.is_file():
+        raise MissingError(
+            f"There is no log in {state_dir}; only a platform started with --detach writes one.",
+            f"Start it: {_command(surroundings, state_dir, 'local', 'up', '--detach')}",
+        )
+    output, reader = build_output(surroundings), LogReader(log)
+    for line in reader.added()[-tail or sys.maxsize :]:
+        output.data(line)
+    while follow:
+        surroundings.stdout.flush()
+        time.sleep(_LOOK_EVERY_S)
+        for line in reader.added():
+            output.data(line)
+
+
+@local.command("reset")
+@_state_dir_option
+@yes_option
+@click.pass_obj
+def reset(surroundings: Surroundings, state_dir: Path, yes: bool) -> None:
+    """Stop the platform and delete everything it knows: workloads, history, certificates, tokens.
+
+    Every other file in the directory stays.
+    """
+    output = build_output(surroundings)
+    if not holds_a_platform(state_dir):
+        output.data(f"There is no platform in {state_dir}.")
+        return
+    if not yes:
+        confirm(surroundings, f"Delete the platform in {state_dir} with all its workloads?")
+    run_loop(stop(state_dir))
+    remove_state(state_dir)
+    output.data(f"The platform in {state_dir} was deleted.")
+
+
+def _parse_cells(text: str) -> str:
+    names = [name.strip().lower() for name in text.split(",")] if text else []
+    for name in names:
+        if not _CELL.fullmatch(name):
+            raise UsageError(f"{name!r} cannot be the name of a cell.", "Write --cells=dfw,iad.")
+    if len(set(names)) != len(names):
+        raise UsageError("--cells names a cell twice.")
+    return ",".join(names)
 
 
 def _say_running(surroundings: Surroundings, state_dir: Path, running: Running, what: str) -> None:

@@ -21,27 +21,29 @@ _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which plane the user asked for; empty means not said."""
+    """Which plane, and which namespace of it, the user asked for; empty means not said."""
 
     kubeconfig: str = ""
     context: str = ""
     project: str = ""
+    namespace: str = ""
 
 
 def connection_options(command: F) -> F:
-    for name, metavar, text in (
-        ("--project", "NAME", "Project to work in."),
-        ("--context", "NAME", "Context of the kubeconfig."),
-        ("--kubeconfig", "FILE", "Kubeconfig to use."),
+    for names, metavar, text in (
+        (("-n", "--namespace"), "NAME", "Namespace of the project to work in."),
+        (("--project",), "NAME", "Project to work in."),
+        (("--context",), "NAME", "Context of the kubeconfig."),
+        (("--kubeconfig",), "FILE", "Kubeconfig to use."),
     ):
         command = click.option(
-            name, metavar=metavar, help=text, expose_value=False, callback=_remember
+            *names, metavar=metavar, help=text, expose_value=False, callback=_remember
         )(command)
     return command
 
 
 def chosen(ctx: click.Context) -> Choice:
-    names = ("kubeconfig", "context", "project")
+    names = ("kubeconfig", "context", "project", "namespace")
     return Choice(**{name: ctx.meta.get(_META_KEY + name, "") for name in names})
 
 

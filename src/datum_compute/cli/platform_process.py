@@ -38,10 +38,11 @@ class Running:
         return f"https://127.0.0.1:{self.port}"
 
 
-def server_command(state_dir: Path, *, port: int, driver: str) -> list[str]:
+def server_command(state_dir: Path, *, port: int, driver: str, cells: str = "") -> list[str]:
     # -P keeps the directory the user happens to be in off the module path.
     start = [sys.executable, "-P", "-m", "datum_compute.app.local_server"]
-    return [*start, "--state-dir", str(state_dir), "--port", str(port), "--driver", driver]
+    chosen = ["--cells", cells] if cells else []
+    return [*start, "--state-dir", str(state_dir), "--port", str(port), "--driver", driver, *chosen]
 
 
 def prepare_state_dir(state_dir: Path) -> None:

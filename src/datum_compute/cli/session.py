@@ -24,7 +24,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """``place`` is the plane as people know it, such as project/default."""
+    """``place`` is the plane as people know it, such as project/default; with the namespace where
+    that is another than the usual one."""
 
     client: Client
     namespace: str
@@ -39,8 +40,10 @@ class Session:
 def run_in_session(ctx: click.Context, body: Callable[[Session], Awaitable[T]]) -> T:
     """Find the plane, connect, run the body, close."""
     surroundings: Surroundings = ctx.obj
-    located = locate(surroundings, chosen(ctx))
-    return run_loop(_conversation(surroundings, located, body))
+    choice = chosen(ctx)
+    located = locate(surroundings, choice)
+    namespace = choice.namespace or located.connection.namespace
+    return run_loop(_conversation(surroundings, located, namespace, body))
 
 
 def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -48,7 +51,10 @@ def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def _conversation(
-    surroundings: Surroundings, located: Located, body: Callable[[Session], Awaitable[T]]
+    surroundings: Surroundings,
+    located: Located,
+    namespace: str,
+    body: Callable[[Session], Awaitable[T]],
 ) -> T:
     connection = located.connection
     try:
@@ -58,8 +64,8 @@ async def _conversation(
     async with opened as transport:
         session = Session(
             client=build_client(connection, transport),
-            namespace=connection.namespace,
-            place=connection.context,
+            namespace=namespace,
+            place=_place(connection.context, namespace),
             output=build_output(surroundings),
             surroundings=surroundings,
         )
@@ -73,6 +79,10 @@ async def _conversation(
             ) from error
         except Unreachable as error:
             raise _silent(error, located, surroundings) from error
+
+
+def _place(context: str, namespace: str) -> str:
+    return context if namespace == "default" else f"{context}, namespace {namespace}"
 
 
 def _silent(error: Unreachable, located: Located, surroundings: Surroundings) -> UsageError:

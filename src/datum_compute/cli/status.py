@@ -7,24 +7,19 @@ from dataclasses import dataclass
 import click
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.conditions import FALSE, TRUE, Condition, find_condition
-from datum_compute.api.instance import AVAILABLE, READY, Instance
-from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.api.conditions import TRUE, Condition, find_condition
+from datum_compute.api.instance import READY, Instance
 from datum_compute.api.workload import Workload
+from datum_compute.cli.instances import address_of
 from datum_compute.cli.observe import find_workload, observe
 from datum_compute.cli.options import connection_options, output_option
-from datum_compute.cli.output import one_line, render_age, render_count, render_table
+from datum_compute.cli.output import one_line, render_table
 from datum_compute.cli.rollout import PlaceProgress, Progress, assess_rollout, place_of
 from datum_compute.cli.session import Session, run_in_session
+from datum_compute.cli.times import age_of
+from datum_compute.cli.words import Health, workload_health
 
 _COLORS = {"Available": "green", "Unavailable": "red"}
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    word: str
-    reason: str = ""
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +30,7 @@ class Report:
 
     @property
     def health(self) -> Health:
-        return assess_health(self.workload)
+        return workload_health(self.workload)
 
 
 @click.command(short_help="Show the health of a workload, city by city.")
@@ -64,30 +59,13 @@ async def _status(session: Session, name: str, output_format: str) -> None:
             _print(session, report)
 
 
-def assess_health(workload: Workload) -> Health:
-    """One word for the whole, from the workload's own Available condition."""
-    if workload.is_terminating:
-        return Health("Terminating")
-    found = find_condition(workload.status.conditions, AVAILABLE)
-    if found is None:
-        return Health("Unknown", message="The platform has not reported yet")
-    if found.status == FALSE:
-        return Health("Unavailable", found.reason, found.message)
-    if found.status != TRUE:
-        return Health("Unknown", found.reason, found.message)
-    short = workload.status.desired_replicas - workload.status.ready_replicas
-    if short > 0:
-        return Health("Degraded", message=f"{render_count(short, 'instance')} below desired count")
-    return Health("Available")
-
-
 def _print(session: Session, report: Report) -> None:
     data, workload = session.output.data, report.workload
     containers = workload.spec.template.spec.runtime.sandbox.containers
     now = session.surroundings.now()
     data(f"Workload:  {workload.metadata.name} ({session.place})")
     data(f"Image:     {', '.join(one_line(c.image) for c in containers)}")
-    data(f"Created:   {_age(workload.metadata.creation_timestamp, now)} ago")
+    data(f"Created:   {age_of(workload, now)} ago")
     health = report.health
     color = _COLORS.get(health.word, "yellow")
     data(f"Health:    {_sentence(health.word, health.reason, health.message)}", color=color)
@@ -139,8 +117,8 @@ def _instance_table(instances: list[Instance], now: float) -> str:
                 instance.metadata.name,
                 place_of(instance).city or "-",
                 ready.status,
-                _address(instance) or "-",
-                _age(instance.metadata.creation_timestamp, now),
+                address_of(instance) or "-",
+                age_of(instance, now),
                 reason,
             )
         )
@@ -194,7 +172,7 @@ def _instance_document(instance: Instance) -> JsonObject:
         "ready": ready.status,
         "reason": ready.reason,
         "message": ready.message,
-        "address": _address(instance),
+        "address": address_of(instance),
         "createdAt": instance.metadata.creation_timestamp,
     }
 
@@ -202,19 +180,6 @@ def _instance_document(instance: Instance) -> JsonObject:
 def _ready(instance: Instance) -> Condition:
     found = find_condition(instance.status.conditions, READY)
     return found or Condition(type=READY, status="Unknown", reason="")
-
-
-def _address(instance: Instance) -> str:
-    """The address the world can use, else the one inside the network."""
-    for interface in instance.status.network_interfaces:
-        assigned = interface.assignments
-        if assigned.external_ip or assigned.network_ip:
-            return assigned.external_ip or assigned.network_ip
-    return ""
-
-
-def _age(created: str | None, now: float) -> str:
-    return render_age(now - parse_timestamp(created)) if created else "-"
 
 
 def _sentence(*parts: str) -> str:

@@ -28,6 +28,7 @@ from datum_compute.controllers.management import (
     quota,
     referenceddata,
     registration,
+    revision,
     subnet,
     subnetclaim,
     workload,
@@ -53,6 +54,7 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     ipallocation.CONTROLLER,
     registration.CONTROLLER,
     quota.CONTROLLER,
+    revision.CONTROLLER,
 )
 
 HUB: tuple[Controller[Context], ...] = (

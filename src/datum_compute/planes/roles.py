@@ -165,6 +165,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         _on(COMPUTE, ("workloads/status",), "patch"),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
         _on(COMPUTE, ("instancetypes",), "create", "patch"),
+        _on(COMPUTE, ("workloadrevisions",), "create", "delete"),
         _on(NETWORKING, ("networks",), "create", "patch"),
         _on(NETWORKING, ("networks/status",), "patch"),
         *_owned(NETWORKING, "networkbindings", "networkcontexts", "subnetclaims", "subnets"),

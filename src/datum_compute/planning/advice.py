@@ -36,12 +36,12 @@ _STATUS = "datumctl compute status {workload}"
 _DESCRIBE = "kubectl describe {resource} {name} --namespace={namespace}"
 _WATCH = "kubectl get {resource} {name} --namespace={namespace} --watch"
 _IMAGE = "datumctl compute deploy {workload} --image=<image that exists>"
-_QUOTA = "kubectl get allowancebuckets --namespace=milo-system"
+_QUOTA = "datumctl compute quota"
 _CLAIMS = "kubectl get resourceclaims --namespace={namespace}"
 _EDIT = "kubectl edit workload {workload} --namespace={namespace}"
 _SOURCES = "kubectl get configmaps,secrets --namespace={namespace}"
 _NETWORKS = "kubectl get networks --namespace={namespace}"
-_LOCATIONS = "kubectl get locationbindings"
+_LOCATIONS = "datumctl compute cities"
 
 
 def _wait(awaited: str, command: str = _WATCH) -> Advice:

@@ -95,12 +95,15 @@ def explain_deployment(
     if not troubled:
         return Explanation((first,), steps)
     worst = min(troubled, key=lambda i: (-_instance_rank(i), ordinal(i), i.metadata.name))
-    below = explain_instance(worst, servers)
+    below = explain_instance(worst, servers, workload)
     return Explanation((first, *below.links), steps)
 
 
-def explain_instance(instance: Instance, servers: Sequence[Server] = ()) -> Explanation:
-    workload = instance.metadata.labels.get(labels.WORKLOAD_NAME, "")
+def explain_instance(
+    instance: Instance, servers: Sequence[Server] = (), workload: str = ""
+) -> Explanation:
+    """``workload`` is its name, where the caller knows it better than the labels."""
+    workload = workload or instance.metadata.labels.get(labels.WORKLOAD_NAME, "")
     links = [_link(INSTANCE, instance, _instance_condition(instance), workload)]
     ready = links[0]
     for condition in instance.status.conditions:

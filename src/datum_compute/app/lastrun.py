@@ -1,0 +1,42 @@
+"""What the last run of a state directory chose, so that the next one need not be told.
+
+Only hints: what cannot be read is as good as nothing, and a file is written only when it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from datum_compute.api.codec import DecodeError, decode_as, encode
+from datum_compute.api.plane import PlaneName, cell_plane, member_name
+from datum_compute.app.files import write_private
+
+
+def remembered_port(state: Path) -> int:
+    """The port it listened on; 0 if nobody knows."""
+    try:
+        port = decode_as((state / "port.json").read_bytes(), dict[str, int]).get("port", 0)
+    except (OSError, DecodeError):
+        return 0
+    return port if 0 < port < 65536 else 0
+
+
+def remember_port(state: Path, port: int) -> None:
+    if remembered_port(state) != port:
+        write_private(state / "port.json", encode({"port": port}))
+
+
+def remembered_cells(state: Path) -> tuple[PlaneName, ...]:
+    """The cells it had; none if nobody knows."""
+    try:
+        names = decode_as((state / "cells.json").read_bytes(), dict[str, list[str]])
+        return tuple(cell_plane(name) for name in dict.fromkeys(names.get("cells", [])))
+    except (OSError, DecodeError, ValueError):
+        return ()
+
+
+def remember_cells(state: Path, cells: Sequence[PlaneName]) -> None:
+    if remembered_cells(state) != tuple(cells):
+        names = [member_name(cell) for cell in cells]
+        write_private(state / "cells.json", encode({"cells": names}))

@@ -1,0 +1,103 @@
+"""``rollout undo``: back to what a workload was.
+
+An undo is a change like any other, and so becomes a revision of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import click
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.workloadrevision import WorkloadRevision
+from datum_compute.cli.adjust import Waiting, adjust
+from datum_compute.cli.errors import UsageError
+from datum_compute.cli.history import asked_of, pick_revision, read_history
+from datum_compute.cli.manifest import with_defaults
+from datum_compute.cli.observe import find_workload
+from datum_compute.cli.options import connection_options, wait_options
+from datum_compute.cli.session import Session, run_in_session
+
+Part = Literal["image", "template", "scale"]
+PARTS: tuple[Part, ...] = ("image", "template", "scale")
+
+
+@click.command("undo")
+@click.argument("name")
+@click.option("--to-revision", "to", type=click.IntRange(1), help="Which; the one before the last.")
+@click.option("--only", type=click.Choice(PARTS), help="Go back in this part alone.")
+@wait_options(default="10m")
+@connection_options
+@click.pass_context
+def undo(
+    ctx: click.Context, name: str, to: int | None, only: Part | None, wait: bool, timeout_s: int
+) -> None:
+    """Make the workload NAME what it was before its last change, or in an earlier revision.
+
+    Template and cities go back; the number of instances stays as it is now, unless --only=scale
+    asks for it. It works in the middle of a rollout that fails, too.
+
+    \b
+    Examples:
+      datumctl compute rollout undo web
+      datumctl compute rollout undo web --to-revision=3 --only=image
+    """
+
+    async def body(session: Session) -> None:
+        found = await read_history(session, await find_workload(session, name))
+        target = pick_revision(session, name, found, to or _previous(session, name, found))
+        present = found[-1].spec.revision
+        again = session.command("rollout", "undo", name, f"--to-revision={present}")
+        session.output.note(f"Back to revision {target.spec.revision}. To undo that: {again}")
+        await adjust(
+            session,
+            name,
+            lambda workload: restore(workload, target, only),
+            Waiting(timeout_s if wait else None),
+        )
+
+    run_in_session(ctx, body)
+
+
+def _previous(session: Session, name: str, found: list[WorkloadRevision]) -> int:
+    if len(found) < 2:
+        raise UsageError(
+            f"Workload {name!r} was never changed: there is nothing to go back to.",
+            f"See: {session.command('rollout', 'history', name)}",
+        )
+    return found[-2].spec.revision
+
+
+def restore(workload: JsonObject, target: WorkloadRevision, only: Part | None) -> None:
+    """Edit the workload into what it was; what ``only`` does not name stays as it is now."""
+    # With the defaults that the server fills in, or they would look like a change.
+    spec, then = workload["spec"], with_defaults(asked_of(target.spec))
+    match only:
+        case "image":
+            _restore_images(spec["template"], then["template"])
+        case "template":
+            spec["template"] = then["template"]
+        case "scale":
+            _restore_scale(spec["placements"], then["placements"])
+        case None:
+            spec["template"] = then["template"]
+            present, spec["placements"] = spec["placements"], then["placements"]
+            _restore_scale(spec["placements"], present)
+
+
+def _restore_images(template: JsonObject, then: JsonObject) -> None:
+    images = {container["name"]: container["image"] for container in _containers(then)}
+    for container in _containers(template):
+        container["image"] = images.get(container["name"], container["image"])
+
+
+def _restore_scale(placements: list[JsonObject], then: list[JsonObject]) -> None:
+    settings = {placement["name"]: placement["scaleSettings"] for placement in then}
+    for placement in placements:
+        placement["scaleSettings"] = settings.get(placement["name"], placement["scaleSettings"])
+
+
+def _containers(template: JsonObject) -> list[JsonObject]:
+    containers: list[JsonObject] = template["spec"]["runtime"]["sandbox"]["containers"]
+    return containers

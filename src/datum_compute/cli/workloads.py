@@ -1,0 +1,139 @@
+"""``workloads``: every workload of the project, one line each."""
+
+from __future__ import annotations
+
+import click
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.identity import normalized_city
+from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.workload import Workload
+from datum_compute.cli.listing import Column, Listing, list_options, print_listing
+from datum_compute.cli.options import connection_options
+from datum_compute.cli.output import render_count
+from datum_compute.cli.session import Session, run_in_session
+from datum_compute.cli.times import age_of
+from datum_compute.cli.words import Health, humanized, tally, workload_health
+
+HEALTHS = ("Available", "Degraded", "Unavailable", "Unknown", "Terminating")
+_CITIES_SHOWN = 3
+
+
+@click.command(short_help="List the workloads of the project.")
+@click.option("--city", metavar="CODE", help="Only those of this city.")
+@click.option(
+    "--health", type=click.Choice(HEALTHS, case_sensitive=False), help="Only those that are so."
+)
+@list_options
+@connection_options
+@click.pass_context
+def workloads(
+    ctx: click.Context, city: str | None, health: str | None, output_format: str, no_headers: bool
+) -> None:
+    """List the workloads of the project: their cities, how they are, what they run.
+
+    \b
+    Examples:
+      datumctl compute workloads
+      datumctl compute workloads --health=degraded -o wide
+      datumctl compute workloads --city=LHR -o name
+    """
+
+    async def body(session: Session) -> None:
+        listed = await session.client.list(WORKLOAD, session.namespace)
+        rows = [w for w in listed.items if _is_meant(w, city, health)]
+        if not rows:
+            _say_none(session, filtered=bool(listed.items))
+        words = [workload_health(row).word for row in rows]
+        print_listing(
+            session.output,
+            listing_at(session.surroundings.now()),
+            sorted(rows, key=lambda row: row.metadata.name),
+            output_format,
+            headers=not no_headers,
+            footer=f"{render_count(len(rows), 'workload')}: {tally(words)}" if rows else "",
+        )
+
+    run_in_session(ctx, body)
+
+
+def _is_meant(workload: Workload, city: str | None, health: str | None) -> bool:
+    in_city = city is None or normalized_city(city) in cities_of(workload)
+    return in_city and health in (None, workload_health(workload).word)
+
+
+def _say_none(session: Session, *, filtered: bool) -> None:
+    if filtered:
+        session.output.note(f"No workload in {session.place} is like that.")
+        return
+    deploy = session.command("deploy", "web", "--image=IMAGE", "--city=DFW")
+    session.output.note(f"There are no workloads in {session.place} yet. Make one: {deploy}")
+
+
+def cities_of(workload: Workload) -> list[str]:
+    placements = workload.spec.placements
+    return list(dict.fromkeys(city for p in placements for city in p.city_codes))
+
+
+def listing_at(now: float) -> Listing[Workload]:
+    return Listing(
+        noun="workload",
+        columns=(
+            Column("NAME", lambda w: w.metadata.name),
+            Column("CITIES", lambda w: _short_cities(cities_of(w))),
+            Column("HEALTH", lambda w: _health_text(workload_health(w))),
+            Column("READY", lambda w: f"{w.status.ready_replicas}/{w.status.desired_replicas}"),
+            Column("UP-TO-DATE", lambda w: w.status.updated_replicas),
+            Column("IMAGE", lambda w: ", ".join(_short_image(image) for image in images_of(w))),
+            Column("AGE", lambda w: age_of(w, now)),
+            Column("INSTANCE TYPE", _instance_type, wide=True),
+            Column("MESSAGE", lambda w: workload_health(w).message or "-", wide=True),
+        ),
+        document=workload_document,
+        name=lambda w: w.metadata.name,
+    )
+
+
+def workload_document(workload: Workload) -> JsonObject:
+    health, status = workload_health(workload), workload.status
+    return {
+        "name": workload.metadata.name,
+        "uid": workload.metadata.uid,
+        "createdAt": workload.metadata.creation_timestamp,
+        "generation": workload.metadata.generation,
+        "observedGeneration": status.observed_generation,
+        "health": health.word,
+        "reason": health.reason,
+        "message": health.message,
+        "ready": status.ready_replicas,
+        "updated": status.updated_replicas,
+        "replicas": status.replicas,
+        "desired": status.desired_replicas,
+        "cities": cities_of(workload),
+        "images": images_of(workload),
+        "instanceType": _instance_type(workload),
+    }
+
+
+def images_of(workload: Workload) -> list[str]:
+    return [c.image for c in workload.spec.template.spec.runtime.sandbox.containers]
+
+
+def _instance_type(workload: Workload) -> str:
+    return workload.spec.template.spec.runtime.resources.instance_type
+
+
+def _health_text(health: Health) -> str:
+    return f"{health.word} ({humanized(health.reason)})" if health.reason else health.word
+
+
+def _short_image(image: str) -> str:
+    return image.rpartition("/")[2]
+
+
+def _short_cities(cities: list[str]) -> str:
+    more = len(cities) - _CITIES_SHOWN
+    return ",".join(cities[:_CITIES_SHOWN]) + (f" (+{more})" if more > 0 else "")
+
+
+COMMAND = workloads

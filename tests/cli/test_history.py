@@ -1,0 +1,152 @@
+"""rollout history, show, diff and undo, with the platform's own recorder playing its part."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.kinds import REVISION, WORKLOAD
+from datum_compute.api.meta import Ref
+from datum_compute.api.workloadrevision import WorkloadRevision
+from datum_compute.client.client import Client
+from datum_compute.planning.actions import Create
+from datum_compute.planning.revisions import plan_revisions
+from tests.cli.surroundings import Desk
+from tests.cli.world import NAMESPACE, PLANE, World, healthy, write_kubeconfig
+
+
+async def recorder(client: Client) -> None:
+    """What the revision controller does, at every change."""
+    async for event in client.watch(WORKLOAD, "", namespace=NAMESPACE, timeout_s=600):
+        if event.object is None or event.type not in ("ADDED", "MODIFIED"):
+            continue
+        known = (await client.list(REVISION, NAMESPACE)).items
+        for action in plan_revisions(PLANE, event.object, known).actions:
+            assert isinstance(action, Create)
+            assert isinstance(action.object, WorkloadRevision)
+            await client.create(REVISION, action.object)
+
+
+async def healthy_and_recorded(client: Client) -> None:
+    await asyncio.gather(healthy(client), recorder(client))
+
+
+@pytest.fixture
+def world() -> World:
+    return World(player=healthy_and_recorded)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, world: World) -> Desk:
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
+    desk = Desk(home=tmp_path, open_transport=world.open)
+    deploy = ("deploy", "web", "-y")
+    assert desk.run(*deploy, "--image=web:1", "--city=DFW", "--env=KEY=hunter2") == 0
+    assert desk.run(*deploy, "--image=web:2", "--env=KEY=hunter3") == 0
+    assert desk.run("scale", "web", "--min=3") == 0
+    assert desk.run("rollout", "web") == 0  # the recorder has seen it all
+    world.writes.clear()
+    return desk
+
+
+def spec(world: World) -> JsonObject:
+    found: JsonObject = world.do(lambda c: c.get_plain(WORKLOAD, Ref("default", "web")))
+    inner: JsonObject = found["spec"]
+    return inner
+
+
+def image(world: World) -> str:
+    found: str = spec(world)["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["image"]
+    return found
+
+
+def replicas(world: World) -> int:
+    found: int = spec(world)["placements"][0]["scaleSettings"]["minReplicas"]
+    return found
+
+
+def test_history_names_every_change_the_newest_first(desk: Desk) -> None:
+    assert desk.run("rollout", "history", "web") == 0
+    heading, newest, middle, first = desk.out.splitlines()
+    assert heading.split() == ["REV", "WHEN", "IMAGE", "CHANGES", "BY", "STATUS"]
+    assert newest.split()[:3] == ["3", "5m", "web:2"]
+    assert "placements[default].scaleSettings.minReplicas: 1 -> 3" in newest
+    assert newest.endswith("active")
+    assert "containers[app].env[KEY]: changed (+1)" in middle
+    assert first.split() == ["1", "5m", "web:1", "first", "-", "-"]
+    assert "hunter" not in desk.out
+
+
+def test_history_for_machines(desk: Desk) -> None:
+    assert desk.run("rollout", "history", "web", "-o", "json") == 0
+    items = json.loads(desk.out)["items"]
+    assert [(item["revision"], item["active"]) for item in items] == [
+        (3, True),
+        (2, False),
+        (1, False),
+    ]
+
+
+def test_one_revision_can_be_seen_whole(desk: Desk) -> None:
+    assert desk.run("rollout", "show", "web", "1") == 0
+    shown = yaml.safe_load(desk.out)
+    containers = shown["template"]["spec"]["runtime"]["sandbox"]["containers"]
+    assert containers[0]["image"] == "web:1"
+    assert desk.run("rollout", "show", "web", "9") == 3
+    assert "datumctl compute rollout history web" in desk.err
+
+
+def test_a_difference_exits_with_one_and_hides_values(desk: Desk) -> None:
+    assert desk.run("rollout", "diff", "web", "1", "2") == 1
+    assert desk.out.splitlines() == [
+        "containers[app].env[KEY]: changed",
+        "containers[app].image: web:1 -> web:2",
+    ]
+    assert desk.run("rollout", "diff", "web", "3") == 0
+    assert (desk.out, desk.err) == ("", "No difference.\n")
+
+
+def test_undo_goes_back_and_keeps_the_scale(desk: Desk, world: World) -> None:
+    assert desk.run("rollout", "undo", "web", "--to-revision=1") == 0
+    assert (image(world), replicas(world)) == ("web:1", 3)
+    assert "To undo that: datumctl compute rollout undo web --to-revision=3" in desk.err
+    assert desk.run("rollout", "web") == 0
+    assert desk.run("rollout", "history", "web", "-o", "json") == 0
+    newest = json.loads(desk.out)["items"][0]
+    assert (newest["revision"], newest["restores"]) == (4, 1)
+    assert desk.run("rollout", "undo", "web") == 0
+    assert (image(world), replicas(world)) == ("web:2", 3)
+
+
+@pytest.mark.parametrize(
+    ("only", "after"),
+    [("image", ("web:1", 3)), ("template", ("web:1", 3)), ("scale", ("web:2", 1))],
+)
+def test_undo_of_a_part_leaves_the_rest(
+    desk: Desk, world: World, only: str, after: tuple[str, int]
+) -> None:
+    env = spec(world)["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"]
+    assert desk.run("rollout", "undo", "web", "--to-revision=1", f"--only={only}") == 0
+    assert (image(world), replicas(world)) == after
+    now = spec(world)["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"]
+    assert (now == env) == (only != "template")
+
+
+def test_undo_to_what_it_is_writes_nothing(desk: Desk, world: World) -> None:
+    assert desk.run("rollout", "undo", "web", "--to-revision=3") == 0
+    assert world.writes == []
+
+
+def test_without_an_earlier_one_there_is_nothing_to_undo(desk: Desk, world: World) -> None:
+    assert desk.run("deploy", "api", "--image=a", "--city=DFW", "-y") == 0
+    assert desk.run("rollout", "api") == 0
+    world.writes.clear()
+    assert desk.run("rollout", "undo", "api") == 2
+    assert "nothing to go back to" in desk.err
+    assert desk.run("rollout", "undo", "web", "--to-revision=17") == 3
+    assert world.writes == []

@@ -1,0 +1,311 @@
+"""The verbs that only read: lists in every format, and the chain of causes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from datum_compute.api.allowancebucket import AllowanceBucket
+from datum_compute.api.codec import JsonObject, typed
+from datum_compute.api.event import Event
+from datum_compute.api.kinds import BUCKET, EVENT, INSTANCE, LOCATION_BINDING, NAMESPACE, WORKLOAD
+from datum_compute.api.locationbinding import LocationBinding
+from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.quotametrics import MEMORY, WORKLOADS, QuotaMetric
+from datum_compute.client.client import Client
+from tests.cli.surroundings import Desk
+from tests.cli.world import World, healthy, image_missing, write_kubeconfig
+
+
+@pytest.fixture
+def world() -> World:
+    return World(player=healthy)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, world: World) -> Desk:
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
+    return Desk(home=tmp_path, open_transport=world.open)
+
+
+def deployed(desk: Desk, *cities: str, name: str = "web", image: str = "reg.test/x/web:1") -> None:
+    code = desk.run("deploy", name, f"--image={image}", f"--city={','.join(cities)}", "-y")
+    assert code == 0, desk.err
+
+
+async def said_of(client: Client, kind: KindInfo[Any], ref: Ref, status: JsonObject) -> None:
+    found = await client.get(kind, ref)
+    await client.patch_status(kind, ref, status, version=found.metadata.resource_version)
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+# --- workloads
+
+
+def test_workloads_are_listed_with_their_cities_and_health(desk: Desk) -> None:
+    deployed(desk, "DFW", "ORD")
+    deployed(desk, "DFW", name="api", image="api:7")
+    assert desk.run("workloads") == 0
+    assert desk.out.splitlines() == [
+        "NAME   CITIES    HEALTH      READY   UP-TO-DATE   IMAGE   AGE",
+        "api    DFW       Available   1/1     1            api:7   5m",
+        "web    DFW,ORD   Available   2/2     2            web:1   5m",
+    ]
+    assert desk.err == "2 workloads: 2 Available\n"
+
+
+def test_an_empty_project_says_how_to_begin(desk: Desk) -> None:
+    assert desk.run("workloads") == 0
+    assert desk.out == ""
+    assert "Make one: datumctl compute deploy web" in desk.err
+
+
+def test_filters_hold_for_every_format(desk: Desk) -> None:
+    deployed(desk, "DFW", "ORD")
+    deployed(desk, "DFW", name="api")
+    for form in ("name", "json", "yaml", "csv", "table", "wide", "jsonpath={.items[0].name}"):
+        assert desk.run("workloads", "--city=ord", "-o", form) == 0
+        assert "web" in desk.out
+        assert "api" not in desk.out
+    assert desk.run("workloads", "--health=degraded") == 0
+    assert (desk.out, desk.err) == ("", "No workload in project/default is like that.\n")
+
+
+def test_a_workload_for_machines(desk: Desk) -> None:
+    deployed(desk, "DFW")
+    assert desk.run("workloads", "-o", "json") == 0
+    (item,) = json.loads(desk.out)["items"]
+    assert item["name"] == "web"
+    assert item["health"] == "Available"
+    assert item["images"] == ["reg.test/x/web:1"]
+    assert (item["ready"], item["desired"], item["cities"]) == (1, 1, ["DFW"])
+    assert desk.run("workloads", "-o", "yaml") == 0
+    assert yaml.safe_load(desk.out)["items"] == [item]
+
+
+def test_a_format_that_there_is_not_is_refused(desk: Desk) -> None:
+    assert desk.run("workloads", "-o", "xml") == 2
+    assert "none of table, wide, json" in desk.err
+    assert desk.run("workloads", "-o", "jsonpath=..x") == 2
+    assert "not understood" in desk.err
+
+
+def test_headings_can_be_left_out(desk: Desk) -> None:
+    deployed(desk, "DFW")
+    assert desk.run("workloads", "--no-headers") == 0
+    assert rows(desk.out)[0][0] == "web"
+    assert desk.err == ""
+
+
+# --- instances
+
+
+def test_instances_are_listed_with_place_and_status(desk: Desk) -> None:
+    deployed(desk, "DFW", "ORD")
+    assert desk.run("instances") == 0
+    heading, *lines = rows(desk.out)
+    assert heading == ["NAME", "WORKLOAD", "CITY", "ADDRESS", "AGE", "STATUS"]
+    assert [(line[2], line[-1]) for line in lines] == [("DFW", "Available"), ("ORD", "Available")]
+    assert desk.err == "2 instances: 2 Available\n"
+
+
+def test_instances_of_one_workload_and_one_city(desk: Desk) -> None:
+    deployed(desk, "DFW", "ORD")
+    deployed(desk, "DFW", name="api")
+    assert desk.run("instances", "--workload=web", "--city=dfw", "-o", "json") == 0
+    (item,) = json.loads(desk.out)["items"]
+    assert (item["city"], item["status"]) == ("DFW", "Available")
+    assert desk.run("instances", "--workload=wbe") == 3
+    assert "Did you mean 'web'?" in desk.err
+
+
+def test_the_status_of_an_instance_is_in_plain_words(desk: Desk, world: World) -> None:
+    world.player = image_missing
+    desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s")
+    assert desk.run("instances", "-o", "wide") == 0
+    assert "Failed (image unavailable)" in desk.out
+    assert "no such tag: web:9" in desk.out
+    assert desk.err == "1 instance: 1 Failed\n"
+
+
+def test_a_table_for_spreadsheets_holds_no_formula(desk: Desk, world: World) -> None:
+    deployed(desk, "DFW")
+
+    async def rename(client: Client) -> None:
+        listed = await client.list(INSTANCE, "default")
+        ref = Ref("default", listed.items[0].metadata.name)
+        said = {"type": "Ready", "status": "False", "reason": "X", "message": "=cmd()"}
+        await said_of(client, INSTANCE, ref, {"conditions": [said]})
+
+    world.do(rename)
+    assert desk.run("instances", "-o", "csv") == 0
+    headings, row = list(csv.reader(io.StringIO(desk.out)))
+    assert row[headings.index("MESSAGE")] == "'=cmd()"
+
+
+# --- the project
+
+
+def test_another_namespace_is_another_place(desk: Desk, world: World) -> None:
+    world.do(lambda c: c.create(NAMESPACE, Namespace(metadata=ObjectMeta(name="team"))))
+    code = desk.run("deploy", "web", "--image=x", "--city=DFW", "-y", "--no-wait", "-n", "team")
+    assert code == 0, desk.err
+    assert "project/default, namespace team" in desk.err
+    found = world.do(lambda client: client.list(WORKLOAD, "team"))
+    assert [workload.metadata.name for workload in found.items] == ["web"]
+    assert desk.run("workloads", "-o", "name") == 0
+    assert desk.out == ""
+    assert desk.run("--namespace=team", "workloads", "-o", "name") == 0
+    assert desk.out == "workload/web\n"
+
+
+def binding(city: str) -> LocationBinding:
+    spec = {
+        "locationRef": {"name": city.lower()},
+        "locationClassName": "datum-managed",
+        "topology": {"topology.datum.net/city-code": city},
+    }
+    return typed({"metadata": {"name": city.lower()}, "spec": spec}, LocationBinding)
+
+
+def test_cities_say_whether_they_can_be_used(desk: Desk, world: World) -> None:
+    async def two(client: Client) -> None:
+        for city, status, reason in (("LHR", "False", "CellDrained"), ("DFW", "True", "Open")):
+            await client.create(LOCATION_BINDING, binding(city))
+            said = {"type": "Available", "status": status, "reason": reason, "message": "told"}
+            await said_of(client, LOCATION_BINDING, Ref("", city.lower()), {"conditions": [said]})
+
+    world.do(two)
+    assert desk.run("cities") == 0
+    assert desk.out.splitlines() == [
+        "CITY   STATUS",
+        "DFW    Available",
+        "LHR    Unavailable (cell drained)",
+    ]
+    assert desk.run("cities", "-o", "name") == 0
+    assert desk.out == "city/DFW\ncity/LHR\n"
+
+
+def test_instance_types_come_smallest_first(desk: Desk) -> None:
+    assert desk.run("instance-types") == 0
+    assert desk.out.splitlines()[:3] == [
+        "NAME            CPU    MEMORY   PHASE    REPLACEMENT",
+        "d1-standard-1   500m   1Gi      Active   -",
+        "d1-standard-2   1      2Gi      Active   -",
+    ]
+
+
+async def bucket(client: Client, metric: QuotaMetric, limit: int, used: int) -> None:
+    consumer = {"kind": "Project", "name": "default"}
+    made = typed(
+        {
+            "metadata": {"name": f"bucket-{metric.name}", "namespace": "milo-system"},
+            "spec": {"consumerRef": consumer, "resourceType": metric.resource_type},
+        },
+        AllowanceBucket,
+    )
+    await client.create(BUCKET, made)
+    status = {"limit": limit, "allocated": used, "available": limit - used, "claimCount": 1}
+    await said_of(client, BUCKET, Ref("milo-system", f"bucket-{metric.name}"), status)
+
+
+def test_quota_shows_use_and_limit_in_the_unit_people_know(desk: Desk, world: World) -> None:
+    async def both(client: Client) -> None:
+        await bucket(client, MEMORY, 4096, 3072)
+        await bucket(client, WORKLOADS, 2, 2)
+
+    world.do(both)
+    assert desk.run("quota") == 0
+    assert desk.out.splitlines() == [
+        "RESOURCE    UNIT   LIMIT   USED   AVAILABLE   USAGE",
+        "workloads   -      2       2      0           [####################] 100%",
+        "memory      GiB    4       3      1           [###############.....] 75%",
+    ]
+    assert desk.run("quota", "--constrained", "-o", "name") == 0
+    assert desk.out == "quota/workloads\n"
+
+
+def test_quota_names_who_waits(desk: Desk, world: World) -> None:
+    deployed(desk, "DFW")
+
+    async def deny(client: Client) -> None:
+        listed = await client.list(INSTANCE, "default")
+        ref = Ref("default", listed.items[0].metadata.name)
+        said = {"type": "QuotaGranted", "status": "False", "reason": "QuotaExceeded"}
+        await said_of(client, INSTANCE, ref, {"conditions": [{**said, "message": "11 of 10"}]})
+
+    world.do(deny)
+    assert desk.run("quota") == 0
+    assert "waits for quota: 11 of 10" in desk.err
+    assert desk.err.splitlines()[-1].startswith("DFW: ")
+
+
+def event(name: str, uid: str, at: str, type_: str = "Normal") -> Event:
+    return typed(
+        {
+            "metadata": {"name": name, "namespace": "default"},
+            "involvedObject": {"kind": "Workload", "name": "web", "uid": uid},
+            "reason": "Because",
+            "message": f"it is {name}",
+            "type": type_,
+            "lastTimestamp": at,
+        },
+        Event,
+    )
+
+
+def test_events_of_a_workload_are_in_order_and_its_own(desk: Desk, world: World) -> None:
+    deployed(desk, "DFW")
+
+    async def three(client: Client) -> None:
+        uid = (await client.get(WORKLOAD, Ref("default", "web"))).metadata.uid
+        await client.create(EVENT, event("late", uid, "2027-01-15T07:59:50Z", "Warning"))
+        await client.create(EVENT, event("early", uid, "2027-01-15T07:58:00Z"))
+        await client.create(EVENT, event("foreign", "other", "2027-01-15T07:59:00Z"))
+
+    world.do(three)
+    assert desk.run("events", "web") == 0
+    assert [(line[0], line[-1]) for line in rows(desk.out)[1:]] == [
+        ("2m", "early"),
+        ("10s", "late"),
+    ]
+    assert desk.run("events", "web", "--warnings", "-o", "json") == 0
+    assert [item["message"] for item in json.loads(desk.out)["items"]] == ["it is late"]
+    assert desk.run("events", "-o", "name") == 0
+    assert "event/foreign" in desk.out
+
+
+# --- explain
+
+
+def test_explain_names_the_cause_whose_move_it_is_and_what_next(desk: Desk, world: World) -> None:
+    world.player = image_missing
+    desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s")
+    assert desk.run("explain", "web") == 0
+    first, *_ = desk.out.splitlines()
+    assert first.startswith("Workload web: Available is False (ImageUnavailable")
+    assert "Whose move:  your move" in desk.out
+    assert "Next:        datumctl compute deploy web --image=" in desk.out
+    assert desk.run("explain", "web", "-o", "json") == 0
+    cause = json.loads(desk.out)["cause"]
+    assert (cause["reason"], cause["move"]) == ("ImageUnavailable", "you")
+
+
+def test_explain_takes_an_instance_too(desk: Desk, world: World) -> None:
+    deployed(desk, "DFW")
+    listed = world.do(lambda client: client.list(INSTANCE, "default"))
+    name = listed.items[0].metadata.name
+    assert desk.run("explain", name) == 0
+    assert desk.out.startswith(f"Instance {name}: Ready is True")
+    assert desk.run("explain", "wbe") == 3
+    assert "Did you mean 'web'?" in desk.err
