@@ -129,6 +129,8 @@ def i8_observed_generation(
         return ""
     if step.plane == HUB and (truth.emptied or truth.tampered):
         return ""  # the hub mirrors the generation of a copy, which may have begun anew
+    if step.plane in truth.restored:
+        return ""  # it went back to its backup
     observed = (row.get("status") or {}).get("observedGeneration", 0)
     generation = row["metadata"].get("generation", 0)
     if observed > generation:

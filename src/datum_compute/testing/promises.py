@@ -164,7 +164,8 @@ class GoneNamespaces:
         if step.key.resource == NAMESPACE.resource:
             return self._noted(truth, step)
         comes = step.before is None and step.after is not None
-        if comes and (step.plane, step.key.namespace) in self._gone:
+        home = ObjectKey(NAMESPACE.resource, "", step.key.namespace)
+        if comes and (step.plane, home.name) in self._gone and home not in truth.rows[step.plane]:
             return f"I3: {step.plane} {step.key} has come into a namespace that is gone"
         return ""
 

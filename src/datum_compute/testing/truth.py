@@ -47,6 +47,7 @@ class Truth:
     # Names on planes that an operator had a hand in.
     tampered: dict[tuple[str, str], None] = field(default_factory=dict)
     emptied: dict[str, None] = field(default_factory=dict)
+    restored: dict[str, None] = field(default_factory=dict)  # planes that went back to a backup
     only_machines_fail: bool = False  # no fault of the world touches a host, a disk or a link
     ready_since_s: dict[PlaneName, float] = field(default_factory=dict)
     _times: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)
@@ -64,6 +65,12 @@ class Truth:
         self.rows.pop(plane, None)
         for known in [key for key in self.log if key[0] == plane]:
             del self.log[known]
+
+    def restore(self, image: dict[str, LoadedPlane]) -> None:
+        """Planes went back to a backup: what is not in it never was, as far as they know."""
+        self.take_over(image)
+        for plane in image:
+            self.emptied[plane] = self.restored[plane] = None
 
     def apply(self, batch: Sequence[Entry]) -> Iterator[Step]:
         """Take in one commit, row by row; whoever checks sees each row as it becomes true."""

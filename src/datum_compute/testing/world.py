@@ -36,6 +36,7 @@ from datum_compute.drivers.driver import DriverError
 from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing.chaos import Chaos
+from datum_compute.testing.composed_faults import RestoreHost
 from datum_compute.testing.core import Core
 from datum_compute.testing.disk import Disk
 from datum_compute.testing.exclusion import exclusion_watched
@@ -171,6 +172,7 @@ class World:
             operator=self.client,
             say=self.observer.say,
             forget=self.truth.forget,
+            restored=self.truth.restore,
         )
         self._mirrors = self._built_mirrors()
 
@@ -188,6 +190,7 @@ class World:
         self.observer.say("calm")
         await self._until(lambda: "" if acting.done() else "people still insist")
         await acting
+        await self._until(lambda: "late writes arrive" if self.network.on_the_way else "")
         if raging.done():
             await raging
         await self._until(lambda: what_is_missing(self.truth, self._core()))
@@ -347,8 +350,8 @@ class World:
         )
 
     def _built_mirrors(self) -> list[Mirror]:
-        if any(isinstance(f, EmptyHost) for f in self._scenario.faults):
-            return []  # versions begin anew there
+        if any(isinstance(f, EmptyHost | RestoreHost) for f in self._scenario.faults):
+            return []  # versions begin anew there, or rows go without an event
         layout = self._scenario.layout
         project, cell = project_plane(layout.projects[0]), cell_plane(layout.cells[0])
         choices = (

@@ -1,0 +1,39 @@
+"""What operators do at an unlucky moment, or to more than they meant. Values as in
+``operations.py``, which lists them; ``composed_people.py`` carries them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNamespaceAtOnce:
+    """The next namespace that the federation makes is deleted as soon as it can be seen, while its
+    first content is on the way."""
+
+    at_s: float
+    plane: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAll:
+    """F12, F34: everything of a kind whose name begins so is deleted: a selector that matches too
+    much, and a set that is suddenly empty."""
+
+    at_s: float
+    plane: str
+    resource: str
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropField:
+    """F31: an old writer puts an object back without a field of the spec that it does not know."""
+
+    at_s: float
+    plane: str
+    resource: str
+    pick: int
+
+
+ComposedOperation = DeleteNamespaceAtOnce | DeleteAll | DropField
