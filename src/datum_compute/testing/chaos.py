@@ -44,6 +44,7 @@ class Chaos:
     say: Callable[[str], None]
     forget: Callable[[str], None]
     restored: Callable[[dict[str, LoadedPlane]], None]
+    tamper: Callable[[str, Ref], None]
     calm: asyncio.Event = field(default_factory=asyncio.Event)
     lost: dict[str, None] = field(default_factory=dict)
 
@@ -147,11 +148,16 @@ class Chaos:
             case _:
                 assert_never(fault)
 
-    async def _stop(self, host: SimulatedHost, for_s: float) -> None:
+    def lose(self, host: SimulatedHost) -> None:
+        """It is gone, and never comes back."""
         host.crash(down_s=f.FOR_EVER)
+        self.lost[host.name] = None
+
+    async def _stop(self, host: SimulatedHost, for_s: float) -> None:
         if for_s == f.FOR_EVER:
-            self.lost[host.name] = None
+            self.lose(host)
             return
+        host.crash(down_s=f.FOR_EVER)
         await self.last(for_s)
         if host.name not in self.lost:
             host.start()

@@ -62,6 +62,34 @@ class TouchEverything:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowDisk:
+    """F26: every commit of the host takes many times as long; its links are as quick as ever."""
+
+    at_s: float
+    for_s: float
+    host: str
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNewNamespace:
+    """F32: the next namespace that the host stores for the federation is deleted in the moment in
+    which it is there, before anything is in it and while its first content is on the way."""
+
+    at_s: float
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class DieWithCopy:
+    """F21: the next copy of a deployment is the last thing a cell stores: its disk hangs, so that
+    the hub sees a copy of which nobody says anything, and a moment later it is lost for ever."""
+
+    at_s: float
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
 class BurnMachines:
     """F33: all machines of a cell die, and for a while none that is started comes up."""
 
@@ -71,5 +99,13 @@ class BurnMachines:
 
 
 ComposedFault = (
-    LoseHistory | AnswerFromCache | ExpireToken | RestoreHost | TouchEverything | BurnMachines
+    LoseHistory
+    | AnswerFromCache
+    | ExpireToken
+    | RestoreHost
+    | TouchEverything
+    | SlowDisk
+    | DeleteNewNamespace
+    | DieWithCopy
+    | BurnMachines
 )

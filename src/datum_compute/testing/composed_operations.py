@@ -1,18 +1,9 @@
-"""What operators do at an unlucky moment, or to more than they meant. Values as in
-``operations.py``, which lists them; ``composed_people.py`` carries them out."""
+"""What operators do to more than they meant. Values as in ``operations.py``, which lists them;
+``composed_people.py`` carries them out."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteNamespaceAtOnce:
-    """The next namespace that the federation makes is deleted as soon as it can be seen, while its
-    first content is on the way."""
-
-    at_s: float
-    plane: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,4 +27,4 @@ class DropField:
     pick: int
 
 
-ComposedOperation = DeleteNamespaceAtOnce | DeleteAll | DropField
+ComposedOperation = DeleteAll | DropField

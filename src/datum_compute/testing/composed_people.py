@@ -7,64 +7,29 @@ from typing import TYPE_CHECKING, assert_never
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.kinds import KINDS, NAMESPACE
+from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import PlaneName
 from datum_compute.testing.composed_operations import (
     ComposedOperation,
     DeleteAll,
-    DeleteNamespaceAtOnce,
     DropField,
 )
 
 if TYPE_CHECKING:
     from datum_compute.testing.people import People
 
-PATIENCE_S = 20.0
 _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
-_FEDERATED = "ns-"
 
 
 async def carry_out_composed(people: People, operation: ComposedOperation) -> None:
     match operation:
-        case DeleteNamespaceAtOnce(_, plane):
-            await _delete_the_next_namespace(people, plane)
         case DeleteAll(_, plane, resource, prefix):
             await _delete_all(people, plane, resource, prefix)
         case DropField():
             await _drop_field(people, operation)
         case _:
             assert_never(operation)
-
-
-async def _delete_the_next_namespace(people: People, plane: str) -> None:
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            name = await _next_namespace(people, plane)
-    except TimeoutError:
-        return
-    people.tamper(plane, Ref("", name))
-    people.say(f"operator deletes namespace {name} on {plane} as soon as it is there")
-    client = people.clients[PlaneName(plane)]
-    await people.insist(lambda: client.delete(NAMESPACE, Ref("", name)))
-
-
-async def _next_namespace(people: People, plane: str) -> str:
-    """Asked for again and again, because a watch that begins anew could miss it."""
-    known: set[str] | None = None
-    while True:
-        try:
-            listed = (await people.clients[PlaneName(plane)].list_plain(NAMESPACE)).items
-        except (ApiError, Unreachable):
-            await asyncio.sleep(0.1)
-            continue
-        names = sorted(item["metadata"]["name"] for item in listed)
-        new = [n for n in names if known is not None and n not in known]
-        for name in new:
-            if name.startswith(_FEDERATED):
-                return name
-        known = set(names)
-        await asyncio.sleep(0.002)
 
 
 async def _delete_all(people: People, plane: str, resource: str, prefix: str) -> None:

@@ -25,7 +25,8 @@ from datum_compute.client.transport import Transport
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
 from datum_compute.testing.disk import CommitHook, Disk, DiskJournal
-from datum_compute.testing.network import TIMEOUT_S
+from datum_compute.testing.leading import LeadingProcess
+from datum_compute.testing.network import TIMEOUT_S, Around
 from datum_compute.testing.provider import Provider
 from datum_compute.testing.virtual_loop import HOST, VirtualLoop
 
@@ -44,6 +45,7 @@ class Duties:
     centre: bool
     controllers: tuple[Controller[Context], ...]
     elsewhere: tuple[PlaneName, ...]
+    candidate: bool = False  # works only while it leads
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Surroundings:
     loop: VirtualLoop
     credentials: Credentials
     providers: Mapping[PlaneName, Provider]
-    reach: Callable[[str, PlaneName], Transport]
+    reach: Callable[[str, PlaneName, Around], Transport]
     on_commit: CommitHook
     on_death: Callable[[str], None]
     on_exit: Callable[[str, BaseException], None]
@@ -201,7 +203,20 @@ class SimulatedHost:
     def _built(self) -> Process:
         if self.duties.serves:
             return ServingProcess(self._platform())
+        if self.duties.candidate:
+            return self._candidate()
         return ManagingProcess(self.duties, self._around, self._ports(), self._reach)
+
+    def _candidate(self) -> Process:
+        duties, around = self.duties, self._around
+        return LeadingProcess(
+            life=self.life,
+            controllers=duties.controllers,
+            planes=duties.elsewhere,
+            token=around.credentials.manager,
+            ports=self._ports(),
+            reach=lambda plane, with_fence: around.reach(self.name, plane, with_fence),
+        )
 
     def _platform(self) -> Platform:
         duties, around = self.duties, self._around
@@ -226,7 +241,7 @@ class SimulatedHost:
         )
 
     def _reach(self, plane: PlaneName) -> Transport:
-        return self._around.reach(self.name, plane)
+        return self._around.reach(self.name, plane, lambda link: link)
 
     def _ports(self) -> Ports:
         return Ports(
@@ -234,6 +249,7 @@ class SimulatedHost:
             new_uid=self._new_uid,
             new_suffix=lambda: f"{self._next_id() % 100000:05d}",
             random=Random(self._ids.getrandbits(64)),  # noqa: S311 - reproducible on purpose
+            elapsed_s=self._around.loop.time,
         )
 
     def _new_uid(self) -> str:

@@ -30,7 +30,7 @@ from datum_compute.api.errors import (
 )
 from datum_compute.api.exchange import ByteStream, Request, Response
 from datum_compute.api.plane import PlaneName, split_path
-from datum_compute.client.transport import is_watch
+from datum_compute.client.transport import Transport, is_watch
 
 if TYPE_CHECKING:
     from datum_compute.testing.host import SimulatedHost
@@ -40,6 +40,8 @@ LATENCY_S = (0.001, 0.02)
 _REPLAYED = 4  # how many of the latest events a watch tells again
 
 Link = tuple[str, str]
+# Put around a link, below whatever tries again.
+Around = Callable[[Transport], Transport]
 Chance = Callable[[], bool]
 
 
@@ -76,6 +78,7 @@ class Network:
         self.requests = 0
         self.on_the_way = 0  # writes that their senders gave up and that will still arrive
         self.sometimes = sometimes
+        self.on_send: Callable[[str, Request], None] | None = None
         self._random = random
         self._randoms: dict[Link, Random] = {}
         self._bends: dict[Link, Bends] = {}
@@ -117,6 +120,8 @@ class Network:
     async def send(self, source: str, target: str, request: Request) -> Response:
         there, back = self.bends(source, target), self.bends(target, source)
         self.requests += 1
+        if self.on_send is not None:
+            self.on_send(source, request)
         await self._travel(source, target, there)
         if _strikes(there.throttled):
             self.sometimes("throttled")

@@ -97,8 +97,9 @@ def i12_one_at_a_time(truth: Truth, step: Step) -> str:
     deployment = truth.rows[step.plane].get(key)
     if deployment is None or is_terminating(deployment) or not is_true(before, "Ready"):
         return ""
-    if any(plane == step.plane for plane, _ in truth.tampered):
-        return ""
+    mine = (step.key.namespace, owner)
+    if any(plane == step.plane or name.startswith(mine) for plane, name in truth.tampered):
+        return ""  # somebody else wanted it gone, here or further up
     wanted = deployment.get("spec", {}).get("scaleSettings", {}).get("minReplicas", 1)
     if _ordinal(before) >= wanted:
         return ""

@@ -13,6 +13,7 @@ from datum_compute.testing.drawing import draw_faults, draw_layout, draw_operati
 from datum_compute.testing.faults import Fault
 from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import Operation
+from datum_compute.testing.stories import with_story
 from datum_compute.testing.streams import stream
 
 # After the last operation and fault have begun; what lasts longer is healed.
@@ -42,7 +43,7 @@ def scenario_of(seed: int) -> Scenario:
     if seed % _TIGHT_EVERY == 0:
         layout = replace(layout, instances=_TIGHT)
     window_s = draw_window_s(stream(seed, "layout", "window"))
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         layout=layout,
         operations=draw_operations(stream(seed, "workload"), layout, window_s),
@@ -50,6 +51,7 @@ def scenario_of(seed: int) -> Scenario:
         chaos_s=window_s + _TAIL_S,
         fresh=seed % 10 == 0,
     )
+    return with_story(stream(seed, "workload", "story"), scenario)
 
 
 def _told(step: Operation | Fault) -> str:

@@ -56,6 +56,7 @@ class Truth:
         """Rows that were there before the world began."""
         for plane, loaded in image.items():
             self.versions[plane] = loaded.version
+            self._times.setdefault(plane, ([self.now()], [loaded.version]))
             self.rows[plane] = {key: decode(body) for key, (_, body) in loaded.objects.items()}
 
     def forget(self, plane: str) -> None:
@@ -101,9 +102,9 @@ class Truth:
         return Step(at_s, change.plane, change.version, change.key, before, after, change.body)
 
     def version_before(self, plane: str, age_s: float) -> int:
-        """The version the plane had this long ago; 0 if that was before the world began."""
+        """The version the plane had this long ago, or when the world began; 0 if it was empty."""
         times, versions = self._times.get(plane, ([], []))
-        index = bisect_right(times, self.now() - age_s)
+        index = bisect_right(times, max(0.0, self.now() - age_s))
         return versions[index - 1] if index else 0
 
     def of_resource(self, plane: str, resource: str) -> Iterator[tuple[ObjectKey, JsonObject]]:

@@ -32,7 +32,10 @@ from datum_compute.client.client import Client
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
+from datum_compute.controllers.context import Context
 from datum_compute.drivers.driver import DriverError
+from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.leader import LeadershipLost
 from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing.chaos import Chaos
@@ -51,14 +54,16 @@ from datum_compute.testing.host import (
 from datum_compute.testing.invariants import InvariantBroken, Observer
 from datum_compute.testing.layout import (
     CENTRE,
-    MANAGER,
     USER,
     WorldLayout,
     host_of_cell,
     host_of_plane,
+    managers_of,
 )
+from datum_compute.testing.leading import usurper_complaint
+from datum_compute.testing.machine_watch import LOOK_S, is_watched, machines_complaint
 from datum_compute.testing.mirror import Mirror
-from datum_compute.testing.network import Network
+from datum_compute.testing.network import Around, Network
 from datum_compute.testing.people import People
 from datum_compute.testing.provider import Provider
 from datum_compute.testing.scenario import Scenario
@@ -159,6 +164,8 @@ class World:
             self.truth.version_before,
             self._count,
         )
+        if layout.managers > 1:
+            self.network.on_send = self._on_send
         self._credentials = credentials_of(layout.planes)
         self.hosts = self._built_hosts()
         self.people = People(self.client, self.observer.say, layout.planes)
@@ -173,6 +180,7 @@ class World:
             say=self.observer.say,
             forget=self.truth.forget,
             restored=self.truth.restore,
+            tamper=self.people.tamper,
         )
         self._mirrors = self._built_mirrors()
 
@@ -183,6 +191,8 @@ class World:
         scenario = self._scenario
         for mirror in self._mirrors:
             self._loop.create_task(mirror.run())
+        if is_watched(scenario.faults):
+            self._loop.create_task(self._watch_machines())
         acting = self._loop.create_task(self.people.act(scenario.operations))
         raging = self._loop.create_task(self.chaos.reign(scenario.faults))
         await asyncio.sleep(scenario.chaos_s)
@@ -217,6 +227,12 @@ class World:
             self.truth.take_over(await image.load())
         for host in self.hosts.values():
             host.start()
+
+    async def _watch_machines(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if complaint := machines_complaint(self.truth):
+                self.observer.complain(complaint)
 
     async def _until(self, missing: Callable[[], str]) -> None:
         """``missing`` answers what is still missing, or the empty string."""
@@ -275,8 +291,15 @@ class World:
         """A process ends by itself only if its disk gives it a reason."""
         self.observer.say(f"{host} ended: {error!r}")
         self._count("process ended by itself")
+        if isinstance(error, LeadershipLost):
+            self._count("leadership lost")
+            return
         if not _is_of_the_disk(error) or not self.hosts[host].disk.failed:
             self.observer.complain(f"{host} ended: {error!r} {getattr(error, 'exceptions', '')}")
+
+    def _on_send(self, source: str, request: Request) -> None:
+        if complaint := usurper_complaint(self.truth, source, request):
+            self.observer.complain(complaint)
 
     def _on_death(self, host: str) -> None:
         self.observer.say(f"{host} died")
@@ -331,9 +354,9 @@ class World:
             self.network.hosts[duties.name] = SimulatedHost(duties, around, disk, ids, number)
         return self.network.hosts
 
-    def _reach(self, source: str, plane: PlaneName) -> Transport:
+    def _reach(self, source: str, plane: PlaneName, around: Around) -> Transport:
         target = host_of_plane(self._scenario.layout, plane)
-        link = self.network.transport(source, target)
+        link = around(self.network.transport(source, target))
         if source == target:
             return link
         random = stream(self._scenario.seed, "network", f"retries-{source}-{target}")
@@ -381,7 +404,7 @@ def duties_of(layout: WorldLayout) -> list[Duties]:
     if layout.processes == "managers":
         found = [
             Duties(CENTRE, central, True, of_centre, cells),
-            Duties(MANAGER, (), False, managing, layout.planes),
+            *(_managing(layout, name, managing) for name in managers_of(layout)),
         ]
     else:
         found = [Duties(CENTRE, central, True, (*managing, *of_centre), cells)]
@@ -391,6 +414,12 @@ def duties_of(layout: WorldLayout) -> list[Duties]:
         above = (HUB, *map(project_plane, layout.projects))  # and the claims of its instances
         found.append(Duties(name, (cell_plane(cell),), False, controllers, above))
     return found
+
+
+def _managing(
+    layout: WorldLayout, name: str, controllers: tuple[Controller[Context], ...]
+) -> Duties:
+    return Duties(name, (), False, controllers, layout.planes, candidate=layout.managers > 1)
 
 
 @lru_cache(maxsize=32)

@@ -321,7 +321,7 @@ BUGS = (
         "other-uid-taken-for-the-same",
         "create-delete-create folds into one event and nobody looks at the uid (F5)",
         _other_uid_taken_for_the_same,
-        meets=("ForgetHistory", "CloseWatches"),
+        meets=("LoseHistory",),
     ),
     PlantedBug(
         "status-changes-not-told",
@@ -389,6 +389,6 @@ BUGS = (
         "failed-delete-taken-for-done",
         "a delete without an answer counts as done: Sieve, leaked storage",
         _failed_delete_taken_for_done,
-        meets=("LoseRequests", "Throttle"),
+        meets=("Throttle",),
     ),
 )

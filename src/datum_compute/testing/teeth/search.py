@@ -70,6 +70,7 @@ def _signs(scenario: Scenario) -> set[str]:
     lost or anything scaled down."""
     met = {_name(step) for step in (*scenario.operations, *scenario.faults)}
     met.add(f"{len(scenario.layout.cells)} cells")
+    met.add(f"{scenario.layout.managers} managers")
     if scenario.layout.is_tight:
         met.add("tight quota")
     if any(getattr(fault, "for_s", 0.0) == FOR_EVER for fault in scenario.faults):
