@@ -132,7 +132,8 @@ def _deletes_new_namespace(chaos: Chaos, name: str) -> CrashPoint:
 def _is_new_namespace(entry: Entry) -> TypeGuard[Change]:
     if not isinstance(entry, Change) or entry.key.resource != NAMESPACE.resource:
         return False
-    return entry.key.name.startswith("ns-") and entry.body is not None and b'"Term' not in entry.body
+    body = entry.body or b'"Terminating"'
+    return entry.key.name.startswith("ns-") and b'"Terminating"' not in body
 
 
 async def _die_with_copy(chaos: Chaos, fault: f.DieWithCopy) -> None:

@@ -1,4 +1,4 @@
-"""What operators do to more than they meant. Values as in ``operations.py``, which lists them;
+"""What operators do to much at once. Values as in ``operations.py``, which lists them;
 ``composed_people.py`` carries them out."""
 
 from __future__ import annotations
@@ -27,4 +27,13 @@ class DropField:
     pick: int
 
 
-ComposedOperation = DeleteAll | DropField
+@dataclass(frozen=True, slots=True)
+class RevokeProject:
+    """The plane of a project is removed with all that runs of it. Only of those that are
+    ``revocable`` in the layout."""
+
+    at_s: float
+    project: str
+
+
+ComposedOperation = DeleteAll | DropField | RevokeProject

@@ -9,16 +9,18 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.plane import PlaneName, project_plane
 from datum_compute.testing.composed_operations import (
     ComposedOperation,
     DeleteAll,
     DropField,
+    RevokeProject,
 )
 
 if TYPE_CHECKING:
     from datum_compute.testing.people import People
 
+AGAIN_S = 0.3
 _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
 
 
@@ -28,6 +30,8 @@ async def carry_out_composed(people: People, operation: ComposedOperation) -> No
             await _delete_all(people, plane, resource, prefix)
         case DropField():
             await _drop_field(people, operation)
+        case RevokeProject(_, project):
+            await _revoke(people, project)
         case _:
             assert_never(operation)
 
@@ -62,6 +66,21 @@ async def _drop_field(people: People, operation: DropField) -> None:
     people.say(f"an old writer drops spec.{name} of {kind.kind} {ref} on {operation.plane}")
     client = people.clients[PlaneName(operation.plane)]
     await people.insist(lambda: client.patch_plain(kind, ref, {"spec": {name: None}}))
+
+
+async def _revoke(people: People, project: str) -> None:
+    people.say(f"operator revokes project {project}")
+    people.revoked[project] = None
+    for key in [key for key in people.wanted if key[0] == project]:
+        del people.wanted[key]
+    while True:
+        try:
+            await people.revoke(project_plane(project))
+        except (ApiError, Unreachable):
+            await asyncio.sleep(AGAIN_S)
+        else:
+            people.say(f"project {project} is gone")
+            return
 
 
 def _ref(obj: JsonObject) -> Ref:

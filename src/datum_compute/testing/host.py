@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
-from datum_compute.api.errors import Unreachable
+from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.plane import PlaneName, path_prefix
 from datum_compute.api.quotametrics import DEFAULT_LIMITS
@@ -45,6 +45,7 @@ class Duties:
     centre: bool
     controllers: tuple[Controller[Context], ...]
     elsewhere: tuple[PlaneName, ...]
+    added: tuple[PlaneName, ...] = ()  # of those it serves; the others belong to its layout
     candidate: bool = False  # works only while it leads
 
 
@@ -86,7 +87,8 @@ class SimulatedHost:
         self._ids = ids
         self._number = number
         self._made = 0
-        self._unanswered: dict[asyncio.Future[Response], None] = {}
+        self.revoked: dict[PlaneName, None] = {}
+        self._unanswered: dict[asyncio.Future[Any], None] = {}
         self._process: Process | None = None
         self._context = contextvars.Context()
 
@@ -175,6 +177,29 @@ class SimulatedHost:
             raise Unreachable(f"{self.name} is down")
         return await process.platform.server.dispatch_as(BOOTSTRAP, request)
 
+    async def revoke(self, plane: PlaneName) -> None:
+        """Remove a plane that was added; it may take as long as this life lasts."""
+        process = self._process
+        if not isinstance(process, ServingProcess) or not process.is_ready():
+            raise Unreachable(f"{self.name} is down")
+        future: asyncio.Future[None] = self._around.loop.create_future()
+        self._unanswered[future] = None
+
+        async def remove() -> None:
+            try:
+                await process.platform.remove_plane(plane)
+            except ApiError as error:  # a full disk
+                future.set_exception(error)
+            else:
+                self.revoked[plane] = None
+                future.set_result(None)
+
+        self.spawn(remove())
+        try:
+            await future
+        finally:
+            self._unanswered.pop(future, None)
+
     async def _answer_another(self, process: Process, request: Request) -> Response:
         """In a task of this host, which goes on when the asker leaves, and ends when we die."""
         loop = self._around.loop
@@ -202,7 +227,8 @@ class SimulatedHost:
 
     def _built(self) -> Process:
         if self.duties.serves:
-            return ServingProcess(self._platform())
+            added = (p for p in self.duties.added if p not in self.revoked)
+            return ServingProcess(self._platform(), tuple(added))
         if self.duties.candidate:
             return self._candidate()
         return ManagingProcess(self.duties, self._around, self._ports(), self._reach)
@@ -227,7 +253,7 @@ class SimulatedHost:
         }
         return Platform(
             Layout(
-                tuple(p for p in duties.serves if p.startswith("project/")),
+                tuple(p for p in duties.serves if _is_of_layout(duties, p)),
                 drivers,
                 centre=duties.centre,
                 elsewhere=duties.elsewhere,
@@ -268,16 +294,27 @@ class SimulatedHost:
         return self._made
 
 
+def _is_of_layout(duties: Duties, plane: PlaneName) -> bool:
+    return plane.startswith("project/") and plane not in duties.added
+
+
 @dataclass(frozen=True, slots=True)
 class ServingProcess:
     platform: Platform
+    added: tuple[PlaneName, ...] = ()
 
     async def dispatch(self, request: Request) -> Response:
         return await self.platform.dispatch(request)
 
     async def run(self) -> None:
         await self.platform.load()
-        await self.platform.run()
+        if not self.added:
+            return await self.platform.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.platform.run())
+            await self.platform.ready.wait()
+            for plane in self.added:
+                await self.platform.add_plane(plane)
 
     def is_ready(self) -> bool:
         return self.platform.ready.is_set()

@@ -14,7 +14,7 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.store.journal import Entry, ObjectKey
+from datum_compute.store.journal import Entry, ObjectKey, PlaneDeleted
 from datum_compute.testing.host import MANAGER_TOKEN
 from datum_compute.testing.hot_loops import RecentWrites
 from datum_compute.testing.people import canary
@@ -25,6 +25,7 @@ from datum_compute.testing.promises import (
     i7_done_is_done,
     i12_one_at_a_time,
     i15_instance_leaves_after_its_machine,
+    i15_plane_goes_drained,
 )
 from datum_compute.testing.quota_checks import (
     i2_claim_outlives_its_machine,
@@ -60,6 +61,11 @@ class Observer:
         self._canaries = {f"project/{name}": canary(name).encode() for name in projects}
 
     def on_commit(self, _number: int, batch: Sequence[Entry]) -> None:
+        for entry in batch:
+            if isinstance(entry, PlaneDeleted):
+                self.say(f"{entry.plane} is removed")
+                if complaint := i15_plane_goes_drained(self.truth, entry.plane):
+                    self.complain(complaint)
         for step in self.truth.apply(batch):
             self.trace.append(_line(step))
             for complaint in self._complaints(step):

@@ -34,6 +34,7 @@ class WorldLayout:
     cells: tuple[str, ...]
     instances: int = PLENTY
     managers: int = 1
+    revocable: tuple[str, ...] = ()  # projects that were added at run time, and can be revoked
 
     @property
     def planes(self) -> tuple[PlaneName, ...]:

@@ -27,7 +27,7 @@ from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PlaneName, project_plane
 from datum_compute.client.client import Client
 from datum_compute.testing.composed_operations import ComposedOperation
-from datum_compute.testing.composed_people import carry_out_composed
+from datum_compute.testing.composed_people import AGAIN_S, carry_out_composed
 from datum_compute.testing.operations import (
     ByOperator,
     ByUser,
@@ -44,7 +44,6 @@ from datum_compute.testing.operations import (
 )
 
 NAMESPACE_NAME = "default"
-_AGAIN_S = 0.3
 _UNKNOWN = {"apiVersion": "example.com/v1", "kind": "Poison", "metadata": {"name": "poison"}}
 _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
 
@@ -58,11 +57,17 @@ class Wanted:
 
 class People:
     def __init__(
-        self, client: Callable[[PlaneName], Client], say: Callable[[str], None], planes: Any
+        self,
+        client: Callable[[PlaneName], Client],
+        say: Callable[[str], None],
+        planes: Any,
+        revoke: Callable[[PlaneName], Awaitable[None]],
     ) -> None:
         self.wanted: dict[tuple[str, str], Wanted] = {}
         # Planes and names that an operator had a hand in: not everything holds for those.
         self.tampered: dict[tuple[str, str], None] = {}
+        self.revoked: dict[str, None] = {}  # projects that are gone, or on their way out
+        self.revoke = revoke
         self.clients = {plane: client(plane) for plane in planes}
         self.say = say
 
@@ -97,7 +102,7 @@ class People:
         key = (operation.project, operation.name)
         wanted = self.wanted.get(key)
         if isinstance(operation, CreateWorkload):
-            if wanted is None:
+            if wanted is None and operation.project not in self.revoked:
                 self.wanted[key] = Wanted(operation.image, operation.replicas, operation.cities)
                 self.say(f"create {operation.name} in {operation.project}: {self.wanted[key]}")
                 await self._create(key, self.wanted[key])
@@ -118,7 +123,7 @@ class People:
     async def _create(self, key: tuple[str, str], wanted: Wanted) -> None:
         """An earlier one of the name may still be leaving: then again, until it is ours."""
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
-        while True:
+        while key[0] not in self.revoked:
             try:
                 await user.create_plain(WORKLOAD, manifest(key, wanted))
             except AlreadyExists:
@@ -127,7 +132,7 @@ class People:
                     return
                 await asyncio.sleep(0.05)
             except (ApiError, Unreachable):
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
             else:
                 return
 
@@ -152,7 +157,7 @@ class People:
                 self.say(f"refused: {refused}")
                 return
             except (ApiError, Unreachable):
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
             else:
                 return
 

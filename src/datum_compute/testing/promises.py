@@ -10,6 +10,8 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.reasons import Reason
+from datum_compute.app.wiring import EVERYTHING
+from datum_compute.planes.revoking import held_back_on
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.truth import Step, Truth, condition, is_terminating, is_true
 
@@ -153,6 +155,15 @@ class LeavingInstances:
         if step.at_s - since_s < LEAVING_TOLD_S:
             return ""
         return f"I7: {step.plane} {step.key.name} was called Ready until it had left"
+
+
+def i15_plane_goes_drained(truth: Truth, plane: str) -> str:
+    """I15: a plane that is revoked goes only when no controller holds anything back in it."""
+    held_back = held_back_on(plane.partition("/")[0], EVERYTHING)
+    for key, row in truth.rows.get(plane, {}).items():
+        if not held_back.finalizers.isdisjoint(row["metadata"].get("finalizers", ())):
+            return f"I15: {plane} is removed, {key.resource} {key.name} is held back in it"
+    return ""
 
 
 class GoneNamespaces:

@@ -17,7 +17,7 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORK
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.testing import composed_faults as c
 from datum_compute.testing import faults as f
-from datum_compute.testing.composed_operations import DeleteAll, DropField
+from datum_compute.testing.composed_operations import DeleteAll, DropField, RevokeProject
 from datum_compute.testing.drawing import CELL_KINDS, HUB_KINDS
 from datum_compute.testing.layout import MANAGERS, host_of_cell, hosts_of, links_of
 from datum_compute.testing.operations import (
@@ -226,6 +226,15 @@ def _names_alike(random: Random, scenario: Scenario) -> Scenario:
     return _with(replace(scenario, operations=()), told, ())
 
 
+def _revoked(random: Random, scenario: Scenario) -> Scenario:
+    """A project is revoked while workloads of it run."""
+    layout = replace(scenario.layout, projects=("alpha", "beta"), revocable=("beta",))
+    scenario = replace(scenario, layout=layout)
+    create = CreateWorkload(0.0, "beta", "db", "db:1", 2, _a_city(random, scenario))
+    revoke = RevokeProject(round(random.uniform(2, 8), 2), "beta")
+    return _with(scenario, (create, revoke), ())
+
+
 STORIES: tuple[Story, ...] = (
     _blind_spell,
     _recreated_unseen,
@@ -244,6 +253,8 @@ STORIES: tuple[Story, ...] = (
     _too_much_deleted,
     _old_writer,
     _names_alike,
+    _revoked,
+    _revoked,
 )
 
 

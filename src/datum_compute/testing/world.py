@@ -168,7 +168,7 @@ class World:
             self.network.on_send = self._on_send
         self._credentials = credentials_of(layout.planes)
         self.hosts = self._built_hosts()
-        self.people = People(self.client, self.observer.say, layout.planes)
+        self.people = People(self.client, self.observer.say, layout.planes, self._revoke)
         self.truth.tampered = self.people.tampered
         self.chaos = Chaos(
             loop=loop,
@@ -273,9 +273,13 @@ class World:
         )
         if lost:
             self.sometimes["host lost"] = len(lost)
-        return Core(self.people.wanted, layout.projects, layout.cells, lost, layout.instances)
+        left = tuple(name for name in layout.projects if name not in self.people.revoked)
+        return Core(self.people.wanted, left, layout.cells, lost, layout.instances)
 
     # --- what happens around hosts
+
+    async def _revoke(self, plane: PlaneName) -> None:
+        await self.hosts[host_of_plane(self._scenario.layout, plane)].revoke(plane)
 
     def _unix_s(self) -> float:
         return EPOCH_S + self._loop.time()
@@ -394,20 +398,21 @@ class World:
 def duties_of(layout: WorldLayout) -> list[Duties]:
     """Who runs what: the one process, or the centre, perhaps a manager, and the cells."""
     cells = tuple(cell_plane(cell) for cell in layout.cells)
+    added = tuple(project_plane(name) for name in layout.revocable)
     central = tuple(plane for plane in layout.planes if plane not in cells)
     if layout.processes == "one":
         everything = (*registry.MANAGEMENT, *registry.HUB, *registry.CELL, *registry.NEIGHBOURS)
-        return [Duties("all", layout.planes, True, everything, ())]
+        return [Duties("all", layout.planes, True, everything, (), added)]
     of_cells = tuple(c for c in registry.NEIGHBOURS if c.role == "cell")
     of_centre = tuple(c for c in registry.NEIGHBOURS if c.role != "cell")
     managing = (*registry.MANAGEMENT, *registry.HUB)
     if layout.processes == "managers":
         found = [
-            Duties(CENTRE, central, True, of_centre, cells),
+            Duties(CENTRE, central, True, of_centre, cells, added),
             *(_managing(layout, name, managing) for name in managers_of(layout)),
         ]
     else:
-        found = [Duties(CENTRE, central, True, (*managing, *of_centre), cells)]
+        found = [Duties(CENTRE, central, True, (*managing, *of_centre), cells, added)]
     for cell in layout.cells:
         controllers = (*registry.CELL, *of_cells)
         name = host_of_cell(layout, cell)
