@@ -309,7 +309,8 @@ class ServingProcess:
     async def run(self) -> None:
         await self.platform.load()
         if not self.added:
-            return await self.platform.run()
+            await self.platform.run()
+            return
         async with asyncio.TaskGroup() as group:
             group.create_task(self.platform.run())
             await self.platform.ready.wait()

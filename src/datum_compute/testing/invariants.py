@@ -24,6 +24,7 @@ from datum_compute.testing.promises import (
     i1_one_instance_for_each_slot,
     i7_done_is_done,
     i12_one_at_a_time,
+    i14_nothing_wanted_is_dropped,
     i15_instance_leaves_after_its_machine,
     i15_plane_goes_drained,
 )
@@ -313,7 +314,11 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     CLAIM.resource: (i2_within_the_limit, i2_claim_outlives_its_machine),
     SERVER.resource: (i15_server_leaves_after_its_machine,),
     WORK.resource: (i15_work_leaves_after_its_copy,),
-    DEPLOYMENT.resource: (i15_project_lets_go_last, i23_all_of_nothing_is_not_available),
+    DEPLOYMENT.resource: (
+        i15_project_lets_go_last,
+        i23_all_of_nothing_is_not_available,
+        i14_nothing_wanted_is_dropped,
+    ),
     WORKLOAD.resource: (i23_all_of_nothing_is_not_available, i7_done_is_done),
     "clusters.cluster.karmada.io": (note_ready,),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.reasons import Reason
 from datum_compute.app.wiring import EVERYTHING
@@ -155,6 +155,26 @@ class LeavingInstances:
         if step.at_s - since_s < LEAVING_TOLD_S:
             return ""
         return f"I7: {step.plane} {step.key.name} was called Ready until it had left"
+
+
+def i14_nothing_wanted_is_dropped(truth: Truth, step: Step) -> str:
+    """I14: a project's deployment is not removed while its workload asks for its city. Only of
+    workloads that were never changed: a removal may come late."""
+    before, after = step.before, step.after
+    if not step.plane.startswith("project/") or before is None or is_terminating(before):
+        return ""
+    if (after is not None and not is_terminating(after)) or truth.tampered:
+        return ""
+    own = before["metadata"].get("labels", {})
+    key = ObjectKey(WORKLOAD.resource, step.key.namespace, own.get(labels.WORKLOAD_NAME, ""))
+    workload = truth.rows[step.plane].get(key)
+    if workload is None or is_terminating(workload) or workload["metadata"]["generation"] > 1:
+        return ""
+    cities = [city for p in workload["spec"]["placements"] for city in p["cityCodes"]]
+    if workload["metadata"]["uid"] != own.get(labels.WORKLOAD_UID):
+        return ""
+    wanted = before["spec"].get("cityCode") in cities
+    return f"I14: {step.plane} {step.key.name} is removed, {key.name} wants it" if wanted else ""
 
 
 def i15_plane_goes_drained(truth: Truth, plane: str) -> str:

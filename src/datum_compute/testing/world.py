@@ -79,6 +79,8 @@ QUIET_S = 120.0
 REQUESTS_IN_SILENCE = 20.0
 # By host: its rows, and how many ids it has made for them.
 Disks = dict[str, tuple[MemoryJournal, int]]
+# In every n-th world everybody starts anew when it has settled (I24).
+_STARTED_ANEW_EVERY, _STARTED_ANEW_AT = 10, 5
 _COMPARED_EVERY = 10  # every n-th seed is also run without faults, and must end alike (I21)
 
 
@@ -206,6 +208,8 @@ class World:
         await self._until(lambda: what_is_missing(self.truth, self._core()))
         await self._be_quiet()
         final = picture(self.truth, self._core())
+        if scenario.seed % _STARTED_ANEW_EVERY == _STARTED_ANEW_AT and not self.chaos.lost:
+            await self._start_anew()
         self.observer.say("the end: everything is deleted")
         await self.people.delete_everything()
         await self._until(lambda: what_is_left(self.truth, self._core()))
@@ -261,6 +265,18 @@ class World:
         for mirror in self._mirrors:
             if missing := mirror.what_is_missing():
                 raise InvariantBroken(missing)
+
+    async def _start_anew(self) -> None:
+        """I24: processes that start on settled stores, as after an upgrade, write nothing."""
+        self.observer.say("everybody starts anew")
+        writes, lines = self.truth.writes, len(self.observer.trace)
+        for host in self.hosts.values():
+            host.crash(down_s=0.1)
+        await asyncio.sleep(QUIET_S)
+        self._fail_if_broken()
+        if self.truth.writes != writes:
+            written = "\n".join(self.observer.trace[lines:][:10])
+            raise InvariantBroken(f"I24: a new start on settled stores wrote:\n{written}")
 
     def _fail_if_broken(self) -> None:
         if self.observer.broken is not None:

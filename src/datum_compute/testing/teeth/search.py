@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from datum_compute.testing.crowd import in_crowd
@@ -75,6 +76,9 @@ def _signs(scenario: Scenario) -> set[str]:
         met.add("tight quota")
     if any(getattr(fault, "for_s", 0.0) == FOR_EVER for fault in scenario.faults):
         met.add("cell lost")
+    names = sorted({getattr(operation, "name", "") for operation in scenario.operations} - {""})
+    if any(other.startswith(name) for name, other in pairwise(names)):
+        met.add("names alike")
     replicas: dict[str, int] = {}
     for operation in scenario.operations:
         name = getattr(operation, "name", "")
