@@ -47,6 +47,8 @@ class Duties:
     elsewhere: tuple[PlaneName, ...]
     added: tuple[PlaneName, ...] = ()  # of those it serves; the others belong to its layout
     candidate: bool = False  # works only while it leads
+    # What runs there instead of a manager of ours.
+    process: Callable[[Ports, Callable[[PlaneName], Transport]], Process] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,8 @@ class SimulatedHost:
         if self.duties.serves:
             added = (p for p in self.duties.added if p not in self.revoked)
             return ServingProcess(self._platform(), tuple(added))
+        if self.duties.process is not None:
+            return self.duties.process(self._ports(), self._reach)
         if self.duties.candidate:
             return self._candidate()
         return ManagingProcess(self.duties, self._around, self._ports(), self._reach)

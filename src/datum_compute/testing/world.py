@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
-import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +32,6 @@ from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
-from datum_compute.drivers.driver import DriverError
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.leader import LeadershipLost
 from datum_compute.store.journal import JournalBroken
@@ -61,6 +59,7 @@ from datum_compute.testing.layout import (
     managers_of,
 )
 from datum_compute.testing.leading import usurper_complaint
+from datum_compute.testing.listening import Listening
 from datum_compute.testing.machine_watch import LOOK_S, is_watched, machines_complaint
 from datum_compute.testing.mirror import Mirror
 from datum_compute.testing.network import Around, Network
@@ -462,32 +461,3 @@ def _is_of_the_disk(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(_is_of_the_disk(inner) for inner in error.exceptions)
     return isinstance(error, JournalBroken | ApiError)
-
-
-class Listening(logging.Handler):
-    """Hears what the product logs: an exception that nobody expected is a bug (I20, F27), and no
-    line may hold a token (I18)."""
-
-    def __init__(self, complain: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._complain = complain
-        self._logger = logging.getLogger("datum_compute")
-
-    def __enter__(self) -> None:
-        self._before = (self._logger.level, self._logger.propagate)
-        self._logger.setLevel(logging.WARNING)
-        self._logger.propagate = False
-        self._logger.addHandler(self)
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.removeHandler(self)
-        level, self._logger.propagate = self._before
-        self._logger.setLevel(level)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if "token-of-" in text:
-            self._complain(f"I18: a log line holds a token: {record.name}")
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, ApiError | DriverError):
-            self._complain(f"I20: unexpected: {text}: {error!r}")
