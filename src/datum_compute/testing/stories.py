@@ -36,6 +36,8 @@ Story = Callable[[Random, "Scenario"], "Scenario"]
 
 TOLD_PERCENT = 35  # of scenarios
 _TAIL_S = 10.0
+# By then a hub that lost sight of a cell has written to it again.
+_COPY_S = 30.0
 
 
 def with_story(random: Random, scenario: Scenario) -> Scenario:
@@ -277,6 +279,8 @@ def _with(
 
 
 def _lasts_s(step: Operation | f.Fault) -> float:
+    if isinstance(step, c.DieWithCopy):
+        return _COPY_S
     for_s = float(getattr(step, "for_s", 0.0))
     return 0.0 if for_s == f.FOR_EVER else for_s
 
