@@ -76,6 +76,7 @@ SETTLE_S = 5.0
 QUIET_S = 120.0
 # Asked for in silence: probes, bookmarks and looks at machines, for each host and second.
 REQUESTS_IN_SILENCE = 20.0
+TASKS_MORE = 5  # a watch may be just about to be opened anew
 # By host: its rows, and how many ids it has made for them.
 Disks = dict[str, tuple[MemoryJournal, int]]
 # In every n-th world everybody starts anew when it has settled (I24).
@@ -206,13 +207,14 @@ class World:
             await raging
         await self._until(lambda: what_is_missing(self.truth, self._core()))
         await self._be_quiet()
-        final = picture(self.truth, self._core())
+        final, busy = picture(self.truth, self._core()), self._tasks_alive()
         if scenario.seed % _STARTED_ANEW_EVERY == _STARTED_ANEW_AT and not self.chaos.lost:
             await self._start_anew()
         self.observer.say("the end: everything is deleted")
         await self.people.delete_everything()
         await self._until(lambda: what_is_left(self.truth, self._core()))
         await self._be_quiet()
+        self._check_tasks(busy)
         return Outcome(
             commits=sum(host.disk.commits for host in self.hosts.values()),
             crashes=sum(host.crashed for host in self.hosts.values()),
@@ -264,6 +266,15 @@ class World:
         for mirror in self._mirrors:
             if missing := mirror.what_is_missing():
                 raise InvariantBroken(missing)
+
+    def _tasks_alive(self) -> dict[str, int]:
+        return {host.life: self._loop.tasks_alive(host.life) for host in self.hosts.values()}
+
+    def _check_tasks(self, before: dict[str, int]) -> None:
+        """I20: who has removed everything has no more to do than before."""
+        for life, count in self._tasks_alive().items():
+            if count > before.get(life, count) + TASKS_MORE:
+                raise InvariantBroken(f"I20: {life} has {count} tasks, {before[life]} before")
 
     async def _start_anew(self) -> None:
         """I24: processes that start on settled stores, as after an upgrade, write nothing."""
