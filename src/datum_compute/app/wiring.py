@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -33,6 +34,7 @@ from datum_compute.drivers.driver import Driver
 from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
 from datum_compute.planes.catalogue import ensure_platform, ensure_project, release_project
 from datum_compute.planes.planes import Planes, untold
+from datum_compute.planes.revoking import ask_to_go, held_back_on
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.events import EventRecorder, Notice
 from datum_compute.runtime.instrumented import instrumented
@@ -50,6 +52,8 @@ from datum_compute.store.store import Store
 from datum_compute.telemetry.traces import Tracer
 
 SWEEP_S = 60.0
+# How often a plane that is being revoked is looked at.
+DRAIN_S = 0.5
 COMPONENT = "compute-manager"  # what events say they are from
 MANAGER_AGENT = f"{COMPONENT}/{__version__}"
 # Brings up planes from inside the process; no token or certificate gives this identity.
@@ -63,6 +67,7 @@ EVERYTHING = (
     *registry.CELL,
     *registry.NEIGHBOURS,
 )
+_HELD_BACK = held_back_on("project", EVERYTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,13 +243,33 @@ class Platform:
             self._manager.engage(plane, self._own_client(plane))
 
     async def remove_plane(self, plane: PlaneName) -> None:
-        """The plane and everything in it are gone; its watches end. No plane of that name is
-        fine."""
+        """Drain the plane, then it and everything in it are gone; its watches end. No plane of
+        that name is fine.
+
+        This takes as long as its workloads take to leave hub and cells. Cancelled, or cut short by
+        a restart, it leaves a plane that is there; whoever wants it gone asks again.
+        """
         if plane_role(plane) != "project" or plane in self._layout.projects:
             raise ValueError(f"{plane} belongs to the layout and cannot be removed while running")
-        self._manager.disengage(plane)
+        if self._manager.view(plane) is not None:
+            await self._drain(plane)
         await self.store.delete_plane(plane)
         await release_project(self._bootstrap_client(PLATFORM), plane)
+
+    async def _drain(self, plane: PlaneName) -> None:
+        """Everything that is held back is asked to go. The plane stays engaged until it has gone,
+        because who holds it back must still see it."""
+        client, told = self._bootstrap_client(plane), ""
+        while self._manager.view(plane) is not None:
+            if held := await ask_to_go(client, _HELD_BACK):
+                if told != held[0]:
+                    told = held[0]
+                    _log.info("%s is drained: %d are held, such as %s", plane, len(held), told)
+                await asyncio.sleep(DRAIN_S)
+                continue
+            with suppress(TimeoutError):  # something new is there, and must be asked as well
+                async with asyncio.timeout(DRAIN_S):
+                    await self._manager.drain(plane)
 
     async def _bring_up(self, plane: PlaneName) -> None:
         """What the plane holds from its first moment."""

@@ -41,6 +41,17 @@ def plan_writeback(
     return _plan_copy(HUB, instance, hub_deployment, copy, identity)
 
 
+def plan_stray_copy(cell: PlaneName, copy: Instance | None) -> Plan:
+    """The hub's copy of an instance that its cell does not have."""
+    if copy is None or copy.is_terminating:
+        return Plan()
+    if copy.metadata.labels.get(labels.CELL) != member_name(cell):
+        return Plan()
+    uid, version = copy.metadata.uid, copy.metadata.resource_version
+    reason = f"{member_name(cell)} has no such instance"
+    return Plan((Delete(HUB, INSTANCE, ref_of(copy), uid, reason, version),))
+
+
 def plan_projection(
     project: PlaneName,
     namespace: str,

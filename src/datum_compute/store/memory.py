@@ -28,6 +28,11 @@ class MemoryJournal:
         twin._objects = {plane: dict(objects) for plane, objects in self._objects.items()}
         return twin
 
+    def continue_after(self, other: MemoryJournal) -> None:
+        """Give out no version that the other one has given out: how a backup is restored."""
+        for plane, version in other._versions.items():
+            self._versions[plane] = max(version, self._versions.get(plane, 0))
+
     async def load(self) -> dict[str, LoadedPlane]:
         return {
             plane: LoadedPlane(

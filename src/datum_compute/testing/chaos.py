@@ -17,9 +17,11 @@ from datum_compute.api.kinds import KINDS, WORK
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import PlaneName, cell_plane
 from datum_compute.client.client import Client
-from datum_compute.store.journal import Change, Entry
+from datum_compute.store.journal import Change, Entry, LoadedPlane
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing import faults as f
+from datum_compute.testing.composed_chaos import bend_composed
+from datum_compute.testing.composed_faults import ComposedFault
 from datum_compute.testing.disk import CrashPoint
 from datum_compute.testing.host import SimulatedHost
 from datum_compute.testing.layout import WorldLayout, links_of
@@ -41,6 +43,8 @@ class Chaos:
     operator: Callable[[PlaneName], Client]
     say: Callable[[str], None]
     forget: Callable[[str], None]
+    restored: Callable[[dict[str, LoadedPlane]], None]
+    tamper: Callable[[str, Ref], None]
     calm: asyncio.Event = field(default_factory=asyncio.Event)
     lost: dict[str, None] = field(default_factory=dict)
 
@@ -68,7 +72,7 @@ class Chaos:
         self.network.sometimes(f"fault {type(fault).__name__}")
         await self._bend(fault)
 
-    async def _last(self, for_s: float) -> None:
+    async def last(self, for_s: float) -> None:
         """Until the fault is over or the calm begins, whichever is first."""
         if for_s == f.FOR_EVER:
             await self.loop.create_future()
@@ -79,6 +83,8 @@ class Chaos:
             return
 
     def _bend(self, fault: f.Fault) -> Coroutine[Any, Any, None]:
+        if isinstance(fault, ComposedFault):
+            return bend_composed(self, fault)
         match fault:
             case (
                 f.CrashAtCommit()
@@ -130,24 +136,29 @@ class Chaos:
                     self.forget(plane)
                     if plane in self.providers:
                         self.providers[plane].machines.clear()
-                await self._last(2.0)
+                await self.last(2.0)
                 host.start()
             case f.PauseHost(_, for_s, _):
                 life = host.life
                 self.loop.pause(life)
-                await self._last(for_s)
+                await self.last(for_s)
                 self.loop.resume(life)
             case f.SkewClock(_, _, skew_s):
                 host.skew_s = skew_s
             case _:
                 assert_never(fault)
 
-    async def _stop(self, host: SimulatedHost, for_s: float) -> None:
+    def lose(self, host: SimulatedHost) -> None:
+        """It is gone, and never comes back."""
         host.crash(down_s=f.FOR_EVER)
+        self.lost[host.name] = None
+
+    async def _stop(self, host: SimulatedHost, for_s: float) -> None:
         if for_s == f.FOR_EVER:
-            self.lost[host.name] = None
+            self.lose(host)
             return
-        await self._last(for_s)
+        host.crash(down_s=f.FOR_EVER)
+        await self.last(for_s)
         if host.name not in self.lost:
             host.start()
 
@@ -158,7 +169,7 @@ class Chaos:
         match fault:
             case f.FillDisk(_, for_s, _):
                 disk.full = True
-                await self._last(for_s)
+                await self.last(for_s)
                 disk.full = False
             case f.BreakSync(_, _, kept):
                 disk.doubtful.append(kept)
@@ -167,7 +178,7 @@ class Chaos:
                 links = [self.network.bends(s, t) for s, t in self._links() if name in (s, t)]
                 for bends in links:
                     bends.slowness.append(0.01 * factor)
-                await self._last(for_s)
+                await self.last(for_s)
                 disk.slowness /= factor
                 for bends in links:
                     bends.slowness.remove(0.01 * factor)
@@ -196,7 +207,7 @@ class Chaos:
                 end_s = self.loop.time() + for_s
                 while self.loop.time() < end_s and not self.calm.is_set():
                     await self._cut([(source, target)], period_s)
-                    await self._last(period_s)
+                    await self.last(period_s)
             case f.SwizzleClog(_, for_s, salt):
                 await self._swizzle(for_s, salt)
             case _:
@@ -205,7 +216,7 @@ class Chaos:
     async def _cut(self, links: Sequence[tuple[str, str]], for_s: float) -> None:
         for source, target in links:
             self.network.bends(source, target).cut += 1
-        await self._last(for_s)
+        await self.last(for_s)
         for source, target in links:
             self.network.bends(source, target).cut -= 1
 
@@ -215,11 +226,11 @@ class Chaos:
         random.shuffle(links)
         for source, target in links:
             self.network.bends(source, target).cut += 1
-            await self._last(step_s)
+            await self.last(step_s)
         random.shuffle(links)
         for source, target in links:
             self.network.bends(source, target).cut -= 1
-            await self._last(step_s)
+            await self.last(step_s)
 
     # --- requests
 
@@ -244,7 +255,7 @@ class Chaos:
 
     async def _while(self, for_s: float, bent: list[Any], entry: object) -> None:
         bent.append(entry)
-        await self._last(for_s)
+        await self.last(for_s)
         bent.remove(entry)
 
     async def _storm(self, fault: f.ConflictStorm) -> None:
@@ -301,7 +312,7 @@ class Chaos:
                 await self._while(fault.for_s, bends.replays, chance)
             case f.BreakPages():
                 bends.broken_pages += 1
-                await self._last(fault.for_s)
+                await self.last(fault.for_s)
                 bends.broken_pages -= 1
             case f.LoseDeletes():
                 await self._lose_deletes(fault, bends)
@@ -310,7 +321,7 @@ class Chaos:
 
     async def _lose_deletes(self, fault: f.LoseDeletes, bends: Bends) -> None:
         bends.deletes_lost += 1
-        await self._last(fault.for_s)
+        await self.last(fault.for_s)
         bends.deletes_lost -= 1
         for pipe in self.network.pipes(fault.source, fault.target):
             pipe.expire()
@@ -322,11 +333,11 @@ class Chaos:
         match fault:
             case f.LyingProvider(_, for_s, _, lie):
                 provider.lie = lie
-                await self._last(for_s)
+                await self.last(for_s)
                 provider.tell_the_truth()
             case f.ProviderAway(_, for_s, _):
                 provider.away += 1
-                await self._last(for_s)
+                await self.last(for_s)
                 provider.away -= 1
             case f.LoseMachine(_, _, pick):
                 names = sorted(provider.alive())

@@ -24,6 +24,7 @@ from datum_compute.api.kinds import (
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.testing import faults as f
 from datum_compute.testing.layout import (
+    MANAGERS,
     Processes,
     WorldLayout,
     host_of_cell,
@@ -57,9 +58,9 @@ REPLICAS = ((1, 4), (2, 4), (3, 2), (5, 0.3))
 TAMPER_PERCENT = 25  # of scenarios in which an operator tampers
 CALM_PERCENT = 10  # of scenarios without any fault
 
-_HUB_KINDS = (DEPLOYMENT, WORK, BINDING, POLICY, CLUSTER_POLICY, CLUSTER_BINDING, INSTANCE)
-_PROJECT_KINDS = (DEPLOYMENT, INSTANCE)
-_CELL_KINDS = (DEPLOYMENT, INSTANCE, SERVER)
+HUB_KINDS = (DEPLOYMENT, WORK, BINDING, POLICY, CLUSTER_POLICY, CLUSTER_BINDING, INSTANCE)
+PROJECT_KINDS = (DEPLOYMENT, INSTANCE)
+CELL_KINDS = (DEPLOYMENT, INSTANCE, SERVER)
 
 
 def draw_layout(random: Random) -> WorldLayout:
@@ -153,9 +154,9 @@ def _cities(random: Random, layout: WorldLayout) -> tuple[str, ...]:
 
 def _by_operator(random: Random, layout: WorldLayout, at_s: float) -> Operation:
     planes = [
-        (HUB, _HUB_KINDS),
-        *((project_plane(name), _PROJECT_KINDS) for name in layout.projects),
-        *((cell_plane(name), _CELL_KINDS) for name in layout.cells),
+        (HUB, HUB_KINDS),
+        *((project_plane(name), PROJECT_KINDS) for name in layout.projects),
+        *((cell_plane(name), CELL_KINDS) for name in layout.cells),
     ]
     plane, kinds = random.choice(planes)
     resource, pick = random.choice(kinds).resource, random.randrange(100)
@@ -200,7 +201,7 @@ def _host(random: Random, layout: WorldLayout) -> str:
 
 def _disk_host(random: Random, layout: WorldLayout) -> str:
     """One that stores something."""
-    return random.choice([host for host in hosts_of(layout) if host != "manager"])
+    return random.choice([host for host in hosts_of(layout) if host not in MANAGERS])
 
 
 def _centre(layout: WorldLayout) -> str:

@@ -4,6 +4,8 @@ A fault that lasts heals after ``for_s``, and at the latest when the calm begins
 heals: such a fault freezes what lies outside the healthy core. Hosts and links are named as in
 ``scenario.hosts_of``. A fault that draws carries its own salt.
 
+``composed_faults.py`` holds those that need two things to go wrong at once.
+
 To add one: a value here with its number, a line in ``Fault``, a case in ``chaos.py``, and a draw
 in ``drawing.py``.
 """
@@ -12,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+from datum_compute.testing.composed_faults import ComposedFault
 
 FOR_EVER = float("inf")
 
@@ -363,4 +367,5 @@ Fault = (
     | LyingProvider
     | ProviderAway
     | LoseMachine
+    | ComposedFault
 )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
-from datum_compute.api.errors import Unreachable
+from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.plane import PLATFORM, PlaneName, path_prefix
 from datum_compute.api.quotametrics import DEFAULT_LIMITS
@@ -25,7 +25,8 @@ from datum_compute.client.transport import Transport
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
 from datum_compute.testing.disk import CommitHook, Disk, DiskJournal
-from datum_compute.testing.network import TIMEOUT_S
+from datum_compute.testing.leading import LeadingProcess
+from datum_compute.testing.network import TIMEOUT_S, Around
 from datum_compute.testing.provider import Provider
 from datum_compute.testing.virtual_loop import HOST, VirtualLoop
 
@@ -44,6 +45,10 @@ class Duties:
     centre: bool
     controllers: tuple[Controller[Context], ...]
     elsewhere: tuple[PlaneName, ...]
+    added: tuple[PlaneName, ...] = ()  # of those it serves; the others belong to its layout
+    candidate: bool = False  # works only while it leads
+    # What runs there instead of a manager of ours.
+    process: Callable[[Ports, Callable[[PlaneName], Transport]], Process] | None = None
     # With the name of the only project, all planes elsewhere are one API server, and the machines
     # of its cell are this host's to drive.
     single_project: str = ""
@@ -56,7 +61,7 @@ class Surroundings:
     loop: VirtualLoop
     credentials: Credentials
     providers: Mapping[PlaneName, Provider]
-    reach: Callable[[str, PlaneName], Transport]
+    reach: Callable[[str, PlaneName, Around], Transport]
     on_commit: CommitHook
     on_death: Callable[[str], None]
     on_exit: Callable[[str, BaseException], None]
@@ -87,7 +92,8 @@ class SimulatedHost:
         self._ids = ids
         self._number = number
         self._made = 0
-        self._unanswered: dict[asyncio.Future[Response], None] = {}
+        self.revoked: dict[PlaneName, None] = {}
+        self._unanswered: dict[asyncio.Future[Any], None] = {}
         self._process: Process | None = None
         self._context = contextvars.Context()
 
@@ -176,6 +182,29 @@ class SimulatedHost:
             raise Unreachable(f"{self.name} is down")
         return await process.platform.server.dispatch_as(BOOTSTRAP, request)
 
+    async def revoke(self, plane: PlaneName) -> None:
+        """Remove a plane that was added; it may take as long as this life lasts."""
+        process = self._process
+        if not isinstance(process, ServingProcess) or not process.is_ready():
+            raise Unreachable(f"{self.name} is down")
+        future: asyncio.Future[None] = self._around.loop.create_future()
+        self._unanswered[future] = None
+
+        async def remove() -> None:
+            try:
+                await process.platform.remove_plane(plane)
+            except ApiError as error:  # a full disk
+                future.set_exception(error)
+            else:
+                self.revoked[plane] = None
+                future.set_result(None)
+
+        self.spawn(remove())
+        try:
+            await future
+        finally:
+            self._unanswered.pop(future, None)
+
     async def _answer_another(self, process: Process, request: Request) -> Response:
         """In a task of this host, which goes on when the asker leaves, and ends when we die."""
         loop = self._around.loop
@@ -203,8 +232,24 @@ class SimulatedHost:
 
     def _built(self) -> Process:
         if self.duties.serves:
-            return ServingProcess(self._platform())
+            added = (p for p in self.duties.added if p not in self.revoked)
+            return ServingProcess(self._platform(), tuple(added))
+        if self.duties.process is not None:
+            return self.duties.process(self._ports(), self._reach)
+        if self.duties.candidate:
+            return self._candidate()
         return ManagingProcess(self.duties, self._around, self._ports(), self._reach)
+
+    def _candidate(self) -> Process:
+        duties, around = self.duties, self._around
+        return LeadingProcess(
+            life=self.life,
+            controllers=duties.controllers,
+            planes=duties.elsewhere,
+            token=around.credentials.manager,
+            ports=self._ports(),
+            reach=lambda plane, with_fence: around.reach(self.name, plane, with_fence),
+        )
 
     def _platform(self) -> Platform:
         duties, around = self.duties, self._around
@@ -215,7 +260,7 @@ class SimulatedHost:
         }
         return Platform(
             Layout(
-                tuple(p for p in duties.serves if p.startswith("project/")),
+                tuple(p for p in duties.serves if _is_of_layout(duties, p)),
                 drivers,
                 centre=duties.centre,
                 elsewhere=duties.elsewhere,
@@ -229,7 +274,7 @@ class SimulatedHost:
         )
 
     def _reach(self, plane: PlaneName) -> Transport:
-        return self._around.reach(self.name, plane)
+        return self._around.reach(self.name, plane, lambda link: link)
 
     def _ports(self) -> Ports:
         return Ports(
@@ -237,6 +282,7 @@ class SimulatedHost:
             new_uid=self._new_uid,
             new_suffix=lambda: f"{self._next_id() % 100000:05d}",
             random=Random(self._ids.getrandbits(64)),  # noqa: S311 - reproducible on purpose
+            elapsed_s=self._around.loop.time,
         )
 
     def _new_uid(self) -> str:
@@ -255,16 +301,28 @@ class SimulatedHost:
         return self._made
 
 
+def _is_of_layout(duties: Duties, plane: PlaneName) -> bool:
+    return plane.startswith("project/") and plane not in duties.added
+
+
 @dataclass(frozen=True, slots=True)
 class ServingProcess:
     platform: Platform
+    added: tuple[PlaneName, ...] = ()
 
     async def dispatch(self, request: Request) -> Response:
         return await self.platform.dispatch(request)
 
     async def run(self) -> None:
         await self.platform.load()
-        await self.platform.run()
+        if not self.added:
+            await self.platform.run()
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.platform.run())
+            await self.platform.ready.wait()
+            for plane in self.added:
+                await self.platform.add_plane(plane)
 
     def is_ready(self) -> bool:
         return self.platform.ready.is_set()

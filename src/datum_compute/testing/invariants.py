@@ -14,7 +14,7 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.store.journal import Entry, ObjectKey
+from datum_compute.store.journal import Entry, ObjectKey, PlaneDeleted
 from datum_compute.testing.data_checks import (
     i18_secret_bytes_stay_in_secrets,
     i26_runs_with_the_data_on_record,
@@ -28,7 +28,9 @@ from datum_compute.testing.promises import (
     i1_one_instance_for_each_slot,
     i7_done_is_done,
     i12_one_at_a_time,
+    i14_nothing_wanted_is_dropped,
     i15_instance_leaves_after_its_machine,
+    i15_plane_goes_drained,
 )
 from datum_compute.testing.quota_checks import (
     i2_claim_outlives_its_machine,
@@ -64,6 +66,11 @@ class Observer:
         self._canaries = {f"project/{name}": canary(name).encode() for name in projects}
 
     def on_commit(self, _number: int, batch: Sequence[Entry]) -> None:
+        for entry in batch:
+            if isinstance(entry, PlaneDeleted):
+                self.say(f"{entry.plane} is removed")
+                if complaint := i15_plane_goes_drained(self.truth, entry.plane):
+                    self.complain(complaint)
         for step in self.truth.apply(batch):
             self.trace.append(_line(step))
             for complaint in self._complaints(step):
@@ -134,6 +141,8 @@ def i8_observed_generation(
         return ""
     if step.plane == HUB and (truth.emptied or truth.tampered):
         return ""  # the hub mirrors the generation of a copy, which may have begun anew
+    if step.plane in truth.restored:
+        return ""  # it went back to its backup
     observed = (row.get("status") or {}).get("observedGeneration", 0)
     generation = row["metadata"].get("generation", 0)
     if observed > generation:
@@ -310,7 +319,11 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     CLAIM.resource: (i2_within_the_limit, i2_claim_outlives_its_machine),
     SERVER.resource: (i15_server_leaves_after_its_machine, i26_runs_with_the_data_on_record),
     WORK.resource: (i15_work_leaves_after_its_copy,),
-    DEPLOYMENT.resource: (i15_project_lets_go_last, i23_all_of_nothing_is_not_available),
+    DEPLOYMENT.resource: (
+        i15_project_lets_go_last,
+        i23_all_of_nothing_is_not_available,
+        i14_nothing_wanted_is_dropped,
+    ),
     WORKLOAD.resource: (i23_all_of_nothing_is_not_available, i7_done_is_done),
     "clusters.cluster.karmada.io": (note_ready,),
 }

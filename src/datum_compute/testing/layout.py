@@ -14,6 +14,7 @@ Processes = Literal["one", "split", "managers"]
 ALL_IN_ONE = "all"
 CENTRE = "centre"
 MANAGER = "manager"
+MANAGERS = (MANAGER, "manager-2")  # in a world with two, one of which leads
 USER = "user"
 
 
@@ -25,12 +26,15 @@ PLENTY = 1_000
 class WorldLayout:
     """``one``: everything in one process. ``split``: a centre, and a process for each cell.
     ``managers``: as split, with the controllers of the centre in a process of their own.
+    ``managers`` of them elect a leader, if there are several.
     ``instances`` is how many the quota of each project allows; of the rest there is plenty."""
 
     processes: Processes
     projects: tuple[str, ...]
     cells: tuple[str, ...]
     instances: int = PLENTY
+    managers: int = 1
+    revocable: tuple[str, ...] = ()  # projects that were added at run time, and can be revoked
 
     @property
     def planes(self) -> tuple[PlaneName, ...]:
@@ -51,8 +55,11 @@ class WorldLayout:
 def hosts_of(layout: WorldLayout) -> tuple[str, ...]:
     if layout.processes == "one":
         return (ALL_IN_ONE,)
-    managers = (MANAGER,) if layout.processes == "managers" else ()
-    return (CENTRE, *managers, *(host_of_cell(layout, cell) for cell in layout.cells))
+    return (CENTRE, *managers_of(layout), *(host_of_cell(layout, cell) for cell in layout.cells))
+
+
+def managers_of(layout: WorldLayout) -> tuple[str, ...]:
+    return MANAGERS[: layout.managers] if layout.processes == "managers" else ()
 
 
 def host_of_cell(layout: WorldLayout, cell: str) -> str:
@@ -71,9 +78,9 @@ def links_of(layout: WorldLayout) -> tuple[tuple[str, str], ...]:
     """Who asks whom, as (source, target), users left out."""
     if layout.processes == "one":
         return ((ALL_IN_ONE, ALL_IN_ONE),)
-    runs_hub = MANAGER if layout.processes == "managers" else CENTRE
-    found = [(runs_hub, CENTRE)]
+    run_hub = managers_of(layout) or (CENTRE,)
+    found = [(host, CENTRE) for host in run_hub]
     for cell in layout.cells:
         host = host_of_cell(layout, cell)
-        found += [(runs_hub, host), (host, CENTRE), (host, host)]
+        found += [*((runs, host) for runs in run_hub), (host, CENTRE), (host, host)]
     return tuple(dict.fromkeys(found))

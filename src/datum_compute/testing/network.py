@@ -22,10 +22,17 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from datum_compute.api.codec import decode, encode
-from datum_compute.api.errors import TooManyRequests, Unreachable, to_status
+from datum_compute.api.errors import (
+    ApiError,
+    ServiceUnavailable,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    to_status,
+)
 from datum_compute.api.exchange import ByteStream, Request, Response
 from datum_compute.api.plane import PlaneName, split_path
-from datum_compute.client.transport import is_watch
+from datum_compute.client.transport import Transport, is_watch
 
 if TYPE_CHECKING:
     from datum_compute.testing.host import SimulatedHost
@@ -35,6 +42,8 @@ LATENCY_S = (0.001, 0.02)
 _REPLAYED = 4  # how many of the latest events a watch tells again
 
 Link = tuple[str, str]
+# Put around a link, below whatever tries again.
+Around = Callable[[Transport], Transport]
 Chance = Callable[[], bool]
 
 
@@ -55,6 +64,9 @@ class Bends:
     replays: list[Chance] = field(default_factory=list)
     deletes_lost: int = 0
     slowness: list[float] = field(default_factory=list)
+    unauthorized: int = 0
+    watches_refused: int = 0
+    cached_s: list[float] = field(default_factory=list)  # lists only, and those so old
 
 
 class Network:
@@ -66,7 +78,9 @@ class Network:
     ) -> None:
         self.hosts: dict[str, SimulatedHost] = {}
         self.requests = 0
+        self.on_the_way = 0  # writes that their senders gave up and that will still arrive
         self.sometimes = sometimes
+        self.on_send: Callable[[str, Request], None] | None = None
         self._random = random
         self._randoms: dict[Link, Random] = {}
         self._bends: dict[Link, Bends] = {}
@@ -108,10 +122,18 @@ class Network:
     async def send(self, source: str, target: str, request: Request) -> Response:
         there, back = self.bends(source, target), self.bends(target, source)
         self.requests += 1
+        if self.on_send is not None:
+            self.on_send(source, request)
         await self._travel(source, target, there)
         if _strikes(there.throttled):
             self.sometimes("throttled")
             return _refusal(TooManyRequests("slow down", retry_after_s=1))
+        if there.unauthorized:
+            self.sometimes("token expired")
+            return _refusal(Unauthorized("the token has expired"))
+        if there.cached_s and (is_watch(request) or not _is_list(request)):
+            self.sometimes("only the cache answers")
+            return _refusal(ServiceUnavailable("the store does not answer"))
         if _strikes(there.lost_before):
             self.sometimes("lost before apply")
             raise await _no_answer()
@@ -138,8 +160,8 @@ class Network:
         if there.broken_pages and "limit" in request.query:
             # A server may answer less than was asked for.
             request = replace(request, query={**request.query, "limit": "2"})
-        if there.stale_s and _is_list(request):
-            request = self._older(request, max(there.stale_s))
+        if (ages := (*there.stale_s, *there.cached_s)) and _is_list(request):
+            request = self._older(request, max(ages))
         response = await self._deliver(target, request)
         if response.status == 410 and "resourceVersionMatch" in request.query:
             response = await self._deliver(target, _plain_list(request))
@@ -168,6 +190,8 @@ class Network:
     async def _open_watch(
         self, source: str, target: str, request: Request, there: Bends
     ) -> Response:
+        if there.watches_refused:
+            raise await _no_answer()
         if there.slow_watch_s:
             self.sometimes("watch opened slowly")
             await asyncio.sleep(max(there.slow_watch_s))
@@ -183,12 +207,16 @@ class Network:
         return await self.hosts[target].answer(request)
 
     def _deliver_later(self, target: str, request: Request, delay_s: float) -> None:
+        self.on_the_way += 1
+
         async def late() -> None:
             await asyncio.sleep(delay_s)
             try:
                 await self._deliver(target, request)
             except Unreachable:
                 return
+            finally:
+                self.on_the_way -= 1
 
         # On its way it belongs to nobody: it arrives even if the sender is dead by then.
         asyncio.get_running_loop().create_task(late(), context=contextvars.Context())
@@ -279,8 +307,9 @@ class Pipe:
         self._latest.append(line)
         if _strikes(asked.replays):
             self._network.sometimes("events told again")
-            for past in self._latest:
-                self._put(past)
+            *past, newest = self._latest  # and not how it ended, which would put it right at once
+            for line in past or (newest,):
+                self._put(line)
 
     def _put(self, line: bytes) -> None:
         self._lines.append(line)
@@ -314,8 +343,9 @@ def _is_deletion(line: bytes) -> bool:
     return b'"DELETED"' in line[:40] and decode(line).get("type") == "DELETED"
 
 
-def _refusal(error: TooManyRequests) -> Response:
-    headers = {"retry-after": str(error.retry_after_s)}
+def _refusal(error: ApiError) -> Response:
+    retry_after_s = getattr(error, "retry_after_s", None)
+    headers = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
     return Response(error.code, encode(to_status(error)), headers=headers)
 
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from datum_compute.testing.composed_operations import ComposedOperation
+
 
 @dataclass(frozen=True, slots=True)
 class CreateWorkload:
@@ -121,5 +123,5 @@ class CreatePoison:
 
 
 ByUser = CreateWorkload | ChangeImage | Scale | Move | ReferToData | ReplaceData | DeleteWorkload
-ByOperator = DeleteObject | EditObject | DeleteNamespace | CreatePoison
+ByOperator = DeleteObject | EditObject | DeleteNamespace | CreatePoison | ComposedOperation
 Operation = ByUser | ByOperator

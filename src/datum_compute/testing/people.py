@@ -38,6 +38,8 @@ from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PlaneName, project_plane
 from datum_compute.client.client import Client
 from datum_compute.testing import data_checks
+from datum_compute.testing.composed_operations import ComposedOperation
+from datum_compute.testing.composed_people import AGAIN_S, carry_out_composed
 from datum_compute.testing.operations import (
     ByOperator,
     ByUser,
@@ -56,7 +58,6 @@ from datum_compute.testing.operations import (
 )
 
 NAMESPACE_NAME = "default"
-_AGAIN_S = 0.3
 _UNKNOWN = {"apiVersion": "example.com/v1", "kind": "Poison", "metadata": {"name": "poison"}}
 _DATA: tuple[KindInfo[Any], ...] = (CONFIG_MAP, SECRET)
 _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
@@ -72,13 +73,19 @@ class Wanted:
 
 class People:
     def __init__(
-        self, client: Callable[[PlaneName], Client], say: Callable[[str], None], planes: Any
+        self,
+        client: Callable[[PlaneName], Client],
+        say: Callable[[str], None],
+        planes: Any,
+        revoke: Callable[[PlaneName], Awaitable[None]],
     ) -> None:
         self.wanted: dict[tuple[str, str], Wanted] = {}
         # Planes and names that an operator had a hand in: not everything holds for those.
         self.tampered: dict[tuple[str, str], None] = {}
-        self._clients = {plane: client(plane) for plane in planes}
-        self._say = say
+        self.revoked: dict[str, None] = {}  # projects that are gone, or on their way out
+        self.revoke = revoke
+        self.clients = {plane: client(plane) for plane in planes}
+        self.say = say
 
     async def act(self, operations: Iterable[Operation]) -> None:
         """All of them, each in its time; those of one workload one after the other."""
@@ -111,9 +118,9 @@ class People:
         key = (operation.project, operation.name)
         wanted = self.wanted.get(key)
         if isinstance(operation, CreateWorkload):
-            if wanted is None:
+            if wanted is None and operation.project not in self.revoked:
                 self.wanted[key] = Wanted(operation.image, operation.replicas, operation.cities)
-                self._say(f"create {operation.name} in {operation.project}: {self.wanted[key]}")
+                self.say(f"create {operation.name} in {operation.project}: {self.wanted[key]}")
                 await self._create(key, self.wanted[key])
             return
         if isinstance(operation, ReplaceData):
@@ -122,14 +129,14 @@ class People:
         if wanted is None:
             return
         if isinstance(operation, DeleteWorkload):
-            self._say(f"delete {operation.name} in {operation.project}")
+            self.say(f"delete {operation.name} in {operation.project}")
             del self.wanted[key]
             ref = Ref(NAMESPACE_NAME, operation.name)
             user = self._user(operation.project)
-            await self._insist(lambda: user.delete(WORKLOAD, ref))
+            await self.insist(lambda: user.delete(WORKLOAD, ref))
             return
         self.wanted[key] = _changed(wanted, operation)
-        self._say(f"change {operation.name} in {operation.project}: {self.wanted[key]}")
+        self.say(f"change {operation.name} in {operation.project}: {self.wanted[key]}")
         await self._change(key, self.wanted[key])
         if isinstance(operation, ReferToData):
             await asyncio.sleep(operation.late_s)
@@ -137,9 +144,9 @@ class People:
 
     async def _replace_data(self, operation: ReplaceData) -> None:
         user, ref = self._user(operation.project), Ref(NAMESPACE_NAME, data_checks.NAME)
-        self._say(f"the data of {operation.project} is replaced")
+        self.say(f"the data of {operation.project} is replaced")
         for kind in _DATA:
-            await self._insist(partial(user.delete, kind, ref))
+            await self.insist(partial(user.delete, kind, ref))
         await asyncio.sleep(operation.away_s)
         await self._put_data(operation.project, operation.number)
 
@@ -149,13 +156,13 @@ class People:
         for kind in _DATA:
             content = data_checks.data_content(kind, project, number)
             head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
-            await self._insist(partial(user.create_plain, kind, {**head, **content}))
-            await self._insist(partial(user.patch_plain, kind, ref, content))
+            await self.insist(partial(user.create_plain, kind, {**head, **content}))
+            await self.insist(partial(user.patch_plain, kind, ref, content))
 
     async def _create(self, key: tuple[str, str], wanted: Wanted) -> None:
         """An earlier one of the name may still be leaving: then again, until it is ours."""
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
-        while True:
+        while key[0] not in self.revoked:
             try:
                 await user.create_plain(WORKLOAD, manifest(key, wanted))
             except AlreadyExists:
@@ -164,14 +171,14 @@ class People:
                     return
                 await asyncio.sleep(0.05)
             except (ApiError, Unreachable):
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
             else:
                 return
 
     async def _change(self, key: tuple[str, str], wanted: Wanted) -> None:
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
         spec = manifest(key, wanted)["spec"]
-        await self._insist(lambda: user.patch(WORKLOAD, ref, {"spec": spec}))
+        await self.insist(lambda: user.patch(WORKLOAD, ref, {"spec": spec}))
 
     async def _look(self, user: Client, ref: Ref) -> Any:
         try:
@@ -179,26 +186,29 @@ class People:
         except (ApiError, Unreachable):
             return None
 
-    async def _insist(self, ask: Callable[[], Awaitable[object]]) -> None:
+    async def insist(self, ask: Callable[[], Awaitable[object]]) -> None:
         while True:
             try:
                 await ask()
             except (AlreadyExists, NotFound):
                 return
             except (Invalid, BadRequest, Forbidden, MethodNotAllowed) as refused:
-                self._say(f"refused: {refused}")
+                self.say(f"refused: {refused}")
                 return
             except (ApiError, Unreachable):
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
             else:
                 return
 
     def _user(self, project: str) -> Client:
-        return self._clients[project_plane(project)]
+        return self.clients[project_plane(project)]
 
     # --- the operator
 
     async def _by_operator(self, operation: ByOperator) -> None:
+        if isinstance(operation, ComposedOperation):
+            await carry_out_composed(self, operation)
+            return
         match operation:
             case DeleteObject(_, plane, resource, pick):
                 await self._delete(plane, _BY_RESOURCE[resource], pick, prefix="")
@@ -212,27 +222,27 @@ class People:
                 assert_never(operation)
 
     async def _delete(self, plane: str, kind: KindInfo[Any], pick: int, prefix: str) -> None:
-        found = await self._picked(plane, kind, pick, prefix)
+        found = await self.picked(plane, kind, pick, prefix)
         if found is not None:
             ref = _ref(found)
-            self._tamper(plane, ref)
-            self._say(f"operator deletes {kind.kind} {ref} on {plane}")
-            await self._insist(lambda: self._clients[PlaneName(plane)].delete(kind, ref))
+            self.tamper(plane, ref)
+            self.say(f"operator deletes {kind.kind} {ref} on {plane}")
+            await self.insist(lambda: self.clients[PlaneName(plane)].delete(kind, ref))
 
     async def _edit(self, operation: EditObject) -> None:
         kind = _BY_RESOURCE[operation.resource]
-        found = await self._picked(operation.plane, kind, operation.pick, "")
+        found = await self.picked(operation.plane, kind, operation.pick, "")
         patch = _edit_of(operation, kind, found) if found is not None else None
         if found is not None and patch is not None:
             ref = _ref(found)
-            self._tamper(operation.plane, ref)
-            self._say(f"operator edits {kind.kind} {ref} on {operation.plane}: {patch}")
-            client = self._clients[PlaneName(operation.plane)]
-            await self._insist(lambda: client.patch_plain(kind, ref, patch))
+            self.tamper(operation.plane, ref)
+            self.say(f"operator edits {kind.kind} {ref} on {operation.plane}: {patch}")
+            client = self.clients[PlaneName(operation.plane)]
+            await self.insist(lambda: client.patch_plain(kind, ref, patch))
 
     async def _poison(self, plane: str, kind: KindInfo[Any]) -> None:
         """A copy of an object of the kind with a name and labels that belong to nothing."""
-        found = await self._picked(plane, kind, 0, "")
+        found = await self.picked(plane, kind, 0, "")
         if found is None:
             return
         metadata = found["metadata"]
@@ -247,23 +257,23 @@ class People:
         }
         if kind is WORK:
             odd["spec"] = {"workload": {"manifests": [_UNKNOWN]}}
-        self._tamper(plane, Ref(metadata.get("namespace", ""), "poison"))
-        self._say(f"operator creates {kind.kind} poison on {plane}")
-        client = self._clients[PlaneName(plane)]
-        await self._insist(lambda: client.create_plain(kind, odd))
+        self.tamper(plane, Ref(metadata.get("namespace", ""), "poison"))
+        self.say(f"operator creates {kind.kind} poison on {plane}")
+        client = self.clients[PlaneName(plane)]
+        await self.insist(lambda: client.create_plain(kind, odd))
 
-    async def _picked(
+    async def picked(
         self, plane: str, kind: KindInfo[Any], pick: int, prefix: str
     ) -> JsonObject | None:
         try:
-            listed = (await self._clients[PlaneName(plane)].list_plain(kind)).items
+            listed = (await self.clients[PlaneName(plane)].list_plain(kind)).items
         except (ApiError, Unreachable):
             return None
         items = [item for item in listed if item["metadata"]["name"].startswith(prefix)]
         items.sort(key=_ref)
         return items[pick % len(items)] if items else None
 
-    def _tamper(self, plane: str, ref: Ref) -> None:
+    def tamper(self, plane: str, ref: Ref) -> None:
         self.tampered[(plane, ref.name)] = None
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.reasons import Reason
+from datum_compute.app.wiring import EVERYTHING
+from datum_compute.planes.revoking import held_back_on
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.truth import Step, Truth, condition, is_terminating, is_true
 
@@ -97,8 +99,9 @@ def i12_one_at_a_time(truth: Truth, step: Step) -> str:
     deployment = truth.rows[step.plane].get(key)
     if deployment is None or is_terminating(deployment) or not is_true(before, "Ready"):
         return ""
-    if any(plane == step.plane for plane, _ in truth.tampered):
-        return ""
+    mine = (step.key.namespace, owner)
+    if any(plane == step.plane or name.startswith(mine) for plane, name in truth.tampered):
+        return ""  # somebody else wanted it gone, here or further up
     wanted = deployment.get("spec", {}).get("scaleSettings", {}).get("minReplicas", 1)
     if _ordinal(before) >= wanted:
         return ""
@@ -154,6 +157,35 @@ class LeavingInstances:
         return f"I7: {step.plane} {step.key.name} was called Ready until it had left"
 
 
+def i14_nothing_wanted_is_dropped(truth: Truth, step: Step) -> str:
+    """I14: a project's deployment is not removed while its workload asks for its city. Only of
+    workloads that were never changed: a removal may come late."""
+    before, after = step.before, step.after
+    if not step.plane.startswith("project/") or before is None or is_terminating(before):
+        return ""
+    if (after is not None and not is_terminating(after)) or truth.tampered:
+        return ""
+    own = before["metadata"].get("labels", {})
+    key = ObjectKey(WORKLOAD.resource, step.key.namespace, own.get(labels.WORKLOAD_NAME, ""))
+    workload = truth.rows[step.plane].get(key)
+    if workload is None or is_terminating(workload) or workload["metadata"]["generation"] > 1:
+        return ""
+    cities = [city for p in workload["spec"]["placements"] for city in p["cityCodes"]]
+    if workload["metadata"]["uid"] != own.get(labels.WORKLOAD_UID):
+        return ""
+    wanted = before["spec"].get("cityCode") in cities
+    return f"I14: {step.plane} {step.key.name} is removed, {key.name} wants it" if wanted else ""
+
+
+def i15_plane_goes_drained(truth: Truth, plane: str) -> str:
+    """I15: a plane that is revoked goes only when no controller holds anything back in it."""
+    held_back = held_back_on(plane.partition("/")[0], EVERYTHING)
+    for key, row in truth.rows.get(plane, {}).items():
+        if not held_back.finalizers.isdisjoint(row["metadata"].get("finalizers", ())):
+            return f"I15: {plane} is removed, {key.resource} {key.name} is held back in it"
+    return ""
+
+
 class GoneNamespaces:
     """I3: a namespace goes empty, and nothing comes into one that has gone."""
 
@@ -164,7 +196,8 @@ class GoneNamespaces:
         if step.key.resource == NAMESPACE.resource:
             return self._noted(truth, step)
         comes = step.before is None and step.after is not None
-        if comes and (step.plane, step.key.namespace) in self._gone:
+        home = ObjectKey(NAMESPACE.resource, "", step.key.namespace)
+        if comes and (step.plane, home.name) in self._gone and home not in truth.rows[step.plane]:
             return f"I3: {step.plane} {step.key} has come into a namespace that is gone"
         return ""
 

@@ -32,6 +32,7 @@ class Provider:
     away: int = 0  # how many faults keep it from answering
     hidden: dict[str, None] = field(default_factory=dict)
     lied_about: dict[str, None] = field(default_factory=dict)
+    honest_since_s: float = 0.0
 
     def alive(self) -> dict[str, Machine]:
         """What really runs or is about to, lies or not."""
@@ -45,6 +46,7 @@ class Provider:
     def tell_the_truth(self) -> None:
         self.lie = None
         self.hidden.clear()
+        self.honest_since_s = self.now()
 
     def driver(self) -> ProviderDriver:
         """What one life of a host talks to."""

@@ -19,6 +19,7 @@ from datum_compute.testing.drawing import (
 from datum_compute.testing.faults import Fault
 from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import Operation
+from datum_compute.testing.stories import with_story
 from datum_compute.testing.streams import stream
 
 # After the last operation and fault have begun; what lasts longer is healed.
@@ -53,7 +54,7 @@ def scenario_of(seed: int) -> Scenario:
     operations = draw_operations(stream(seed, "workload"), layout, window_s)
     if seed % _DATA_EVERY == 0:
         operations = draw_data(stream(seed, "workload", "data"), operations, window_s)
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         layout=layout,
         operations=operations,
@@ -61,6 +62,7 @@ def scenario_of(seed: int) -> Scenario:
         chaos_s=window_s + _TAIL_S,
         fresh=seed % 10 == 0,
     )
+    return with_story(stream(seed, "workload", "story"), scenario)
 
 
 def _told(step: Operation | Fault) -> str:

@@ -53,7 +53,7 @@ from datum_compute.testing.host import (
 )
 from datum_compute.testing.invariants import InvariantBroken, Observer
 from datum_compute.testing.layout import USER, WorldLayout
-from datum_compute.testing.network import Network
+from datum_compute.testing.network import Around, Network
 from datum_compute.testing.operations import ByUser, Operation
 from datum_compute.testing.people import People, Wanted, manifest
 from datum_compute.testing.provider import Provider
@@ -85,6 +85,10 @@ def run_single_cluster(seed: int) -> Counter[str]:
     return run_virtual(stream(seed, "schedule"), main)
 
 
+async def _never_revoked(plane: PlaneName) -> None:
+    raise AssertionError(f"{plane} is all there is")
+
+
 class SingleClusterWorld:
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         self._loop, self._seed = loop, seed
@@ -98,7 +102,9 @@ class SingleClusterWorld:
             lambda sign: self.sometimes.update([sign]),
         )
         self.hosts = self._built_hosts()
-        self.people = People(self.client, self.observer.say, (project_plane(PROJECT),))
+        self.people = People(
+            self.client, self.observer.say, (project_plane(PROJECT),), _never_revoked
+        )
         self.chaos = Chaos(
             loop=loop,
             layout=_LAYOUT,
@@ -108,6 +114,8 @@ class SingleClusterWorld:
             operator=self.client,
             say=self.observer.say,
             forget=self.truth.forget,
+            restored=self.truth.restore,
+            tamper=self.people.tamper,
         )
 
     # --- the story
@@ -245,15 +253,15 @@ class SingleClusterWorld:
         for number, duties in enumerate(
             (
                 Duties(SERVER_HOST, (PLATFORM, HUB), True, registry.NEIGHBOURS, ()),
-                Duties(MANAGER_HOST, (), False, controllers, names, PROJECT),
+                Duties(MANAGER_HOST, (), False, controllers, names, single_project=PROJECT),
             )
         ):
-            disk, ids = (stream(self._seed, purpose, duties.name) for purpose in ("disk", "ids"))  # type: ignore[arg-type]
+            disk, ids = (stream(self._seed, purpose, duties.name) for purpose in ("disk", "ids"))
             self.network.hosts[duties.name] = SimulatedHost(duties, around, Disk(disk), ids, number)
         return self.network.hosts
 
-    def _reach(self, source: str, _plane: PlaneName) -> Transport:
-        link = self.network.transport(source, SERVER_HOST)
+    def _reach(self, source: str, _plane: PlaneName, around: Around) -> Transport:
+        link = around(self.network.transport(source, SERVER_HOST))
         if source == SERVER_HOST:
             return link
         return RetryingTransport(link, stream(self._seed, "network", f"retries-{source}"))

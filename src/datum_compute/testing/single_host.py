@@ -22,6 +22,7 @@ from datum_compute.testing.host import (
     Surroundings,
     credentials_of,
 )
+from datum_compute.testing.network import Around
 from datum_compute.testing.provider import Provider
 from datum_compute.testing.virtual_loop import VirtualLoop
 
@@ -84,7 +85,7 @@ def single_host(
     def noted(_number: int, batch: Sequence[Entry]) -> None:
         writes.extend(entry for entry in batch if isinstance(entry, Change))
 
-    def reach(_source: str, _plane: PlaneName) -> Transport:
+    def reach(_source: str, _plane: PlaneName, _around: Around) -> Transport:
         return HostTransport(host.answer)
 
     def failed(_name: str, error: BaseException) -> None:

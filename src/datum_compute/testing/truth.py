@@ -47,6 +47,7 @@ class Truth:
     # Names on planes that an operator had a hand in.
     tampered: dict[tuple[str, str], None] = field(default_factory=dict)
     emptied: dict[str, None] = field(default_factory=dict)
+    restored: dict[str, None] = field(default_factory=dict)  # planes that went back to a backup
     only_machines_fail: bool = False  # no fault of the world touches a host, a disk or a link
     ready_since_s: dict[PlaneName, float] = field(default_factory=dict)
     _times: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class Truth:
         """Rows that were there before the world began."""
         for plane, loaded in image.items():
             self.versions[plane] = loaded.version
+            self._times.setdefault(plane, ([self.now()], [loaded.version]))
             self.rows[plane] = {key: decode(body) for key, (_, body) in loaded.objects.items()}
 
     def forget(self, plane: str) -> None:
@@ -64,6 +66,12 @@ class Truth:
         self.rows.pop(plane, None)
         for known in [key for key in self.log if key[0] == plane]:
             del self.log[known]
+
+    def restore(self, image: dict[str, LoadedPlane]) -> None:
+        """Planes went back to a backup: what is not in it never was, as far as they know."""
+        self.take_over(image)
+        for plane in image:
+            self.emptied[plane] = self.restored[plane] = None
 
     def apply(self, batch: Sequence[Entry]) -> Iterator[Step]:
         """Take in one commit, row by row; whoever checks sees each row as it becomes true."""
@@ -94,9 +102,9 @@ class Truth:
         return Step(at_s, change.plane, change.version, change.key, before, after, change.body)
 
     def version_before(self, plane: str, age_s: float) -> int:
-        """The version the plane had this long ago; 0 if that was before the world began."""
+        """The version the plane had this long ago, or when the world began; 0 if it was empty."""
         times, versions = self._times.get(plane, ([], []))
-        index = bisect_right(times, self.now() - age_s)
+        index = bisect_right(times, max(0.0, self.now() - age_s))
         return versions[index - 1] if index else 0
 
     def of_resource(self, plane: str, resource: str) -> Iterator[tuple[ObjectKey, JsonObject]]:

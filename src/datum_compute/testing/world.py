@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
-import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -32,10 +31,13 @@ from datum_compute.client.client import Client
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
-from datum_compute.drivers.driver import DriverError
+from datum_compute.controllers.context import Context
+from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.leader import LeadershipLost
 from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing.chaos import Chaos
+from datum_compute.testing.composed_faults import RestoreHost
 from datum_compute.testing.core import Core
 from datum_compute.testing.disk import Disk
 from datum_compute.testing.exclusion import exclusion_watched
@@ -50,14 +52,17 @@ from datum_compute.testing.host import (
 from datum_compute.testing.invariants import InvariantBroken, Observer
 from datum_compute.testing.layout import (
     CENTRE,
-    MANAGER,
     USER,
     WorldLayout,
     host_of_cell,
     host_of_plane,
+    managers_of,
 )
+from datum_compute.testing.leading import usurper_complaint
+from datum_compute.testing.listening import Listening
+from datum_compute.testing.machine_watch import LOOK_S, is_watched, machines_complaint
 from datum_compute.testing.mirror import Mirror
-from datum_compute.testing.network import Network
+from datum_compute.testing.network import Around, Network
 from datum_compute.testing.people import People
 from datum_compute.testing.provider import Provider
 from datum_compute.testing.scenario import Scenario
@@ -71,8 +76,11 @@ SETTLE_S = 5.0
 QUIET_S = 120.0
 # Asked for in silence: probes, bookmarks and looks at machines, for each host and second.
 REQUESTS_IN_SILENCE = 20.0
+TASKS_MORE = 5  # a watch may be just about to be opened anew
 # By host: its rows, and how many ids it has made for them.
 Disks = dict[str, tuple[MemoryJournal, int]]
+# In every n-th world everybody starts anew when it has settled (I24).
+_STARTED_ANEW_EVERY, _STARTED_ANEW_AT = 10, 5
 _COMPARED_EVERY = 10  # every n-th seed is also run without faults, and must end alike (I21)
 
 
@@ -158,9 +166,11 @@ class World:
             self.truth.version_before,
             self._count,
         )
+        if layout.managers > 1:
+            self.network.on_send = self._on_send
         self._credentials = credentials_of(layout.planes)
         self.hosts = self._built_hosts()
-        self.people = People(self.client, self.observer.say, layout.planes)
+        self.people = People(self.client, self.observer.say, layout.planes, self._revoke)
         self.truth.tampered = self.people.tampered
         self.chaos = Chaos(
             loop=loop,
@@ -171,6 +181,8 @@ class World:
             operator=self.client,
             say=self.observer.say,
             forget=self.truth.forget,
+            restored=self.truth.restore,
+            tamper=self.people.tamper,
         )
         self._mirrors = self._built_mirrors()
 
@@ -181,6 +193,8 @@ class World:
         scenario = self._scenario
         for mirror in self._mirrors:
             self._loop.create_task(mirror.run())
+        if is_watched(scenario.faults):
+            self._loop.create_task(self._watch_machines())
         acting = self._loop.create_task(self.people.act(scenario.operations))
         raging = self._loop.create_task(self.chaos.reign(scenario.faults))
         await asyncio.sleep(scenario.chaos_s)
@@ -188,15 +202,19 @@ class World:
         self.observer.say("calm")
         await self._until(lambda: "" if acting.done() else "people still insist")
         await acting
+        await self._until(lambda: "late writes arrive" if self.network.on_the_way else "")
         if raging.done():
             await raging
         await self._until(lambda: what_is_missing(self.truth, self._core()))
         await self._be_quiet()
-        final = picture(self.truth, self._core())
+        final, busy = picture(self.truth, self._core()), self._tasks_alive()
+        if scenario.seed % _STARTED_ANEW_EVERY == _STARTED_ANEW_AT and not self.chaos.lost:
+            await self._start_anew()
         self.observer.say("the end: everything is deleted")
         await self.people.delete_everything()
         await self._until(lambda: what_is_left(self.truth, self._core()))
         await self._be_quiet()
+        self._check_tasks(busy)
         return Outcome(
             commits=sum(host.disk.commits for host in self.hosts.values()),
             crashes=sum(host.crashed for host in self.hosts.values()),
@@ -214,6 +232,12 @@ class World:
             self.truth.take_over(await image.load())
         for host in self.hosts.values():
             host.start()
+
+    async def _watch_machines(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if complaint := machines_complaint(self.truth):
+                self.observer.complain(complaint)
 
     async def _until(self, missing: Callable[[], str]) -> None:
         """``missing`` answers what is still missing, or the empty string."""
@@ -243,6 +267,27 @@ class World:
             if missing := mirror.what_is_missing():
                 raise InvariantBroken(missing)
 
+    def _tasks_alive(self) -> dict[str, int]:
+        return {host.life: self._loop.tasks_alive(host.life) for host in self.hosts.values()}
+
+    def _check_tasks(self, before: dict[str, int]) -> None:
+        """I20: who has removed everything has no more to do than before."""
+        for life, count in self._tasks_alive().items():
+            if count > before.get(life, count) + TASKS_MORE:
+                raise InvariantBroken(f"I20: {life} has {count} tasks, {before[life]} before")
+
+    async def _start_anew(self) -> None:
+        """I24: processes that start on settled stores, as after an upgrade, write nothing."""
+        self.observer.say("everybody starts anew")
+        writes, lines = self.truth.writes, len(self.observer.trace)
+        for host in self.hosts.values():
+            host.crash(down_s=0.1)
+        await asyncio.sleep(QUIET_S)
+        self._fail_if_broken()
+        if self.truth.writes != writes:
+            written = "\n".join(self.observer.trace[lines:][:10])
+            raise InvariantBroken(f"I24: a new start on settled stores wrote:\n{written}")
+
     def _fail_if_broken(self) -> None:
         if self.observer.broken is not None:
             raise self.observer.broken
@@ -254,9 +299,13 @@ class World:
         )
         if lost:
             self.sometimes["host lost"] = len(lost)
-        return Core(self.people.wanted, layout.projects, layout.cells, lost, layout.instances)
+        left = tuple(name for name in layout.projects if name not in self.people.revoked)
+        return Core(self.people.wanted, left, layout.cells, lost, layout.instances)
 
     # --- what happens around hosts
+
+    async def _revoke(self, plane: PlaneName) -> None:
+        await self.hosts[host_of_plane(self._scenario.layout, plane)].revoke(plane)
 
     def _unix_s(self) -> float:
         return EPOCH_S + self._loop.time()
@@ -272,8 +321,15 @@ class World:
         """A process ends by itself only if its disk gives it a reason."""
         self.observer.say(f"{host} ended: {error!r}")
         self._count("process ended by itself")
+        if isinstance(error, LeadershipLost):
+            self._count("leadership lost")
+            return
         if not _is_of_the_disk(error) or not self.hosts[host].disk.failed:
             self.observer.complain(f"{host} ended: {error!r} {getattr(error, 'exceptions', '')}")
+
+    def _on_send(self, source: str, request: Request) -> None:
+        if complaint := usurper_complaint(self.truth, source, request):
+            self.observer.complain(complaint)
 
     def _on_death(self, host: str) -> None:
         self.observer.say(f"{host} died")
@@ -328,9 +384,9 @@ class World:
             self.network.hosts[duties.name] = SimulatedHost(duties, around, disk, ids, number)
         return self.network.hosts
 
-    def _reach(self, source: str, plane: PlaneName) -> Transport:
+    def _reach(self, source: str, plane: PlaneName, around: Around) -> Transport:
         target = host_of_plane(self._scenario.layout, plane)
-        link = self.network.transport(source, target)
+        link = around(self.network.transport(source, target))
         if source == target:
             return link
         random = stream(self._scenario.seed, "network", f"retries-{source}-{target}")
@@ -347,8 +403,8 @@ class World:
         )
 
     def _built_mirrors(self) -> list[Mirror]:
-        if any(isinstance(f, EmptyHost) for f in self._scenario.faults):
-            return []  # versions begin anew there
+        if any(isinstance(f, EmptyHost | RestoreHost) for f in self._scenario.faults):
+            return []  # versions begin anew there, or rows go without an event
         layout = self._scenario.layout
         project, cell = project_plane(layout.projects[0]), cell_plane(layout.cells[0])
         choices = (
@@ -368,26 +424,33 @@ class World:
 def duties_of(layout: WorldLayout) -> list[Duties]:
     """Who runs what: the one process, or the centre, perhaps a manager, and the cells."""
     cells = tuple(cell_plane(cell) for cell in layout.cells)
+    added = tuple(project_plane(name) for name in layout.revocable)
     central = tuple(plane for plane in layout.planes if plane not in cells)
     if layout.processes == "one":
         everything = (*registry.MANAGEMENT, *registry.HUB, *registry.CELL, *registry.NEIGHBOURS)
-        return [Duties("all", layout.planes, True, everything, ())]
+        return [Duties("all", layout.planes, True, everything, (), added)]
     of_cells = tuple(c for c in registry.NEIGHBOURS if c.role == "cell")
     of_centre = tuple(c for c in registry.NEIGHBOURS if c.role != "cell")
     managing = (*registry.MANAGEMENT, *registry.HUB)
     if layout.processes == "managers":
         found = [
-            Duties(CENTRE, central, True, of_centre, cells),
-            Duties(MANAGER, (), False, managing, layout.planes),
+            Duties(CENTRE, central, True, of_centre, cells, added),
+            *(_managing(layout, name, managing) for name in managers_of(layout)),
         ]
     else:
-        found = [Duties(CENTRE, central, True, (*managing, *of_centre), cells)]
+        found = [Duties(CENTRE, central, True, (*managing, *of_centre), cells, added)]
     for cell in layout.cells:
         controllers = (*registry.CELL, *of_cells)
         name = host_of_cell(layout, cell)
         above = (HUB, *map(project_plane, layout.projects))  # and the claims of its instances
         found.append(Duties(name, (cell_plane(cell),), False, controllers, above))
     return found
+
+
+def _managing(
+    layout: WorldLayout, name: str, controllers: tuple[Controller[Context], ...]
+) -> Duties:
+    return Duties(name, (), False, controllers, layout.planes, candidate=layout.managers > 1)
 
 
 @lru_cache(maxsize=32)
@@ -409,32 +472,3 @@ def _is_of_the_disk(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(_is_of_the_disk(inner) for inner in error.exceptions)
     return isinstance(error, JournalBroken | ApiError)
-
-
-class Listening(logging.Handler):
-    """Hears what the product logs: an exception that nobody expected is a bug (I20, F27), and no
-    line may hold a token (I18)."""
-
-    def __init__(self, complain: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._complain = complain
-        self._logger = logging.getLogger("datum_compute")
-
-    def __enter__(self) -> None:
-        self._before = (self._logger.level, self._logger.propagate)
-        self._logger.setLevel(logging.WARNING)
-        self._logger.propagate = False
-        self._logger.addHandler(self)
-
-    def __exit__(self, *_: object) -> None:
-        self._logger.removeHandler(self)
-        level, self._logger.propagate = self._before
-        self._logger.setLevel(level)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        if "token-of-" in text:
-            self._complain(f"I18: a log line holds a token: {record.name}")
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, ApiError | DriverError):
-            self._complain(f"I20: unexpected: {text}: {error!r}")

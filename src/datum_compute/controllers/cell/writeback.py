@@ -11,7 +11,7 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import cell_plane
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.projection import plan_writeback
+from datum_compute.planning.projection import plan_stray_copy, plan_writeback
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -20,10 +20,10 @@ from datum_compute.runtime.view import View
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    instance = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
+    view, hub = context.planes.need(key.plane), context.planes.hub
+    instance = view.read(INSTANCE).get(key.ref)
     if instance is None:
-        return Done()
-    hub = context.planes.hub
+        return await _remove_stray(context, view, key)
     owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
     plan = plan_writeback(
         key.plane,
@@ -32,6 +32,16 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         hub.read(INSTANCE).get(key.ref),
     )
     return await carry_out(context.planes, plan)
+
+
+async def _remove_stray(context: Context, view: View, key: Key) -> Outcome:
+    """A cell that came back empty does not know what it has reported; the hub does. The cell is
+    asked itself: an instance that only our view lacks is no reason to remove anything."""
+    copy = context.planes.hub.read(INSTANCE).get(key.ref)
+    plan = plan_stray_copy(key.plane, copy)
+    if plan.actions and await view.live(INSTANCE, key.ref) is None:
+        return await carry_out(context.planes, plan)
+    return Done()
 
 
 def from_hub_copy(_view: View, change: Change[Any]) -> Iterable[Key]:

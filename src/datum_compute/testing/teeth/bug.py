@@ -10,9 +10,9 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class PlantedBug:
     """``imitates`` says which class of real bugs, or which one, this stands for; ``meets`` names
-    operations and faults (or "2 cells", "scale-down", "tight quota") without which it hardly
-    shows; ``shows`` names the invariants that it is meant to break, where it might break others by
-    the way."""
+    operations and faults (or "2 cells", "2 managers", "scale-down", "tight quota") without which
+    it hardly shows; ``shows`` names the invariants that it is meant to break, where it might break
+    others by the way."""
 
     name: str
     imitates: str
@@ -31,11 +31,3 @@ class PendingBug:
 
     name: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Hole:
-    """A bug that is planted and not found; ``missing`` says what would have to be checked."""
-
-    bug: PlantedBug
-    missing: str

@@ -5,26 +5,22 @@ from __future__ import annotations
 from datum_compute.testing.teeth import (
     cell_bugs,
     federation_bugs,
+    leader_bugs,
+    plane_bugs,
     quota_bugs,
     runtime_bugs,
     status_bugs,
     store_bugs,
 )
-from datum_compute.testing.teeth.bug import Hole, PendingBug, PlantedBug
-
-# Planted, and not yet found by anything: what the simulator cannot see so far.
-HOLES: tuple[Hole, ...] = (
-    Hole(
-        cell_bugs.AVAILABLE_OUTLIVES_ITS_MACHINE,
-        "I7 lets an Available be 60 s old, and a lost machine is back within 30",
-    ),
-)
+from datum_compute.testing.teeth.bug import PendingBug, PlantedBug
 
 BUGS: tuple[PlantedBug, ...] = tuple(
     sorted(
         (
             *cell_bugs.BUGS,
             *federation_bugs.BUGS,
+            *leader_bugs.BUGS,
+            *plane_bugs.BUGS,
             *quota_bugs.BUGS,
             *runtime_bugs.BUGS,
             *status_bugs.BUGS,
@@ -34,14 +30,11 @@ BUGS: tuple[PlantedBug, ...] = tuple(
     )
 )
 
-PENDING: tuple[PendingBug, ...] = (
-    PendingBug("paused-leader-writes", "there is no leader election yet"),
-)
+PENDING: tuple[PendingBug, ...] = ()
 
 
 def bug_named(name: str) -> PlantedBug:
-    planted = (*BUGS, *(hole.bug for hole in HOLES))
-    found = [bug for bug in planted if bug.name == name]
+    found = [bug for bug in BUGS if bug.name == name]
     if not found:
         raise LookupError(f"there is no planted bug {name!r}; there are: {', '.join(names())}")
     return found[0]

@@ -327,14 +327,13 @@ def _drift_not_seen() -> Iterator[None]:
         yield
 
 
-AVAILABLE_OUTLIVES_ITS_MACHINE = PlantedBug(
-    "available-outlives-its-machine",
-    "a True that nobody takes back: Karmada #7455 (I7)",
-    _available_outlives_its_machine,
-    meets=("LoseMachine", "LyingProvider"),
-)
-
 BUGS = (
+    PlantedBug(
+        "available-outlives-its-machine",
+        "a True that nobody takes back: Karmada #7455 (I7)",
+        _available_outlives_its_machine,
+        meets=("BurnMachines",),
+    ),
     PlantedBug(
         "stale-cache-double-create",
         "a second create from a cache that has not seen the first: Sieve, Fly April 2026",

@@ -239,7 +239,7 @@ BUGS = (
         "silence-taken-for-absence",
         "an unreachable cell is read as an empty one: Fly, April 2026 (I25)",
         _silence_taken_for_absence,
-        meets=("IsolateHost", "CutLink", "LoseRequests"),
+        meets=("AnswerFromCache",),
     ),
     PlantedBug(
         "works-outlive-their-binding",

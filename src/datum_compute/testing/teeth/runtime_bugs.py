@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -298,7 +299,28 @@ def _resumed_from_the_newest() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _tasks_left_behind() -> Iterator[None]:
+    """Each delete leaves somebody who waits for news that never come."""
+
+    def make(original: Any) -> Any:
+        async def delete(self: Any, *arguments: Any, **options: Any) -> None:
+            await original(self, *arguments, **options)
+            asyncio.get_running_loop().create_task(asyncio.Event().wait())
+
+        return delete
+
+    with attribute_replaced(View, "delete", make):
+        yield
+
+
 BUGS = (
+    PlantedBug(
+        "tasks-left-behind",
+        "a waiter for each object that went: memory grows until the process is killed (I20)",
+        _tasks_left_behind,
+        shows=("I20",),
+    ),
     PlantedBug(
         "swallowed-watch-error",
         "an ERROR event ends the informer for ever: etcd #18089, OpenSandbox #1534",
@@ -321,7 +343,7 @@ BUGS = (
         "other-uid-taken-for-the-same",
         "create-delete-create folds into one event and nobody looks at the uid (F5)",
         _other_uid_taken_for_the_same,
-        meets=("ForgetHistory", "CloseWatches"),
+        meets=("LoseHistory",),
     ),
     PlantedBug(
         "status-changes-not-told",
@@ -389,6 +411,6 @@ BUGS = (
         "failed-delete-taken-for-done",
         "a delete without an answer counts as done: Sieve, leaked storage",
         _failed_delete_taken_for_done,
-        meets=("LoseRequests", "Throttle"),
+        meets=("Throttle",),
     ),
 )

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from datum_compute.testing.crowd import in_crowd
@@ -70,10 +71,14 @@ def _signs(scenario: Scenario) -> set[str]:
     lost or anything scaled down."""
     met = {_name(step) for step in (*scenario.operations, *scenario.faults)}
     met.add(f"{len(scenario.layout.cells)} cells")
+    met.add(f"{scenario.layout.managers} managers")
     if scenario.layout.is_tight:
         met.add("tight quota")
     if any(getattr(fault, "for_s", 0.0) == FOR_EVER for fault in scenario.faults):
         met.add("cell lost")
+    names = sorted({getattr(operation, "name", "") for operation in scenario.operations} - {""})
+    if any(other.startswith(name) for name, other in pairwise(names)):
+        met.add("names alike")
     replicas: dict[str, int] = {}
     for operation in scenario.operations:
         name = getattr(operation, "name", "")

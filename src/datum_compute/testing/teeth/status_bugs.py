@@ -172,6 +172,6 @@ BUGS = (
         "old-counts-kept",
         "counts of a copy that is gone stay on the project's deployment (I7)",
         _old_counts_kept,
-        meets=("DeleteObject", "EmptyHost"),
+        meets=("DieWithCopy",),
     ),
 )

@@ -190,7 +190,7 @@ BUGS = (
         "compacted-history-served",
         "a watch from before the compaction is served without 410: etcd #18089",
         _compacted_history_served,
-        meets=("ForgetHistory",),
+        meets=("LoseHistory",),
     ),
     PlantedBug(
         "bookmark-ahead",
@@ -208,6 +208,6 @@ BUGS = (
         "namespace-gone-while-work-arrives",
         "a create on its way to the disk is not seen by the namespace that goes",
         _arrivals_not_counted,
-        meets=("DeleteNamespace",),
+        meets=("DeleteNewNamespace",),
     ),
 )

@@ -1,0 +1,52 @@
+"""Empties a plane that is being revoked of what controllers hold back there.
+
+Asks the plane itself, not a cache: what is held may belong to controllers of another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datum_compute.api.errors import Conflict, NotFound
+from datum_compute.api.meta import ApiObject, KindInfo, ref_of
+from datum_compute.client.client import Client
+from datum_compute.runtime.controller import Controller
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Kinds whose objects controllers hold back on planes of a role, and with what."""
+
+    kinds: tuple[KindInfo[Any], ...]
+    finalizers: frozenset[str]
+
+    def holds(self, obj: ApiObject) -> bool:
+        return not self.finalizers.isdisjoint(obj.metadata.finalizers)
+
+
+def held_back_on(role: str, controllers: Sequence[Controller[Any]]) -> HeldBack:
+    holding = [c for c in controllers if c.role == role and c.finalizers]
+    kinds = {c.kind.resource: c.kind for c in holding if c.kind is not None}
+    return HeldBack(tuple(kinds.values()), frozenset(f for c in holding for f in c.finalizers))
+
+
+async def ask_to_go(client: Client, held_back: HeldBack) -> list[str]:
+    """Delete whatever is held back on the plane; names what is there still."""
+    found = []
+    for kind in held_back.kinds:
+        for obj in (await client.list(kind)).items:
+            if held_back.holds(obj):
+                found.append(f"{kind.kind} {ref_of(obj)}")
+                await _delete(client, kind, obj)
+    return found
+
+
+async def _delete(client: Client, kind: KindInfo[Any], obj: ApiObject) -> None:
+    if obj.is_terminating:
+        return
+    try:
+        await client.delete(kind, ref_of(obj), uid=obj.metadata.uid)
+    except (NotFound, Conflict):
+        return  # the next look sees what is there now

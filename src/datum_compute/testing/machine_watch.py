@@ -1,0 +1,69 @@
+"""What must become true of machines in time, also when nothing is written: looked at every few
+seconds, in worlds whose cells are sound.
+
+I7: an instance whose machine is gone is not called Available for long. I19: a cell brings a lost
+machine back by itself, whoever else is away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.kinds import INSTANCE
+from datum_compute.api.plane import PlaneName
+from datum_compute.store.journal import ObjectKey
+from datum_compute.testing.composed_faults import BurnMachines
+from datum_compute.testing.faults import Fault, LoseMachine, StopHost
+from datum_compute.testing.layout import CENTRE, MANAGER
+from datum_compute.testing.truth import Truth, is_terminating, is_true
+
+LOOK_S = 5.0
+# A cell looks at its machines at least every half minute, give or take a tenth.
+KNOWN_S = 45.0
+
+
+def is_watched(faults: Sequence[Fault]) -> bool:
+    """Whether machines die in the world, and nothing keeps its cells from noticing."""
+    return any(isinstance(fault, BurnMachines | LoseMachine) for fault in faults) and all(
+        isinstance(fault, BurnMachines | LoseMachine) or _spares_cells(fault) for fault in faults
+    )
+
+
+def _spares_cells(fault: Fault) -> bool:
+    return isinstance(fault, StopHost) and fault.host in (CENTRE, MANAGER)
+
+
+def machines_complaint(truth: Truth) -> str:
+    """The first instance of which something should be known or done by now."""
+    now_s, alive = truth.now(), _slots_alive(truth)
+    for slot in alive:
+        truth.last_alive_s[slot] = now_s
+    for cell, key, row in _instances(truth):
+        slot = f"{cell} {key.namespace}/{key.name}"
+        last_s = truth.last_alive_s.get(slot)
+        if slot in alive or last_s is None or now_s - last_s <= KNOWN_S:
+            continue
+        gone = f"{cell} {key.name}: its machine is gone for {now_s - last_s:.0f} s"
+        if is_true(row, "Available"):
+            return f"I7: {gone}, and it is still called Available"
+        if _could_be_back(truth, cell):
+            return f"I19: {gone}, and its cell has not brought it back"
+    return ""
+
+
+def _could_be_back(truth: Truth, cell: PlaneName) -> bool:
+    provider = truth.providers[cell]
+    return provider.lie is None and provider.now() - provider.honest_since_s > KNOWN_S
+
+
+def _slots_alive(truth: Truth) -> dict[str, None]:
+    return {f"{cell} {machine.rpartition('/')[0]}": None for cell, machine in truth.machines()}
+
+
+def _instances(truth: Truth) -> Iterator[tuple[PlaneName, ObjectKey, JsonObject]]:
+    """Those that are to run, and that nobody had a hand in."""
+    for cell in truth.providers:
+        for key, row in truth.of_resource(cell, INSTANCE.resource):
+            if not is_terminating(row) and (cell, key.name) not in truth.tampered:
+                yield cell, key, row

@@ -1,0 +1,102 @@
+"""Bugs in what happens to whole planes and whole stores, and in who is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, WORKLOAD
+from datum_compute.api.meta import ref_of
+from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.management import workload
+from datum_compute.planes.bootstrap import ensure_cells
+from datum_compute.planes.revoking import ask_to_go
+from datum_compute.planning.placement import plan_workload
+from datum_compute.runtime.manager import Manager
+from datum_compute.runtime.outcome import Done
+from datum_compute.testing.teeth.bug import PlantedBug
+from datum_compute.testing.teeth.patching import attribute_replaced, function_replaced
+
+
+@contextmanager
+def _plane_removed_undrained() -> Iterator[None]:
+    """A plane that is revoked goes at once, with the finalizers that were to clean up after it."""
+
+    async def nobody_asked(_client: Any, _held_back: Any) -> list[str]:
+        return []
+
+    async def disengaged(self: Any, plane: Any) -> None:
+        self.disengage(plane)
+
+    with (
+        function_replaced(ask_to_go, lambda _: nobody_asked),
+        attribute_replaced(Manager, "drain", lambda _: disengaged),
+    ):
+        yield
+
+
+@contextmanager
+def _prefix_matches_too_much() -> Iterator[None]:
+    """What belongs to a workload is told by how its name begins."""
+
+    async def reconcile(context: Any, key: Any) -> Any:
+        view = context.planes.need(key.plane)
+        found = view.read(WORKLOAD).get(key.ref)
+        if found is None:
+            return Done()
+        deployments = [
+            d
+            for d in view.read(DEPLOYMENT).in_namespace(key.ref.namespace)
+            if d.metadata.labels.get(labels.WORKLOAD_NAME, "").startswith(key.ref.name)
+        ]
+        plan = plan_workload(key.plane, found, deployments, context.now())
+        return await carry_out(context.planes, plan)
+
+    with attribute_replaced(workload.CONTROLLER, "reconcile", lambda _: reconcile):
+        yield
+
+
+@contextmanager
+def _written_at_every_start() -> Iterator[None]:
+    """A start does not look whether what it brings is there already."""
+    marks = iter(range(1_000_000))
+
+    def make(original: Any) -> Any:
+        async def ensured(hub: Any, cells: Any) -> None:
+            await original(hub, cells)
+            await _mark(hub, str(next(marks)))
+
+        return ensured
+
+    with function_replaced(ensure_cells, make):
+        yield
+
+
+async def _mark(hub: Any, text: str) -> None:
+    for cluster in (await hub.list(CLUSTER)).items:
+        mark = {"metadata": {"annotations": {"example.com/started": text}}}
+        await hub.patch(CLUSTER, ref_of(cluster), mark)
+
+
+BUGS = (
+    PlantedBug(
+        "plane-removed-undrained",
+        "a project is revoked and its workloads run on: nobody is left to remove them (I15)",
+        _plane_removed_undrained,
+        meets=("RevokeProject",),
+    ),
+    PlantedBug(
+        "prefix-matches-too-much",
+        "one host too many is deleted: Fly, June 2024 (F34)",
+        _prefix_matches_too_much,
+        meets=("names alike",),
+    ),
+    PlantedBug(
+        "written-at-every-start",
+        "an upgrade writes every row, and the world resyncs: Fly, a nullable column (F30, I24)",
+        _written_at_every_start,
+        shows=("I24",),
+    ),
+)

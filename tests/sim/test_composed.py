@@ -1,0 +1,139 @@
+"""Faults that need each other, planes that go, leaders that sleep: one world for each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORK
+from datum_compute.testing import composed_faults as c
+from datum_compute.testing import faults as f
+from datum_compute.testing.composed_operations import DeleteAll, DropField, RevokeProject
+from datum_compute.testing.layout import WorldLayout
+from datum_compute.testing.operations import (
+    ChangeImage,
+    CreateWorkload,
+    DeleteObject,
+    DeleteWorkload,
+    Operation,
+    Scale,
+)
+from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.stories import STORIES
+from datum_compute.testing.streams import stream
+from datum_compute.testing.world import Outcome, run_scenario
+
+ONE = WorldLayout("one", ("alpha",), ("dfw",))
+SPLIT = replace(ONE, processes="split")
+CANDIDATES = replace(ONE, processes="managers", managers=2)
+REVOCABLE = replace(ONE, projects=("alpha", "beta"), revocable=("beta",))
+
+CREATE = CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",))
+ROLL = ChangeImage(6.0, "alpha", "web", "web:2")
+SHRINK = Scale(6.5, "alpha", "web", 1)
+
+
+def told(layout: WorldLayout, operations: tuple[Operation, ...], *faults: f.Fault) -> Outcome:
+    chaos_s = max([0.0, *(s.at_s + getattr(s, "for_s", 0.0) for s in faults)]) + 15.0
+    return run_scenario(Scenario(1, layout, (CREATE, *operations), faults, chaos_s))
+
+
+@pytest.mark.parametrize(
+    ("layout", "fault"),
+    [
+        (SPLIT, c.LoseHistory(5.5, 6.0, "centre", "cell-dfw")),
+        (ONE, c.LoseHistory(5.5, 6.0, "all", "all")),
+        (SPLIT, c.AnswerFromCache(6.2, 6.0, "centre", "cell-dfw", 10.0)),
+        (SPLIT, c.ExpireToken(5.5, 8.0, "cell-dfw", "centre")),
+        (SPLIT, c.RestoreHost(5.5, 4.0, "cell-dfw")),
+        (SPLIT, c.TouchEverything(6.1, "hub")),
+        (ONE, c.SlowDisk(5.5, 4.0, "all", 30.0)),
+        (ONE, c.DeleteNewNamespace(0.0, "all")),
+        (ONE, c.BurnMachines(5.5, 60.0, "dfw")),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, c.ComposedFault) else "",
+)
+def test_the_world_is_as_wanted_after(layout: WorldLayout, fault: f.Fault) -> None:
+    outcome = told(layout, (ROLL, SHRINK), fault)
+    assert outcome.sometimes[f"fault {type(fault).__name__}"] == 1
+
+
+@pytest.mark.parametrize("resource", [DEPLOYMENT.resource, WORK.resource, INSTANCE.resource])
+def test_a_set_that_is_suddenly_empty_comes_back(resource: str) -> None:
+    everything = DeleteAll(6.0, "hub", resource, "")
+    dropped = tuple(DropField(8.0 + n, "hub", resource, n) for n in range(3))
+    assert "web" in " ".join(told(SPLIT, (everything, *dropped)).final)
+
+
+def test_an_object_that_was_replaced_unseen_is_not_taken_for_the_old_one() -> None:
+    """F5."""
+    replaced = DeleteObject(6.0, "hub", DEPLOYMENT.resource, 0)
+    told(SPLIT, (replaced,), c.LoseHistory(5.5, 6.0, "cell-dfw", "centre"))
+
+
+def test_a_cell_that_comes_back_empty_takes_back_what_it_reported() -> None:
+    """It lost three instances and is asked for one: the hub shows one."""
+    more, fewer = Scale(3.0, "alpha", "web", 3), Scale(7.0, "alpha", "web", 1)
+    outcome = told(SPLIT, (more, fewer), f.EmptyHost(6.0, "cell-dfw"))
+    assert sum("hub instances" in line for line in outcome.final) == 1
+
+
+def test_a_cell_that_is_lost_with_a_new_copy_is_not_believed_any_more() -> None:
+    faults = (f.EmptyHost(5.5, "cell-dfw"), c.DieWithCopy(5.5, "cell-dfw"))
+    outcome = run_scenario(Scenario(1, SPLIT, (CREATE,), faults, 45.0))
+    assert outcome.sometimes["host lost"] == 1
+
+
+def test_a_cell_brings_its_machines_back_while_the_centre_is_away() -> None:
+    """I19."""
+    away = f.StopHost(3.0, 90.0, "centre")
+    told(SPLIT, (), away, f.LoseMachine(8.0, "dfw", 0), f.LoseMachine(9.0, "dfw", 1))
+
+
+def test_another_manager_takes_over_from_a_leader_that_sleeps_and_is_not_disturbed() -> None:
+    """F16, both ways round: one of them leads."""
+    outcomes = [
+        told(CANDIDATES, (ROLL, SHRINK), f.PauseHost(5.8, 25.0, host))
+        for host in ("manager", "manager-2")
+    ]
+    assert sum(outcome.sometimes.get("leadership lost", 0) for outcome in outcomes) == 1
+
+
+@pytest.mark.parametrize("processes", ["one", "split", "managers"])
+def test_a_project_that_is_revoked_leaves_nothing_behind(processes: str) -> None:
+    layout = WorldLayout(processes, ("alpha", "beta"), ("dfw",), revocable=("beta",))  # type: ignore[arg-type]
+    host = "all" if processes == "one" else "centre"
+    outcome = told(
+        layout,
+        (
+            CreateWorkload(0.0, "beta", "db", "db:1", 2, ("DFW",)),
+            RevokeProject(5.0, "beta"),
+            CreateWorkload(5.2, "beta", "api", "api:1", 1, ("DFW",)),
+        ),
+        f.CrashAtCommit(5.0, host, 7, durable=True),
+    )
+    assert outcome.crashes >= 1
+    assert any("project/beta is removed" in line for line in outcome.trace)
+    assert not any("beta" in line for line in outcome.final)
+
+
+def test_everybody_who_starts_anew_in_a_settled_world_writes_nothing() -> None:
+    """I24."""
+    outcome = run_scenario(Scenario(5, SPLIT, (CREATE,), (), 3.0))
+    assert any("everybody starts anew" in line for line in outcome.trace)
+
+
+def test_names_that_begin_alike_are_told_apart() -> None:
+    other = CreateWorkload(0.0, "alpha", "web-0", "web:2", 1, ("DFW",))
+    outcome = told(ONE, (other, DeleteWorkload(5.0, "alpha", "web")))
+    assert [line.split()[2] for line in outcome.final if " workloads" in line] == ["default/web-0"]
+
+
+def test_every_story_can_be_told_in_every_world_and_keeps_its_faults_meaningful() -> None:
+    for seed in range(1, 60):
+        for number, story in enumerate(STORIES):
+            scenario = story(stream(seed, "workload", str(number)), scenario_of(seed))
+            steps = (*scenario.operations, *scenario.faults)
+            assert all(step.at_s <= scenario.chaos_s for step in steps)
+            assert list(scenario.lines())
