@@ -9,7 +9,7 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Plan, Wait
-from datum_compute.planning.projection import plan_projection, plan_writeback
+from datum_compute.planning.projection import plan_projection, plan_withdrawal, plan_writeback
 from datum_compute.planning.silence import Silence
 from datum_compute.testing.builders import NOW, a_deployment, an_instance
 
@@ -106,3 +106,11 @@ def test_a_copy_of_an_earlier_deployment_is_left_to_the_garbage_collector() -> N
     copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment("old"), None).actions[0])
     (wait,) = plan_writeback(CELL, an_instance(0), hub_deployment("new"), copy).actions
     assert isinstance(wait, Wait)
+
+
+def test_a_copy_of_an_instance_that_its_cell_does_not_have_leaves_the_hub() -> None:
+    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
+    (delete,) = plan_withdrawal(CELL, copy).actions
+    assert isinstance(delete, Delete)
+    assert plan_withdrawal(cell_plane("iad"), copy).is_settled
+    assert plan_withdrawal(CELL, None).is_settled

@@ -41,6 +41,16 @@ def plan_writeback(
     return _plan_copy(HUB, instance, hub_deployment, copy, identity)
 
 
+def plan_withdrawal(cell: PlaneName, copy: Instance | None) -> Plan:
+    """For an instance that the cell does not have: the hub's copy of it, if it is of this cell."""
+    if copy is None or copy.is_terminating:
+        return Plan()
+    if copy.metadata.labels.get(labels.CELL) != member_name(cell):
+        return Plan()
+    uid = copy.metadata.uid
+    return Plan((Delete(HUB, INSTANCE, ref_of(copy), uid, "its cell does not have it"),))
+
+
 def plan_projection(
     project: PlaneName,
     namespace: str,
