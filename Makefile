@@ -13,7 +13,7 @@ COMPILE = $(UV_VENV)/bin/uv pip compile --quiet --upgrade --universal --generate
 
 SIM := $(BIN)/python -m datum_compute.testing.sim
 SIM_FIRST := $(if $(FIRST),--first $(FIRST))
-SIM_ARGS := $(if $(SEED),--seed $(SEED),$(if $(SCENARIO),--scenario $(SCENARIO),$(if \
+SIM_ARGS := $(if $(SEED),--seed $(SEED) $(if $(KEEP),--keep $(KEEP)),$(if $(SCENARIO),--scenario $(SCENARIO),$(if \
 	$(KNOWN),--known $(KNOWN),$(if $(EVERY_COMMIT),--every-commit,--seeds $(SEEDS) $(SIM_FIRST)))))
 
 .DEFAULT_GOAL := help

@@ -9,7 +9,7 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Plan, Wait
-from datum_compute.planning.projection import plan_projection, plan_stray_copy, plan_writeback
+from datum_compute.planning.projection import plan_projection, plan_withdrawal, plan_writeback
 from datum_compute.planning.silence import Silence
 from datum_compute.testing.builders import NOW, a_deployment, an_instance
 
@@ -53,11 +53,11 @@ def test_the_hub_copy_hangs_under_the_hub_deployment_and_names_project_and_cell(
 
 def test_a_copy_of_what_its_cell_does_not_have_goes_and_those_of_others_stay() -> None:
     copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
-    (delete,) = plan_stray_copy(CELL, copy).actions
+    (delete,) = plan_withdrawal(CELL, copy).actions
     assert isinstance(delete, Delete)
     assert (delete.plane, delete.uid, delete.version) == (HUB, "copy-uid", "4")
-    assert plan_stray_copy(cell_plane("iad"), copy).is_settled
-    assert plan_stray_copy(CELL, None).is_settled
+    assert plan_withdrawal(cell_plane("iad"), copy).is_settled
+    assert plan_withdrawal(CELL, None).is_settled
 
 
 def test_the_status_follows_the_copy() -> None:
@@ -115,3 +115,11 @@ def test_a_copy_of_an_earlier_deployment_is_left_to_the_garbage_collector() -> N
     copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment("old"), None).actions[0])
     (wait,) = plan_writeback(CELL, an_instance(0), hub_deployment("new"), copy).actions
     assert isinstance(wait, Wait)
+
+
+def test_a_copy_of_an_instance_that_its_cell_does_not_have_leaves_the_hub() -> None:
+    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
+    (delete,) = plan_withdrawal(CELL, copy).actions
+    assert isinstance(delete, Delete)
+    assert plan_withdrawal(cell_plane("iad"), copy).is_settled
+    assert plan_withdrawal(CELL, None).is_settled

@@ -21,6 +21,7 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.execution import (
     desired_copy,
+    is_copy_of,
     plan_execution,
     plan_orphans,
     plan_unreachable,
@@ -224,7 +225,17 @@ def test_everything_in_place_needs_nothing() -> None:
     assert plan_execution(CELL, settled, DEPLOYMENT, copy, NOW).is_settled
 
 
-def test_a_copy_is_an_orphan_only_of_the_work_it_names_and_would_have() -> None:
+def test_a_copy_whose_note_was_edited_is_still_the_copy_of_the_work_its_name_leads_to() -> None:
+    copy = desired_copy(a_work(), DEPLOYMENT)
+    edited = {**copy.metadata.annotations, labels.WORK_NAME: "junk"}
+    plan = plan_execution(CELL, a_work(), DEPLOYMENT, stored(copy, "u", annotations=edited), NOW)
+    (mend,) = [a for a in plan.actions if isinstance(a, Patch)]
+    assert mend.patch["metadata"]["annotations"] == {labels.WORK_NAME: a_work().metadata.name}
+    unmarked = stored(copy, "u", annotations=edited, labels={})
+    assert not is_copy_of(unmarked, DEPLOYMENT, a_work())
+
+
+def test_a_copy_is_an_orphan_only_of_the_work_its_name_leads_to() -> None:
     work = ref_of(a_work())
     copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
     (delete,) = plan_orphans(CELL, work, DEPLOYMENT, [copy]).actions
@@ -233,7 +244,7 @@ def test_a_copy_is_an_orphan_only_of_the_work_it_names_and_would_have() -> None:
     assert plan_orphans(CELL, Ref(work.namespace, "another"), DEPLOYMENT, [copy]).actions == ()
 
 
-def test_a_copy_with_a_forged_note_or_one_that_is_leaving_is_left_alone() -> None:
+def test_a_copy_with_a_forged_note_is_an_orphan_of_no_other_work() -> None:
     work = a_work()
     copy = desired_copy(work, DEPLOYMENT)
     forged = {**copy.metadata.annotations, labels.WORK_NAME: "junk"}
@@ -241,5 +252,13 @@ def test_a_copy_with_a_forged_note_or_one_that_is_leaving_is_left_alone() -> Non
     assert (
         plan_orphans(CELL, Ref(work.metadata.namespace, "junk"), DEPLOYMENT, [junk]).actions == ()
     )
+    assert len(plan_orphans(CELL, ref_of(work), DEPLOYMENT, [junk]).actions) == 1
+
+
+def test_a_copy_without_a_note_or_one_that_is_leaving_is_not_removed_as_an_orphan() -> None:
+    work = a_work()
+    copy = desired_copy(work, DEPLOYMENT)
+    noteless = stored(copy, "copy-uid", annotations={})
+    assert plan_orphans(CELL, ref_of(work), DEPLOYMENT, [noteless]).actions == ()
     leaving = stored(copy, "copy-uid", deletion_timestamp=NOW)
     assert plan_orphans(CELL, ref_of(work), DEPLOYMENT, [leaving]).actions == ()

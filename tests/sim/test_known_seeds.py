@@ -8,6 +8,7 @@ import pytest
 
 from datum_compute.testing.known_seeds import KnownSeed, read_known_seeds
 from datum_compute.testing.scenario import scenario_of
+from datum_compute.testing.scenario_file import scenario_text
 from datum_compute.testing.trial import Failure, tried
 
 # All of them in CI; the newest here.
@@ -16,14 +17,25 @@ KNOWN = read_known_seeds(Path(__file__).parent / "known_seeds.txt")[-3:]
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: str(known.seed))
 def test_a_known_seed_passes(known: KnownSeed) -> None:
-    trial = tried(scenario_of(known.seed))
+    trial = tried(known.scenario)
     assert not isinstance(trial, Failure), f"{known.found}: {trial.message}"
 
 
 def test_comments_and_empty_lines_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "seeds.txt"
     path.write_text("# why\n\n17  a lost delete\n4 a gate\n")
-    assert read_known_seeds(path) == [KnownSeed(17, "a lost delete"), KnownSeed(4, "a gate")]
+    assert read_known_seeds(path) == [
+        KnownSeed(17, "a lost delete", scenario_of(17)),
+        KnownSeed(4, "a gate", scenario_of(4)),
+    ]
+
+
+def test_the_scenario_that_was_kept_counts_whatever_the_seed_means_by_now(tmp_path: Path) -> None:
+    path = tmp_path / "seeds.txt"
+    path.write_text("17 a lost delete\n")
+    (tmp_path / "seeds").mkdir()
+    (tmp_path / "seeds" / "17.json").write_text(scenario_text(scenario_of(18)))
+    assert [known.scenario for known in read_known_seeds(path)] == [scenario_of(18)]
 
 
 @pytest.mark.parametrize("line", ["17", "seventeen  a word"])

@@ -26,7 +26,7 @@ def plan_execution(
     overwritten; labels, finalizers and owners that the cell added stay."""
     if work.is_terminating:
         return _plan_removal(cell, work, kind, copy)
-    if copy is not None and not is_copy_of(copy, work):
+    if copy is not None and not is_copy_of(copy, kind, work):
         problem = f"{kind.kind} {ref_of(copy)} exists on {cell} and is not managed by the hub"
         return Plan(tuple(_report(work, kind, None, problem, now)), requeue_after_s=RECHECK_S)
     if copy is not None and copy.is_terminating:
@@ -53,14 +53,15 @@ def plan_orphans(
 ) -> Plan:
     """``copies`` are those of the cell that the hub manages; the Work is proven not to be there.
 
-    A copy outlives its Work only if its creation was under way for longer than the Work lived.
+    A copy outlives its Work only if its creation was under way for longer than the Work lived. One
+    whose note of its Work was edited is told by its name, but never one that had no note at all.
     """
     return Plan(
         tuple(
             Delete(cell, kind, ref_of(copy), copy.metadata.uid, "its Work is gone")
             for copy in copies
-            if _names(copy) == (work.namespace, work.name)
-            and work_name(kind, ref_of(copy)) == work.name
+            if work_name(kind, ref_of(copy)) == work.name
+            and _names(copy) != (None, None)
             and not copy.is_terminating
         )
     )
@@ -82,12 +83,15 @@ def desired_copy(work: Work, kind: KindInfo[Any]) -> ApiObject:
     return copy
 
 
-def is_copy_of(copy: ApiObject, work: Work) -> bool:
-    """By the annotations that name the Work; a managed copy that lost one is still ours."""
+def is_copy_of(copy: ApiObject, kind: KindInfo[Any], work: Work) -> bool:
+    """By the annotations that name the Work. Those are notes that anybody may edit, so what bears
+    the hub's mark and lacks one, or whose own name leads to the Work, is its copy all the same."""
     named = _names(copy)
-    if None in named:
-        return labels.MANAGED in copy.metadata.labels
-    return named == (work.metadata.namespace, work.metadata.name)
+    if named == (work.metadata.namespace, work.metadata.name):
+        return True
+    if labels.MANAGED not in copy.metadata.labels:
+        return False
+    return None in named or work.metadata.name == work_name(kind, ref_of(copy))
 
 
 def _names(copy: ApiObject) -> tuple[str | None, str | None]:
@@ -98,7 +102,7 @@ def _names(copy: ApiObject) -> tuple[str | None, str | None]:
 
 def _plan_removal(cell: PlaneName, work: Work, kind: KindInfo[Any], copy: ApiObject | None) -> Plan:
     """Removal ends with the copy gone; releasing the Work is for whoever has proof of that."""
-    if copy is None or not is_copy_of(copy, work):
+    if copy is None or not is_copy_of(copy, kind, work):
         return Plan()
     waiting = Wait(f"{cell} is removing its copy")
     if copy.is_terminating:

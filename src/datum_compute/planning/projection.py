@@ -41,8 +41,8 @@ def plan_writeback(
     return _plan_copy(HUB, instance, hub_deployment, copy, identity)
 
 
-def plan_stray_copy(cell: PlaneName, copy: Instance | None) -> Plan:
-    """The hub's copy of an instance that its cell does not have."""
+def plan_withdrawal(cell: PlaneName, copy: Instance | None) -> Plan:
+    """For an instance that the cell does not have: the hub's copy of it, if it is of this cell."""
     if copy is None or copy.is_terminating:
         return Plan()
     if copy.metadata.labels.get(labels.CELL) != member_name(cell):

@@ -2,6 +2,10 @@
 
 # a comment
 417   the projector forgot a projection when its deployment came back
+
+What a seed means changes with the tables of ``drawing.py``. So its scenario is kept as well, in a
+folder beside the file that is called like it: ``known_seeds/417.json``, which ``make sim SEED=417
+KEEP=<file>`` writes. Without one the seed is drawn.
 """
 
 from __future__ import annotations
@@ -9,11 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.scenario_file import read_scenario
+
 
 @dataclass(frozen=True, slots=True)
 class KnownSeed:
     seed: int
     found: str
+    scenario: Scenario
 
 
 def read_known_seeds(path: Path) -> list[KnownSeed]:
@@ -28,4 +36,6 @@ def _known(path: Path, number: int, line: str) -> KnownSeed:
     seed, _, found = line.strip().partition(" ")
     if not seed.isdecimal() or not found.strip():
         raise ValueError(f"{path}:{number}: a line is a seed and what it once found, not {line!r}")
-    return KnownSeed(int(seed), found.strip())
+    kept = path.with_suffix("") / f"{seed}.json"
+    scenario = read_scenario(kept) if kept.exists() else scenario_of(int(seed))
+    return KnownSeed(int(seed), found.strip(), scenario)

@@ -32,6 +32,8 @@ _SHRUNKEN_AT_MOST = 3  # after a search; a campaign shrinks more
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.seed is not None:
+        if options.keep is not None:
+            options.keep.write_text(scenario_text(scenario_of(options.seed)))
         return _replay(scenario_of(options.seed))
     if options.scenario is not None:
         return _replay_file(options.scenario)
@@ -40,9 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.every_commit:
         return _search(crash_points(), None, options.jobs)
     if options.known is not None:
-        seeds = [known.seed for known in read_known_seeds(options.known)]
-    else:
-        seeds = list(range(options.first, options.first + options.seeds))
+        known = [known.scenario for known in read_known_seeds(options.known)]
+        return _search(known, len(known), options.jobs)
+    seeds = range(options.first, options.first + options.seeds)
     return _search(map(scenario_of, seeds), len(seeds), options.jobs)
 
 
@@ -52,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, default=SEEDS, help=f"how many seeds to run ({SEEDS})")
     add("--first", type=int, default=1, help="the first seed (1)")
     add("--seed", type=int, help="replay one seed and print its scenario and trace")
+    add("--keep", type=Path, metavar="FILE", help="and write the scenario of the seed to a file")
     add("--scenario", type=Path, metavar="FILE", help="replay a scenario from a file")
     add("--known", type=Path, metavar="FILE", help="run the seeds that a file lists")
     add("--every-commit", action="store_true", help="crash around every commit of a small story")

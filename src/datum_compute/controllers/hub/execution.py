@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET, WORK, kind_of
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.plane import HUB, PlaneName, cell_plane, member_name
 from datum_compute.api.work import Work
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan, drop_finalizer
-from datum_compute.planning.execution import plan_execution, plan_orphans, plan_unreachable
+from datum_compute.planning.execution import (
+    is_copy_of,
+    plan_execution,
+    plan_orphans,
+    plan_unreachable,
+)
+from datum_compute.planning.propagation import work_name
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -39,7 +45,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return await carry_out(context.planes, plan_unreachable(work, cell, context.now()))
     ref = Ref(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
     copy = view.read(kind).get(ref)
-    if work.is_terminating and copy is None:
+    if work.is_terminating and (copy is None or not is_copy_of(copy, kind, work)):
         return await _release(context, work, view, kind, ref)
     plan = plan_execution(cell, work, kind, copy, context.now())
     return await carry_out(context.planes, plan)
@@ -48,8 +54,10 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 async def _release(
     context: Context, work: Work, view: View, kind: KindInfo[Any], ref: Ref
 ) -> Outcome:
-    """Let the tombstone go once the cell itself says that the copy is gone."""
-    if await view.live(kind, ref) is not None:
+    """Let the tombstone go once the cell itself says that the copy is gone. What somebody else
+    put in its place stays."""
+    found = await view.live(kind, ref)
+    if found is not None and is_copy_of(found, kind, work):
         return Later(1)
     release = drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
     return await carry_out(context.planes, Plan(tuple(release)))
@@ -77,11 +85,26 @@ def _cell_of(key: Key) -> PlaneName:
     return cell_plane(key.ref.namespace.removeprefix(execution_namespace("")))
 
 
-def from_copy(_view: View, change: Change[Any]) -> Iterable[Key]:
-    annotations = change.latest.metadata.annotations
-    if labels.WORK_NAME in annotations and labels.WORK_NAMESPACE in annotations:
-        ref = Ref(annotations[labels.WORK_NAMESPACE], annotations[labels.WORK_NAME])
-        yield Key(HUB, ref)
+def from_copy(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+    """By the copy's own name, which leads to its Work whatever its annotations say; and to the
+    Work that they name, if somebody wrote one under another name."""
+
+    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+        if not any(_is_marked(seen) for seen in (change.old, change.new) if seen is not None):
+            return
+        namespace = execution_namespace(member_name(view.plane))
+        name = work_name(kind, ref_of(change.latest))
+        yield Key(HUB, Ref(namespace, name))
+        noted = change.latest.metadata.annotations.get(labels.WORK_NAME, name)
+        if noted != name:
+            yield Key(HUB, Ref(namespace, noted))
+
+    return to_keys
+
+
+def _is_marked(copy: ApiObject) -> bool:
+    metadata = copy.metadata
+    return labels.MANAGED in metadata.labels or labels.WORK_NAME in metadata.annotations
 
 
 def _by_cell(key: Key) -> str:
@@ -94,8 +117,7 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(WORK),
-        watches(NAMESPACE, from_copy, on="cell"),
-        *(watches(kind, from_copy, on="cell") for kind in _COPIED),
+        *(watches(kind, from_copy(kind), on="cell") for kind in (NAMESPACE, *_COPIED)),
     ),
     finalizers=(labels.EXECUTION_FINALIZER,),
     lane=_by_cell,  # one cell that never answers holds up no other

@@ -1,0 +1,74 @@
+"""Copies on cells and hub that nobody would find any more, once: found by the simulator."""
+
+from __future__ import annotations
+
+import asyncio
+
+from datum_compute.api import labels
+from datum_compute.api.errors import ApiError
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.meta import ref_of
+from datum_compute.testing.faults import EmptyHost
+from datum_compute.testing.layout import WorldLayout
+from datum_compute.testing.operations import CreateWorkload, Scale
+from datum_compute.testing.scenario import Scenario
+from datum_compute.testing.world import run_scenario
+from tests.regressions.platform import WEB, Platform, on_platform
+
+
+def test_a_copy_whose_note_of_its_work_was_edited_is_put_right_and_leaves_with_its_workload() -> (
+    None
+):
+    async def story(platform: Platform) -> str:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        copy = await platform.deployment()
+        edit = {"metadata": {"annotations": {labels.WORK_NAME: "junk"}}}
+        await platform.cell.patch(DEPLOYMENT, ref_of(copy), edit)
+        await asyncio.sleep(5)
+        mended = (await platform.deployment()).metadata.annotations[labels.WORK_NAME]
+        await platform.project.delete(WORKLOAD, WEB)
+        await platform.until(lambda: _is_empty(platform), "the cell has nothing left")
+        return mended
+
+    assert on_platform(story).startswith("web-")
+
+
+def test_an_edited_note_does_not_keep_a_copy_from_leaving() -> None:
+    async def story(platform: Platform) -> bool:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        copy = await platform.deployment()
+        edit = {"metadata": {"annotations": {labels.WORK_NAME: "junk"}}}
+        await asyncio.gather(
+            platform.project.delete(WORKLOAD, WEB),
+            platform.cell.patch(DEPLOYMENT, ref_of(copy), edit),
+        )
+        await platform.until(lambda: _is_empty(platform), "the cell has nothing left")
+        return True
+
+    assert on_platform(story)
+
+
+def test_instances_of_a_cell_that_comes_back_empty_leave_the_hub() -> None:
+    """The cell loses its store, and comes back to a workload that wants fewer instances."""
+    run_scenario(
+        Scenario(
+            seed=1,
+            layout=WorldLayout("split", ("alpha",), ("dfw",)),
+            operations=(
+                CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),
+                Scale(5.5, "alpha", "web", 1),
+            ),
+            faults=(EmptyHost(5.4, "cell-dfw"),),
+            chaos_s=10.0,
+        )
+    )
+
+
+async def _is_empty(platform: Platform) -> bool:
+    try:
+        found = [(await platform.cell.list(kind)).items for kind in (DEPLOYMENT, INSTANCE)]
+    except ApiError:
+        return False
+    return not any(found)
