@@ -35,7 +35,8 @@ class Turns:
 
     def _run(self) -> None:
         ready, self._ready = self._ready, []
-        self._flushes = flushes = []
+        flushes: list[Callable[[], None]] = []
+        self._flushes = flushes
         _each(ready)
         self._flushes = None
         _each(flushes)
