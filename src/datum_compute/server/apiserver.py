@@ -342,8 +342,11 @@ def _verb(request: Request, route: Route | None) -> str:
 def _check_text(request: Request) -> None:
     """Half a surrogate pair has no bytes; it must not get into an error or an object."""
     query, headers = request.query, request.headers
+    text = "".join((request.path, *query, *query.values(), *headers.values()))
+    if text.isascii():
+        return
     try:
-        "".join((request.path, *query, *query.values(), *headers.values())).encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise BadRequest("the path, the query or a header is not valid text") from error
 

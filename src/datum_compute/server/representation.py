@@ -6,6 +6,7 @@ The Accept header chooses. Errors and deletion results stay Status objects in ev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
@@ -73,10 +74,14 @@ class PlainForm(msgspec.Struct, frozen=True):
         return encode({name: obj[name] for name in obj if name not in ("apiVersion", "kind")})
 
 
+@lru_cache(maxsize=256)  # as for the header itself
+def _asked_for(accept: str) -> MediaType:
+    return preferred(accept, (_TABLE, _PARTIAL, _PARTIAL_LIST))
+
+
 def representation_of(call: Call, clock: Callable[[], float]) -> Representation:
     """The form the caller asked for; raises NotAcceptable before anything has been done."""
-    header = call.request.headers.get("accept", "")
-    media = preferred(header, (_TABLE, _PARTIAL, _PARTIAL_LIST))
+    media = _asked_for(call.request.headers.get("accept", ""))
     if not media.form:
         return PlainForm(call.kind)
     if media == _TABLE:

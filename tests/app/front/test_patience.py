@@ -55,9 +55,9 @@ def test_a_head_that_drips_in_ends() -> None:
 def test_an_idle_connection_ends_but_not_sooner_than_clients_expect() -> None:
     async def scenario(server: Server) -> None:
         wire = Wire(front_of(server))
-        for _ in range(2):
+        for number in range(2):
             wire.send(request(target="/version"))
-            await wire.answer(len(wire.answers) - 1)
+            await wire.answer(number)
             await asyncio.sleep(IDLE_S - MARGIN_S)
         assert not wire.is_closed()
         wire.send(request(target="/version"))

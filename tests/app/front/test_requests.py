@@ -57,13 +57,15 @@ async def test_no_more_is_read_while_a_request_waits_for_the_one_before(server: 
     wire = Wire(front_of(server))
     server.journal.held = True
     wire.send(request("POST", body=encode(workload())))
+    await wire.settled()
     assert wire.is_reading()
     wire.send(request())
+    await wire.settled()
     assert not wire.is_reading()
     server.journal.held = False
     server.journal.permit()
     assert (await wire.answer(1)).status == 200
-    await asyncio.sleep(0)
+    await wire.settled()
     assert wire.is_reading()
 
 
@@ -71,8 +73,7 @@ async def test_a_client_that_takes_no_answers_gets_no_more(server: Server) -> No
     wire = Wire(front_of(server))
     wire.takes = False
     wire.send(request(target="/version") * 3)
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await wire.settled()
     assert len(wire.answers) == 1
     wire.take()
     assert (await wire.answer(2)).status == 200
@@ -85,8 +86,7 @@ async def test_a_large_answer_goes_out_in_pieces_that_wait_for_the_client(server
     wire = Wire(front_of(server))
     wire.takes = False
     wire.send(request() + request(target="/version"))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await wire.settled()
     assert len(wire.raw) < 2000  # no more than the head
     wire.take()
     listed = await wire.answer()
@@ -100,6 +100,7 @@ async def test_head_has_no_body_and_keeps_the_connection(server: Server) -> None
     body = (await wire.answer()).body
     before = len(wire.raw)
     wire.send(request("HEAD", target="/version"))
+    await wire.settled()
     head = wire.raw[before:]
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"content-length: %d\r\n" % len(body) in head
@@ -131,6 +132,7 @@ async def test_who_expects_a_go_ahead_gets_one_and_only_then(server: Server) -> 
     wire = Wire(front_of(server))
     head = request("POST", headers={"Content-Length": str(len(body)), "Expect": "100-continue"})
     wire.send(head)
+    await wire.settled()
     assert wire.raw == b"HTTP/1.1 100 Continue\r\n\r\n"
     wire.send(body)
     assert (await wire.answer()).status == 201
@@ -290,7 +292,7 @@ async def test_a_client_that_leaves_in_the_middle_gets_no_answer(server: Server)
     wire = Wire(front_of(server))
     wire.send(request("POST", headers={"Content-Length": "10"}) + b"{")
     wire.connection.connection_lost(None)
-    await asyncio.sleep(0)
+    await wire.settled()
     assert wire.raw == b""
 
 
@@ -337,6 +339,6 @@ async def test_damaged_requests_never_harm(server: Server) -> None:
         wire.send(bytes(sent[:cut]))
         if not wire.closed:
             wire.send(bytes(sent[cut:]))
-        await asyncio.sleep(0)
+        await wire.settled()
         assert all(answer.status < 500 for answer in wire.answers), bytes(sent)
         wire.connection.connection_lost(None)

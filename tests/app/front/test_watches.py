@@ -25,8 +25,7 @@ async def test_a_watch_sends_its_headers_at_once_and_ends_when_the_client_goes(
     assert [decode(line)["object"]["metadata"]["name"] for line in lines] == ["first", "second"]
     assert server.api.streams.waiting == 1
     wire.connection.connection_lost(None)
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await wire.settled()
     assert server.api.streams.waiting == 0
 
 
@@ -52,7 +51,7 @@ async def test_many_first_events_go_out_in_few_chunks(server: Server) -> None:
 async def test_closing_the_streams_completes_open_answers(server: Server) -> None:
     wire = Wire(front_of(server))
     wire.send(WATCH)
-    await asyncio.sleep(0)
+    await wire.settled()
     server.api.close_streams()
     assert (await wire.answer()).body == b""
     assert not wire.closed
@@ -70,11 +69,10 @@ async def test_a_slow_client_holds_its_watch_back_and_misses_nothing(server: Ser
     wire = Wire(front_of(server))
     wire.takes = False
     wire.send(WATCH)
-    await asyncio.sleep(0)
+    await wire.settled()
     for number in range(5):
         await server.json("POST", WORKLOADS, workload(f"w{number}"))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await wire.settled()
     assert wire.answers[0].body == b""
     wire.take()
     names = [decode(line)["object"]["metadata"]["name"] for line in await wire.lines(5)]
@@ -86,7 +84,7 @@ async def test_stopping_frees_a_watch_whose_client_does_not_read(server: Server)
     wire = Wire(front)
     wire.takes = False
     wire.send(WATCH)
-    await asyncio.sleep(0)
+    await wire.settled()
     server.api.close_streams()
     async with asyncio.timeout(30):
         await front.stop()

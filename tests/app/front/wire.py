@@ -80,6 +80,11 @@ class Wire(asyncio.Transport):
     def _body(self) -> bytes:
         return self.answers[-1].body
 
+    async def settled(self) -> None:
+        """Everything that needs no waiting has been done."""
+        for _ in range(10):
+            await asyncio.sleep(0)
+
     async def _until(self, condition: Any) -> None:
         async with asyncio.timeout(ENOUGH_S):
             while not condition():

@@ -11,6 +11,7 @@ import logging
 import ssl
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 from datum_compute.api.errors import ApiError, BadRequest
@@ -19,6 +20,7 @@ from datum_compute.app.front.answers import CONTINUE, HttpDate, stream_head, who
 from datum_compute.app.front.eager import begun
 from datum_compute.app.front.outgoing import PIECE_BYTES, Outgoing
 from datum_compute.app.front.reader import Arrived, RequestReader, Stage
+from datum_compute.app.front.turn import Turns
 from datum_compute.server.answer import error_answer
 from datum_compute.server.watchstream import WatchStream
 
@@ -43,6 +45,7 @@ class Shared:
     date: HttpDate
     on_first: Callable[[], None]  # when there is one, after there was none
     on_none: Callable[[], None]
+    turns: Turns = field(default_factory=Turns)
     stopping: bool = False
     # A dict, so that they are stopped in the order they came.
     connections: dict[Connection, None] = field(default_factory=dict)
@@ -64,7 +67,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by birth
-        self._out = Outgoing(self._transport)
+        self._out = Outgoing(self._transport, self._shared.turns)
         self._reader = RequestReader(_certificate_of(transport))
         self._wait_for_client(HEAD_S)
         connections = self._shared.connections
@@ -84,7 +87,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if not self._ending:
             self._reader.feed(data)
-            self._go_on()
+            self._shared.turns.soon(self._go_on)
 
     def pause_writing(self) -> None:
         self._out.pause()
@@ -102,7 +105,7 @@ class Connection(asyncio.Protocol):
         """Take no more requests, and close as soon as the one under way is answered."""
         if self._stream is not None and self._out.blocked:
             self._transport.abort()  # its client would have to read first
-        elif not self._busy:
+        elif not self._busy and not self._reader.arrived:
             self._transport.close()
 
     def abort(self) -> None:
@@ -169,7 +172,8 @@ class Connection(asyncio.Protocol):
             self._give_up()
             raise
         self._task = found
-        found.add_done_callback(lambda task: self._dispatched(arrived, task))
+        sending = partial(self._dispatched, arrived, found)
+        found.add_done_callback(lambda _: self._shared.turns.soon(sending))
 
     def _dispatched(self, arrived: Arrived, task: asyncio.Task[Response]) -> None:
         self._task = None
@@ -188,7 +192,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _send(self, arrived: Arrived, response: Response) -> None:
-        closing = arrived.closes or self._shared.stopping or self._reader.upgrade
+        closing = arrived.closes or self._shared.stopping
         if isinstance(response.stream, WatchStream):
             self._stream, chunked = response.stream, not arrived.plain
             head = stream_head(response, self._shared.date(), chunked=chunked)
@@ -223,7 +227,7 @@ class Connection(asyncio.Protocol):
         if closing:
             self._close()
         elif self._reader.arrived:
-            self._loop.call_soon(self._go_on)  # others first
+            self._shared.turns.soon(self._go_on)  # others first
         else:
             self._go_on()
 
@@ -239,7 +243,7 @@ class Connection(asyncio.Protocol):
 
     def _close(self) -> None:
         self._ending = True
-        self._transport.close()
+        self._out.close()
 
 
 def _certificate_of(transport: asyncio.BaseTransport) -> str:

@@ -22,7 +22,9 @@ def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Values of a repeated header are joined; one that may stand only once is refused, since two
     readers of the request could take different ones for the truth."""
     headers: dict[str, str] = {}
+    size = 0
     for raw_name, raw_value in raw:
+        size += len(raw_name) + len(raw_value)
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         if name not in headers:
             headers[name] = value
@@ -31,11 +33,15 @@ def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
             raise BadRequest(f"the header {name} was sent more than once")
         separator = SEPARATOR if name.startswith("impersonate-") else ", "
         headers[name] = f"{headers[name]}{separator}{value}"
+    if size > HEAD_BYTES_MAX:
+        raise head_too_large()
     return headers
 
 
 def target_of(url: bytes) -> Target:
     """Path and query of a request line; percent signs of the path are decoded once."""
+    if len(url) > HEAD_BYTES_MAX:
+        raise head_too_large()
     if not url.startswith(b"/") or b"#" in url:
         url = _path_and_query(url)
     raw_path, _, raw_query = url.partition(b"?")
@@ -44,6 +50,10 @@ def target_of(url: bytes) -> Target:
     except UnicodeDecodeError as error:
         raise BadRequest("the path is not ASCII; encode other characters with %") from error
     return unquote(path) if "%" in path else path, query_of(raw_query)
+
+
+def head_too_large() -> BadRequest:
+    return BadRequest(f"the headers are larger than {HEAD_BYTES_MAX} bytes")
 
 
 def query_of(raw: bytes) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from datum_compute.app.front.answers import LAST_CHUNK, chunk
+from datum_compute.app.front.turn import Turns
 from datum_compute.server.watchstream import WatchStream
 
 PIECE_BYTES = 256 * 1024
@@ -12,17 +13,39 @@ _LINES_BYTES = 64 * 1024
 
 
 class Outgoing:
-    """``write`` never waits; who sends much asks ``taken`` first."""
+    """``write`` never waits; who sends much asks ``taken`` first. Inside of a turn both ``write``
+    and ``close`` take effect at its end."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, turns: Turns) -> None:
         self._transport = transport
-        self.write = transport.write
+        self._turns = turns
+        self._gathered: list[bytes | memoryview] = []
+        self._closing = False
         self._writable: asyncio.Future[None] | None = None  # while the client takes nothing
         self.lost = False
 
     @property
     def blocked(self) -> bool:
         return self._writable is not None
+
+    def write(self, data: bytes | memoryview) -> None:
+        if self._gathered or self._turns.at_end(self._flush):
+            self._gathered.append(data)
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """After everything that was written."""
+        if self._gathered:
+            self._closing = True
+        else:
+            self._transport.close()
+
+    def _flush(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        self._transport.write(gathered[0] if len(gathered) == 1 else b"".join(gathered))
+        if self._closing:
+            self._transport.close()
 
     def pause(self) -> None:
         self._writable = asyncio.get_running_loop().create_future()

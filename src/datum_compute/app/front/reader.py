@@ -18,6 +18,7 @@ from datum_compute.app.front.heads import (
     HEAD_BYTES_MAX,
     RawHeaders,
     Target,
+    head_too_large,
     headers_of,
     target_of,
 )
@@ -55,7 +56,7 @@ class RequestReader:
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._raw_headers: RawHeaders = []
-        self._head_bytes = 0
+        self._version = ""
         self._message_bytes = 0
         self._parts: list[bytes] = []
         self._body_bytes = 0
@@ -71,7 +72,7 @@ class RequestReader:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self.upgrade = True
+            self._note_upgrade()
         except httptools.HttpParserError as error:
             self._refuse(BadRequest(f"this is not a valid HTTP/1.1 request: {error}"))
         if self.stage is not Stage.NOTHING:
@@ -82,17 +83,14 @@ class RequestReader:
     def on_message_begin(self) -> None:
         self.stage = Stage.HEAD
         self.wants_continue = False
-        self._url, self._raw_headers, self._head_bytes = b"", [], 0
-        self._parts, self._body_bytes, self._message_bytes = [], 0, 0
+        self._url, self._raw_headers, self._parts = b"", [], []
+        self._body_bytes = self._message_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        self._head_bytes += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.stage is Stage.HEAD:  # what follows a body in chunks means nothing here
-            self._raw_headers.append((name, value))
-            self._head_bytes += len(name) + len(value)
+        self._raw_headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         self.stage = Stage.BODY
@@ -123,27 +121,33 @@ class RequestReader:
             (parts[0] if len(parts) == 1 else b"".join(parts)) if parts else b"",
             self._certificate_pem,
         )
-        plain = parser.get_http_version() == "1.0"
+        plain = self._version == "1.0"
         closes = plain or not parser.should_keep_alive()
         self.arrived.append(Arrived(request, closes, plain))
 
     # --- inside
 
     def _read_head(self) -> None:
-        if self._head_bytes > HEAD_BYTES_MAX:
-            raise _head_too_large()
-        if self._parser.get_http_version() not in _VERSIONS:
+        self._version = self._parser.get_http_version()
+        if self._version not in _VERSIONS:
             raise BadRequest("this server speaks HTTP/1.1")
-        if self._url != self._last_url:
-            self._target = target_of(self._url)
-            self._last_url = self._url
-        if self._raw_headers != self._last_headers:
-            self._headers = headers_of(self._raw_headers)
-            self._last_headers = self._raw_headers
+        url, raw = self._url, self._raw_headers
+        self._raw_headers = []  # what follows a body in chunks means nothing here
+        if url != self._last_url:
+            self._target, self._last_url = target_of(url), url
+        if raw != self._last_headers:
+            self._headers, self._last_headers = headers_of(raw), raw
         headers = self._headers
         if int(headers.get("content-length", 0)) > BODY_BYTES_MAX:  # the parser knows it is one
             raise _too_large()
         self.wants_continue = headers.get("expect", "").lower() == "100-continue"
+
+    def _note_upgrade(self) -> None:
+        """What follows is no HTTP, and we speak nothing else: the answer is the last one."""
+        self.upgrade = True
+        if self.refusal is None and self.arrived:
+            last = self.arrived.pop()
+            self.arrived.append(Arrived(last.request, True, last.plain))
 
     def _refuse(self, error: ApiError) -> None:
         if self.refusal is None:
@@ -155,13 +159,9 @@ class RequestReader:
         another message; a piece is bounded."""
         self._message_bytes += more
         if self.stage is Stage.HEAD and self._message_bytes > 2 * HEAD_BYTES_MAX:
-            self._refuse(_head_too_large())
+            self._refuse(head_too_large())
         if self._message_bytes > _FRAMED_BODY_BYTES_MAX:
             self._refuse(_too_large())
-
-
-def _head_too_large() -> BadRequest:
-    return BadRequest(f"the headers are larger than {HEAD_BYTES_MAX} bytes")
 
 
 def _too_large() -> RequestEntityTooLarge:
