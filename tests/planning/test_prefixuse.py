@@ -37,7 +37,8 @@ def test_a_deployment_that_was_given_it_uses_it() -> None:
     given = msgspec.structs.replace(deployment, spec=spec)
     assert user_of(PREFIX, [given], [], []) == "WorkloadDeployment default/web-dfw"
     assert user_of(OTHER, [given], [], []) == ""
-    assert user_of(PREFIX, [deployment], [], []) == ""
+    spec = msgspec.structs.replace(deployment.spec, network_attachment=None)
+    assert user_of(PREFIX, [msgspec.structs.replace(deployment, spec=spec)], [], []) == ""
 
 
 def test_a_tombstone_of_a_deployment_uses_it() -> None:

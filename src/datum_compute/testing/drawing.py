@@ -39,6 +39,7 @@ from datum_compute.testing.operations import (
     DeleteObject,
     DeleteWorkload,
     EditObject,
+    FleetingNamespace,
     Move,
     Operation,
     Scale,
@@ -92,6 +93,23 @@ def draw_operations(random: Random, layout: WorldLayout, window_s: float) -> tup
             at_s = round(random.uniform(1, window_s + 5), 2)
             found.append(_by_operator(random, layout, at_s))
     return tuple(sorted(found, key=lambda operation: operation.at_s))
+
+
+def draw_fleeting(
+    random: Random, layout: WorldLayout, window_s: float
+) -> tuple[FleetingNamespace, ...]:
+    """One or two namespaces that are deleted while anything may go wrong."""
+    window_s = min(window_s, 60.0)
+    return tuple(
+        FleetingNamespace(
+            round(random.uniform(0, window_s / 2), 2),
+            random.choice(layout.projects),
+            f"fleeting-{number}",
+            _cities(random, layout),
+            round(random.uniform(0, window_s / 2), 2),
+        )
+        for number in range(random.randint(1, 2))
+    )
 
 
 def _by_user(

@@ -36,12 +36,14 @@ from datum_compute.testing.operations import (
     DeleteObject,
     DeleteWorkload,
     EditObject,
+    FleetingNamespace,
     Move,
     Operation,
     Scale,
 )
 
 NAMESPACE_NAME = "default"
+FLEETING = "fleeting"  # the workload in namespaces that do not last
 _AGAIN_S = 0.3
 _UNKNOWN = {"apiVersion": "example.com/v1", "kind": "Poison", "metadata": {"name": "poison"}}
 _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
@@ -86,6 +88,8 @@ class People:
             await asyncio.sleep(max(0.0, operation.at_s - loop.time()))
             if isinstance(operation, ByUser):
                 await self._by_user(operation)
+            elif isinstance(operation, FleetingNamespace):
+                await self._lend(operation)
             else:
                 await self._by_operator(operation)
 
@@ -133,6 +137,20 @@ class People:
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
         spec = manifest(key, wanted)["spec"]
         await self._insist(lambda: user.patch(WORKLOAD, ref, {"spec": spec}))
+
+    async def _lend(self, operation: FleetingNamespace) -> None:
+        user, ref = self._user(operation.project), Ref("", operation.name)
+        self._say(f"create namespace {operation.name} in {operation.project}")
+        about = {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.kind}
+        namespace = {**about, "metadata": {"name": operation.name}}
+        await self._insist(lambda: user.create_plain(NAMESPACE, namespace))
+        wanted = Wanted("fleeting:1", 1, operation.cities)
+        workload = manifest((operation.project, FLEETING), wanted)
+        workload["metadata"]["namespace"] = operation.name
+        await self._insist(lambda: user.create_plain(WORKLOAD, workload))
+        await asyncio.sleep(operation.for_s)
+        self._say(f"delete namespace {operation.name} in {operation.project}")
+        await self._insist(lambda: user.delete(NAMESPACE, ref))
 
     async def _look(self, user: Client, ref: Ref) -> Any:
         try:
