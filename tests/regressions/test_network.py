@@ -289,7 +289,9 @@ def test_a_prefix_is_given_back_after_the_last_machine_with_an_address_of_it() -
         async def given_back() -> bool:
             return record.spec.cidr not in await prefixes(platform)
 
+        gone_s = asyncio.get_running_loop().time()
         await platform.until(given_back, "the prefix is given back")
+        assert asyncio.get_running_loop().time() - gone_s < 5
         ends = [c.key for c in platform.writes[before:] if c.body is None]
         backs = [i for i, key in enumerate(ends) if key.resource == IP_ALLOCATION.resource]
         machines = [i for i, key in enumerate(ends) if key.resource == SERVER.resource]

@@ -13,7 +13,7 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.errors import NotFound
 from datum_compute.api.ipallocation import IPAllocation
-from datum_compute.api.kinds import IP_ALLOCATION, NETWORK, SUBNET, WORK
+from datum_compute.api.kinds import DEPLOYMENT, IP_ALLOCATION, NETWORK, SUBNET, WORK
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PLATFORM
 from datum_compute.controllers.context import Context
@@ -21,7 +21,7 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.ledger import USER_EDGES, observe_user
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.prefixes import allocation_name, plan_giving_back, pool_label
-from datum_compute.planning.prefixuse import carried_prefixes
+from datum_compute.planning.prefixuse import attached_prefixes, carried_prefixes
 from datum_compute.planning.subnets import prefix_of
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
@@ -76,6 +76,11 @@ def from_work(_view: View, change: Change[Any]) -> Iterable[Key]:
     return map(_key, carried_prefixes(change.latest)) if change.new is None else []
 
 
+def from_deployment(_view: View, change: Change[Any]) -> Iterable[Key]:
+    """The project has let go of it, which comes last."""
+    return map(_key, attached_prefixes(change.latest)) if change.new is None else []
+
+
 def _key(cidr: str) -> Key:
     return Key(PLATFORM, Ref("", allocation_name(cidr)))
 
@@ -88,6 +93,7 @@ CONTROLLER = Controller(
         for_(IP_ALLOCATION),
         watches(SUBNET, from_subnet, on="project"),
         watches(WORK, from_work, on="hub"),
+        watches(DEPLOYMENT, from_deployment, on="project"),
         *USER_EDGES,
     ),
 )
