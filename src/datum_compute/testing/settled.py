@@ -208,8 +208,10 @@ def _copy_of(truth: Truth, cell: str, work: JsonObject) -> JsonObject | None:
 
 def i5_no_home_outlives_its_source(truth: Truth, core: Core) -> str:
     """I5: hub and cells hold a namespace, and the hub a policy for it, only as long as the project
-    namespace it stands for is there. A hub that came back empty has forgotten what cells hold."""
+    namespace it stands for is there, or a lost cell may have something of it. A hub that came back
+    empty has forgotten what cells hold."""
     sources = {home for project in core.projects for home in _homes(truth, project).values()}
+    sources |= set(_homes_on(truth, core.lost))
     cells = [] if HUB in truth.emptied else [c for c in core.cells if c not in core.lost]
     for plane in (HUB, *map(cell_plane, cells)):
         for resource in (NAMESPACE.resource, CLUSTER_POLICY.resource):
@@ -217,6 +219,15 @@ def i5_no_home_outlives_its_source(truth: Truth, core: Core) -> str:
                 if key.name.startswith("ns-") and key.name not in sources:
                     return f"{plane} still has {resource} {key.name}; its source is gone"
     return ""
+
+
+def _homes_on(truth: Truth, lost: frozenset[str]) -> Iterator[str]:
+    """Those that Works of lost cells stand for."""
+    away = {execution_namespace(cell) for cell in lost}
+    for key, row in truth.of_resource(HUB, WORK.resource):
+        if key.namespace in away:
+            metadata = row["spec"]["workload"]["manifests"][0]["metadata"]
+            yield metadata.get("namespace") or metadata["name"]
 
 
 def i5_no_prefix_outlives_its_network(truth: Truth, core: Core) -> str:
