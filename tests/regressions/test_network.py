@@ -16,6 +16,7 @@ from datum_compute.api.kinds import (
     NETWORK,
     NETWORK_BINDING,
     NETWORK_CONTEXT,
+    SERVER,
     SUBNET,
     WORKLOAD,
 )
@@ -240,6 +241,64 @@ def test_the_network_of_every_project_comes_back_when_nobody_uses_it() -> None:
         await platform.until_ready("web:2")
 
     on_platform(story, boot_s=0.0)
+
+
+def test_a_prefix_is_given_back_after_the_last_machine_with_an_address_of_it() -> None:
+    """Seen: a deleted namespace gave its prefix back at once, while machines still had it."""
+
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        await platform.project.delete(WORKLOAD, WEB)
+        await platform.project.create(NAMESPACE, Namespace(metadata=ObjectMeta(name="team")))
+        network = Network(
+            metadata=ObjectMeta(name="blue", namespace="team"),
+            spec=NetworkSpec(ipam=NetworkIpam(mode="Auto"), ip_families=["IPv4"]),
+        )
+        await platform.project.create(NETWORK, network)
+        body = {
+            "apiVersion": WORKLOAD.api_version,
+            "kind": "Workload",
+            "metadata": {"name": "web", "namespace": "team"},
+            "spec": {
+                "template": template("blue"),
+                "placements": [
+                    {"name": "a", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": 2}}
+                ],
+            },
+        }
+        await platform.project.create_plain(WORKLOAD, body)
+
+        async def runs() -> bool:
+            return (
+                sum(is_true(i.status.conditions, "Ready") for i in await platform.instances()) == 2
+            )
+
+        await platform.until(runs, "two instances run in the namespace")
+        (record,) = (await platform.host.operator(PLATFORM).list(IP_ALLOCATION)).items
+        before = len(platform.writes)
+        await platform.project.delete(NAMESPACE, Ref("", "team"))
+
+        async def gone() -> bool:
+            return "team" not in {
+                n.metadata.name for n in (await platform.project.list(NAMESPACE)).items
+            }
+
+        await platform.until(gone, "the namespace is gone")
+
+        async def given_back() -> bool:
+            return record.spec.cidr not in await prefixes(platform)
+
+        gone_s = asyncio.get_running_loop().time()
+        await platform.until(given_back, "the prefix is given back")
+        assert asyncio.get_running_loop().time() - gone_s < 5
+        ends = [c.key for c in platform.writes[before:] if c.body is None]
+        backs = [i for i, key in enumerate(ends) if key.resource == IP_ALLOCATION.resource]
+        machines = [i for i, key in enumerate(ends) if key.resource == SERVER.resource]
+        assert len(machines) == 2
+        assert min(backs) > max(machines)
+
+    on_platform(story)
 
 
 def test_a_record_whose_holder_is_gone_is_removed() -> None:

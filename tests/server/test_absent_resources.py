@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.granting import ANN, ensure_first_roles, server_with_ann
+from tests.server.granting import ANN, ensure_first_roles, grant, rule, server_with_ann
 from tests.server.running_server import COMPUTE, WORKLOADS, Server, workload
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -16,6 +16,17 @@ async def test_a_kind_that_is_not_served_is_not_found_rather_than_forbidden(meth
         await ensure_first_roles(server, "platform")
         assert (await server.ask(method, DEPLOYMENTS, {}, token=ANN)).status == 404
         assert (await server.ask(method, WORKLOADS, workload(), token=ANN)).status in (403, 405)
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "TRACE", "PUT", "PATCH"])
+async def test_who_may_list_hears_which_methods_there_are(method: str) -> None:
+    async with server_with_ann() as server:
+        assert (await server.ask(method, WORKLOADS, {}, token=ANN)).status == 403
+        await grant(server, rule("list", "workloads"))
+        answer = await server.ask(method, WORKLOADS, {}, token=ANN)
+        assert answer.status == (200 if method == "OPTIONS" else 405)
+        assert answer.headers["allow"] == "GET, POST, DELETE"
+        assert (await server.ask("POST", WORKLOADS, workload(), token=ANN)).status == 403
 
 
 async def test_whoever_may_not_see_what_is_there_does_not_learn_what_is_not() -> None:

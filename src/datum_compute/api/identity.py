@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 _CLUSTER_PREFIX = "cluster-"
+_HOME_PREFIX = "ns-"
 _WORKLOAD_NAME_MAX = 30
 
 
@@ -26,7 +27,14 @@ def instance_name(deployment: str, ordinal: int) -> str:
 
 def federation_namespace(namespace_uid: str) -> str:
     """The hub and cell namespace of a project namespace."""
-    return f"ns-{namespace_uid}"
+    return f"{_HOME_PREFIX}{namespace_uid}"
+
+
+def source_uid(federation_namespace: str) -> str:
+    """The uid of the project namespace whose home it is; empty for any other namespace."""
+    if not federation_namespace.startswith(_HOME_PREFIX):
+        return ""
+    return federation_namespace.removeprefix(_HOME_PREFIX)
 
 
 def execution_namespace(cluster: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads what the platform has on record about prefixes."""
+"""Reads what the platform has on record about prefixes, and who uses them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.kinds import IP_ALLOCATION
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, IP_ALLOCATION, WORK
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.plane import PLATFORM, project_plane
 from datum_compute.controllers.context import Context
 from datum_compute.planning.prefixes import Ledger, Pool, pool_label
-from datum_compute.runtime.controller import Mapping
+from datum_compute.planning.prefixuse import user_of
+from datum_compute.runtime.controller import Edge, Mapping, reads
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.view import View
@@ -22,6 +23,21 @@ def observe_ledger(context: Context, holder: ApiObject, pool: Pool | None) -> Le
     own = recorded.labelled(labels.HOLDER_UID, holder.metadata.uid)
     in_pool = recorded.labelled(labels.POOL, pool_label(pool.cidr)) if pool is not None else []
     return Ledger(own, frozenset(a.spec.cidr for a in in_pool))
+
+
+def observe_user(context: Context, project: View, cidr: str) -> str:
+    """Who uses a prefix of the project, or nobody. For controllers with the edges below."""
+    hub = context.planes.hub
+    return user_of(
+        cidr, project.read(DEPLOYMENT).all(), hub.read(WORK).all(), hub.read(INSTANCE).all()
+    )
+
+
+USER_EDGES: tuple[Edge, ...] = (
+    reads(DEPLOYMENT, on="project"),
+    reads(WORK, on="hub"),
+    reads(INSTANCE, on="hub"),
+)
 
 
 def to_holder(kind: KindInfo[Any]) -> Mapping:

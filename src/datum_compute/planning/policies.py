@@ -26,6 +26,7 @@ from datum_compute.planning.actions import Action, Delete, Plan
 from datum_compute.planning.objects import plan_object
 
 _OURS = {labels.MANAGED_BY: labels.PRODUCT}
+_IDENTITY = (labels.UPSTREAM_CLUSTER, labels.UPSTREAM_NAMESPACE)
 
 
 def plan_policies(
@@ -49,7 +50,7 @@ def plan_policies(
     # what is still being removed there, and what is just arriving.
     reached = sorted({*cities, *_cities_of(namespace_policy)})
     if reached:
-        desired_policy = _namespace_policy(namespace.metadata.name, reached)
+        desired_policy = _namespace_policy(namespace, reached)
         actions += plan_object(
             HUB, CLUSTER_POLICY, desired_policy, namespace_policy, f"used in {', '.join(reached)}"
         )
@@ -94,17 +95,18 @@ def _cities_of(policy: ClusterPropagationPolicy | None) -> list[str]:
     return [city for r in requirements if r.key == labels.TOPOLOGY_CITY for city in r.values]
 
 
-def _namespace_policy(namespace: str, cities: list[str]) -> ClusterPropagationPolicy:
+def _namespace_policy(namespace: Namespace, cities: list[str]) -> ClusterPropagationPolicy:
+    """With the identity of the namespace, which it may outlive."""
+    name, known = namespace.metadata.name, namespace.metadata.labels
+    identity = {key: known[key] for key in _IDENTITY if key in known}
     in_cities = LabelSelector(
         match_expressions=[LabelRequirement(key=labels.TOPOLOGY_CITY, operator="In", values=cities)]
     )
     return ClusterPropagationPolicy(
-        metadata=ObjectMeta(name=namespace, labels=_OURS),
+        metadata=ObjectMeta(name=name, labels={**_OURS, **identity}),
         spec=PropagationSpec(
             resource_selectors=[
-                ResourceSelector(
-                    api_version=NAMESPACE.api_version, kind=NAMESPACE.kind, name=namespace
-                )
+                ResourceSelector(api_version=NAMESPACE.api_version, kind=NAMESPACE.kind, name=name)
             ],
             placement=PropagationPlacement(
                 cluster_affinity=ClusterAffinity(label_selector=in_cities)

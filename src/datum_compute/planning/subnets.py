@@ -201,10 +201,7 @@ def plan_subnet(
     now: str,
 ) -> Plan:
     """``ledger`` is about the pool of ``pool_of``."""
-    if subnet.is_terminating:
-        back = plan_giving_back(ledger.own)
-        released = drop_finalizer(plane, SUBNET, subnet, labels.SUBNET_FINALIZER)
-        return Plan((*back, *released))
+    assert not subnet.is_terminating, "see plan_subnet_removal"
     guard = add_finalizer(plane, SUBNET, subnet, labels.SUBNET_FINALIZER)
     if guard:
         return Plan(tuple(guard))
@@ -220,6 +217,17 @@ def plan_subnet(
         (*taking.actions, *plan_status(plane, SUBNET, subnet, status)),
         requeue_after_s=RECHECK_S if taking.refusal else None,
     )
+
+
+def plan_subnet_removal(
+    plane: PlaneName, subnet: Subnet, ledger: Ledger, users: Mapping[str, str]
+) -> Plan:
+    """``users`` says of each prefix who uses it. One that somebody uses stays on record when the
+    subnet goes, perhaps for as long as a cell does not answer: whoever looks after the records
+    gives it back then (controllers/management/ipallocation.py)."""
+    back = plan_giving_back([a for a in ledger.own if not users.get(a.spec.cidr)])
+    released = drop_finalizer(plane, SUBNET, subnet, labels.SUBNET_FINALIZER)
+    return Plan((*back, *released))
 
 
 def prefix_of(subnet: Subnet) -> str:

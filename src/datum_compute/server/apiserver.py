@@ -62,6 +62,7 @@ from datum_compute.telemetry.traces import Tracer
 logger = logging.getLogger(__name__)
 
 _READS = ("GET", "HEAD")
+_NOT_ALLOWED = " (not allowed)"  # after a method that is no verb of the route
 _HANDLERS: Mapping[str, Callable[[Ports, Catalogue, Call], Awaitable[Response]]] = {
     "get": lambda ports, _, call: get(ports, call),
     "list": lambda ports, _, call: list_objects(ports, call),
@@ -319,9 +320,9 @@ def _described(trail: Trail, catalogue: Catalogue, request: Request, path: str) 
 
 def _needed(wanted: Attributes, route: Route | None) -> Attributes:
     """What is not there may be asked for in any way by whoever may see that it is not: nothing
-    happens, and "not found" is an answer that helps. So is why there never is one of a kind."""
-    if route is not None and route.served.kind.none_here and wanted.verb != "watch":
-        return replace(wanted, verb="list")
+    happens, and "not found" is an answer that helps. So is that there is no such way."""
+    if route is not None and wanted.verb.endswith(_NOT_ALLOWED):
+        return replace(wanted, verb="get" if route.name else "list")
     if wanted.path.startswith(("/api/", "/apis/")):
         return replace(wanted, verb="get")
     return wanted
@@ -336,7 +337,7 @@ def _verb(request: Request, route: Route | None) -> str:
     if verb == "list" and request.method == "GET" and flag(request.query, "watch"):
         return "watch"
     # A method such as DELETE must not pass for the verb of the same name.
-    return verb if method in route.verbs_by_method else f"{method.lower()} (not allowed)"
+    return verb if method in route.verbs_by_method else f"{method.lower()}{_NOT_ALLOWED}"
 
 
 def _check_text(request: Request) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from datum_compute.api.errors import BadRequest, Invalid
+from datum_compute.api.errors import BadRequest, Cause, Invalid
 from datum_compute.server.problems import shortened
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -32,7 +32,7 @@ def dry_run(query: Mapping[str, str]) -> bool:
 
 def is_dry_run(value: str) -> bool:
     if value not in ("", "All"):
-        raise Invalid(f'dryRun: Unsupported value: "{shortened(value)}": supported values: "All"')
+        raise _unsupported("dryRun", value, ("All",))
     return value == "All"
 
 
@@ -40,8 +40,11 @@ def choice(query: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str
     """One of ``allowed``, or the empty string when the parameter is not given."""
     value = query.get(name, "")
     if value and value not in allowed:
-        listed = ", ".join(f'"{a}"' for a in allowed)
-        raise Invalid(
-            f'{name}: Unsupported value: "{shortened(value)}": supported values: {listed}'
-        )
+        raise _unsupported(name, value, allowed)
     return value
+
+
+def _unsupported(name: str, value: str, allowed: tuple[str, ...]) -> Invalid:
+    listed = ", ".join(f'"{a}"' for a in allowed)
+    why = f'Unsupported value: "{shortened(value)}": supported values: {listed}'
+    return Invalid(f"{name}: {why}", causes=[Cause(name, "FieldValueNotSupported", why)])

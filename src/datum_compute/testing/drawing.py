@@ -40,6 +40,7 @@ from datum_compute.testing.operations import (
     DeleteObject,
     DeleteWorkload,
     EditObject,
+    FleetingNamespace,
     Move,
     Operation,
     ReferToData,
@@ -113,6 +114,21 @@ def draw_data(
         else:
             found.append(ReplaceData(at_s, project, name, late_s, number))
     return tuple(sorted((*operations, *found), key=lambda operation: operation.at_s))
+def draw_fleeting(
+    random: Random, layout: WorldLayout, window_s: float
+) -> tuple[FleetingNamespace, ...]:
+    """One or two namespaces that are deleted while anything may go wrong."""
+    window_s = min(window_s, 60.0)
+    return tuple(
+        FleetingNamespace(
+            round(random.uniform(0, window_s / 2), 2),
+            random.choice(layout.projects),
+            f"fleeting-{number}",
+            _cities(random, layout),
+            round(random.uniform(0, window_s / 2), 2),
+        )
+        for number in range(random.randint(1, 2))
+    )
 
 
 def _by_user(

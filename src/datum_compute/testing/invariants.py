@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.identity import execution_namespace
-from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
+from datum_compute.api.kinds import (
+    CLAIM,
+    DEPLOYMENT,
+    INSTANCE,
+    IP_ALLOCATION,
+    SERVER,
+    WORK,
+    WORKLOAD,
+)
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.store.journal import Entry, ObjectKey, PlaneDeleted
 from datum_compute.testing.data_checks import (
@@ -22,6 +30,7 @@ from datum_compute.testing.data_checks import (
 from datum_compute.testing.host import MANAGER_TOKEN
 from datum_compute.testing.hot_loops import RecentWrites
 from datum_compute.testing.people import canary
+from datum_compute.testing.prefix_checks import i2_prefix_outlives_its_machines
 from datum_compute.testing.promises import (
     GoneNamespaces,
     LeavingInstances,
@@ -325,6 +334,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         i14_nothing_wanted_is_dropped,
     ),
     WORKLOAD.resource: (i23_all_of_nothing_is_not_available, i7_done_is_done),
+    IP_ALLOCATION.resource: (i2_prefix_outlives_its_machines,),
     "clusters.cluster.karmada.io": (note_ready,),
 }
 

@@ -122,6 +122,17 @@ class CreatePoison:
     resource: str
 
 
+@dataclass(frozen=True, slots=True)
+class FleetingNamespace:
+    """A user makes a namespace with a workload in it, and deletes the namespace after a while."""
+
+    at_s: float
+    project: str
+    name: str
+    cities: tuple[str, ...]
+    for_s: float
+
+
 ByUser = CreateWorkload | ChangeImage | Scale | Move | ReferToData | ReplaceData | DeleteWorkload
 ByOperator = DeleteObject | EditObject | DeleteNamespace | CreatePoison | ComposedOperation
-Operation = ByUser | ByOperator
+Operation = ByUser | ByOperator | FleetingNamespace

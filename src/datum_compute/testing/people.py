@@ -50,6 +50,7 @@ from datum_compute.testing.operations import (
     DeleteObject,
     DeleteWorkload,
     EditObject,
+    FleetingNamespace,
     Move,
     Operation,
     ReferToData,
@@ -58,6 +59,7 @@ from datum_compute.testing.operations import (
 )
 
 NAMESPACE_NAME = "default"
+FLEETING = "fleeting"  # the workload in namespaces that do not last
 _UNKNOWN = {"apiVersion": "example.com/v1", "kind": "Poison", "metadata": {"name": "poison"}}
 _DATA: tuple[KindInfo[Any], ...] = (CONFIG_MAP, SECRET)
 _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
@@ -109,6 +111,8 @@ class People:
             await asyncio.sleep(max(0.0, operation.at_s - loop.time()))
             if isinstance(operation, ByUser):
                 await self._by_user(operation)
+            elif isinstance(operation, FleetingNamespace):
+                await self._lend(operation)
             else:
                 await self._by_operator(operation)
 
@@ -179,6 +183,20 @@ class People:
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
         spec = manifest(key, wanted)["spec"]
         await self.insist(lambda: user.patch(WORKLOAD, ref, {"spec": spec}))
+
+    async def _lend(self, operation: FleetingNamespace) -> None:
+        user, ref = self._user(operation.project), Ref("", operation.name)
+        self.say(f"create namespace {operation.name} in {operation.project}")
+        about = {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.kind}
+        namespace = {**about, "metadata": {"name": operation.name}}
+        await self.insist(lambda: user.create_plain(NAMESPACE, namespace))
+        wanted = Wanted("fleeting:1", 1, operation.cities)
+        workload = manifest((operation.project, FLEETING), wanted)
+        workload["metadata"]["namespace"] = operation.name
+        await self.insist(lambda: user.create_plain(WORKLOAD, workload))
+        await asyncio.sleep(operation.for_s)
+        self.say(f"delete namespace {operation.name} in {operation.project}")
+        await self.insist(lambda: user.delete(NAMESPACE, ref))
 
     async def _look(self, user: Client, ref: Ref) -> Any:
         try:

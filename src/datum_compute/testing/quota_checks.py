@@ -9,12 +9,13 @@ from collections.abc import Iterator
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.kinds import CLAIM, GRANT
+from datum_compute.api.kinds import CLAIM, CLUSTER, GRANT, NAMESPACE
+from datum_compute.api.plane import HUB
 from datum_compute.api.resourceclaim import GRANTED
 from datum_compute.planning.gates import QUOTA
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.quota_totals import quota_problem, quota_totals
-from datum_compute.testing.truth import Step, Truth, is_true
+from datum_compute.testing.truth import Step, Truth, is_terminating, is_true
 
 _PREFIX = "instance-"
 
@@ -45,11 +46,24 @@ def i2_claim_outlives_its_machine(truth: Truth, step: Step) -> str:
     slot = f"{told.get(labels.INSTANCE_NAMESPACE)}/{name}"
     if cell in truth.emptied or any(plane == cell for plane, _ in truth.tampered):
         return ""  # whoever knew of the machine is gone
+    if _went_with_its_namespace(truth, step):
+        return ""
     for plane, machine_id in truth.machines():
         lied_about = machine_id in truth.providers[plane].lied_about
         if plane == cell and machine_id.rpartition("/")[0] == slot and not lied_about:
             return f"I2: {step.plane} {step.key.name} is released, {cell} {machine_id} lives"
     return ""
+
+
+def _went_with_its_namespace(truth: Truth, step: Step) -> bool:
+    """A user may be rid of a namespace though a cell of it does not answer; its quota goes too."""
+    assert step.before is not None
+    namespace = truth.rows[step.plane].get(ObjectKey(NAMESPACE.resource, "", step.key.namespace))
+    if namespace is None or not is_terminating(namespace):
+        return False
+    cell = step.before["metadata"].get("labels", {}).get(labels.SOURCE_CLUSTER, "")
+    known = truth.rows.get(HUB, {}).get(ObjectKey(CLUSTER.resource, "", cell))
+    return known is None or not is_true(known, "Ready")
 
 
 def i4_gate_goes_with_its_grant(truth: Truth, step: Step) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datum_compute.testing.drawing import (
     draw_data,
     draw_faults,
+    draw_fleeting,
     draw_layout,
     draw_operations,
     draw_window_s,
@@ -28,6 +29,8 @@ _TAIL_S = 10.0
 _TIGHT_EVERY, _TIGHT = 6, 3
 # In every n-th world workloads refer to ConfigMaps and Secrets.
 _DATA_EVERY = 5
+# In every n-th world namespaces of projects come and go.
+_FLEETING_EVERY, _FLEETING = 4, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ def scenario_of(seed: int) -> Scenario:
     operations = draw_operations(stream(seed, "workload"), layout, window_s)
     if seed % _DATA_EVERY == 0:
         operations = draw_data(stream(seed, "workload", "data"), operations, window_s)
+    if seed % _FLEETING_EVERY == _FLEETING:
+        operations += draw_fleeting(stream(seed, "workload", "namespaces"), layout, window_s)
     scenario = Scenario(
         seed=seed,
         layout=layout,

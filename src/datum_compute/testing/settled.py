@@ -15,14 +15,17 @@ from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import (
     CLAIM,
     CLUSTER,
+    CLUSTER_POLICY,
     DEPLOYMENT,
     INSTANCE,
+    IP_ALLOCATION,
+    NAMESPACE,
     SERVER,
     WORK,
     WORKLOAD,
     kind_of,
 )
-from datum_compute.api.plane import HUB, cell_plane, project_plane
+from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.drawing import NAMES
@@ -207,6 +210,41 @@ def _copy_of(truth: Truth, cell: str, work: JsonObject) -> JsonObject | None:
     return truth.rows.get(cell, {}).get(key)
 
 
+def i5_no_home_outlives_its_source(truth: Truth, core: Core) -> str:
+    """I5: hub and cells hold a namespace, and the hub a policy for it, only as long as the project
+    namespace it stands for is there, or a lost cell may have something of it. A hub that came back
+    empty has forgotten what cells hold."""
+    sources = {home for project in core.projects for home in _homes(truth, project).values()}
+    sources |= set(_homes_on(truth, core.lost))
+    cells = [] if HUB in truth.emptied else [c for c in core.cells if c not in core.lost]
+    for plane in (HUB, *map(cell_plane, cells)):
+        for resource in (NAMESPACE.resource, CLUSTER_POLICY.resource):
+            for key, _ in truth.of_resource(plane, resource):
+                if key.name.startswith("ns-") and key.name not in sources:
+                    return f"{plane} still has {resource} {key.name}; its source is gone"
+    return ""
+
+
+def _homes_on(truth: Truth, lost: frozenset[str]) -> Iterator[str]:
+    """Those that Works of lost cells stand for."""
+    away = {execution_namespace(cell) for cell in lost}
+    for key, row in truth.of_resource(HUB, WORK.resource):
+        if key.namespace in away:
+            metadata = row["spec"]["workload"]["manifests"][0]["metadata"]
+            yield metadata.get("namespace") or metadata["name"]
+
+
+def i5_no_prefix_outlives_its_network(truth: Truth, core: Core) -> str:
+    """I5: a prefix is on record for a holder that is there, or for what a lost cell may have."""
+    if core.lost or truth.emptied:
+        return ""
+    held = {row["metadata"]["uid"] for rows in truth.rows.values() for row in rows.values()}
+    for key, row in truth.of_resource(PLATFORM, IP_ALLOCATION.resource):
+        if row["spec"]["holderUid"] not in held:
+            return f"{key.name} is on record for a holder that is gone"
+    return ""
+
+
 Settled = Callable[[Truth, Core], str]
 
 _WITH_PLENTY: tuple[Settled, ...] = (i6_machines_are_as_wanted, i6_workloads_report_it)
@@ -223,6 +261,8 @@ _ALWAYS: tuple[Settled, ...] = (
     i22_blockers_are_named,
     i6_cells_are_known_to_answer,
     i7_nothing_outlives_its_cell,
+    i5_no_home_outlives_its_source,
+    i5_no_prefix_outlives_its_network,
 )
 
 

@@ -1,28 +1,37 @@
-"""IPAllocation -> gone, if whoever holds it is.
+"""IPAllocation -> gone, if whoever holds it is, and nobody uses the prefix any more.
 
-Holders give back what they hold. This is for those that could not: somebody took their finalizer
-away, or a crash came between. That a holder is gone is asked of its plane, not read from a cache.
+Holders give back what they hold. This is for those that could not: the prefix was still in use
+when they had to go, somebody took their finalizer away, or a crash came between. That a holder is
+gone is asked of its plane, not read from a cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from datum_compute.api import labels
 from datum_compute.api.errors import NotFound
 from datum_compute.api.ipallocation import IPAllocation
-from datum_compute.api.kinds import IP_ALLOCATION, NETWORK, SUBNET
+from datum_compute.api.kinds import DEPLOYMENT, IP_ALLOCATION, NETWORK, SUBNET, WORK
 from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.api.plane import PLATFORM
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.ledger import USER_EDGES, observe_user
 from datum_compute.planning.actions import Plan
-from datum_compute.planning.prefixes import plan_giving_back
-from datum_compute.runtime.controller import Controller, for_
+from datum_compute.planning.prefixes import allocation_name, plan_giving_back, pool_label
+from datum_compute.planning.prefixuse import attached_prefixes, carried_prefixes
+from datum_compute.planning.subnets import prefix_of
+from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
 
 # A record that is right is looked at again so rarely that it costs nothing.
 RECHECK_S = 600.0
+IN_USE_S = 60.0
 _KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (NETWORK, SUBNET)}
 
 
@@ -34,6 +43,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     kind = _KINDS.get(found.spec.holder.kind)
     if project is None or kind is None or await _is_held(project, kind, found):
         return Later(RECHECK_S)
+    if _is_used(context, project, found):
+        return Later(IN_USE_S)
     return await carry_out(context.planes, Plan(tuple(plan_giving_back([found]))))
 
 
@@ -46,9 +57,43 @@ async def _is_held(project: View, kind: KindInfo[Any], found: IPAllocation) -> b
     return bool(holder.metadata.uid == found.spec.holder_uid)
 
 
+def _is_used(context: Context, project: View, found: IPAllocation) -> bool:
+    """By somebody with an address of it, or by prefixes that were cut from it."""
+    cidr = found.spec.cidr
+    recorded = context.planes.need(PLATFORM).read(IP_ALLOCATION)
+    if recorded.labelled(labels.POOL, pool_label(cidr)):
+        return True
+    return bool(observe_user(context, project, cidr))
+
+
+def from_subnet(_view: View, change: Change[Any]) -> Iterable[Key]:
+    prefix = prefix_of(change.latest) if change.new is None else ""
+    return [_key(prefix)] if prefix else []
+
+
+def from_work(_view: View, change: Change[Any]) -> Iterable[Key]:
+    """A cell has nothing of it any more."""
+    return map(_key, carried_prefixes(change.latest)) if change.new is None else []
+
+
+def from_deployment(_view: View, change: Change[Any]) -> Iterable[Key]:
+    """The project has let go of it, which comes last."""
+    return map(_key, attached_prefixes(change.latest)) if change.new is None else []
+
+
+def _key(cidr: str) -> Key:
+    return Key(PLATFORM, Ref("", allocation_name(cidr)))
+
+
 CONTROLLER = Controller(
     name="ip-allocation",
     role="platform",
     reconcile=reconcile,
-    edges=(for_(IP_ALLOCATION),),
+    edges=(
+        for_(IP_ALLOCATION),
+        watches(SUBNET, from_subnet, on="project"),
+        watches(WORK, from_work, on="hub"),
+        watches(DEPLOYMENT, from_deployment, on="project"),
+        *USER_EDGES,
+    ),
 )

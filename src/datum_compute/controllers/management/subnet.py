@@ -12,8 +12,13 @@ from datum_compute.api.network import Network
 from datum_compute.api.subnet import Subnet
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.ledger import observe_ledger, to_holder
-from datum_compute.planning.subnets import plan_subnet, pool_of
+from datum_compute.controllers.ledger import (
+    USER_EDGES,
+    observe_ledger,
+    observe_user,
+    to_holder,
+)
+from datum_compute.planning.subnets import plan_subnet, plan_subnet_removal, pool_of
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -28,7 +33,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     network = _network_of(view, subnet)
     ledger = observe_ledger(context, subnet, pool_of(subnet, network))
-    plan = plan_subnet(key.plane, subnet, network, ledger, context.now())
+    if subnet.is_terminating:
+        users = {a.spec.cidr: observe_user(context, view, a.spec.cidr) for a in ledger.own}
+        plan = plan_subnet_removal(key.plane, subnet, ledger, users)
+    else:
+        plan = plan_subnet(key.plane, subnet, network, ledger, context.now())
     return await carry_out(context.planes, plan)
 
 
@@ -59,6 +68,7 @@ CONTROLLER = Controller(
         reads(NETWORK_CONTEXT),
         watches(NETWORK, from_network),
         watches(IP_ALLOCATION, to_holder(SUBNET), on="platform"),
+        *USER_EDGES,
     ),
     finalizers=(labels.SUBNET_FINALIZER,),
 )

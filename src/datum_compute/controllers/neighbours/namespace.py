@@ -1,6 +1,8 @@
 """A terminating namespace is emptied, then removed. For planes without a Kubernetes beside them.
 
 While anything holds on, the status of the namespace says what it is and which finalizers keep it.
+Quota claims go last: they stand for machines that are still being stopped while deployments are
+there, and whoever stops a machine releases its claim.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from contextlib import closing
 
 from datum_compute.api.codec import plain
 from datum_compute.api.holdings import Held, Wanted
-from datum_compute.api.kinds import NAMESPACE
+from datum_compute.api.kinds import CLAIM, NAMESPACE
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import ROLES
@@ -24,6 +26,7 @@ from datum_compute.runtime.view import View
 
 RECHECK_S = 10.0
 AT_ONCE = 50  # deletes that share commits
+_LAST = (CLAIM.storage,)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -33,7 +36,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     holdings = context.holdings(key.plane)
     remaining = holdings.in_namespace(key.ref.name)
-    await delete_all(view, [held for held in remaining if not held.terminating])
+    first = [held for held in remaining if held.kind.storage not in _LAST] or remaining
+    await delete_all(view, [held for held in first if not held.terminating])
     remaining = holdings.in_namespace(key.ref.name)
     if remaining:
         await _tell(context, view, namespace, remaining)

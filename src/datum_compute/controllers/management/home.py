@@ -1,0 +1,126 @@
+"""Hub namespace ``ns-<uid>`` -> gone, after the project namespace whose home it is.
+
+It goes with its policy, and by that from every cell. Never by mistake, and never too early:
+- The source must be proven gone: no namespace of the project has that uid, asked of the project
+  itself. A uid never comes back, so nothing can be on its way to a home whose source is gone.
+- It must be empty, on the hub and, by the Works that stand for what cells have, on every cell.
+A project that is not engaged proves nothing; its homes stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.identity import decoded_project, federation_namespace, source_uid
+from datum_compute.api.kinds import (
+    BINDING,
+    CLUSTER_POLICY,
+    DEPLOYMENT,
+    INSTANCE,
+    NAMESPACE,
+    WORK,
+)
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import HUB, plane_role
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.homes import Home, plan_home
+from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Later, Outcome
+from datum_compute.runtime.view import View
+
+RECHECK_S = 60.0
+_INSIDE = (DEPLOYMENT, INSTANCE, BINDING)
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    hub, name = context.planes.hub, key.ref.name
+    home = Home(hub.read(NAMESPACE).get(key.ref), hub.read(CLUSTER_POLICY).get(key.ref))
+    project = _project_of(context, home)
+    if not source_uid(name) or project is None or _is_known(context, source_uid(name)):
+        return Done()
+    if not _is_empty(hub, name):
+        return Later(RECHECK_S)
+    if await _has_source(project, source_uid(name)) or not await _is_proven_empty(hub, name):
+        return Later(RECHECK_S)
+    return await carry_out(context.planes, plan_home(home))
+
+
+def _project_of(context: Context, home: Home) -> View | None:
+    named = decoded_project(home.identity.get(labels.UPSTREAM_CLUSTER, ""))
+    return context.planes.project(named) if named else None
+
+
+def _is_known(context: Context, uid: str) -> bool:
+    """Of any project: what a home says of its project is a label, and labels can be edited."""
+    projects = (p for p in context.planes.engaged() if plane_role(p) == "project")
+    return any(
+        namespace.metadata.uid == uid
+        for project in projects
+        for namespace in context.planes.need(project).read(NAMESPACE).all()
+    )
+
+
+def _is_empty(hub: View, name: str) -> bool:
+    if any(hub.read(kind).in_namespace(name) for kind in _INSIDE):
+        return False
+    return all(name not in _homes_of(work) for work in hub.read(WORK).all())
+
+
+async def _has_source(project: View, uid: str) -> bool:
+    listed = await project.client.list(NAMESPACE)
+    return any(namespace.metadata.uid == uid for namespace in listed.items)
+
+
+async def _is_proven_empty(hub: View, name: str) -> bool:
+    for kind in _INSIDE:
+        if (await hub.client.list(kind, namespace=name)).items:
+            return False
+    return True
+
+
+def _homes_of(work: Any) -> list[str]:
+    """Where the copies of what the Work carries lie."""
+    found = [m.get("metadata", {}) for m in work.spec.workload.manifests if isinstance(m, dict)]
+    return [m["namespace"] for m in found if isinstance(m, dict) and m.get("namespace")]
+
+
+def from_source(_view: View, change: Change[Any]) -> Iterable[Key]:
+    """A project namespace is gone."""
+    if change.new is None:
+        yield Key(HUB, Ref("", federation_namespace(change.latest.metadata.uid)))
+
+
+def from_content(view: View, change: Change[Any]) -> Iterable[Key]:
+    if change.new is None:
+        yield Key(view.plane, Ref("", change.latest.metadata.namespace))
+
+
+def from_work(view: View, change: Change[Any]) -> Iterable[Key]:
+    if change.new is None:
+        for name in _homes_of(change.latest):
+            yield Key(view.plane, Ref("", name))
+
+
+def from_policy(view: View, change: Change[Any]) -> Iterable[Key]:
+    yield Key(view.plane, Ref("", change.latest.metadata.name))
+
+
+CONTROLLER = Controller(
+    name="home",
+    role="hub",
+    reconcile=reconcile,
+    edges=(
+        for_(NAMESPACE),
+        watches(CLUSTER_POLICY, from_policy),
+        watches(DEPLOYMENT, from_content),
+        watches(WORK, from_work),
+        reads(INSTANCE),
+        reads(BINDING),
+        watches(NAMESPACE, from_source, on="project"),
+    ),
+)

@@ -1,0 +1,67 @@
+"""A home ends with its policy first, and each of both only once."""
+
+from __future__ import annotations
+
+from datum_compute.api import labels
+from datum_compute.api.clusterpropagationpolicy import ClusterPropagationPolicy
+from datum_compute.api.identity import federation_namespace, source_uid
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.propagationpolicy import PropagationSpec
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.actions import Delete
+from datum_compute.planning.homes import Home, plan_home
+from datum_compute.planning.policies import plan_policies
+from datum_compute.testing.builders import a_deployment
+
+IDENTITY = {labels.UPSTREAM_CLUSTER: "cluster-alpha", labels.UPSTREAM_NAMESPACE: "team"}
+NAME = federation_namespace("u")
+
+
+def metadata(*, leaving: bool = False) -> ObjectMeta:
+    when = "2026-01-01T00:00:00Z" if leaving else None
+    return ObjectMeta(
+        name=NAME, uid="of-it", resource_version="7", labels=IDENTITY, deletion_timestamp=when
+    )
+
+
+def a_namespace(*, leaving: bool = False) -> Namespace:
+    return Namespace(metadata=metadata(leaving=leaving))
+
+
+def a_policy(*, leaving: bool = False) -> ClusterPropagationPolicy:
+    return ClusterPropagationPolicy(
+        metadata=metadata(leaving=leaving), spec=PropagationSpec(resource_selectors=[])
+    )
+
+
+def removed(home: Home) -> list[tuple[str, str, str]]:
+    actions = plan_home(home).actions
+    return [(a.kind.kind, a.uid, a.version) for a in actions if isinstance(a, Delete)]
+
+
+def test_the_policy_goes_first_and_then_the_namespace_each_as_it_was_seen() -> None:
+    policy = [("ClusterPropagationPolicy", "of-it", "7")]
+    assert removed(Home(a_namespace(), a_policy())) == policy
+    assert removed(Home(a_namespace(), None)) == [("Namespace", "of-it", "7")]
+    assert removed(Home(None, a_policy())) == policy
+
+
+def test_what_is_leaving_is_left_to_leave() -> None:
+    assert removed(Home(a_namespace(leaving=True), None)) == []
+    assert removed(Home(a_namespace(), a_policy(leaving=True))) == []
+    assert removed(Home(None, None)) == []
+
+
+def test_either_says_whose_it_was() -> None:
+    assert Home(None, a_policy()).identity == IDENTITY
+    assert Home(a_namespace(), None).identity == IDENTITY
+    assert dict(Home(None, None).identity) == {}
+    assert (source_uid(NAME), source_uid("default"), source_uid("karmada-es-x")) == ("u", "", "")
+
+
+def test_nobody_makes_the_policy_of_an_empty_home_again() -> None:
+    empty: list[WorkloadDeployment] = []
+    assert plan_policies(a_namespace(), empty, [], None).actions == ()
+    (_, made) = plan_policies(a_namespace(), [a_deployment()], [], None).actions
+    assert IDENTITY.items() <= made.object.metadata.labels.items()  # type: ignore[union-attr]

@@ -1,0 +1,76 @@
+"""The checks about what a deleted namespace leaves behind find what they are for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.kinds import CLUSTER_POLICY, IP_ALLOCATION, NAMESPACE
+from datum_compute.drivers.behaviours import Machine
+from datum_compute.store.journal import Change, ObjectKey
+from datum_compute.testing.core import Core
+from datum_compute.testing.faults import StopHost
+from datum_compute.testing.layout import WorldLayout, host_of_cell
+from datum_compute.testing.operations import CreateWorkload, FleetingNamespace
+from datum_compute.testing.prefix_checks import i2_prefix_outlives_its_machines
+from datum_compute.testing.provider import Provider
+from datum_compute.testing.scenario import Scenario
+from datum_compute.testing.settled import i5_no_home_outlives_its_source
+from datum_compute.testing.truth import Truth
+from datum_compute.testing.world import run_scenario
+
+CORE = Core({}, ("alpha",), ("dfw",), frozenset())
+
+
+def a_truth(providers: dict[Any, Provider] | None = None) -> Truth:
+    return Truth(providers or {}, lambda: 0.0)
+
+
+def put(truth: Truth, plane: str, resource: str, name: str, **row: Any) -> None:
+    metadata: JsonObject = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
+    body = encode({"metadata": metadata, **row})
+    list(truth.apply([Change(plane, 1, ObjectKey(resource, "", name), body)]))
+
+
+def test_a_home_without_its_source_is_found_on_hub_and_cell() -> None:
+    for plane, resource in (
+        ("hub", NAMESPACE.resource),
+        ("hub", CLUSTER_POLICY.resource),
+        ("cell/dfw", NAMESPACE.resource),
+    ):
+        truth = a_truth()
+        put(truth, plane, resource, "ns-uid-team")
+        assert "its source is gone" in i5_no_home_outlives_its_source(truth, CORE)
+        put(truth, "project/alpha", NAMESPACE.resource, "team")
+        assert i5_no_home_outlives_its_source(truth, CORE) == ""
+
+
+def test_a_prefix_that_a_machine_has_an_address_of_is_found() -> None:
+    machine = Machine(number=1, image="web:1", runs_from_s=0.0, addresses=["10.128.16.2"])
+    provider = Provider(lambda: 0.0, machines={"ns/web-0/uid": machine})
+    truth = a_truth({"cell/dfw": provider})
+    for cidr, expected in (("10.128.16.0/20", "has 10.128.16.2"), ("10.128.32.0/20", "")):
+        put(truth, "platform", IP_ALLOCATION.resource, "a", spec={"cidr": cidr})
+        gone = Change("platform", 2, ObjectKey(IP_ALLOCATION.resource, "", "a"), None)
+        (step,) = truth.apply([gone])
+        found = i2_prefix_outlives_its_machines(truth, step)
+        assert (expected in found) if expected else found == ""
+
+
+@pytest.mark.parametrize("for_s", [40.0, math.inf])
+def test_a_namespace_goes_though_one_of_its_cells_is_silent(for_s: float) -> None:
+    """When the cell is back nothing is left of it; until then only what the cell may have."""
+    layout = WorldLayout(processes="split", projects=("alpha",), cells=("dfw", "iad"))
+    operations = (
+        CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",)),
+        FleetingNamespace(0.0, "alpha", "fleeting-0", ("DFW", "IAD"), 12.0),
+    )
+    faults = (StopHost(6.0, for_s, host_of_cell(layout, "iad")),)
+    outcome = run_scenario(Scenario(7, layout, operations, faults, 60.0))
+    assert any(
+        "project/alpha" in line and line.endswith("namespaces fleeting-0: deleted")
+        for line in outcome.trace
+    )
