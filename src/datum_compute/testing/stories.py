@@ -97,18 +97,17 @@ def _trouble_with_writes(random: Random, scenario: Scenario) -> Scenario:
             f.Throttle(at_s, for_s, host, host, 80, salt),
             f.RepeatWrites(at_s, for_s, host, host, 30, 3.0, salt),
             f.DelayWrites(0.0, for_s, host, host, 30, 20.0, salt),
-            f.LoseRequests(at_s, for_s, host, host, 60, False, salt),
+            f.Throttle(at_s, for_s, host, host, 60, salt),
         )
     )
     project = random.choice(scenario.layout.projects)
+    rolled = random.random() < 0.5 and isinstance(fault, f.RepeatWrites | f.DelayWrites)
+    change_s = round(at_s + 1, 2)
     told: tuple[Operation, ...] = (
-        CreateWorkload(0.0, project, "db", "db:1", 3, (cell.upper(),)),
-        random.choice(
-            (
-                ChangeImage(round(at_s + 1, 2), project, "db", "db:2"),
-                Scale(round(at_s + 1, 2), project, "db", 1),
-            )
-        ),
+        CreateWorkload(0.0, project, "db", "db:1", 2, (cell.upper(),)),
+        ChangeImage(change_s, project, "db", "db:2")
+        if rolled
+        else Scale(change_s, project, "db", 1),
     )
     return _with(replace(scenario, operations=()), told, (fault,))
 
