@@ -228,14 +228,16 @@ def test_a_slow_watch_opens_late_and_a_lagging_one_tells_late() -> None:
     run(story)
 
 
-def test_events_told_again_end_with_the_newest() -> None:
+def test_events_are_told_again_without_how_they_ended() -> None:
     async def story(net: Net) -> None:
         pipe = await net.open_watch()
         net.host.lines.put_nowait(b"one")
         assert await anext(pipe) == b"one"
         net.asks.replays.append(always)
         net.host.lines.put_nowait(b"two")
-        assert [await anext(pipe) for _ in range(3)] == [b"two", b"one", b"two"]
+        net.host.lines.put_nowait(b"three")
+        told = [await anext(pipe) for _ in range(5)]
+        assert told == [b"two", b"one", b"three", b"one", b"two"]
 
     run(story)
 
@@ -251,5 +253,43 @@ def test_lost_deletes_leave_out_deletions_only_and_expiring_tells_of_410() -> No
         assert b"410" in await anext(pipe)
         with pytest.raises(StopAsyncIteration):
             await anext(pipe)
+
+    run(story)
+
+
+def test_an_expired_token_is_refused_and_open_watches_go_on() -> None:
+    """F29."""
+
+    async def story(net: Net) -> None:
+        pipe = await net.open_watch()
+        net.asks.unauthorized += 1
+        assert (await net.send(READ)).status == 401
+        net.host.lines.put_nowait(b"one")
+        assert await anext(pipe) == b"one"
+
+    run(story)
+
+
+def test_only_lists_are_answered_from_a_cache() -> None:
+    """F3."""
+
+    async def story(net: Net) -> None:
+        net.asks.cached_s.append(10.0)
+        assert (await net.send(WRITE)).status == 503
+        assert (await net.send(WATCH)).status == 503
+        assert (await net.send(READ)).status == 200
+        assert net.host.asked[0].query["resourceVersion"] == "40"
+
+    run(story)
+
+
+def test_writes_that_will_still_arrive_are_counted() -> None:
+    async def story(net: Net) -> None:
+        net.asks.delayed.append((always, 20.0))
+        with pytest.raises(Unreachable):
+            await net.send(WRITE)
+        assert net.network.on_the_way == 1
+        await asyncio.sleep(20)
+        assert net.network.on_the_way == 0
 
     run(story)

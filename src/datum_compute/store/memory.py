@@ -29,9 +29,10 @@ class MemoryJournal:
         return twin
 
     def continue_after(self, other: MemoryJournal) -> None:
-        """Give out no version that the other one has given out: how a backup is restored."""
+        """Be ahead of every version that the other one has given out: how a backup is restored, so
+        that whoever has seen those versions lists anew."""
         for plane, version in other._versions.items():
-            self._versions[plane] = max(version, self._versions.get(plane, 0))
+            self._versions[plane] = max(version, self._versions.get(plane, 0)) + 1
 
     async def load(self) -> dict[str, LoadedPlane]:
         return {

@@ -45,10 +45,10 @@ def machines_complaint(truth: Truth) -> str:
         if slot in alive or last_s is None or now_s - last_s <= KNOWN_S:
             continue
         gone = f"{cell} {key.name}: its machine is gone for {now_s - last_s:.0f} s"
-        if is_true(row, "Available"):
-            return f"I7: {gone}, and it is still called Available"
         if _could_be_back(truth, cell):
             return f"I19: {gone}, and its cell has not brought it back"
+        if is_true(row, "Available"):
+            return f"I7: {gone}, and it is still called Available"
     return ""
 
 

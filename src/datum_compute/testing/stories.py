@@ -19,7 +19,7 @@ from datum_compute.testing import composed_faults as c
 from datum_compute.testing import faults as f
 from datum_compute.testing.composed_operations import DeleteAll, DropField, RevokeProject
 from datum_compute.testing.drawing import CELL_KINDS, HUB_KINDS
-from datum_compute.testing.layout import MANAGERS, host_of_cell, hosts_of, links_of
+from datum_compute.testing.layout import MANAGERS, host_of_cell, host_of_plane, hosts_of, links_of
 from datum_compute.testing.operations import (
     ChangeImage,
     CreateWorkload,
@@ -97,18 +97,17 @@ def _trouble_with_writes(random: Random, scenario: Scenario) -> Scenario:
             f.Throttle(at_s, for_s, host, host, 80, salt),
             f.RepeatWrites(at_s, for_s, host, host, 30, 3.0, salt),
             f.DelayWrites(0.0, for_s, host, host, 30, 20.0, salt),
-            f.LoseRequests(at_s, for_s, host, host, 60, False, salt),
+            f.Throttle(at_s, for_s, host, host, 60, salt),
         )
     )
     project = random.choice(scenario.layout.projects)
+    rolled = random.random() < 0.5 and isinstance(fault, f.RepeatWrites | f.DelayWrites)
+    change_s = round(at_s + 1, 2)
     told: tuple[Operation, ...] = (
-        CreateWorkload(0.0, project, "db", "db:1", 3, (cell.upper(),)),
-        random.choice(
-            (
-                ChangeImage(round(at_s + 1, 2), project, "db", "db:2"),
-                Scale(round(at_s + 1, 2), project, "db", 1),
-            )
-        ),
+        CreateWorkload(0.0, project, "db", "db:1", 2, (cell.upper(),)),
+        ChangeImage(change_s, project, "db", "db:2")
+        if rolled
+        else Scale(change_s, project, "db", 1),
     )
     return _with(replace(scenario, operations=()), told, (fault,))
 
@@ -143,8 +142,13 @@ def _restored(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _migrated(random: Random, scenario: Scenario) -> Scenario:
-    plane = random.choice(scenario.layout.planes)
-    return _with(scenario, (), (c.TouchEverything(_moment(random, scenario), plane),))
+    """Every row is written anew, perhaps while each commit takes long."""
+    plane, at_s = random.choice(scenario.layout.planes), _moment(random, scenario)
+    faults: tuple[f.Fault, ...] = (c.TouchEverything(at_s, plane),)
+    if random.random() < 0.5:
+        host = host_of_plane(scenario.layout, plane)
+        faults += (c.SlowDisk(at_s, _lasting(random), host, random.choice((10.0, 50.0))),)
+    return _with(scenario, (), faults)
 
 
 def _no_centre(random: Random, scenario: Scenario) -> Scenario:
