@@ -49,7 +49,7 @@ def _is_controllers_work(write: Write) -> bool:
 
 def _own(obj: JsonObject, field: str) -> JsonObject:
     """Those that controllers act upon."""
-    pairs = obj["metadata"].get(field, {})
+    pairs = obj["metadata"].get(field) or {}
     return {key: value for key, value in pairs.items() if _is_ours(key)}
 
 

@@ -101,6 +101,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
         audit=audit.keep,
         registry=process_registry(),
         tracer=tracer,
+        deprecation_grace_s=settings.deprecation_grace_s,
     )
     announcement = state / "server.json"
     with _bound_socket(settings) as bound:

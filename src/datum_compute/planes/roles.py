@@ -149,6 +149,8 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
     ),
     "project": (
         *_KEEP_HOUSE,
+        # The webhook asks whether users may use what their workloads name.
+        _on("authorization.k8s.io", ("subjectaccessreviews",), "create"),
         _on(COMPUTE, ("workloads",), "patch"),
         _on(COMPUTE, ("workloads/status",), "patch"),
         *_owned(COMPUTE, "workloaddeployments", "instances"),

@@ -12,14 +12,13 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from datum_compute.api.errors import ApiError, BadRequest, RequestEntityTooLarge
 from datum_compute.api.exchange import Request, Response
 from datum_compute.server.access.impersonation import SEPARATOR
 from datum_compute.server.answer import error_answer
-from datum_compute.server.apiserver import ApiServer
 from datum_compute.server.streams import OpenStreams, end_now
 from datum_compute.server.watchstream import WatchStream
 
@@ -46,8 +45,19 @@ class _Disconnected(Exception):
     """The client went away before its request was complete."""
 
 
+class Dispatcher(Protocol):
+    """What answers requests: the API server, or another that speaks as it does."""
+
+    @property
+    def streams(self) -> OpenStreams: ...
+
+    async def dispatch(self, request: Request) -> Response: ...
+
+    def close_streams(self) -> None: ...
+
+
 class AsgiApp:
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: Dispatcher) -> None:
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
