@@ -53,7 +53,7 @@ def test_a_webhook_that_is_away_refuses_and_has_time_to_say_why(file: str) -> No
     for hook in webhooks(file):
         assert hook["failurePolicy"] == "Fail"
         assert hook["sideEffects"] == "None"
-        assert PATIENCE_S < hook["timeoutSeconds"]
+        assert hook["timeoutSeconds"] > PATIENCE_S
         # Controllers, garbage collectors and finalizers go past it.
         assert hook["matchConditions"]
         assert not any("status" in r for rule in hook["rules"] for r in rule["resources"])

@@ -146,6 +146,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         *_KEEP_HOUSE,
         _on(IPAM, ("ipallocations",), *OWN),
         _on(QUOTA, ("resourceregistrations/status",), "patch"),
+        _on(COMPUTE, ("instancetypes/status",), "patch"),
     ),
     "project": (
         *_KEEP_HOUSE,
