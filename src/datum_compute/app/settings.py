@@ -339,7 +339,7 @@ def _add_grace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--instance-type-deprecation-grace-period",
         type=_duration,
-        default=DEPRECATION_GRACE_S,
+        default="1440h",
         metavar="DURATION",
         help="how long a deprecated instance type cannot be disabled, such as 1440h or 90m",
     )
