@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from datum_compute.api.conditions import Condition
 from datum_compute.api.instancetype import (
     InstanceType,
     InstanceTypeLifecycle,
@@ -12,7 +13,7 @@ from datum_compute.api.instancetype import (
     InstanceTypeSpec,
 )
 from datum_compute.api.meta import ObjectMeta
-from datum_compute.planning.instancetypes import type_status
+from datum_compute.planning.instancetypes import type_status, with_size_notice
 
 NOW, EARLIER = "2026-11-15T10:00:00Z", "2026-10-01T00:00:00Z"
 
@@ -59,3 +60,21 @@ def test_a_second_look_changes_nothing() -> None:
     once = type_status(a_type("old", "Deprecated", "new"), {}, EARLIER)
     again = msgspec.structs.replace(a_type("old", "Deprecated", "new"), status=once)
     assert type_status(again, {}, NOW) == once
+
+
+def told(phase: str, before: list[Condition] | None = None) -> list[Condition]:
+    used = a_type("old", phase, "new")
+    return with_size_notice(before or [], used, generation=1, now=NOW)
+
+
+def test_a_workload_is_told_of_a_type_on_its_way_out_for_as_long_as_it_has_it() -> None:
+    other = Condition(type="Available", status="True", reason="Fine")
+    assert told("Active", [other]) == [other]
+    (kept, notice) = deprecated = told("Deprecated", [other])
+    assert kept == other
+    assert (notice.type, notice.status) == ("InstanceTypeDeprecated", "True")
+    assert notice.message == "Instance type old is deprecated; use new instead"
+    assert told("Deprecated", deprecated) == deprecated
+    assert [c.type for c in told("Disabled", deprecated)] == ["Available", "InstanceTypeDisabled"]
+    assert told("Active", deprecated) == [other]
+    assert with_size_notice(deprecated, None, generation=1, now=NOW) == [other]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from datum_compute.api import labels
-from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
-from datum_compute.api.meta import ref_of
+from datum_compute.api.instancetype import size_name
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE_TYPE, WORKLOAD
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.workload import Workload
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.placement import plan_workload
-from datum_compute.runtime.controller import Controller, for_, owns
+from datum_compute.runtime.controller import Controller, for_, owns, watches
+from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.view import View
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -25,14 +32,27 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         ref_of(d): d for d in (*found.labelled(labels.WORKLOAD_UID, uid), *found.owned_by(uid))
     }
     deployments = [by_ref[ref] for ref in sorted(by_ref)]
-    plan = plan_workload(key.plane, workload, deployments, context.now())
+    used = view.read(INSTANCE_TYPE).get(Ref("", size_of(workload)))
+    plan = plan_workload(key.plane, workload, deployments, context.now(), used)
     return await carry_out(context.planes, plan)
+
+
+def size_of(workload: Workload) -> str:
+    return size_name(workload.spec.template.spec.runtime.resources.instance_type)
+
+
+def from_type(view: View, change: Change[Any]) -> Iterable[Key]:
+    """The workloads that name it: they say what became of it."""
+    name = change.latest.metadata.name
+    for workload in view.cached(WORKLOAD).all():
+        if size_of(workload) == name:
+            yield Key(view.plane, ref_of(workload))
 
 
 CONTROLLER = Controller(
     name="workload",
     role="project",
     reconcile=reconcile,
-    edges=(for_(WORKLOAD), owns(DEPLOYMENT)),
+    edges=(for_(WORKLOAD), owns(DEPLOYMENT), watches(INSTANCE_TYPE, from_type)),
     finalizers=(labels.WORKLOAD_FINALIZER,),
 )
