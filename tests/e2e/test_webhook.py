@@ -61,14 +61,15 @@ class Replica:
             return False
 
 
+def started(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 @pytest.fixture
 def replicas(stopped: LocalPlatform) -> Iterator[list[Replica]]:
     """Two managers over the planes; one of them leads."""
     command = [str(BIN / "python"), "-m", "datum_compute.app.local_server"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    processes = [
-        subprocess.Popen([*command, "--state-dir", str(stopped.state), "--no-controllers"], **quiet)
-    ]
+    processes = [started([*command, "--state-dir", str(stopped.state), "--no-controllers"])]
     try:
         eventually(stopped.manager_kubeconfig.exists, "the planes are served")
         found = []
@@ -81,7 +82,7 @@ def replicas(stopped: LocalPlatform) -> Iterator[list[Replica]]:
                 "--enable-management-controllers",
                 f"--webhook-address=127.0.0.1:{port}",
             ]
-            processes.append(subprocess.Popen(manager, **quiet))
+            processes.append(started(manager))
             found.append(Replica(processes[-1], state, port))
         yield found
     finally:
