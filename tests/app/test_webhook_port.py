@@ -184,6 +184,19 @@ async def test_a_plane_that_does_not_answer_makes_writes_wait_and_not_pass(tmp_p
             assert elsewhere["status"]["reason"] == "ServiceUnavailable"
 
 
+async def test_with_several_projects_a_write_for_none_of_them_is_refused_for_good(
+    tmp_path: Path,
+) -> None:
+    async with a_project() as server:
+        one = dispatcher_for(server)
+        clients = {**one.clients, PlaneName("project/other"): one.clients[DEMO]}
+        async with a_hook(WebhookDispatcher(clients, server.clock), tmp_path) as hook:
+            unclear = await hook.verdict(sent(), "edith")
+            assert (unclear["allowed"], unclear["status"]["code"]) == (False, 400)
+            assert "/validate/project/<name>" in unclear["status"]["message"]
+            assert (await hook.verdict(sent(), "edith", "/validate/project/demo"))["allowed"]
+
+
 @pytest.mark.parametrize(
     ("planes", "in_path", "extra", "expected"),
     [

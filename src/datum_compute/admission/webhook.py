@@ -22,7 +22,7 @@ from datum_compute.admission.reading import Findings, judged, questions_of
 from datum_compute.admission.refusal import invalid
 from datum_compute.admission.review import Requester, Review, allowed, mutated, refused
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.errors import ApiError, Cause, ServiceUnavailable, Unreachable
+from datum_compute.api.errors import ApiError, BadRequest, Cause, ServiceUnavailable, Unreachable
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.schema import structural_schema
 from datum_compute.api.structural import Check, Report, compiled, whole_object
@@ -148,6 +148,8 @@ def _with_metadata(obj: JsonObject) -> JsonObject:
 
 def _unanswered(error: Exception) -> ApiError:
     """Nothing is wrong with the object as far as anybody knows; the same write may pass soon."""
+    if isinstance(error, BadRequest):
+        return error  # of whoever configured the webhook; trying again does not help
     why = str(error) or "it took too long"
     message = f"what this object refers to cannot be checked now ({why}); try again"
     return ServiceUnavailable(message, retry_after_s=RETRY_S)
