@@ -49,6 +49,7 @@ lint: setup ## Check format, style, types, house rules, documents and generated 
 	$(BIN)/python -m pytest tests/test_house.py tests/test_docs.py
 	$(BIN)/python -m hack.write_crds --check deploy/crds
 	$(BIN)/python -m hack.write_single_cluster --check deploy/single-cluster
+	$(BIN)/python -m hack.write_webhooks --check deploy/webhook
 	$(BIN)/python -m hack.report_sizes
 
 check: lint test ## What every change must pass: lint and test
@@ -68,6 +69,7 @@ sim-teeth: setup ## Find a seed for every planted bug, within 1,000 (BUGS="name 
 crds: setup ## Write deploy/ from the kinds, the roles and the catalogue
 	$(BIN)/python -m hack.write_crds deploy/crds
 	$(BIN)/python -m hack.write_single_cluster deploy/single-cluster
+	$(BIN)/python -m hack.write_webhooks deploy/webhook
 
 docs: setup ## Write docs/reference from the kinds and the commands
 	$(BIN)/python -m hack.write_reference docs/reference

@@ -16,6 +16,7 @@ from datum_compute.app.reached_planes import (
 )
 from datum_compute.app.settings import (
     ManagerSettings,
+    WebhookSettings,
     local_parser,
     local_settings,
     manager_parser,
@@ -257,3 +258,29 @@ def test_health_may_be_asked_from_anywhere() -> None:
     assert manager_settings(MANAGER, {}).health_address is None
     asked = manager_settings([*MANAGER, "--health-probe-bind-address=:8081"], {})
     assert asked.health_address == ("0.0.0.0", 8081)
+
+
+def test_the_webhook_has_an_address_and_a_whole_certificate_or_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert manager_settings(MANAGER, {}).webhook is None
+    bare = manager_settings([*MANAGER, "--webhook-address=127.0.0.1:9443"], {}).webhook
+    assert bare == WebhookSettings(("127.0.0.1", 9443))
+    files = ["--webhook-certificate=c", "--webhook-key=k", "--webhook-client-authority=a"]
+    whole = manager_settings([*MANAGER, "--webhook-address=:9443", *files], {}).webhook
+    assert whole is not None
+    assert (whole.certificate, whole.key) == (Path("c"), Path("k"))
+    assert whole.client_authority == Path("a")
+    address = "--webhook-address=127.0.0.1:9443"
+    assert "go together" in refusal(capsys, [address, "--webhook-key=k"])
+    assert "--webhook-address HOST:PORT" in refusal(capsys, files)
+    alone = ["--no-enable-management-controllers", "--enable-propagator", address]
+    assert "needs the projects" in refusal(capsys, alone)
+
+
+def test_the_grace_of_instance_types_is_a_duration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert manager_settings(MANAGER, {}).deprecation_grace_s == 1440 * 3600
+    assert local_settings(LOCAL, {}).deprecation_grace_s == 1440 * 3600
+    flag = "--instance-type-deprecation-grace-period"
+    assert local_settings([*LOCAL, f"{flag}=90m"], {}).deprecation_grace_s == 5400
+    assert "1440h, 90m or 30s" in refusal(capsys, [f"{flag}=soon"])

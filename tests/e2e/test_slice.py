@@ -105,10 +105,12 @@ def test_killed_in_the_middle_of_a_deploy_it_goes_on(platform: LocalPlatform) ->
     assert len(platform.objects("cell/dfw", "servers")) == 1
 
 
-def test_a_city_without_a_cell_is_named_as_the_reason(platform: LocalPlatform) -> None:
+def test_a_city_that_the_project_has_not_is_refused_with_those_it_has(
+    platform: LocalPlatform,
+) -> None:
     refused = platform.run("deploy", "web", "--image=web:1", "--city=XXX", "-y", "--timeout=3s")
-    assert refused.returncode == 21
-    assert "No cell serves city XXX" in refused.stderr
+    assert refused.returncode == 2
+    assert "there are: DFW" in refused.stderr
 
 
 def test_a_token_reaches_its_own_plane_only(platform: LocalPlatform) -> None:

@@ -22,7 +22,7 @@ from tests.server.running_server import PROJECT, WORKLOADS, Server, running_serv
 PLANES = ("platform", "project/demo", "hub", "cell/dfw")
 VERBS = (
     *("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"),
-    *("impersonate", "escalate", "bind", "release"),
+    *("impersonate", "escalate", "bind", "use", "control", "release"),
 )
 COMPUTE = "compute.datumapis.com"
 
@@ -103,6 +103,15 @@ BY_HAND = [
     ("platform", "platform-admin", "release", COMPUTE, "workloads", True),
     ("project/demo", "project-editor", "update", COMPUTE, "workloads", True),
     ("project/demo", "project-editor", "get", "", "secrets", True),
+    *(
+        ("project/demo", role, "use", "networking.datumapis.com", "networks", may)
+        for role, may in (("project-admin", True), ("project-editor", True))
+    ),
+    ("project/demo", "project-viewer", "use", "networking.datumapis.com", "networks", False),
+    ("project/demo", "project-admin", "control", COMPUTE, "instances", False),
+    ("project/demo", "manager", "control", COMPUTE, "workloaddeployments", True),
+    ("cell/dfw", "cell", "control", COMPUTE, "instances", True),
+    ("project/demo", "cell", "control", COMPUTE, "instances", False),
     ("project/demo", "project-editor", "create", "rbac.authorization.k8s.io", "roles", False),
     ("project/demo", "project-editor", "create", "", "serviceaccounts/token", False),
     ("project/demo", "project-editor", "delete", COMPUTE, "instances", False),

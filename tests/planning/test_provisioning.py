@@ -7,7 +7,13 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import Condition, Verdict, decided, find_condition
-from datum_compute.api.instance import Instance, InstanceControl, InstanceStatus, SchedulingGate
+from datum_compute.api.instance import (
+    Instance,
+    InstanceControl,
+    InstanceStatus,
+    ResourceAmounts,
+    SchedulingGate,
+)
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.server import Phase, Server, ServerStatus
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
@@ -16,6 +22,7 @@ from datum_compute.planning.provisioning import (
     plan_provisioning,
     provisioned_status,
 )
+from datum_compute.planning.sizing import Size
 from datum_compute.testing.builders import NOW, an_instance
 
 CELL = cell_plane("dfw")
@@ -201,3 +208,36 @@ def test_an_instance_is_released_only_after_its_server_is_gone() -> None:
     (release,) = plan_provisioning(CELL, going, None, NOW).actions
     assert isinstance(release, Patch)
     assert release.patch["metadata"]["finalizers"] == [labels.INSTANCE_FINALIZER]
+
+
+def test_a_machine_gets_the_size_that_was_claimed_and_keeps_it() -> None:
+    """Charged is what may be used: less than the instance type says, where less was asked for."""
+    small, other = Size(250, 512), Size(4000, 8192)
+    (create, *_) = plan_provisioning(CELL, an_instance(0), None, NOW, small).actions
+    assert isinstance(create, Create)
+    assert isinstance(create.object, Server)
+    amounts = create.object.spec.resources
+    assert (amounts.cpu, amounts.memory) == ("250m", "512Mi")
+    for size in (None, other):
+        planned = plan_provisioning(CELL, an_instance(0), create.object, NOW, size).actions
+        assert not [action for action in planned if isinstance(action, Patch | Delete)]
+
+
+def test_a_machine_from_before_sizes_were_handed_on_gets_its_own() -> None:
+    (create, *_) = plan_provisioning(CELL, an_instance(0), None, NOW).actions
+    assert isinstance(create, Create)
+    assert isinstance(create.object, Server)
+    planned = plan_provisioning(CELL, an_instance(0), create.object, NOW, Size(1000, 2048)).actions
+    (patch,) = [action for action in planned if isinstance(action, Patch)]
+    assert patch.patch["spec"] == {"resources": {"cpu": "1000m", "memory": "2048Mi"}}
+
+
+def test_the_instance_says_how_large_it_is_once_a_machine_was_set_up() -> None:
+    server = a_server()
+    sized = msgspec.structs.replace(
+        server.spec, resources=ResourceAmounts(cpu="250m", memory="512Mi")
+    )
+    running = msgspec.structs.replace(server, spec=sized)
+    assert status_of(an_instance(0), running).resources == sized.resources
+    pending = msgspec.structs.replace(running, status=ServerStatus())
+    assert status_of(an_instance(0), pending).resources == ResourceAmounts()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
-from tests.server.running_server import PROJECT, Server, causes, workload
+from datum_compute.api.timestamps import timestamp
+from tests.server.running_server import PROJECT, Server, causes, running_server, workload
 
 TYPES = "/apis/compute.datumapis.com/v1alpha/instancetypes"
 WORKLOADS = f"{PROJECT}/apis/compute.datumapis.com/v1alpha/namespaces/default/workloads"
@@ -63,3 +64,17 @@ async def test_a_change_of_labels_asks_nobody(server: Server) -> None:
     await keep(server, "other")
     labelled = await server.merge(f"{WORKLOADS}/web", {"metadata": {"labels": {"a": "b"}}})
     assert labelled["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_a_deprecated_type_cannot_be_disabled_before_its_grace_is_over() -> None:
+    async with running_server(deprecation_grace_s=3600.0) as server:
+        await keep(server, "d1-standard-2")
+        await keep(server, "old")
+        await retire(server, "old", "Deprecated")
+        said = {"status": {"deprecatedAt": timestamp(server.clock.now_s)}}
+        await server.merge(f"{TYPES}/old/status", said)
+        disabled = {"spec": {"lifecycle": {"phase": "Disabled"}}}
+        refused = await server.patch_refused(f"{TYPES}/old", disabled)
+        assert causes(refused) == {"spec.lifecycle.phase": "FieldValueForbidden"}
+        server.clock.now_s += 3600
+        await server.merge(f"{TYPES}/old", disabled)

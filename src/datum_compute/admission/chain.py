@@ -179,8 +179,17 @@ def admit(
     kind: KindInfo[Any], new: JsonObject, old: JsonObject | None
 ) -> tuple[JsonObject, list[Cause]]:
     """The object with its defaults, and everything that is wrong with it."""
-    rules = CHAIN.get(kind.resource, Rules())
-    for default in rules.defaults:
+    new = defaulted(kind, new, old)
+    return new, faults(kind, new, old)
+
+
+def defaulted(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> JsonObject:
+    for default in CHAIN.get(kind.resource, Rules()).defaults:
         new = default(new, old)
-    causes = [*immutable_fields_stay(kind, new, old)]
-    return new, causes + [c for validation in rules.validations for c in validation(new, old)]
+    return new
+
+
+def faults(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> list[Cause]:
+    validations = CHAIN.get(kind.resource, Rules()).validations
+    found = [cause for validation in validations for cause in validation(new, old)]
+    return [*immutable_fields_stay(kind, new, old), *found]

@@ -35,6 +35,8 @@ def cities_are_known(write: Write, answers: Answers) -> Iterable[Cause]:
 
 
 def _new_cities(write: Write) -> list[tuple[str, str]]:
+    if not write.changes_spec:
+        return []
     before = {city for _, city in _cities(write.old)} if write.old is not None else set()
     return [(path, city) for path, city in _cities(write.new) if city not in before]
 

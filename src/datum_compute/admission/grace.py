@@ -22,7 +22,9 @@ def asks_nothing(_write: Write) -> Iterable[Question]:
 
 
 def grace_has_passed(write: Write, _answers: Answers) -> Iterable[Cause]:
-    if write.old is None or write.new["spec"]["lifecycle"]["phase"] != "Disabled":
+    if write.old is None or not write.changes_spec:
+        return
+    if write.new["spec"]["lifecycle"]["phase"] != "Disabled":
         return
     since_s = _deprecated_since(write.old)
     if since_s is not None and write.now_s < since_s + write.deprecation_grace_s:

@@ -1,7 +1,7 @@
 """Rules for InstanceTypes: new ones are offered, and one that goes names what to use instead.
 
-Whether the replacement exists and is offered itself, and how long a type stays deprecated, needs
-other objects and a clock; a controller says those as conditions.
+How long a type stays deprecated is the business of ``grace.py``; whether the replacement exists and
+is offered itself is said by a controller, as a condition.
 """
 
 from __future__ import annotations

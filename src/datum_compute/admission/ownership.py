@@ -16,6 +16,7 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 
 CONTROL = "control"
+_MARKS = ("labels", "annotations")
 _DOMAINS = ("datumapis.com", "miloapis.com", "topology.datum.net")
 _SUBDOMAINS = tuple(f".{domain}" for domain in _DOMAINS)
 
@@ -42,15 +43,17 @@ def _right(write: Write) -> May:
 def _is_controllers_work(write: Write) -> bool:
     if write.old is None or write.changes_spec:
         return True
-    return any(
-        _own(write.new, field) != _own(write.old, field) for field in ("labels", "annotations")
-    )
+    new, old = write.new["metadata"], write.old["metadata"]
+    return any(_marks_differ(new.get(field), old.get(field)) for field in _MARKS)
 
 
-def _own(obj: JsonObject, field: str) -> JsonObject:
-    """Those that controllers act upon."""
-    pairs = obj["metadata"].get(field, {})
-    return {key: value for key, value in pairs.items() if _is_ours(key)}
+def _marks_differ(new: JsonObject | None, old: JsonObject | None) -> bool:
+    """Whether those differ that controllers act upon."""
+    if new == old:
+        return False
+    before, after = old or {}, new or {}
+    changed = (key for key in {**before, **after} if before.get(key) != after.get(key))
+    return any(_is_ours(key) for key in changed)
 
 
 def _is_ours(key: str) -> bool:

@@ -15,13 +15,21 @@ from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta import KindInfo
 
 _TEMPLATE = r"spec\.template\.spec\."
+_SCALE = r"spec\.placements\[\d+\]\.scaleSettings\."
 _UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
     WORKLOAD.resource: {
-        rf"{_TEMPLATE}runtime\.virtualMachine": "virtual machines are not supported yet; "
-        "describe containers in sandbox",
-        rf"{_TEMPLATE}volumes\[\d+\]\.disk": "disks are not supported yet; "
-        "volumes come from a configMap or a secret",
+        rf"{_TEMPLATE}runtime\.virtualMachine": (
+            "virtual machines are not supported yet; describe containers in sandbox"
+        ),
+        rf"{_TEMPLATE}runtime\.class": "runtime classes are not supported yet; leave it out",
+        rf"{_TEMPLATE}volumes\[\d+\]\.disk": (
+            "disks are not supported yet; volumes come from a configMap or a secret"
+        ),
+        rf"{_TEMPLATE}networkInterfaces\[\d+\]\.networkPolicy": (
+            "network policies are not enforced yet; leave it out"
+        ),
         rf"{_TEMPLATE}controller": "it belongs to the platform and is not part of a template",
+        rf"{_SCALE}(maxReplicas|metrics)": "autoscaling is not supported yet; set minReplicas",
     }
 }
 

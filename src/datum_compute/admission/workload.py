@@ -58,7 +58,7 @@ def cities_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
     """Within one placement; the schema could not see that dfw and DFW are the same city."""
     for index, placement in enumerate(new["spec"]["placements"]):
         yield from _duplicates(
-            (f"spec.placements[{index}].cityCodes[{position}]", city)
+            (f"spec.placements[{index}].cityCodes[{position}]", normalized_city(city))
             for position, city in enumerate(placement["cityCodes"])
         )
 

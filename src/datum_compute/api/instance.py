@@ -112,7 +112,8 @@ class RuntimeResources(ApiStruct, frozen=True, kw_only=True):
         ShortText, Meta(min_length=1), says("Name of the size of the instance.")
     ] = "datumcloud/d1-standard-2"
     requests: Annotated[
-        ResourceAmounts, says("Amounts to use instead of those of the size, both or none.")
+        ResourceAmounts,
+        says("How large the instance is, instead of what its size says; both amounts or none."),
     ] = ResourceAmounts()
 
 
@@ -247,6 +248,10 @@ class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
     ] = []
     controller: InstanceControlStatus = InstanceControlStatus()
     referenced_data: PinnedSources = []
+    resources: Annotated[
+        ResourceAmounts,
+        says("The most that its machine may use, which is what its quota was claimed for."),
+    ] = ResourceAmounts()
 
 
 class Instance(ApiObject, frozen=True, kw_only=True):

@@ -84,6 +84,7 @@ KIND = KindInfo(
         Column("CPU", ".spec.resources.cpu"),
         Column("Memory", ".spec.resources.memory"),
         Column("Phase", ".spec.lifecycle.phase"),
+        Column("Ready", '.status.conditions[?(@.type=="Ready")].status', wide=True),
         Column("Replacement", ".spec.lifecycle.replacementInstanceType", wide=True),
         Column("Display Name", ".spec.displayName", wide=True),
     ),

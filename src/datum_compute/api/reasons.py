@@ -46,6 +46,13 @@ class Reason(StrEnum):
     QUOTA_MISCONFIGURED = "QuotaMisconfigured"
     QUOTA_PROJECT_ID_UNRESOLVABLE = "QuotaProjectIDUnresolvable"
 
+    # Instance types, and workloads whose type is on its way out; nothing that runs is touched.
+    VALID = "Valid"
+    REPLACEMENT_NOT_FOUND = "ReplacementNotFound"
+    REPLACEMENT_DISABLED = "ReplacementDisabled"
+    INSTANCE_TYPE_DEPRECATED = "InstanceTypeDeprecated"
+    INSTANCE_TYPE_DISABLED = "InstanceTypeDisabled"
+
     # Referenced ConfigMaps and Secrets.
     READY = "Ready"
     RESOLVING = "Resolving"

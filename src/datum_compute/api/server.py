@@ -9,7 +9,7 @@ from msgspec import Meta
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.datasources import PinnedSources, PullSecret, Volume
 from datum_compute.api.fields import MAP_BY_NAME, says
-from datum_compute.api.instance import Container, NetworkInterfaceStatus
+from datum_compute.api.instance import Container, NetworkInterfaceStatus, ResourceAmounts
 from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 Phase = Literal["Pending", "Running", "Sleeping", "Stopped", "Failed"]
@@ -18,6 +18,10 @@ Phase = Literal["Pending", "Running", "Sleeping", "Stopped", "Failed"]
 class ServerSpec(ApiStruct, frozen=True, kw_only=True):
     instance_type: Annotated[str, says("Name of the size of the machine.")]
     template_hash: Annotated[str, says("Identity of the template it is set up from.")]
+    resources: Annotated[
+        ResourceAmounts,
+        says("The most that the machine may use: what quota was claimed for; empty if unknown."),
+    ] = ResourceAmounts()
     containers: Annotated[
         list[Container], MAP_BY_NAME, Meta(min_length=1), says("What runs on the machine.")
     ]

@@ -107,6 +107,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
         audit=audit.keep,
         registry=process_registry(),
         tracer=tracer,
+        deprecation_grace_s=settings.deprecation_grace_s,
     )
     process = _Process(state, platform, certificate, credentials, audit, ports.unix_s)
     announcement = state / "server.json"

@@ -36,6 +36,8 @@ from datum_compute.app.reached_planes import (
 )
 from datum_compute.app.settings import ManagerSettings, manager_settings
 from datum_compute.app.tracing import tracing
+from datum_compute.app.webhook import WebhookDispatcher
+from datum_compute.app.webhook_port import webhook_port
 from datum_compute.app.wiring import build_manager, build_recorder
 from datum_compute.client.client import Client
 from datum_compute.client.connecting import open_transport
@@ -110,6 +112,7 @@ async def manage(
         single = is_single_cluster(settings)
         planes = reached_planes(settings, single=single)
         world = _World(settings, single, planes, connections, outside, ports)
+        await _open_webhook(world)
         elections = await _elections(world)
         work = await _build_work(world, check_all(e.fence for e in elections), tracer)
         _log.info("running on %s", _told(world))
@@ -200,6 +203,22 @@ async def _open_ports(world: _World, numbers: CollectorRegistry, work: _Work) ->
         port = await world.connections.enter_async_context(pages_port(address, pages))
         if address is not None:
             _log.info("%s on http://%s:%d", what, address[0], port)
+
+
+async def _open_webhook(world: _World) -> None:
+    """With clients of its own: who answers questions need not lead."""
+    settings = world.settings
+    if settings.webhook is None:
+        return
+    asked = [plane for plane in world.planes if plane_role(plane) in ("platform", "project")]
+    dispatcher = WebhookDispatcher(
+        {plane: await world.client(plane) for plane in asked},
+        world.ports.unix_s,
+        settings.deprecation_grace_s,
+    )
+    opened = webhook_port(settings.webhook, dispatcher, settings.state_dir)
+    port = await world.connections.enter_async_context(opened)
+    _log.info("webhook on https://%s:%d", settings.webhook.address[0], port)
 
 
 def _drivers(world: _World, check: Callable[[], None]) -> dict[PlaneName, Driver]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from datum_compute.admission.grace import DEPRECATION_GRACE_S
 from datum_compute.api.plane import PlaneName, cell_plane, plane_role, project_plane
 from datum_compute.app.layers import merged
 from datum_compute.telemetry.logs import FORMATS, LEVELS
@@ -39,6 +41,7 @@ class LocalSettings:
     controllers: bool
     boot_s: float = 0.0  # of simulated machines
     cells: tuple[PlaneName, ...] = ()  # none: those of the last run, else the usual ones
+    deprecation_grace_s: float = DEPRECATION_GRACE_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,16 @@ class FederationSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """The port that API servers ask about writes. Without files it makes its own certificate."""
+
+    address: tuple[str, int]
+    certificate: Path | None = None
+    key: Path | None = None
+    client_authority: Path | None = None  # by which API servers are known; without it all may ask
+
+
+@dataclass(frozen=True, slots=True)
 class ManagerSettings:
     """The controllers alone."""
 
@@ -86,6 +99,8 @@ class ManagerSettings:
     mode: str = "auto"
     single: SingleClusterSettings = SingleClusterSettings("default", "single", "")
     federation: FederationSettings | None = None
+    webhook: WebhookSettings | None = None
+    deprecation_grace_s: float = DEPRECATION_GRACE_S
 
 
 def local_settings(
@@ -101,6 +116,7 @@ def local_settings(
         controllers=parsed.controllers,
         boot_s=parsed.simulated_boot_seconds,
         cells=parsed.cells,
+        deprecation_grace_s=parsed.instance_type_deprecation_grace_period,
     )
 
 
@@ -131,6 +147,8 @@ def manager_settings(
         mode=parsed.mode,
         single=SingleClusterSettings(parsed.project, parsed.cluster_name, parsed.context),
         federation=_federation(parser, parsed),
+        webhook=_webhook(parser, parsed),
+        deprecation_grace_s=parsed.instance_type_deprecation_grace_period,
     )
     _check_groups(parser, settings)
     return settings
@@ -141,6 +159,10 @@ def _check_groups(parser: argparse.ArgumentParser, settings: ManagerSettings) ->
         parser.error(
             "nothing to run: pass --enable-management-controllers, --enable-cell-controllers "
             "or --enable-propagator"
+        )
+    if settings.webhook is not None and not (settings.management or settings.cell):
+        parser.error(
+            "--webhook-address needs the projects: pass --enable-management-controllers too"
         )
     if settings.mode == "single":
         if settings.propagator or not (settings.management and settings.cell):
@@ -160,6 +182,17 @@ def _federation(
             parser.error("--federation-context names a context of --federation-kubeconfig FILE")
         return None
     return FederationSettings(parsed.federation_kubeconfig, parsed.federation_context)
+
+
+def _webhook(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> WebhookSettings | None:
+    files = (parsed.webhook_certificate, parsed.webhook_key, parsed.webhook_client_authority)
+    if parsed.webhook_address is None:
+        if any(file is not None for file in files):
+            parser.error("the files of the webhook are for --webhook-address HOST:PORT")
+        return None
+    if (files[0] is None) != (files[1] is None):
+        parser.error("--webhook-certificate and --webhook-key go together")
+    return WebhookSettings(parsed.webhook_address, *files)
 
 
 # --- the flags
@@ -188,6 +221,7 @@ def local_parser() -> argparse.ArgumentParser:
         text="without them only the planes are served; a compute-manager does the rest",
     )
     _add_boot_time(parser)
+    _add_grace(parser)
     _add_telemetry(parser)
     return parser
 
@@ -219,6 +253,8 @@ def manager_parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="serve /healthz and /readyz there; they say nothing else, so any address will do",
     )
+    _add_webhook(parser)
+    _add_grace(parser)
     _add_boot_time(parser)
     _add_telemetry(parser)
     return parser
@@ -293,6 +329,31 @@ def _add_mode(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_webhook(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--webhook-address",
+        type=_address,
+        metavar="HOST:PORT",
+        help="answer AdmissionReviews of API servers there, over TLS (deploy/webhook)",
+    )
+    for name, text in (
+        ("certificate", "certificate of that port, as PEM; read again when it changes"),
+        ("key", "its key; without both files a certificate is made in the state directory"),
+        ("client-authority", "authority of the API servers that may ask; without it all may"),
+    ):
+        parser.add_argument(f"--webhook-{name}", type=Path, metavar="FILE", help=text)
+
+
+def _add_grace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--instance-type-deprecation-grace-period",
+        type=_duration,
+        default="1440h",
+        metavar="DURATION",
+        help="how long a deprecated instance type cannot be disabled, such as 1440h or 90m",
+    )
+
+
 def _add_boot_time(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--simulated-boot-seconds",
@@ -346,6 +407,13 @@ def _seconds(text: str) -> float:
     if not 0 <= seconds <= 3600:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 3600")
     return seconds
+
+
+def _duration(text: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,7})([hms])", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 1440h, 90m or 30s")
+    return float(int(found[1]) * {"h": 3600, "m": 60, "s": 1}[found[2]])
 
 
 def _port(text: str) -> int:

@@ -31,8 +31,11 @@ class ServerCertificate:
     key: Path
 
 
-def ensure_certificate(directory: Path, now: datetime) -> ServerCertificate:
-    """The certificate in ``directory``; made on first use, signed again before it expires."""
+def ensure_certificate(
+    directory: Path, now: datetime, *, names: Sequence[str] = ()
+) -> ServerCertificate:
+    """The certificate in ``directory``; made on first use, signed again before it expires. It is
+    for this machine, and for the DNS names that are given when it is made."""
     files = ServerCertificate(
         directory / "ca.crt", directory / "server.crt", directory / "server.key"
     )
@@ -46,7 +49,7 @@ def ensure_certificate(directory: Path, now: datetime) -> ServerCertificate:
         authority_key, authority = _load_authority(directory)
         key = ec.generate_private_key(ec.SECP256R1())
         write_private(files.key, _pem(key))
-        signed = _server(key, authority, authority_key, now)
+        signed = _server(key, authority, authority_key, now, names)
         write_private(files.certificate, signed.public_bytes(_PEM))
     return files
 
@@ -124,9 +127,11 @@ def _server(
     authority: x509.Certificate,
     authority_key: ec.EllipticCurvePrivateKey,
     now: datetime,
+    more_names: Sequence[str],
 ) -> x509.Certificate:
     addresses = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
-    names = [x509.DNSName("localhost"), *(x509.IPAddress(a) for a in addresses)]
+    dns_names = [x509.DNSName(name) for name in ("localhost", *more_names)]
+    names = [*dns_names, *(x509.IPAddress(a) for a in addresses)]
     builder = _builder(_name("datum-compute"), authority.subject, key, now, _SERVER_LIFETIME)
     return (
         _signed_by(builder, authority_key)

@@ -15,6 +15,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from datum_compute import __version__
+from datum_compute.admission.grace import DEPRECATION_GRACE_S
 from datum_compute.api.errors import ApiError
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.holdings import Holdings
@@ -160,6 +161,7 @@ class Platform:
         registry: CollectorRegistry | None = None,
         tracer: Tracer | None = None,
         reach: Callable[[PlaneName], Transport] | None = None,
+        deprecation_grace_s: float = DEPRECATION_GRACE_S,
     ) -> None:
         assert reach is not None or not layout.elsewhere, "nothing leads to the other planes"
         self._reach = reach
@@ -181,6 +183,7 @@ class Platform:
             new_request_id=ports.new_uid,
             metrics=metrics,
             tracer=tracer,
+            deprecation_grace_s=deprecation_grace_s,
         )
         self._unix_s = ports.unix_s
         self._events = build_recorder(self._engaged_client, ports, registry)

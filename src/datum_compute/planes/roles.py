@@ -158,9 +158,12 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         *_KEEP_HOUSE,
         _on(IPAM, ("ipallocations",), *OWN),
         _on(QUOTA, ("resourceregistrations/status",), "patch"),
+        _on(COMPUTE, ("instancetypes/status",), "patch"),
     ),
     "project": (
         *_KEEP_HOUSE,
+        # The webhook asks whether users may use what their workloads name.
+        _on("authorization.k8s.io", ("subjectaccessreviews",), "create"),
         _on(COMPUTE, ("workloads",), "patch"),
         _on(COMPUTE, ("workloads/status",), "patch"),
         *_owned(COMPUTE, "workloaddeployments", "instances"),

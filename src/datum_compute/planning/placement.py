@@ -8,6 +8,7 @@ import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.identity import deployment_name, normalized_city
+from datum_compute.api.instancetype import InstanceType
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.api.meta import ObjectMeta, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
@@ -30,9 +31,14 @@ from datum_compute.planning.rollup import workload_status
 
 
 def plan_workload(
-    plane: PlaneName, workload: Workload, deployments: Sequence[WorkloadDeployment], now: str
+    plane: PlaneName,
+    workload: Workload,
+    deployments: Sequence[WorkloadDeployment],
+    now: str,
+    instance_type: InstanceType | None = None,
 ) -> Plan:
-    """``deployments`` are all those that carry this workload's uid."""
+    """``deployments`` are all those that carry this workload's uid; ``instance_type`` is the one
+    that it names."""
     if workload.is_terminating:
         return _plan_removal(plane, workload, deployments)
     guard = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
@@ -43,7 +49,7 @@ def plan_workload(
     actions = _removals(plane, [d for name, d in sorted(observed.items()) if name not in desired])
     for name, deployment in sorted(desired.items()):
         actions += _upsert(plane, deployment, observed.get(name))
-    status = workload_status(workload, deployments, now)
+    status = workload_status(workload, deployments, now, instance_type)
     return Plan((*actions, *plan_status(plane, WORKLOAD, workload, status)))
 
 

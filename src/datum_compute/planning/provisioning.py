@@ -24,6 +24,7 @@ from datum_compute.api.instance import (
     Instance,
     InstanceControlStatus,
     InstanceStatus,
+    ResourceAmounts,
 )
 from datum_compute.api.kinds import INSTANCE, SERVER
 from datum_compute.api.meta import ObjectMeta, owner_reference, ref_of
@@ -34,6 +35,7 @@ from datum_compute.planning.actions import Action, Delete, Plan, Wait, drop_fina
 from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.ownership import belongs, instance_tag
 from datum_compute.planning.readiness import ready_condition
+from datum_compute.planning.sizing import Size, amounts_of
 from datum_compute.planning.spread import spread
 
 Verdicts = tuple[Verdict, Verdict]
@@ -48,9 +50,14 @@ _HELD_UP: Verdicts = (_CONFLICT, _CONFLICT)
 
 
 def plan_provisioning(
-    plane: PlaneName, instance: Instance, server: Server | None, now: str
+    plane: PlaneName,
+    instance: Instance,
+    server: Server | None,
+    now: str,
+    size: Size | None = None,
 ) -> Plan:
-    """``server`` is the one of the instance's name, whoever it belongs to."""
+    """``server`` is the one of the instance's name, whoever it belongs to; ``size`` is what the
+    quota of the instance is claimed for."""
     foreign = server is not None and not belongs(server, instance)
     own = None if foreign else server
     if instance.is_terminating:
@@ -59,7 +66,7 @@ def plan_provisioning(
     if foreign:
         actions.append(Wait(f"another server holds the name {instance.metadata.name}"))
     elif not instance.spec.controller.scheduling_gates:
-        actions += _upsert(plane, instance, own)
+        actions += _upsert(plane, instance, own, size)
     verdicts = _HELD_UP if foreign else machine_verdicts(instance, own)
     status = provisioned_status(instance, own, verdicts, now)
     if status != instance.status and not instance.spec.controller.scheduling_gates:
@@ -90,6 +97,7 @@ def provisioned_status(
         network_interfaces=instance.status.network_interfaces,  # given with the Network gate
         referenced_data=server.status.referenced_data if server is not None else [],
         controller=InstanceControlStatus(observed_template_hash=observed),
+        resources=server.spec.resources if server is not None and taken_up else ResourceAmounts(),
     )
 
 
@@ -152,7 +160,9 @@ def _ending(server: Server) -> str:
     return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 3] + "..."
 
 
-def _upsert(plane: PlaneName, instance: Instance, server: Server | None) -> list[Action]:
+def _upsert(
+    plane: PlaneName, instance: Instance, server: Server | None, size: Size | None
+) -> list[Action]:
     if server is not None and server.is_terminating:
         return [Wait(f"server {server.metadata.name} is being replaced")]
     runtime = instance.spec.runtime
@@ -167,6 +177,7 @@ def _upsert(plane: PlaneName, instance: Instance, server: Server | None) -> list
         spec=ServerSpec(
             instance_type=runtime.resources.instance_type,
             template_hash=instance.spec.controller.template_hash,
+            resources=_resources(instance, server, size),
             containers=runtime.sandbox.containers,
             image_pull_secrets=runtime.sandbox.image_pull_secrets,
             volumes=instance.spec.volumes,
@@ -175,6 +186,15 @@ def _upsert(plane: PlaneName, instance: Instance, server: Server | None) -> list
         ),
     )
     return plan_object(plane, SERVER, desired, server, "the instance has no gates")
+
+
+def _resources(instance: Instance, server: Server | None, size: Size | None) -> ResourceAmounts:
+    """A machine keeps the size that it was made with, whatever becomes of its instance type."""
+    given = server.spec.resources if server is not None else ResourceAmounts()
+    if server is None or given == ResourceAmounts():
+        return amounts_of(size)
+    same = server.spec.template_hash == instance.spec.controller.template_hash
+    return given if same else amounts_of(size)
 
 
 def _plan_removal(plane: PlaneName, instance: Instance, server: Server | None) -> Plan:

@@ -20,10 +20,12 @@ from datum_compute.api.conditions import (
 )
 from datum_compute.api.identity import normalized_city
 from datum_compute.api.instance import AVAILABLE
+from datum_compute.api.instancetype import InstanceType
 from datum_compute.api.reasons import DEPLOYMENT_RANK, Reason
 from datum_compute.api.workload import Placement, PlacementStatus, Workload, WorkloadStatus
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.blocking import blocked_sum
+from datum_compute.planning.instancetypes import with_size_notice
 from datum_compute.planning.progress import PROGRESSING
 from datum_compute.planning.template import template_hash
 
@@ -37,8 +39,12 @@ _PROGRESS_ORDER = (
 
 
 def workload_status(
-    workload: Workload, deployments: Sequence[WorkloadDeployment], now: str
+    workload: Workload,
+    deployments: Sequence[WorkloadDeployment],
+    now: str,
+    instance_type: InstanceType | None = None,
 ) -> WorkloadStatus:
+    """``instance_type`` is the one that the workload names, if there is an object of it."""
     ordered = sorted(deployments, key=lambda d: (d.spec.placement_name, d.metadata.name))
     placements = [
         _placement_status(
@@ -54,6 +60,7 @@ def workload_status(
         _progressing(workload, ordered, now),
     ):
         conditions = with_condition(conditions, condition)
+    conditions = with_size_notice(conditions, instance_type, generation=generation, now=now)
     return WorkloadStatus(
         conditions=conditions,
         deployments=len(ordered),

@@ -1,5 +1,6 @@
-"""How large an instance is, for its quota: the first source that says both amounts counts.
+"""How large an instance is: what its quota is claimed for, and the most that its machine may use.
 
+The first source that says both amounts counts:
 1. The limits of its containers, added up, if every one of them has both.
 2. What the instance itself asks for.
 3. Its instance type: an object of the plane, or one of those that always exist.
@@ -48,6 +49,13 @@ def _both(amounts: ResourceAmounts) -> Size | None:
     if amounts.cpu is None or amounts.memory is None:
         return None
     return Size(millicores(amounts.cpu), mebibytes(amounts.memory))
+
+
+def amounts_of(size: Size | None) -> ResourceAmounts:
+    """The size in the words of the API."""
+    if size is None:
+        return ResourceAmounts()
+    return ResourceAmounts(cpu=f"{size.millicores}m", memory=f"{size.mebibytes}Mi")
 
 
 def requests_of(size: Size | None) -> list[ResourceRequest]:

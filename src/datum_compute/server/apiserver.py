@@ -16,6 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
+from datum_compute.admission.grace import DEPRECATION_GRACE_S
 from datum_compute.api.errors import ApiError, BadRequest, InternalError, MethodNotAllowed
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import KINDS
@@ -97,6 +98,7 @@ class ApiServer:
         metrics: ServerMetrics | None = None,
         tracer: Tracer | None = None,
         kinds: Iterable[KindInfo[Any]] = KINDS,
+        deprecation_grace_s: float = DEPRECATION_GRACE_S,
     ) -> None:
         kinds = tuple(kinds)
         own = OwnDefinitions(kinds, clock())
@@ -114,7 +116,15 @@ class ApiServer:
         self._gate = Gate(authenticator, authorizer, self._accounts, clock)
         self._desk = Desk(self._gate, authorizer)
         self._ports = Ports(
-            store, clock, new_uid, new_suffix, OpenStreams(), CreationsUnderWay(), own, authorizer
+            store,
+            clock,
+            new_uid,
+            new_suffix,
+            OpenStreams(),
+            CreationsUnderWay(),
+            own,
+            authorizer,
+            deprecation_grace_s,
         )
         self._is_ready = is_ready
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from datum_compute.admission.grace import DEPRECATION_GRACE_S
 from datum_compute.server.authorization import Authorizer
 from datum_compute.server.creations import CreationsUnderWay
 from datum_compute.server.owndefinitions import OwnDefinitions
@@ -23,4 +22,4 @@ class Ports:
     creations: CreationsUnderWay
     own: OwnDefinitions
     authorizer: Authorizer
-    deprecation_grace_s: float = DEPRECATION_GRACE_S  # of instance types
+    deprecation_grace_s: float  # of instance types

@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from datum_compute.api.errors import (
-    AlreadyExists,
-    Cause,
-    Conflict,
-    Forbidden,
-    Invalid,
-    NotFound,
-)
+from datum_compute.admission.refusal import invalid as invalid
+from datum_compute.api.errors import AlreadyExists, Cause, Conflict, Forbidden, NotFound
 from datum_compute.api.meta import KindInfo
 
 MODIFIED = (
@@ -41,17 +35,6 @@ def conflict(kind: KindInfo[Any], name: str, why: str = MODIFIED) -> Conflict:
 def forbidden(kind: KindInfo[Any], name: str, why: str, causes: Sequence[Cause] = ()) -> Forbidden:
     message = f'{kind.resource} "{name}" is forbidden: {why}'
     return Forbidden(message, name=name, group=kind.group, kind=kind.plural, causes=causes)
-
-
-def invalid(kind: KindInfo[Any], name: str, causes: Sequence[Cause]) -> Invalid:
-    """One error that lists everything that is wrong."""
-    qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
-    listed = [
-        f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes
-    ]
-    shown = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
-    message = f'{qualified} "{name}" is invalid: {shown}'
-    return Invalid(message, name=name, group=kind.group, kind=kind.kind, causes=causes)
 
 
 def field_error(field: str, value: str, why: str) -> Cause:

@@ -114,6 +114,8 @@ def draw_data(
         else:
             found.append(ReplaceData(at_s, project, name, late_s, number))
     return tuple(sorted((*operations, *found), key=lambda operation: operation.at_s))
+
+
 def draw_fleeting(
     random: Random, layout: WorldLayout, window_s: float
 ) -> tuple[FleetingNamespace, ...]:

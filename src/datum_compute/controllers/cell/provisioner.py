@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.kinds import INSTANCE, SERVER
+from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, SERVER
+from datum_compute.controllers.cell.quotagate import size_on
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.ownership import Match, find_owner, tag_of
@@ -24,7 +25,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if instance is None:
         return Done()
     server = view.read(SERVER).get(key.ref)
-    plan = plan_provisioning(key.plane, instance, server, context.now())
+    size = size_on(context, key, instance)
+    plan = plan_provisioning(key.plane, instance, server, context.now(), size)
     return await carry_out(context.planes, plan)
 
 
@@ -58,6 +60,7 @@ CONTROLLERS = (
         edges=(
             for_(INSTANCE),
             watches(SERVER, from_server, expects_one="server-to-instance"),
+            reads(INSTANCE_TYPE),
         ),
         finalizers=(labels.PROVISIONER_FINALIZER,),
     ),

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
+from datum_compute.api.instancetype import size_name
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE_TYPE, WORKLOAD
 from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.workload import Workload
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.placement import plan_workload
@@ -30,7 +32,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         ref_of(d): d for d in (*found.labelled(labels.WORKLOAD_UID, uid), *found.owned_by(uid))
     }
     deployments = [by_ref[ref] for ref in sorted(by_ref)]
-    plan = plan_workload(key.plane, workload, deployments, context.now())
+    used = view.read(INSTANCE_TYPE).get(Ref("", size_of(workload)))
+    plan = plan_workload(key.plane, workload, deployments, context.now(), used)
     return await carry_out(context.planes, plan)
 
 
@@ -41,10 +44,27 @@ def from_orphan(view: View, change: Change[Any]) -> Iterable[Key]:
         yield Key(view.plane, Ref(deployment.metadata.namespace, deployment.spec.workload_ref.name))
 
 
+def size_of(workload: Workload) -> str:
+    return size_name(workload.spec.template.spec.runtime.resources.instance_type)
+
+
+def from_type(view: View, change: Change[Any]) -> Iterable[Key]:
+    """The workloads that name it: they say what became of it."""
+    name = change.latest.metadata.name
+    for workload in view.cached(WORKLOAD).all():
+        if size_of(workload) == name:
+            yield Key(view.plane, ref_of(workload))
+
+
 CONTROLLER = Controller(
     name="workload",
     role="project",
     reconcile=reconcile,
-    edges=(for_(WORKLOAD), owns(DEPLOYMENT), watches(DEPLOYMENT, from_orphan)),
+    edges=(
+        for_(WORKLOAD),
+        owns(DEPLOYMENT),
+        watches(DEPLOYMENT, from_orphan),
+        watches(INSTANCE_TYPE, from_type),
+    ),
     finalizers=(labels.WORKLOAD_FINALIZER,),
 )

@@ -136,14 +136,14 @@ def _without_strangers(_original: Any) -> Any:
 def _taking_any_server(original: Any) -> Any:
     """A Server belongs to whoever has its name."""
 
-    def plan(plane: Any, instance: Any, server: Server | None, now: str) -> Any:
+    def plan(plane: Any, instance: Any, server: Server | None, *rest: Any) -> Any:
         if server is not None:
             metadata = instance.metadata
             tag = f"{metadata.namespace}/{metadata.name}/{metadata.uid}"
             tags = {**server.spec.tags, labels.INSTANCE_TAG: tag}
             spec = msgspec.structs.replace(server.spec, tags=tags)
             server = msgspec.structs.replace(server, spec=spec)
-        return original(plane, instance, server, now)
+        return original(plane, instance, server, *rest)
 
     return plan
 

@@ -1,0 +1,109 @@
+"""AdmissionReview (admission.k8s.io/v1): what an API server asks of a webhook, and the answer.
+
+Pure: a plain JSON value in, a ``Review`` or a plain JSON answer out. What cannot be understood is a
+BadRequest; the API server then does what the failure policy of its configuration says.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from datum_compute.admission.patches import json_patch
+from datum_compute.api.codec import ApiStruct, DecodeError, JsonObject, encode, typed
+from datum_compute.api.errors import ApiError, BadRequest, to_status
+
+API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
+CREATE, UPDATE = "CREATE", "UPDATE"
+_WARNINGS_MAX, _WARNING_LENGTH_MAX = 16, 256  # longer ones are cut by API servers
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who is behind the write, as the API server knows them."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class _Resource(ApiStruct, frozen=True, kw_only=True):
+    group: str = ""
+    version: str
+    resource: str
+
+
+class _UserInfo(ApiStruct, frozen=True, kw_only=True):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = ()
+    extra: dict[str, tuple[str, ...]] | None = {}
+
+
+class Review(ApiStruct, frozen=True, kw_only=True):
+    """One question of an API server."""
+
+    uid: str
+    resource: _Resource
+    sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    operation: str
+    user_info: _UserInfo
+    object: JsonObject | None = None
+    old_object: JsonObject | None = None
+
+    @property
+    def requester(self) -> Requester:
+        user = self.user_info
+        return Requester(user.username, user.uid, user.groups or (), user.extra or {})
+
+    @property
+    def is_write(self) -> bool:
+        """Of an object as a whole; everything else has no rules here."""
+        return self.operation in (CREATE, UPDATE) and not self.sub_resource
+
+
+def read_review(body: JsonObject) -> Review:
+    if (body.get("apiVersion"), body.get("kind")) != (API_VERSION, KIND):
+        raise BadRequest(f"the body must be an {KIND} of {API_VERSION}")
+    request = body.get("request")
+    if not isinstance(request, dict):
+        raise BadRequest(f"the {KIND} has no request")
+    try:
+        review = typed(request, Review)
+    except DecodeError as error:
+        raise BadRequest(f"the request of the {KIND} cannot be read: {error}") from error
+    if not review.uid:
+        raise BadRequest(f"the request of the {KIND} has no uid")
+    if review.is_write and review.object is None:
+        raise BadRequest(f"the {KIND} is about a {review.operation} and has no object")
+    if review.operation == UPDATE and review.is_write and review.old_object is None:
+        raise BadRequest(f"the {KIND} is about an {UPDATE} and has no oldObject")
+    return review
+
+
+def allowed(review: Review, warnings: Sequence[str] = ()) -> JsonObject:
+    return _answer(review, {"allowed": True}, warnings)
+
+
+def mutated(review: Review, after: JsonObject) -> JsonObject:
+    """Allowed, with what must be changed first."""
+    operations = json_patch(review.object, after)
+    if not operations:
+        return allowed(review)
+    patch = base64.b64encode(encode(operations)).decode()
+    return _answer(review, {"allowed": True, "patchType": "JSONPatch", "patch": patch}, ())
+
+
+def refused(review: Review, error: ApiError, warnings: Sequence[str] = ()) -> JsonObject:
+    return _answer(review, {"allowed": False, "status": to_status(error)}, warnings)
+
+
+def _answer(review: Review, response: JsonObject, warnings: Sequence[str]) -> JsonObject:
+    answer: JsonObject = {"uid": review.uid, **response}
+    if warnings:
+        answer["warnings"] = [text[:_WARNING_LENGTH_MAX] for text in warnings[:_WARNINGS_MAX]]
+    return {"apiVersion": API_VERSION, "kind": KIND, "response": answer}

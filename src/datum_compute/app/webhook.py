@@ -1,0 +1,113 @@
+"""The webhook of a manager: AdmissionReviews in, verdicts out.
+
+``/validate`` and ``/mutate`` answer for the plane that the user's claims name (Milo's
+``iam.miloapis.com/parent-name``), for the one in the path (``/validate/project/<name>``), or for
+the only project there is. A body that is no AdmissionReview is a 4xx; a verdict, also a refusal,
+is a 200.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from datum_compute.admission.clientlookups import ClientLookups
+from datum_compute.admission.grace import DEPRECATION_GRACE_S
+from datum_compute.admission.questions import Answers, Question
+from datum_compute.admission.review import Requester, Review, read_review, refused
+from datum_compute.admission.webhook import Webhook
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import (
+    ApiError,
+    BadRequest,
+    InternalError,
+    MethodNotAllowed,
+    NotFound,
+    ServiceUnavailable,
+    UnsupportedMediaType,
+)
+from datum_compute.api.exchange import JSON, Request, Response
+from datum_compute.api.plane import PLATFORM, PlaneName, plane_role
+from datum_compute.client.client import Client
+from datum_compute.server.answer import error_answer, json_answer, text_answer
+from datum_compute.server.document import as_object, decoded_json
+from datum_compute.server.negotiation import content_type
+
+PARENT_TYPE, PARENT_NAME = "iam.miloapis.com/parent-type", "iam.miloapis.com/parent-name"
+
+_HEALTH = ("/healthz", "/readyz", "/livez")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookDispatcher:
+    """Answers requests as the API server does, so that the same port code carries them."""
+
+    clients: Mapping[PlaneName, Client]
+    unix_s: Callable[[], float]
+    deprecation_grace_s: float = DEPRECATION_GRACE_S
+
+    async def dispatch(self, request: Request) -> Response:
+        await asyncio.sleep(0)  # the front makes a task of what waits; timeouts need one
+        try:
+            return await self._answer(request)
+        except ApiError as error:
+            return error_answer(error)
+
+    async def _answer(self, request: Request) -> Response:
+        if request.path in _HEALTH and request.method in ("GET", "HEAD"):
+            return text_answer("ok")
+        step, _, plane = request.path.removeprefix("/").partition("/")
+        if step not in ("mutate", "validate"):
+            raise NotFound(f"there is no {request.path}; there are /mutate and /validate")
+        if request.method != "POST":
+            raise MethodNotAllowed(f"{request.method} is not supported here; use POST")
+        if content_type(request.headers) != JSON:
+            raise UnsupportedMediaType(f"send an AdmissionReview as {JSON}")
+        review = read_review(as_object(decoded_json(request.body)))
+        return json_answer(await self._verdict(step, plane, review))
+
+    async def _verdict(self, step: str, plane: str, review: Review) -> JsonObject:
+        try:
+            webhook = self._webhook(plane, review.requester)
+            if step == "mutate":
+                return webhook.mutate(review)
+            return await webhook.validate(review)
+        except ApiError as error:
+            return refused(review, error)
+        except Exception:
+            _log.exception("a review of %r failed", review.resource.resource)
+            return refused(review, InternalError("the review failed; the log has details"))
+
+    def _webhook(self, in_path: str, requester: Requester) -> Webhook:
+        async def ask(who: Requester, questions: Sequence[Question]) -> Answers:
+            plane = reviewed_plane(tuple(self.clients), in_path, requester)
+            lookups = ClientLookups(self.clients[plane], self.clients.get(PLATFORM))
+            return await lookups.answers(who, questions)
+
+        return Webhook(ask, self.unix_s, self.deprecation_grace_s)
+
+
+def reviewed_plane(planes: Sequence[PlaneName], in_path: str, requester: Requester) -> PlaneName:
+    """The plane that a write is for; never another one for want of it."""
+    wanted = _claimed_project(requester) or in_path
+    if wanted:
+        if wanted not in planes:
+            message = f"this manager has no access to {wanted} (yet); try again"
+            raise ServiceUnavailable(message, retry_after_s=1)
+        return PlaneName(wanted)
+    projects = [plane for plane in planes if plane_role(plane) == "project"]
+    if len(projects) != 1:
+        raise BadRequest(
+            "it is not clear which project this write is for: name it in the path of the webhook, "
+            "as in /validate/project/<name>"
+        )
+    return projects[0]
+
+
+def _claimed_project(requester: Requester) -> str:
+    types = requester.extra.get(PARENT_TYPE, ("Project",))
+    names = requester.extra.get(PARENT_NAME, ())
+    return f"project/{names[0]}" if names and tuple(types) == ("Project",) else ""

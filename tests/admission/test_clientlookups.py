@@ -1,0 +1,89 @@
+"""Questions of rules, asked of a real plane over a client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from datum_compute.admission.cities import LOCATIONS
+from datum_compute.admission.clientlookups import ClientLookups, access_review
+from datum_compute.admission.questions import May
+from datum_compute.admission.review import Requester
+from datum_compute.admission.sizes import TYPES
+from datum_compute.api.errors import Unauthorized
+from datum_compute.api.plane import PLATFORM, PlaneName, path_prefix
+from datum_compute.client.client import Client
+from datum_compute.client.inprocess import InProcessTransport
+from tests.server.granting import grant, rule
+from tests.server.running_server import CITIES, PROJECT, TOKEN, Server, running_server
+from tests.server.test_instance_types import TYPES as TYPES_PATH
+
+ANN = Requester("ann", "42", ("dev",), {"scopes": ("a", "b")})
+USE = May("use", "networking.datumapis.com", "networks", "default", "blue")
+READ = May("get", "", "secrets", "default", "db")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with running_server() as running:
+        yield running
+
+
+def client(server: Server, plane: PlaneName, token: str = TOKEN) -> Client:
+    transport = InProcessTransport(server.api.dispatch)
+    return Client(transport, prefix=path_prefix(plane), token=token, agent="test")
+
+
+def lookups(server: Server) -> ClientLookups:
+    project = client(server, PlaneName("project/demo"))
+    return ClientLookups(project, client(server, PLATFORM))
+
+
+def a_type(name: str) -> dict[str, object]:
+    kind = {"apiVersion": "compute.datumapis.com/v1alpha", "kind": "InstanceType"}
+    spec = {"resources": {"cpu": "1", "memory": "2Gi"}}
+    return {**kind, "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_review_passes_on_all_that_is_known_of_the_user() -> None:
+    assert access_review(ANN, USE)["spec"] == {
+        "user": "ann",
+        "uid": "42",
+        "groups": ["dev"],
+        "extra": {"scopes": ["a", "b"]},
+        "resourceAttributes": {
+            "verb": "use",
+            "group": "networking.datumapis.com",
+            "resource": "networks",
+            "namespace": "default",
+            "name": "blue",
+        },
+    }
+    assert "group" not in access_review(ANN, READ)["spec"]["resourceAttributes"]
+
+
+async def test_rights_are_those_of_the_user_on_the_plane(server: Server) -> None:
+    asked = lookups(server)
+    assert (await asked.answers(ANN, [USE, READ])).allowed == {USE: False, READ: False}
+    await grant(server, rule("use", "networks", group=USE.group, names="blue"), prefix=PROJECT)
+    assert (await asked.answers(ANN, [USE, READ])).allowed == {USE: True, READ: False}
+
+
+async def test_places_are_the_projects_and_sizes_the_platforms_where_it_has_any(
+    server: Server,
+) -> None:
+    asked = lookups(server)
+    await server.json("POST", PROJECT + TYPES_PATH, a_type("own"))
+    found = (await asked.answers(ANN, [LOCATIONS, TYPES])).listed
+    assert [b["metadata"]["name"] for b in found[LOCATIONS]] == [c.lower() for c in CITIES]
+    assert [t["metadata"]["name"] for t in found[TYPES]] == ["own"]
+    await server.json("POST", TYPES_PATH, a_type("kept"))
+    kept = (await asked.answers(ANN, [TYPES])).listed[TYPES]
+    assert [t["metadata"]["name"] for t in kept] == ["kept"]
+
+
+async def test_one_question_without_an_answer_is_no_answer_at_all(server: Server) -> None:
+    broken = ClientLookups(client(server, PlaneName("project/demo"), "wrong"))
+    with pytest.raises(Unauthorized):
+        await broken.answers(ANN, [USE, LOCATIONS])

@@ -1,0 +1,59 @@
+"""The manifests by which an API server asks the webhook: fresh, and about every kind with rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hack.generated import stale_files
+from hack.write_webhooks import webhook_files
+
+from datum_compute.admission.chain import CHAIN
+from datum_compute.admission.hookedkinds import hooked_kind, mutated_kinds, validated_kinds
+from datum_compute.admission.reading import READING
+from datum_compute.admission.webhook import PATIENCE_S
+from datum_compute.api.kinds import KINDS, WORKLOAD
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "webhook"
+
+
+def webhooks(file: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = yaml.safe_load(webhook_files()[file])["webhooks"]
+    return found
+
+
+def resources(hooks: list[dict[str, Any]]) -> set[str]:
+    return {
+        f"{resource}.{group}"
+        for hook in hooks
+        for rule in hook["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+
+
+def test_the_manifests_are_fresh() -> None:
+    assert stale_files(FOLDER, webhook_files(), owned="*.yaml") == [], "run: make crds"
+
+
+def test_every_kind_of_ours_with_rules_is_asked_about() -> None:
+    ours = {kind.resource for kind in KINDS if not (kind.built_in or kind.partial)}
+    with_rules = ours & (set(CHAIN) | set(READING))
+    assert resources(webhooks("validating.yaml")) == with_rules
+    assert {kind.resource for kind in validated_kinds()} == with_rules
+    assert resources(webhooks("mutating.yaml")) == {kind.resource for kind in mutated_kinds()}
+    assert hooked_kind(WORKLOAD.group, WORKLOAD.version, WORKLOAD.plural) is WORKLOAD
+    assert hooked_kind("", "v1", "secrets") is None
+
+
+@pytest.mark.parametrize("file", ["validating.yaml", "mutating.yaml"])
+def test_a_webhook_that_is_away_refuses_and_has_time_to_say_why(file: str) -> None:
+    for hook in webhooks(file):
+        assert hook["failurePolicy"] == "Fail"
+        assert hook["sideEffects"] == "None"
+        assert hook["timeoutSeconds"] > PATIENCE_S
+        # Controllers, garbage collectors and finalizers go past it.
+        assert hook["matchConditions"]
+        assert not any("status" in r for rule in hook["rules"] for r in rule["resources"])

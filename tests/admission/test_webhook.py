@@ -1,0 +1,249 @@
+"""The rules on AdmissionReviews: what is asked, what is answered, what becomes of nonsense."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datum_compute.admission.cities import LOCATIONS
+from datum_compute.admission.patches import json_patch
+from datum_compute.admission.questions import Answers, Listing, May, Question
+from datum_compute.admission.review import Requester, read_review
+from datum_compute.admission.webhook import Webhook
+from datum_compute.api.codec import JsonObject, copied, decode
+from datum_compute.api.errors import ApiError, BadRequest, Forbidden, Unreachable
+from datum_compute.api.kinds import INSTANCE, WORKLOAD
+from datum_compute.server.jsonpatch import patched
+from tests.admission.reviews import ANN, review
+from tests.server.running_server import location_binding, workload
+
+
+@dataclass
+class Surroundings:
+    """Answers questions; a right that is not listed is not held."""
+
+    rights: tuple[str, ...] = ("use",)
+    trouble: Exception | None = None
+    asked: list[tuple[Requester, Question]] = field(default_factory=list)
+
+    async def ask(self, requester: Requester, questions: Sequence[Question]) -> Answers:
+        self.asked += [(requester, question) for question in questions]
+        if self.trouble is not None:
+            raise self.trouble
+        known = [location_binding("DFW"), location_binding("ORD")]
+        return Answers(
+            allowed={q: q.verb in self.rights for q in questions if isinstance(q, May)},
+            listed={
+                q: known if q == LOCATIONS else [] for q in questions if isinstance(q, Listing)
+            },
+        )
+
+    @property
+    def webhook(self) -> Webhook:
+        return Webhook(self.ask, lambda: 0.0)
+
+    async def validated(self, body: JsonObject) -> JsonObject:
+        answer = await self.webhook.validate(read_review(body))
+        assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+        response: JsonObject = answer["response"]
+        assert response["uid"] == body["request"]["uid"]
+        return response
+
+
+def stored(**more: Any) -> JsonObject:
+    """As an API server has it: with an identity."""
+    made = workload(**more)
+    made["metadata"] |= {"namespace": "default", "uid": "1", "creationTimestamp": "now"}
+    return made
+
+
+def in_city(city: str) -> JsonObject:
+    made = stored()
+    made["spec"]["placements"][0]["cityCodes"] = [city]
+    return made
+
+
+async def test_a_good_workload_is_allowed_and_the_user_is_passed_on_whole() -> None:
+    around = Surroundings()
+    assert (await around.validated(review(stored())))["allowed"] is True
+    (requester,) = {id(who): who for who, _ in around.asked}.values()
+    assert (requester.name, requester.uid) == ("ann", "42")
+    assert requester.groups == ("dev", "system:authenticated")
+    assert requester.extra["scopes"] == ("a", "b")
+
+
+async def test_a_refusal_is_a_status_with_every_cause() -> None:
+    around = Surroundings(rights=())
+    response = await around.validated(review(in_city("DFX")))
+    assert response["allowed"] is False
+    status = response["status"]
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert {cause["field"] for cause in status["details"]["causes"]} == {
+        "spec.placements[0].cityCodes[0]",
+        "spec.template.spec.networkInterfaces",
+    }
+    assert "did you mean DFW" in status["message"]
+
+
+async def test_schema_and_plain_rules_hold_too_and_then_nobody_is_asked() -> None:
+    around = Surroundings()
+    broken = stored()
+    broken["spec"]["template"]["spec"]["runtime"] = {"sandbox": {"containers": []}}
+    assert (await around.validated(review(broken)))["allowed"] is False
+    twice = stored()
+    twice["spec"]["placements"][0]["cityCodes"] = ["DFW", "dfw"]
+    assert (await around.validated(review(twice)))["status"]["reason"] == "Invalid"
+    assert around.asked == []
+
+
+async def test_a_change_of_metadata_or_status_is_nobodys_business() -> None:
+    around = Surroundings(rights=(), trouble=Unreachable("away"))
+    old = {**in_city("GONE"), "status": {"replicas": 1}}
+    new = copied({**old, "status": {"replicas": 2}})
+    new["metadata"]["finalizers"] = []
+    assert (await around.validated(review(new, old)))["allowed"] is True
+    assert around.asked == []
+
+
+async def test_what_an_unknown_release_stored_counts_as_new() -> None:
+    around = Surroundings(rights=())
+    response = await around.validated(review(stored(), {"spec": {"placements": "?"}}))
+    assert response["allowed"] is False
+    assert [q.verb for _, q in around.asked if isinstance(q, May)] == ["use"]
+
+
+@pytest.mark.parametrize(
+    "trouble", [Unreachable("away"), TimeoutError(), Forbidden("no reviews for you")]
+)
+async def test_without_an_answer_the_write_is_refused_and_may_be_tried_again(
+    trouble: Exception,
+) -> None:
+    response = await Surroundings(trouble=trouble).validated(review(stored()))
+    assert response["allowed"] is False
+    status = response["status"]
+    assert (status["code"], status["reason"]) == (503, "ServiceUnavailable")
+    assert status["details"]["retryAfterSeconds"] == 1
+    assert "try again" in status["message"]
+
+
+async def test_instances_are_for_those_who_control_them() -> None:
+    spec = stored()["spec"]["template"]["spec"]
+    instance = {**stored(), "kind": "Instance", "spec": spec}
+    for rights, expected in ((("control",), True), (("use",), False)):
+        around = Surroundings(rights=rights)
+        response = await around.validated(review(instance, kind=INSTANCE))
+        assert response["allowed"] is expected
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"operation": "DELETE", "object": None, "oldObject": {}},
+        {"operation": "CONNECT", "object": None},
+        {"subResource": "status"},
+        {"resource": {"group": "", "version": "v1", "resource": "pods"}},
+        {"resource": {"group": WORKLOAD.group, "version": "v9", "resource": "workloads"}},
+    ],
+)
+async def test_what_has_no_rules_here_is_allowed(more: JsonObject) -> None:
+    around = Surroundings(rights=())
+    assert (await around.validated(review(stored(), **more)))["allowed"] is True
+
+
+async def test_a_deprecated_size_warns() -> None:
+    async def ask(_: Requester, questions: Sequence[Question]) -> Answers:
+        lifecycle = {"phase": "Deprecated", "replacementInstanceType": "big"}
+        old = {"metadata": {"name": "d1-standard-2"}, "spec": {"lifecycle": lifecycle}}
+        return Answers(
+            allowed={q: True for q in questions if isinstance(q, May)},
+            listed={
+                q: [location_binding("DFW")] if q == LOCATIONS else [old]
+                for q in questions
+                if isinstance(q, Listing)
+            },
+        )
+
+    answer = await Webhook(ask, lambda: 0.0).validate(read_review(review(stored())))
+    (warning,) = answer["response"]["warnings"]
+    assert "use big instead" in warning
+
+
+# --- defaults
+
+
+def mutated(body: JsonObject) -> JsonObject:
+    response: JsonObject = Surroundings().webhook.mutate(read_review(body))["response"]
+    return response
+
+
+def test_cities_are_put_into_upper_case_by_a_patch_of_just_that() -> None:
+    sent = in_city("dfw")
+    response = mutated(review(sent))
+    assert response["patchType"] == "JSONPatch"
+    operations = decode(base64.b64decode(response["patch"]))
+    path = "/spec/placements/0/cityCodes/0"
+    assert operations == [{"op": "replace", "path": path, "value": "DFW"}]
+    assert patched(sent, operations) == in_city("DFW")
+
+
+@pytest.mark.parametrize("obj", [in_city("DFW"), {}, {"spec": {"placements": 7}}])
+def test_without_anything_to_change_there_is_no_patch(obj: JsonObject) -> None:
+    assert mutated(review(obj)) == {"uid": "review-1", "allowed": True}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(alphabet="a~/", max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("a~/b", max_size=2), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text("a~/b", max_size=2), json_values), st.data())
+def test_a_patch_leads_from_one_document_to_the_other(before: JsonObject, data: Any) -> None:
+    after = data.draw(st.dictionaries(st.text("a~/b", max_size=2), json_values))
+    assert patched(before, json_patch(before, after)) == after
+    assert json_patch(before, copied(before)) == []
+
+
+# --- nonsense
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {}},
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"},
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": []},
+        review(stored(), uid=""),
+        review(stored(), uid=7),
+        review(stored(), userInfo="ann"),
+        review(stored(), userInfo={**ANN, "groups": "dev"}),
+        review(stored(), userInfo={**ANN, "extra": {"a": "b"}}),
+        review(stored(), resource={"group": 1}),
+        review(None),
+        review("text"),  # type: ignore[arg-type]
+        review(stored(), operation="UPDATE"),
+        review(stored(), operation=None),
+    ],
+)
+def test_what_is_no_review_is_a_bad_request(body: JsonObject) -> None:
+    with pytest.raises(BadRequest):
+        read_review(body)
+
+
+@given(json_values, json_values)
+async def test_any_object_gets_a_verdict(new: Any, old: Any) -> None:
+    body = review({"spec": new, "metadata": old}, {"spec": old, "metadata": new})
+    around = Surroundings()
+    try:
+        assert isinstance((await around.validated(body))["allowed"], bool)
+        assert mutated(body)["allowed"] is True
+    except ApiError as error:  # pragma: no cover - the name of the failure
+        pytest.fail(str(error))

@@ -1,0 +1,80 @@
+"""What an instance type says of itself."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from datum_compute.api.conditions import Condition
+from datum_compute.api.instancetype import (
+    InstanceType,
+    InstanceTypeLifecycle,
+    InstanceTypeResources,
+    InstanceTypeSpec,
+)
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.planning.instancetypes import type_status, with_size_notice
+
+NOW, EARLIER = "2026-11-15T10:00:00Z", "2026-10-01T00:00:00Z"
+
+
+def a_type(name: str, phase: str = "Active", instead: str = "") -> InstanceType:
+    lifecycle = InstanceTypeLifecycle(phase=phase, replacement_instance_type=instead)  # type: ignore[arg-type]
+    resources = InstanceTypeResources(cpu="1", memory="2Gi")
+    return InstanceType(
+        metadata=ObjectMeta(name=name, generation=3),
+        spec=InstanceTypeSpec(resources=resources, lifecycle=lifecycle),
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "others", "reason"),
+    [
+        ("Active", (), "Valid"),
+        ("Deprecated", (a_type("new"),), "Valid"),
+        ("Deprecated", (a_type("new", "Deprecated", "newer"),), "Valid"),
+        ("Deprecated", (a_type("new", "Disabled", "newer"),), "ReplacementDisabled"),
+        ("Disabled", (a_type("other"),), "ReplacementNotFound"),
+    ],
+)
+def test_ready_is_about_what_to_use_instead(
+    phase: str, others: tuple[InstanceType, ...], reason: str
+) -> None:
+    status = type_status(a_type("old", phase, "new"), {t.metadata.name: t for t in others}, NOW)
+    (ready,) = status.conditions
+    assert (ready.type, ready.reason) == ("Ready", reason)
+    assert ready.status == ("True" if reason == "Valid" else "False")
+    assert status.observed_generation == 3
+
+
+def test_the_time_of_deprecation_is_kept_and_said_of_no_active_type() -> None:
+    deprecated = a_type("old", "Deprecated", "new")
+    first = type_status(deprecated, {}, EARLIER)
+    assert first.deprecated_at == EARLIER
+    later = msgspec.structs.replace(a_type("old", "Disabled", "new"), status=first)
+    assert type_status(later, {}, NOW).deprecated_at == EARLIER
+    assert type_status(a_type("old"), {}, NOW).deprecated_at is None
+
+
+def test_a_second_look_changes_nothing() -> None:
+    once = type_status(a_type("old", "Deprecated", "new"), {}, EARLIER)
+    again = msgspec.structs.replace(a_type("old", "Deprecated", "new"), status=once)
+    assert type_status(again, {}, NOW) == once
+
+
+def told(phase: str, before: list[Condition] | None = None) -> list[Condition]:
+    used = a_type("old", phase, "new")
+    return with_size_notice(before or [], used, generation=1, now=NOW)
+
+
+def test_a_workload_is_told_of_a_type_on_its_way_out_for_as_long_as_it_has_it() -> None:
+    other = Condition(type="Available", status="True", reason="Fine")
+    assert told("Active", [other]) == [other]
+    (kept, notice) = deprecated = told("Deprecated", [other])
+    assert kept == other
+    assert (notice.type, notice.status) == ("InstanceTypeDeprecated", "True")
+    assert notice.message == "Instance type old is deprecated; use new instead"
+    assert told("Deprecated", deprecated) == deprecated
+    assert [c.type for c in told("Disabled", deprecated)] == ["Available", "InstanceTypeDisabled"]
+    assert told("Active", deprecated) == [other]
+    assert with_size_notice(deprecated, None, generation=1, now=NOW) == [other]
