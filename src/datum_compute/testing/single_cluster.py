@@ -282,7 +282,7 @@ def _shown(entry: Entry) -> Entry:
 def _by_users(random: Random, seed: int) -> list[ByUser]:
     drawn = draw_operations(random, _LAYOUT, CHAOS_S / 2)
     if seed % 2 == 0:
-        drawn = draw_data(stream(seed, "workload", "data"), drawn, CHAOS_S / 2)
+        drawn = draw_data(stream(seed, "workload", "data"), _LAYOUT, drawn, CHAOS_S / 2)
     return [operation for operation in drawn if isinstance(operation, ByUser)]
 
 
