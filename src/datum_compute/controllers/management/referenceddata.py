@@ -21,6 +21,7 @@ from datum_compute.controllers.sources import (
     index_values,
     observe_sources,
     read_sources,
+    unreadable_kinds,
     wakes,
 )
 from datum_compute.planes.upstream import upstream_key
@@ -41,8 +42,10 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if deployment is None or not _has_data(deployment):
         return Done()
     wanted = references(deployment.spec.template)
-    found = resolve(deployment, observe_sources(view, key.ref.namespace, wanted))
-    if not deployment.is_terminating and not is_settled(deployment, found):
+    found = None
+    if deployment.is_terminating or not unreadable_kinds(view, wanted):
+        found = resolve(deployment, observe_sources(view, key.ref.namespace, wanted))
+    if found is None or not (deployment.is_terminating or is_settled(deployment, found)):
         found = resolve(deployment, await read_sources(view, key.ref.namespace, wanted))
     plan = plan_resolution(key.plane, deployment, found, _held_back_by(context, view, deployment))
     return await carry_out(context.planes, plan)
