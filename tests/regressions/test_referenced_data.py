@@ -4,6 +4,7 @@ when they are missing, taken at a start and gone with the last that refers to th
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import Any
 
 import msgspec
@@ -25,12 +26,14 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
 from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB
+from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.api.secret import Secret
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.client.client import Client
 from datum_compute.testing.builders import a_deployment
-from tests.regressions.platform import CELL, WEB, Platform, on_platform
+from datum_compute.testing.single_host import single_host
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
 
 ENV = [
     {"name": "COLOUR", "valueFrom": {"configMapKeyRef": {"name": "web", "key": "colour"}}},
@@ -243,6 +246,43 @@ def test_a_source_that_goes_takes_nothing_down_and_its_copy_goes_with_the_last_r
         await platform.until(all_gone, "nothing of it is left")
 
     on_platform(story)
+
+
+def test_a_source_that_two_cities_share_reaches_both_and_leaves_one_alone() -> None:
+    other = cell_plane("iad")
+
+    async def main(loop: VirtualLoop) -> None:
+        host = single_host(loop, projects=(PROJECT,), cells=(CELL, other))
+        host.host.start()
+        platform = Platform(host, host.client(PROJECT), host.client(CELL))
+        await sources(platform)
+        await deploy(platform)
+        await place(platform, "DFW", "IAD")
+        await platform.until(lambda: reached(platform, CELL, other), "both have both sources")
+        await place(platform, "IAD")
+        await platform.until(lambda: reached(platform, other), "only the city in use has them")
+
+    run_virtual(Random(1), main)
+
+
+async def place(platform: Platform, *cities: str) -> None:
+    scale = {"minReplicas": 1}
+    placed = {"name": "default", "cityCodes": list(cities), "scaleSettings": scale}
+    await platform.change(placements=[placed])
+
+
+async def reached(platform: Platform, *cells: PlaneName) -> bool:
+    """Whether exactly these cells have both sources, and machines that were started with them."""
+    for cell, provider in platform.host.providers.items():
+        client = platform.host.operator(cell)
+        found = [
+            o.metadata.name for k in (CONFIG_MAP, SECRET) for o in (await client.list(k)).items
+        ]
+        taken = [len(machine.data) for machine in provider.alive().values()]
+        wanted = (["web", "db"], [2]) if cell in cells else ([], [])
+        if ([name for name in found if name in ("web", "db")], taken) != wanted:
+            return False
+    return True
 
 
 def test_a_machine_that_is_lost_starts_again_with_the_copy_of_a_source_that_is_gone() -> None:
