@@ -19,6 +19,7 @@ from datum_compute.planning.resolution import (
     arrival_verdict,
     carried,
     is_settled,
+    plan_release,
     plan_resolution,
     resolve,
 )
@@ -60,7 +61,7 @@ def with_annotations(deployment: WorkloadDeployment, **more: str) -> WorkloadDep
 
 
 def recorded(deployment: WorkloadDeployment, observed: ObservedSources) -> WorkloadDeployment:
-    plan = plan_resolution(PROJECT, deployment, resolve(deployment, observed), [])
+    plan = plan_resolution(PROJECT, deployment, resolve(deployment, observed))
     return patched(deployment, plan)
 
 
@@ -77,21 +78,21 @@ def told(deployment: WorkloadDeployment | None, observed: ObservedSources) -> st
 def test_the_expected_set_is_recorded_sorted_and_travels() -> None:
     found = recorded(referring(), there())
     assert carried(found)[labels.EXPECTED_DATA] == '["ConfigMap/web"]'
-    assert plan_resolution(PROJECT, found, resolve(found, there()), []).actions == ()
+    assert plan_resolution(PROJECT, found, resolve(found, there())).actions == ()
 
 
 def test_the_mark_comes_before_the_record() -> None:
     bare = msgspec.structs.replace(
         referring(), metadata=msgspec.structs.replace(referring().metadata, finalizers=[])
     )
-    (guard,) = plan_resolution(PROJECT, bare, resolve(bare, there()), []).actions
+    (guard,) = plan_resolution(PROJECT, bare, resolve(bare, there())).actions
     assert isinstance(guard, Patch)
     assert guard.patch["metadata"]["finalizers"] == [MARK]
 
 
 def test_a_deployment_without_data_is_left_alone() -> None:
     plain = a_deployment()
-    assert plan_resolution(PROJECT, plain, resolve(plain, ObservedSources()), []).is_settled
+    assert plan_resolution(PROJECT, plain, resolve(plain, ObservedSources())).is_settled
 
 
 def test_another_version_of_a_source_is_no_news_but_its_absence_is() -> None:
@@ -109,9 +110,9 @@ def test_a_deployment_that_goes_waits_for_its_copies() -> None:
     leaving = msgspec.structs.replace(
         referring(), metadata=msgspec.structs.replace(referring().metadata, deletion_timestamp=NOW)
     )
-    (wait,) = plan_resolution(PROJECT, leaving, resolve(leaving, there()), ["ConfigMap/w"]).actions
+    (wait,) = plan_release(PROJECT, leaving, ["ConfigMap/w"]).actions
     assert isinstance(wait, Wait)
-    (release,) = plan_resolution(PROJECT, leaving, resolve(leaving, there()), []).actions
+    (release,) = plan_release(PROJECT, leaving, []).actions
     assert isinstance(release, Patch)
     assert release.patch["metadata"]["finalizers"] == []
 
