@@ -10,15 +10,17 @@ from typing import Any
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.codec import ApiStruct, JsonObject, decode, typed
+from datum_compute.api.codec import ApiStruct, JsonObject, decode, plain, typed
 from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.configmap import ConfigMap
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.instance import Container, EnvVar, InstanceTemplate, Runtime, Sandbox
 from datum_compute.api.kinds import (
+    CLUSTER_ROLE,
     CONFIG_MAP,
     DEPLOYMENT,
     INSTANCE,
+    KINDS,
     NAMESPACE,
     POLICY,
     SECRET,
@@ -157,6 +159,32 @@ def test_missing_sources_hold_the_instance_are_named_everywhere_and_wake_it_in_t
         assert asyncio.get_running_loop().time() - began < 10, "woken, not found by a recheck"
 
     on_platform(story)
+
+
+def test_sources_that_the_platform_may_not_read_are_named() -> None:
+    async def story(platform: Platform) -> None:
+        await sources(platform)
+        for plane in (PROJECT, CELL):
+            await take_away_secrets(platform, plane)
+        await deploy(platform)
+        held = await until_instance_says(platform, "SourceUnauthorized")
+        assert "Secret/db may not be read by the platform" in held.message
+        assert "ConfigMap" not in held.message
+        await platform.until_reason("SourceUnauthorized")
+
+    on_platform(story)
+
+
+async def take_away_secrets(platform: Platform, plane: PlaneName) -> None:
+    """The role of the controllers, with everything in it spelled out but Secrets."""
+    operator, ref = platform.host.operator(plane), Ref("", "manager")
+    role = await operator.get(CLUSTER_ROLE, ref)
+    named = sorted({kind.plural for kind in KINDS} - {"secrets"})
+    rules = []
+    for rule in plain(role)["rules"]:
+        resources = [r for r in rule.get("resources", ()) if r != "secrets"]
+        rules.append({**rule, "resources": named if resources == ["*"] else resources})
+    await operator.patch_plain(CLUSTER_ROLE, ref, {"rules": [r for r in rules if r["resources"]]})
 
 
 def test_a_source_that_is_too_large_holds_the_gate() -> None:

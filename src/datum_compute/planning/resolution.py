@@ -93,7 +93,7 @@ def is_settled(deployment: WorkloadDeployment, found: Resolved) -> bool:
 def plan_release(
     project: PlaneName, deployment: WorkloadDeployment, held_back_by: Sequence[str]
 ) -> Plan:
-    """``held_back_by`` are the copies that are on the hub for the sake of a deployment that goes."""
+    """``held_back_by`` are the copies that are still on the hub for its sake."""
     mark = labels.REFERENCED_DATA_FINALIZER
     release = drop_finalizer(project, DEPLOYMENT, deployment, mark, unfinished=held_back_by)
     return Plan(tuple(release), requeue_after_s=RECHECK_S if held_back_by else None)
