@@ -42,6 +42,7 @@ ENV = [
     {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "password"}}},
 ]
 FILES = [{"name": "all", "configMap": {"name": "web"}}]
+BOTH_KINDS: tuple[KindInfo[Any], ...] = (CONFIG_MAP, SECRET)
 NOTHING_SAID = Condition(type="Ready", status="Unknown", reason="")
 BYTES = "hunter2-is-the-password"
 
@@ -63,7 +64,12 @@ async def refer(platform: Platform, *, env: Any = ENV, image: str = "web:1") -> 
 async def put(platform: Platform, kind: KindInfo[Any], name: str, data: JsonObject) -> None:
     """Make it, or change it."""
     field = "stringData" if kind is SECRET else "data"
-    body = {"apiVersion": "v1", "kind": kind.kind, "metadata": {"name": name}, field: data}
+    body: JsonObject = {
+        "apiVersion": "v1",
+        "kind": kind.kind,
+        "metadata": {"name": name},
+        field: data,
+    }
     ref = Ref("default", name)
     await platform.until(lambda: is_up(platform), "the platform answers")
     if any(o.metadata.name == name for o in (await platform.project.list(kind)).items):
@@ -102,12 +108,12 @@ async def until_instance_says(platform: Platform, reason: str) -> Condition:
 
 async def copies(platform: Platform) -> dict[str, list[str]]:
     """What is there of the sources beyond the project, by plane."""
-    found = {}
+    found: dict[str, list[str]] = {}
     for plane in (HUB, CELL):
         client = platform.host.operator(plane)
         marked = [
             f"{kind.kind}/{o.metadata.name}"
-            for kind in (CONFIG_MAP, SECRET)
+            for kind in BOTH_KINDS
             for o in (await client.list(kind)).items
             if o.metadata.labels.get(labels.REFERENCED_DATA) == "true"
         ]
@@ -125,7 +131,7 @@ def test_sources_reach_the_machine_and_their_versions_are_on_record() -> None:
         await platform.until_ready("web:1")
         (instance,) = await platform.instances()
         pins = {f"{p.kind}/{p.name}": p.resource_version for p in instance.status.referenced_data}
-        for kind, name in ((CONFIG_MAP, "web"), (SECRET, "db")):
+        for kind, name in zip(BOTH_KINDS, ("web", "db"), strict=True):
             source = await platform.project.get(kind, Ref("default", name))
             assert pins[f"{kind.kind}/{name}"] == source.metadata.resource_version
         (machine,) = platform.host.providers[CELL].machines.values()
@@ -303,9 +309,7 @@ async def reached(platform: Platform, *cells: PlaneName) -> bool:
     """Whether exactly these cells have both sources, and machines that were started with them."""
     for cell, provider in platform.host.providers.items():
         client = platform.host.operator(cell)
-        found = [
-            o.metadata.name for k in (CONFIG_MAP, SECRET) for o in (await client.list(k)).items
-        ]
+        found = [o.metadata.name for k in BOTH_KINDS for o in (await client.list(k)).items]
         taken = [len(machine.data) for machine in provider.alive().values()]
         wanted = (["web", "db"], [2]) if cell in cells else ([], [])
         if ([name for name in found if name in ("web", "db")], taken) != wanted:
