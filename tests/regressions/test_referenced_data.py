@@ -4,20 +4,23 @@ when they are missing, taken at a start and gone with the last that refers to th
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import Any
 
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.codec import ApiStruct, JsonObject, decode, typed
+from datum_compute.api.codec import ApiStruct, JsonObject, decode, plain, typed
 from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.configmap import ConfigMap
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.instance import Container, EnvVar, InstanceTemplate, Runtime, Sandbox
 from datum_compute.api.kinds import (
+    CLUSTER_ROLE,
     CONFIG_MAP,
     DEPLOYMENT,
     INSTANCE,
+    KINDS,
     NAMESPACE,
     POLICY,
     SECRET,
@@ -25,18 +28,21 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
 from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB
+from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.api.secret import Secret
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.client.client import Client
 from datum_compute.testing.builders import a_deployment
-from tests.regressions.platform import CELL, WEB, Platform, on_platform
+from datum_compute.testing.single_host import single_host
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
 
 ENV = [
     {"name": "COLOUR", "valueFrom": {"configMapKeyRef": {"name": "web", "key": "colour"}}},
     {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "password"}}},
 ]
 FILES = [{"name": "all", "configMap": {"name": "web"}}]
+BOTH_KINDS: tuple[KindInfo[Any], ...] = (CONFIG_MAP, SECRET)
 NOTHING_SAID = Condition(type="Ready", status="Unknown", reason="")
 BYTES = "hunter2-is-the-password"
 
@@ -58,7 +64,12 @@ async def refer(platform: Platform, *, env: Any = ENV, image: str = "web:1") -> 
 async def put(platform: Platform, kind: KindInfo[Any], name: str, data: JsonObject) -> None:
     """Make it, or change it."""
     field = "stringData" if kind is SECRET else "data"
-    body = {"apiVersion": "v1", "kind": kind.kind, "metadata": {"name": name}, field: data}
+    body: JsonObject = {
+        "apiVersion": "v1",
+        "kind": kind.kind,
+        "metadata": {"name": name},
+        field: data,
+    }
     ref = Ref("default", name)
     await platform.until(lambda: is_up(platform), "the platform answers")
     if any(o.metadata.name == name for o in (await platform.project.list(kind)).items):
@@ -97,12 +108,12 @@ async def until_instance_says(platform: Platform, reason: str) -> Condition:
 
 async def copies(platform: Platform) -> dict[str, list[str]]:
     """What is there of the sources beyond the project, by plane."""
-    found = {}
+    found: dict[str, list[str]] = {}
     for plane in (HUB, CELL):
         client = platform.host.operator(plane)
         marked = [
             f"{kind.kind}/{o.metadata.name}"
-            for kind in (CONFIG_MAP, SECRET)
+            for kind in BOTH_KINDS
             for o in (await client.list(kind)).items
             if o.metadata.labels.get(labels.REFERENCED_DATA) == "true"
         ]
@@ -120,7 +131,7 @@ def test_sources_reach_the_machine_and_their_versions_are_on_record() -> None:
         await platform.until_ready("web:1")
         (instance,) = await platform.instances()
         pins = {f"{p.kind}/{p.name}": p.resource_version for p in instance.status.referenced_data}
-        for kind, name in ((CONFIG_MAP, "web"), (SECRET, "db")):
+        for kind, name in zip(BOTH_KINDS, ("web", "db"), strict=True):
             source = await platform.project.get(kind, Ref("default", name))
             assert pins[f"{kind.kind}/{name}"] == source.metadata.resource_version
         (machine,) = platform.host.providers[CELL].machines.values()
@@ -154,6 +165,32 @@ def test_missing_sources_hold_the_instance_are_named_everywhere_and_wake_it_in_t
         assert asyncio.get_running_loop().time() - began < 10, "woken, not found by a recheck"
 
     on_platform(story)
+
+
+def test_sources_that_the_platform_may_not_read_are_named() -> None:
+    async def story(platform: Platform) -> None:
+        await sources(platform)
+        for plane in (PROJECT, CELL):
+            await take_away_secrets(platform, plane)
+        await deploy(platform)
+        held = await until_instance_says(platform, "SourceUnauthorized")
+        assert "Secret/db may not be read by the platform" in held.message
+        assert "ConfigMap" not in held.message
+        await platform.until_reason("SourceUnauthorized")
+
+    on_platform(story)
+
+
+async def take_away_secrets(platform: Platform, plane: PlaneName) -> None:
+    """The role of the controllers, with everything in it spelled out but Secrets."""
+    operator, ref = platform.host.operator(plane), Ref("", "manager")
+    role = await operator.get(CLUSTER_ROLE, ref)
+    named = sorted({kind.plural for kind in KINDS} - {"secrets"})
+    rules = []
+    for rule in plain(role)["rules"]:
+        resources = [r for r in rule.get("resources", ()) if r != "secrets"]
+        rules.append({**rule, "resources": named if resources == ["*"] else resources})
+    await operator.patch_plain(CLUSTER_ROLE, ref, {"rules": [r for r in rules if r["resources"]]})
 
 
 def test_a_source_that_is_too_large_holds_the_gate() -> None:
@@ -243,6 +280,41 @@ def test_a_source_that_goes_takes_nothing_down_and_its_copy_goes_with_the_last_r
         await platform.until(all_gone, "nothing of it is left")
 
     on_platform(story)
+
+
+def test_a_source_that_two_cities_share_reaches_both_and_leaves_one_alone() -> None:
+    other = cell_plane("iad")
+
+    async def main(loop: VirtualLoop) -> None:
+        host = single_host(loop, projects=(PROJECT,), cells=(CELL, other))
+        host.host.start()
+        platform = Platform(host, host.client(PROJECT), host.client(CELL))
+        await sources(platform)
+        await deploy(platform)
+        await place(platform, "DFW", "IAD")
+        await platform.until(lambda: reached(platform, CELL, other), "both have both sources")
+        await place(platform, "IAD")
+        await platform.until(lambda: reached(platform, other), "only the city in use has them")
+
+    run_virtual(Random(1), main)
+
+
+async def place(platform: Platform, *cities: str) -> None:
+    scale = {"minReplicas": 1}
+    placed = {"name": "default", "cityCodes": list(cities), "scaleSettings": scale}
+    await platform.change(placements=[placed])
+
+
+async def reached(platform: Platform, *cells: PlaneName) -> bool:
+    """Whether exactly these cells have both sources, and machines that were started with them."""
+    for cell, provider in platform.host.providers.items():
+        client = platform.host.operator(cell)
+        found = [o.metadata.name for k in BOTH_KINDS for o in (await client.list(k)).items]
+        taken = [len(machine.data) for machine in provider.alive().values()]
+        wanted = (["web", "db"], [2]) if cell in cells else ([], [])
+        if ([name for name in found if name in ("web", "db")], taken) != wanted:
+            return False
+    return True
 
 
 def test_a_machine_that_is_lost_starts_again_with_the_copy_of_a_source_that_is_gone() -> None:

@@ -91,6 +91,8 @@ _OF_MANY_PLANES: tuple[Controller[Context], ...] = (
     policy.CONTROLLER,
     projector.CONTROLLER,
     catalogue.CONTROLLER,
+    referenceddata.CONTROLLER,
+    *companion.CONTROLLERS,
     writeback.CONTROLLER,
 )
 

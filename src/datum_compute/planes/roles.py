@@ -203,7 +203,8 @@ def single_cluster_rules() -> tuple[JsonObject, ...]:
     groups = (COMPUTE, NETWORKING, QUOTA, IPAM, REGION)
     needed = (
         *(_on(group, ("*",), *READ) for group in groups),
-        _on("", ("namespaces",), *READ),
+        # What templates refer to lies beside them.
+        _on("", ("namespaces", "configmaps", "secrets"), *READ),
         _on("", ("events",), "get", "create", "patch"),
         _on(COORDINATION, ("leases",), "get", "create", "patch"),
         # To name an owner that waits for what it owns; some API servers ask for that.

@@ -90,14 +90,17 @@ def is_settled(deployment: WorkloadDeployment, found: Resolved) -> bool:
     )
 
 
-def plan_resolution(
-    project: PlaneName, deployment: WorkloadDeployment, found: Resolved, held_back_by: Sequence[str]
+def plan_release(
+    project: PlaneName, deployment: WorkloadDeployment, held_back_by: Sequence[str]
 ) -> Plan:
-    """``held_back_by`` are the copies that are on the hub for the sake of the deployment."""
+    """``held_back_by`` are the copies that are still on the hub for its sake."""
     mark = labels.REFERENCED_DATA_FINALIZER
-    if deployment.is_terminating:
-        release = drop_finalizer(project, DEPLOYMENT, deployment, mark, unfinished=held_back_by)
-        return Plan(tuple(release), requeue_after_s=RECHECK_S if held_back_by else None)
+    release = drop_finalizer(project, DEPLOYMENT, deployment, mark, unfinished=held_back_by)
+    return Plan(tuple(release), requeue_after_s=RECHECK_S if held_back_by else None)
+
+
+def plan_resolution(project: PlaneName, deployment: WorkloadDeployment, found: Resolved) -> Plan:
+    mark = labels.REFERENCED_DATA_FINALIZER
     if references(deployment.spec.template):
         guard = add_finalizer(project, DEPLOYMENT, deployment, mark)
         if guard:

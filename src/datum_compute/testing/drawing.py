@@ -15,9 +15,11 @@ from datum_compute.api.kinds import (
     BINDING,
     CLUSTER_BINDING,
     CLUSTER_POLICY,
+    CONFIG_MAP,
     DEPLOYMENT,
     INSTANCE,
     POLICY,
+    SECRET,
     SERVER,
     WORK,
 )
@@ -99,9 +101,10 @@ def draw_operations(random: Random, layout: WorldLayout, window_s: float) -> tup
 
 
 def draw_data(
-    random: Random, operations: Sequence[Operation], window_s: float
+    random: Random, layout: WorldLayout, operations: Sequence[Operation], window_s: float
 ) -> tuple[Operation, ...]:
-    """Some workloads begin to refer to data, and the data comes and goes."""
+    """Some workloads begin to refer to data, and the data comes and goes; now and then an operator
+    deletes a copy of it."""
     created = [o for o in operations if isinstance(o, CreateWorkload)]
     found: list[Operation] = []
     for _ in range(random.randint(1, 3)):
@@ -113,6 +116,11 @@ def draw_data(
             found.append(ReferToData(at_s, project, name, f"{name}:9", late_s, number))
         else:
             found.append(ReplaceData(at_s, project, name, late_s, number))
+    if random.random() * 100 < TAMPER_PERCENT:
+        plane = random.choice((HUB, *map(cell_plane, layout.cells)))
+        resource = random.choice((CONFIG_MAP, SECRET)).resource
+        at_s = round(random.uniform(1, window_s + 5), 2)
+        found.append(DeleteObject(at_s, plane, resource, random.randrange(100)))
     return tuple(sorted((*operations, *found), key=lambda operation: operation.at_s))
 
 

@@ -14,8 +14,8 @@ from datum_compute.testing.core import Core
 from datum_compute.testing.truth import Truth
 
 
-def i6_history_ends_with_the_present(truth: Truth, core: Core) -> str:
-    """I6: the newest revision of a workload is what it asks for; each differs from the one before;
+def i13_history_ends_with_the_present(truth: Truth, core: Core) -> str:
+    """I13: the newest revision of a workload is what it asks for; each differs from the one before;
     no more are kept than promised."""
     for project in core.projects:
         plane = project_plane(project)

@@ -56,7 +56,7 @@ def scenario_of(seed: int) -> Scenario:
     window_s = draw_window_s(stream(seed, "layout", "window"))
     operations = draw_operations(stream(seed, "workload"), layout, window_s)
     if seed % _DATA_EVERY == 0:
-        operations = draw_data(stream(seed, "workload", "data"), operations, window_s)
+        operations = draw_data(stream(seed, "workload", "data"), layout, operations, window_s)
     if seed % _FLEETING_EVERY == _FLEETING:
         operations += draw_fleeting(stream(seed, "workload", "namespaces"), layout, window_s)
     scenario = Scenario(

@@ -21,12 +21,20 @@ from datum_compute.controllers.sources import (
     index_values,
     observe_sources,
     read_sources,
+    unreadable_kinds,
     wakes,
 )
 from datum_compute.planes.upstream import upstream_key
 from datum_compute.planning.companions import is_companion, referenced_by
 from datum_compute.planning.federation import hub_namespace_of
-from datum_compute.planning.resolution import is_settled, plan_resolution, resolve, resolved
+from datum_compute.planning.resolution import (
+    Resolved,
+    is_settled,
+    plan_release,
+    plan_resolution,
+    resolve,
+    resolved,
+)
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
@@ -40,12 +48,20 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     deployment = view.read(DEPLOYMENT).get(key.ref)
     if deployment is None or not _has_data(deployment):
         return Done()
-    wanted = references(deployment.spec.template)
-    found = resolve(deployment, observe_sources(view, key.ref.namespace, wanted))
-    if not deployment.is_terminating and not is_settled(deployment, found):
-        found = resolve(deployment, await read_sources(view, key.ref.namespace, wanted))
-    plan = plan_resolution(key.plane, deployment, found, _held_back_by(context, view, deployment))
+    if deployment.is_terminating:
+        plan = plan_release(key.plane, deployment, _held_back_by(context, view, deployment))
+    else:
+        plan = plan_resolution(key.plane, deployment, await _looked_up(view, deployment))
     return await carry_out(context.planes, plan)
+
+
+async def _looked_up(view: View, deployment: WorkloadDeployment) -> Resolved:
+    namespace, wanted = deployment.metadata.namespace, references(deployment.spec.template)
+    if not unreadable_kinds(view, wanted):
+        found = resolve(deployment, observe_sources(view, namespace, wanted))
+        if is_settled(deployment, found):
+            return found
+    return resolve(deployment, await read_sources(view, namespace, wanted))
 
 
 def _has_data(deployment: WorkloadDeployment) -> bool:
@@ -56,9 +72,6 @@ def _has_data(deployment: WorkloadDeployment) -> bool:
 
 
 def _held_back_by(context: Context, view: View, deployment: WorkloadDeployment) -> list[str]:
-    """The copies on the hub that are there for the sake of a deployment that goes."""
-    if not deployment.is_terminating:
-        return []
     namespace = view.read(NAMESPACE).get(Ref("", deployment.metadata.namespace))
     target, name = hub_namespace_of(deployment, namespace), str(ref_of(deployment))
     return [
