@@ -28,6 +28,8 @@ class Context:
     # claims (by the uid that they have) that it is about to release.
     addresses: AddressBook = field(default_factory=AddressBook)
     leaving: dict[Key, str] = field(default_factory=dict)
+    # Since when cells have not answered, by name.
+    silent_since_s: dict[str, float] = field(default_factory=dict)
 
     def now(self) -> str:
         return timestamp(self.unix_s())
