@@ -118,8 +118,8 @@ def _transition(
     if new["status"] == TRUE:
         yield Notice(plane, about, "Normal", new["reason"], note)
     elif not observed.is_terminating and (_was_so(old) or new["reason"] not in ON_THE_WAY):
-        weight = "Normal" if new["reason"] in LEAVING else "Warning"
-        yield Notice(plane, about, weight, new["reason"], note)
+        leaves = new["reason"] in LEAVING
+        yield Notice(plane, about, "Normal" if leaves else "Warning", new["reason"], note)
 
 
 def _was_so(old: Condition | None) -> bool:

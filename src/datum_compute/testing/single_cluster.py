@@ -246,7 +246,7 @@ class SingleClusterWorld:
                 Duties(MANAGER_HOST, (), False, controllers, names, PROJECT),
             )
         ):
-            disk, ids = (stream(self._seed, purpose, duties.name) for purpose in ("disk", "ids"))  # type: ignore[arg-type]
+            disk, ids = (stream(self._seed, purpose, duties.name) for purpose in ("disk", "ids"))
             self.network.hosts[duties.name] = SimulatedHost(duties, around, Disk(disk), ids, number)
         return self.network.hosts
 
