@@ -102,6 +102,8 @@ def i12_one_at_a_time(truth: Truth, step: Step) -> str:
     mine = (step.key.namespace, owner)
     if any(plane == step.plane or name.startswith(mine) for plane, name in truth.tampered):
         return ""  # somebody else wanted it gone, here or further up
+    if truth.is_leaving(step.plane, step.key.namespace):
+        return ""
     wanted = deployment.get("spec", {}).get("scaleSettings", {}).get("minReplicas", 1)
     if _ordinal(before) >= wanted:
         return ""

@@ -177,8 +177,6 @@ class SingleClusterWorld:
         await _insist(lambda: user.create(NAMESPACE, namespace))
         await _insist(lambda: user.create_plain(WORKLOAD, body))
         await asyncio.sleep(random.uniform(0, 12))
-        # Whatever is in it is removed for a reason; quota is kept all the same.
-        self.truth.tampered[(project_plane(PROJECT), name)] = None
         self.observer.say(f"delete namespace {name}")
         await _insist(lambda: user.delete(NAMESPACE, Ref("", name)))
 

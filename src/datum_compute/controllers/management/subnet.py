@@ -32,7 +32,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if subnet is None:
         return Done()
     network = _network_of(view, subnet)
-    ledger = observe_ledger(context, subnet, pool_of(subnet, network))
+    ledger = observe_ledger(context, key.plane, subnet, pool_of(subnet, network))
     if subnet.is_terminating:
         users = {a.spec.cidr: observe_user(context, view, a.spec.cidr) for a in ledger.own}
         plan = plan_subnet_removal(key.plane, subnet, ledger, users)
