@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Generic, NamedTuple, TypeVar
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.fields import says
@@ -51,9 +51,11 @@ class ApiObject(ApiStruct, frozen=True, kw_only=True):
         return int(self.metadata.resource_version or 0)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Ref:
-    """Names an object inside one plane; the namespace is empty for cluster-scoped kinds."""
+class Ref(NamedTuple):
+    """Names an object inside one plane; the namespace is empty for cluster-scoped kinds.
+
+    A tuple because it is the key of every cache and queue: nothing hashes and compares faster.
+    """
 
     namespace: str
     name: str
@@ -121,6 +123,12 @@ class KindInfo(Generic[T]):
     stored_as: str = ""  # the resource whose objects this kind is another view of
     singular_name: str = ""  # where it is not the kind in lower case
     list_name: str = ""  # where it is not the kind followed by List
+    # The name of the kind in words and errors: ``plural.group``.
+    resource: str = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        resource = f"{self.plural}.{self.group}" if self.group else self.plural
+        object.__setattr__(self, "resource", resource)
 
     @property
     def api_version(self) -> str:
@@ -133,11 +141,6 @@ class KindInfo(Generic[T]):
     @property
     def list_kind(self) -> str:
         return self.list_name or f"{self.kind}List"
-
-    @property
-    def resource(self) -> str:
-        """The name of the kind in words and errors: ``plural.group``."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def storage(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import ApiStruct, JsonObject, canonical, plain
+from datum_compute.api.codec import ApiStruct, JsonObject, canonical_where_unlike, plain
 from datum_compute.api.mergepatch import merge_patch
 from datum_compute.api.meta import ApiObject, KindInfo, ref_of
 from datum_compute.api.plane import PlaneName
@@ -40,7 +40,7 @@ def plan_status(
 ) -> list[Action]:
     """Write the status if it differs."""
     reported = getattr(observed, "status")  # noqa: B009 - every kind that has one
-    patch = {} if reported == desired else merge_patch(canonical(reported), canonical(desired))
+    patch = merge_patch(*canonical_where_unlike(reported, desired))
     if not patch:
         return []
     version = observed.metadata.resource_version
@@ -52,7 +52,7 @@ def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) 
     spec, present = getattr(desired, "spec", None), getattr(observed, "spec", None)
     # The spec of a Namespace belongs to its plane.
     if spec != present and not kind.built_in:
-        inner = merge_patch(canonical(present), canonical(spec))
+        inner = merge_patch(*canonical_where_unlike(present, spec))
         if inner:
             patch["spec"] = inner
     metadata = _metadata_patch(desired, observed)
