@@ -46,7 +46,7 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     attachment.CONTROLLER,
     ipallocation.CONTROLLER,
     registration.CONTROLLER,
-    quota.CONTROLLER,
+    *quota.CONTROLLERS,
 )
 
 HUB: tuple[Controller[Context], ...] = (
