@@ -19,7 +19,14 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Delete, Plan
 from datum_compute.planning.claims import claim_home, claim_ref, instance_of, plan_release
-from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    beyond_status,
+    for_,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
@@ -114,9 +121,10 @@ CONTROLLER = Controller(
     role="project",
     reconcile=reconcile,
     edges=(
-        for_(CLAIM),
+        for_(CLAIM, when=beyond_status),
         watches(INSTANCE, from_instance, on="cell"),
         watches(DEPLOYMENT, from_deployment, on="cell"),
         reads(NAMESPACE, on="cell"),
     ),
+    workers=MANY_WORKERS,
 )
