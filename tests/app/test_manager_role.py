@@ -14,6 +14,7 @@ from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import Layout, Platform
+from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.server.access.audit import AuditEvent
@@ -36,7 +37,7 @@ def a_platform(loop: VirtualLoop, events: list[AuditEvent]) -> Platform:
         random=Random(1),
     )
     tokens = {plane: f"token-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, CELL)}
-    layout = Layout((PROJECT,), {CELL: SimulatedDriver({}, now=ports.unix_s)})
+    layout = Layout((PROJECT,), {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)})
     return Platform(
         layout, ports, MemoryJournal(), Credentials("manager", tokens), audit=events.append
     )

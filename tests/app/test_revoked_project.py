@@ -19,7 +19,8 @@ from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import BOOTSTRAP, Layout, Platform
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.drivers.simulated import Machine, SimulatedDriver
+from datum_compute.drivers.machinetable import MachineTable
+from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing.people import Wanted, manifest
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
@@ -33,7 +34,7 @@ class Running:
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
         self.disk = MemoryJournal()
-        self.machines: dict[str, Machine] = {}
+        self.machines = MachineTable()
         self._ids = 0
         self.platform: Platform
         self.task: asyncio.Task[None]
@@ -84,7 +85,7 @@ async def nothing_is_left(running: Running) -> None:
         assert (await running.client(plane).list(kind)).items == []
     works = (await running.client(HUB).list(WORK)).items
     assert not [work for work in works if work.is_terminating]
-    assert running.machines == {}
+    assert not running.machines
 
 
 def test_a_plane_is_gone_only_when_its_machines_are() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.fenced import FencedDriver
+from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.testing.builders import a_template
 
@@ -26,7 +27,7 @@ async def test_a_closed_fence_keeps_machines_as_they_are_and_lets_everybody_look
         if not is_open:
             raise Closed
 
-    driver = FencedDriver(SimulatedDriver({}, now=lambda: 0.0), check)
+    driver = FencedDriver(SimulatedDriver(MachineTable(), now=lambda: 0.0), check)
     await driver.start("default/web/u", a_spec())
     is_open = False
     with pytest.raises(Closed):

@@ -17,6 +17,7 @@ from datum_compute.app.machines import Paced, simulated_driver
 from datum_compute.app.settings import local_settings
 from datum_compute.drivers.behaviours import Machine, next_change_s, state_of
 from datum_compute.drivers.driver import Driver, MachineState
+from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.testing.driver_conformance import CHECKS, SPEC, Settle
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
@@ -29,7 +30,9 @@ def run(
     story: Callable[[SimulatedDriver], Awaitable[T]], *, boot_s: float = 0.0, stop_s: float = 0.0
 ) -> T:
     async def main(loop: VirtualLoop) -> T:
-        return await story(SimulatedDriver({}, now=loop.time, boot_s=boot_s, stop_s=stop_s))
+        return await story(
+            SimulatedDriver(MachineTable(), now=loop.time, boot_s=boot_s, stop_s=stop_s)
+        )
 
     return run_virtual(Random(1), main)
 

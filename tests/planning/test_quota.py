@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import pytest
 from hypothesis import settings
@@ -32,10 +34,12 @@ from datum_compute.planes.catalogue import registration_of as a_registration
 from datum_compute.planning.actions import Create, PatchStatus, Plan
 from datum_compute.planning.claims import is_granted
 from datum_compute.planning.quota import (
+    WAITING,
     Books,
     active_registrations,
     balance_of,
     bucket_name,
+    filed_under,
     grant_verdict,
     plan_buckets,
     plan_decisions,
@@ -96,11 +100,14 @@ def a_grant(name: str = "all", *, instances: int = 10, vcpus: int = 40_000) -> R
 
 
 def books(*objects: ResourceGrant | ResourceClaim) -> Books:
+    claims = [o for o in objects if isinstance(o, ResourceClaim)]
+    sorts = Counter(filed_under(claim) for claim in claims)
     return Books(
         PROJECT,
         REGISTERED,
         [o for o in objects if isinstance(o, ResourceGrant)],
-        [o for o in objects if isinstance(o, ResourceClaim)],
+        [claim for claim in claims if filed_under(claim) == WAITING],
+        {sort: count for sort, count in sorts.items() if sort != WAITING},
     )
 
 

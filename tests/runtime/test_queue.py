@@ -203,4 +203,4 @@ def test_it_knows_how_long_the_oldest_key_has_been_ready() -> None:
 
 def test_work_names_its_plane() -> None:
     with pytest.raises(AssertionError, match="names no plane"):
-        Key(PlaneName(""), Ref("default", "a"))
+        WorkQueue(Random(1), Backoff()).add(Key(PlaneName(""), Ref("default", "a")))

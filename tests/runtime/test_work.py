@@ -391,7 +391,7 @@ def test_what_wakes_a_controller_from_outside_may_fail_and_begins_anew(
                 raise OSError("the driver is not there yet")
             yield Key(view.plane, Ref("", "machine"))
 
-        manager = manager_of(note, outside=outside)
+        manager = manager_of(note, outside=(outside,))
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
         await asyncio.sleep(10)

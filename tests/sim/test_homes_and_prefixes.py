@@ -10,6 +10,7 @@ import pytest
 from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.kinds import CLUSTER_POLICY, IP_ALLOCATION, NAMESPACE
 from datum_compute.drivers.behaviours import Machine
+from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.store.journal import Change, ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.faults import StopHost
@@ -50,7 +51,7 @@ def test_a_home_without_its_source_is_found_on_hub_and_cell() -> None:
 
 def test_a_prefix_that_a_machine_has_an_address_of_is_found() -> None:
     machine = Machine(number=1, image="web:1", runs_from_s=0.0, addresses=["10.128.16.2"])
-    provider = Provider(lambda: 0.0, machines={"ns/web-0/uid": machine})
+    provider = Provider(lambda: 0.0, machines=MachineTable({"ns/web-0/uid": machine}))
     truth = a_truth({"cell/dfw": provider})
     for cidr, expected in (("10.128.16.0/20", "has 10.128.16.2"), ("10.128.32.0/20", "")):
         put(truth, "platform", IP_ALLOCATION.resource, "a", spec={"cidr": cidr})

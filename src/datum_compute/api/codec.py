@@ -87,6 +87,19 @@ def canonical(value: Any) -> Any:
     return value
 
 
+def canonical_where_unlike(one: msgspec.Struct, other: msgspec.Struct) -> list[JsonObject]:
+    """The canonical JSON of two structs of a type, without the fields in which they are equal."""
+    parts: list[JsonObject] = [{}, {}]
+    omits = one.__struct_config__.omit_defaults
+    for field in _fields(type(one)):
+        if getattr(one, field.name) == getattr(other, field.name):
+            continue
+        for struct, part in zip((one, other), parts, strict=True):
+            if not (omits and _is_default(field, struct)):
+                part[field.encode_name] = canonical(getattr(struct, field.name))
+    return parts
+
+
 @cache
 def _fields(model: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
     return msgspec.structs.fields(model)

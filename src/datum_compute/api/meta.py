@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Generic, NamedTuple, TypeVar
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.fields import says
@@ -51,9 +51,11 @@ class ApiObject(ApiStruct, frozen=True, kw_only=True):
         return int(self.metadata.resource_version or 0)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Ref:
-    """Names an object inside one plane; the namespace is empty for cluster-scoped kinds."""
+class Ref(NamedTuple):
+    """Names an object inside one plane; the namespace is empty for cluster-scoped kinds.
+
+    A tuple because it is the key of every cache and queue: nothing hashes and compares faster.
+    """
 
     namespace: str
     name: str

@@ -7,6 +7,7 @@ names no plane and never stands for a default one.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NewType
 
 PlaneName = NewType("PlaneName", str)
@@ -24,10 +25,12 @@ _MEMBER_ROLES = ("project", "cell")
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
+@lru_cache(maxsize=4096)
 def project_plane(name: str) -> PlaneName:
     return PlaneName(f"project/{_checked(name)}")
 
 
+@lru_cache(maxsize=4096)
 def cell_plane(name: str) -> PlaneName:
     return PlaneName(f"cell/{_checked(name)}")
 
@@ -39,6 +42,7 @@ def member_name(plane: PlaneName) -> str:
     return plane.partition("/")[2]
 
 
+@lru_cache(maxsize=4096)
 def plane_role(plane: PlaneName) -> str:
     """``platform``, ``hub``, ``project`` or ``cell``; any other text names no plane."""
     if plane in (PLATFORM, HUB):

@@ -6,11 +6,13 @@ What does not come out even is rounded up, so that nobody gets more than was cou
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 
 _DECIMAL = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _MEBI = 1 << 20
 
 
+@lru_cache(maxsize=1024)  # few sizes, asked for again and again
 def millicores(amount: int | str) -> int:
     """Of ``2``, ``1.5`` or ``500m``."""
     text = str(amount)
@@ -19,6 +21,7 @@ def millicores(amount: int | str) -> int:
     return _up(Fraction(text) * 1000)
 
 
+@lru_cache(maxsize=1024)
 def mebibytes(amount: int | str) -> int:
     """Of ``1073741824``, ``512Mi`` or ``2G``."""
     text = str(amount)

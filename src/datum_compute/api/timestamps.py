@@ -41,6 +41,7 @@ def _in_utc(text: str) -> datetime:
         raise ValueError(f"{text!r} is out of range") from error
 
 
+@lru_cache(maxsize=1024)  # what was made together has the same time
 def parse_timestamp(text: str) -> float:
     """Unix seconds of a wire time; offsets and fractions are accepted."""
     return datetime.fromisoformat(text).timestamp()

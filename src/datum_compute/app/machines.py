@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from datum_compute.api.codec import DecodeError, decode_as, encode, plain
 from datum_compute.app.files import StateError, write_private
+from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import Machine, SimulatedDriver
 
 # Many machines start together; the file is written at once, and then not again for so long.
@@ -18,11 +19,12 @@ def simulated_driver(
     path: Path, unix_s: Callable[[], float], *, boot_s: float = 0.0
 ) -> SimulatedDriver:
     try:
-        table = decode_as(path.read_bytes(), dict[str, Machine]) if path.exists() else {}
+        found = decode_as(path.read_bytes(), dict[str, Machine]) if path.exists() else {}
     except DecodeError as error:
         raise StateError(
             f"{path} is damaged ({error}); remove it: the simulated machines start again"
         ) from error
+    table = MachineTable(found)
     save = Paced(lambda: write_private(path, encode_table(table)))
     return SimulatedDriver(table, now=unix_s, save=save, boot_s=boot_s)
 
@@ -54,5 +56,5 @@ class Paced:
             self()
 
 
-def encode_table(table: dict[str, Machine]) -> bytes:
-    return encode({machine_id: plain(machine) for machine_id, machine in table.items()})
+def encode_table(table: Mapping[str, Machine]) -> bytes:
+    return encode(plain(dict(table)))

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -40,6 +40,7 @@ from datum_compute.api.errors import (
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.client.answers import Listed, Unreadable, WatchEvent
 from datum_compute.client.backoff import Backoff
+from datum_compute.client.deadlines import Deadlines
 
 if TYPE_CHECKING:
     from datum_compute.client.client import Client
@@ -241,20 +242,35 @@ async def _stream(source: _Source[L, E], version: str) -> AsyncGenerator[WatchEv
     loop = asyncio.get_running_loop()
     opened_s, brought = loop.time(), 0
     events = source.open_stream(version)
-    async with aclosing(events):
-        while True:
-            try:
-                async with asyncio.timeout(STALL_S):
-                    event = await anext(events, None)
-            except TimeoutError:
-                _log.info("%s: the watch is silent; opening another", source.what)
-                return
-            if event is None:
-                break
-            brought += 1
-            yield event
+    with closing(Deadlines(STALL_S)) as deadlines:
+        async with aclosing(events):
+            while True:
+                try:
+                    event = await _within(deadlines, events)
+                except TimeoutError:
+                    _log.info("%s: the watch is silent; opening another", source.what)
+                    return
+                if event is None:
+                    break
+                brought += 1
+                yield event
     if not brought and loop.time() - opened_s < SHORTEST_S:
         raise Unreachable("the server ends watches as soon as they begin")
+
+
+async def _within(
+    deadlines: Deadlines, events: AsyncGenerator[WatchEvent[E], None]
+) -> WatchEvent[E] | None:
+    """The next event, None at the end; TimeoutError if it does not come in time."""
+    deadlines.begin()
+    try:
+        return await anext(events, None)
+    except asyncio.CancelledError:
+        if deadlines.passed():
+            raise TimeoutError from None
+        raise
+    finally:
+        deadlines.end()
 
 
 class _Failures:

@@ -26,19 +26,19 @@ from datum_compute.planning.actions import (
     Wait,
     is_skipped,
 )
-from datum_compute.runtime.outcome import Done, Later, Outcome
+from datum_compute.runtime.outcome import Done, Later
 from datum_compute.runtime.together import together
 
 T = TypeVar("T", bound=ApiObject)
 
 
-async def carry_out(planes: Planes, plan: Plan) -> Outcome:
+async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
     """All actions in order; the first failure ends it, and the next pass plans anew.
 
     Neighbouring creates of one kind do not depend on each other, nor do neighbouring deletes:
     those go out together. So does all of a plan whose actions are independent.
     """
-    begun = (action for action in plan.actions if not is_skipped(action))
+    begun = (a for a in plan.actions if not isinstance(a, Wait) and not is_skipped(a))
     same = (lambda _action: ()) if plan.independent else _group
     for _, actions in groupby(begun, key=same):
         await together([partial(_carry_out_and_tell, planes, action) for action in actions])

@@ -57,7 +57,7 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     attachment.CONTROLLER,
     ipallocation.CONTROLLER,
     registration.CONTROLLER,
-    quota.CONTROLLER,
+    *quota.CONTROLLERS,
     revision.CONTROLLER,
 )
 

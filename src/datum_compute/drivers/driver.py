@@ -54,8 +54,8 @@ class Driver(Protocol):
         """The machine as it is now, or None if there is none."""
         ...
 
-    async def machines(self) -> list[str]:
-        """Ids of all machines there are."""
+    async def machines(self, name: str = "") -> list[str]:
+        """Ids of all machines there are, or of those of one name (``namespace/name/``)."""
         ...
 
     def changes(self) -> AsyncIterator[str]:

@@ -28,8 +28,8 @@ class FencedDriver:
     async def observe(self, machine_id: str) -> MachineState | None:
         return await self.inner.observe(machine_id)
 
-    async def machines(self) -> list[str]:
-        return await self.inner.machines()
+    async def machines(self, name: str = "") -> list[str]:
+        return await self.inner.machines(name)
 
     def changes(self) -> AsyncIterator[str]:
         return self.inner.changes()

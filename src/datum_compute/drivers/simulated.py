@@ -23,6 +23,7 @@ from datum_compute.drivers.behaviours import (
 )
 from datum_compute.drivers.driver import MachineState, TransientError
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
+from datum_compute.drivers.machinetable import MachineTable
 
 __all__ = ["Machine", "SimulatedDriver"]
 
@@ -30,7 +31,7 @@ __all__ = ["Machine", "SimulatedDriver"]
 class SimulatedDriver:
     def __init__(
         self,
-        table: dict[str, Machine],
+        table: MachineTable,
         *,
         now: Callable[[], float],
         save: Callable[[], None] = lambda: None,
@@ -78,8 +79,8 @@ class SimulatedDriver:
             return None
         return state_of(machine, self._now())
 
-    async def machines(self) -> list[str]:
-        return sorted(self._table)
+    async def machines(self, name: str = "") -> list[str]:
+        return self._table.named(name) if name else sorted(self._table)
 
     async def changes(self) -> AsyncIterator[str]:
         # What a machine does by itself goes on after a restart of this process.

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -25,6 +26,7 @@ from datum_compute.api.allowancebucket import (
     AllowanceBucketStatus,
     ContributingGrant,
 )
+from datum_compute.api.codec import decode_as, encode, plain
 from datum_compute.api.conditions import FALSE, TRUE, Verdict
 from datum_compute.api.fields import ObjectReference
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT
@@ -48,16 +50,22 @@ from datum_compute.planning.verdicts import with_verdicts
 ACTIVE = "Active"
 # Nobody tells a project that the platform has registered something.
 RECHECK_S = 30.0
+WAITING = "waiting"
 
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """All that a decision needs, for one consumer. ``registered`` are the Active ones by type."""
+    """All that a decision needs, for one consumer. ``registered`` are the Active ones by type.
+
+    ``waiting`` are the claims that are not granted. Of those that are, only how many of each sort
+    there are counts (a sort is what a claim asks for), so a decision costs nothing for them.
+    """
 
     consumer: ObjectReference
     registered: Mapping[str, ResourceRegistration]
     grants: Sequence[ResourceGrant]
-    claims: Sequence[ResourceClaim]
+    waiting: Sequence[ResourceClaim]
+    granted: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +79,10 @@ class Balance:
         name = request.resource_type
         return request.amount > self.limits.get(name, 0) - self.used.get(name, 0)
 
-    def take(self, requests: Iterable[ResourceRequest]) -> None:
+    def take(self, requests: Iterable[ResourceRequest], times: int = 1) -> None:
         for request in requests:
             name = request.resource_type
-            self.used[name] = self.used.get(name, 0) + request.amount
+            self.used[name] = self.used.get(name, 0) + request.amount * times
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,16 @@ class Ruling:
     claim: ResourceClaim
     verdict: Verdict
     lacking: tuple[str, ...] = ()
+
+
+def filed_under(claim: ResourceClaim) -> str:
+    """WAITING, or the sort of a claim that is granted."""
+    return encode(plain(claim.spec.requests)).decode() if is_granted(claim) else WAITING
+
+
+@lru_cache(maxsize=1024)
+def requests_of_sort(sort: str) -> tuple[ResourceRequest, ...]:
+    return tuple(decode_as(sort.encode(), list[ResourceRequest]))
 
 
 def balance_of(books: Books) -> Balance:
@@ -92,10 +110,9 @@ def balance_of(books: Books) -> Balance:
             for name, amount in _amounts(grant).items():
                 limits[name] = limits.get(name, 0) + amount
     balance = Balance(limits, {})
-    for claim in books.claims:
-        # One that is being removed still holds what it was given, until it is gone.
-        if is_granted(claim):
-            balance.take(claim.spec.requests)
+    # One that is being removed still holds what it was given, until it is gone.
+    for sort, claims in books.granted.items():
+        balance.take(requests_of_sort(sort), claims)
     return balance
 
 
@@ -103,8 +120,7 @@ def rulings(books: Books) -> list[Ruling]:
     """About every claim that is not granted, oldest first; later ones get what is left."""
     balance = balance_of(books)
     found = []
-    waiting = [c for c in books.claims if not is_granted(c) and not c.is_terminating]
-    for claim in sorted(waiting, key=_age):
+    for claim in sorted((c for c in books.waiting if not c.is_terminating), key=_age):
         ruling = _ruling(books, balance, claim)
         if ruling.verdict.status == TRUE:
             balance.take(claim.spec.requests)
@@ -295,7 +311,7 @@ def _bucket_status(
     books: Books, balance: Balance, name: str, bucket: AllowanceBucket, now: str
 ) -> AllowanceBucketStatus:
     limit, used = balance.limits.get(name, 0), balance.used.get(name, 0)
-    using = sum(is_granted(c) and _asks(c, name) for c in books.claims)
+    using = sum(claims for sort, claims in books.granted.items() if _asks(sort, name))
     giving = [
         ContributingGrant(
             name=grant.metadata.name,
@@ -323,8 +339,8 @@ def _bucket_status(
     return msgspec.structs.replace(status, last_reconciliation=now)
 
 
-def _asks(claim: ResourceClaim, name: str) -> bool:
-    return any(request.resource_type == name for request in claim.spec.requests)
+def _asks(sort: str, name: str) -> bool:
+    return any(request.resource_type == name for request in requests_of_sort(sort))
 
 
 # --- registrations

@@ -72,8 +72,9 @@ class Cache(Generic[T]):
         self._entries: dict[Ref, Entry] = {}
         # Each group is keyed by ref; the dict keeps the order in which objects came.
         self._groups: dict[Term, dict[Ref, None]] = {}
+        self._values: dict[str, dict[str, None]] = {}  # those in use, of each index
         self._terms: dict[Term, Term] = {}
-        self._decoded: OrderedDict[Ref, T] = OrderedDict()
+        self._decoded: OrderedDict[Ref, tuple[Entry, T]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -90,6 +91,10 @@ class Cache(Generic[T]):
     def group(self, term: Term) -> list[Entry]:
         """The objects with one value in one index."""
         return [self._entries[ref] for ref in self._groups.get(term, ())]
+
+    def counts(self, index: str) -> dict[str, int]:
+        """How many objects each value of an index has."""
+        return {value: len(self._groups[(index, value)]) for value in self._values.get(index, ())}
 
     def labelled(self, label: str, value: str) -> list[Entry]:
         if label not in self._labels:
@@ -136,9 +141,13 @@ class Cache(Generic[T]):
             entry = self._reshaped(entry)
         self._entries[entry.ref] = entry
         for term in entry.terms:
-            self._groups.setdefault(term, {})[entry.ref] = None
+            group = self._groups.get(term)
+            if group is None:
+                group = self._groups[term] = {}
+                self._values.setdefault(term[0], {})[term[1]] = None
+            group[entry.ref] = None
         if obj is not None:
-            self._remember(entry.ref, obj)
+            self._remember(entry, obj)
 
     def remove(self, ref: Ref) -> None:
         old = self._entries.pop(ref, None)
@@ -150,20 +159,22 @@ class Cache(Generic[T]):
             del group[ref]
             if not group:
                 del self._groups[term]
+                del self._values[term[0]][term[1]]
                 self._terms.pop(term, None)
 
     def decode(self, entry: Entry) -> T:
         """The object of an entry; only of one without an error."""
         assert not entry.error
-        obj = self._decoded.get(entry.ref)
-        if obj is None or obj.version != entry.version:
-            obj = self._model.decode(entry.body)
-            if self._entries.get(entry.ref) is entry:
-                self._remember(entry.ref, obj)
+        known = self._decoded.get(entry.ref)
+        if known is not None and known[0] is entry:
+            return known[1]
+        obj = self._model.decode(entry.body)
+        if self._entries.get(entry.ref) is entry:
+            self._remember(entry, obj)
         return obj
 
-    def _remember(self, ref: Ref, obj: T) -> None:
-        self._decoded[ref] = obj
+    def _remember(self, entry: Entry, obj: T) -> None:
+        self._decoded[entry.ref] = (entry, obj)
         if len(self._decoded) > DECODED_MAX:
             self._decoded.popitem(last=False)
 

@@ -22,6 +22,11 @@ An edge is a kind that a controller looks at, and how its changes become keys:
 - ``reads``: nobody is woken; another edge must see to that.
 
 ``on`` is the role of the planes that are looked at, the controller's own if it is left out.
+
+``when`` says which differences between two states of an object matter; without it all do. What is
+new or gone always matters, and so does everything after a restart, so a difference that nobody
+asked for can delay a controller but not mislead it. ``beyond_status`` is for those who read all of
+an object but what its own controller reports.
 """
 
 from __future__ import annotations
@@ -38,10 +43,15 @@ from datum_compute.runtime.outcome import Outcome
 from datum_compute.runtime.queue import LANE_MAX, plane_of
 from datum_compute.runtime.view import View
 
+# For controllers of many small objects, each of which waits for a write or two: together their
+# writes go to disk at once.
+MANY_WORKERS = 32
+
 C = TypeVar("C")
 T = TypeVar("T", bound=ApiObject)
 
 Mapping = Callable[[View, Change[Any]], Iterable[Key]]
+When = Callable[[Any, Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,13 @@ class Edge:
     on: str = ""
     expects_one: str = ""
     is_own: bool = False
+    when: When | None = None
+
+    def concerns(self, change: Change[Any]) -> bool:
+        """Whether the change is one that matters along this edge."""
+        if self.when is None or change.old is None or change.new is None:
+            return True
+        return self.when(change.old, change.new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +91,7 @@ class Controller(Generic[C]):
     # What this controller holds objects back with; a plane is drained when none of them is left.
     finalizers: tuple[str, ...] = ()
     # Wake-ups that are not API objects (a driver's machines), per plane of the role.
-    outside: Callable[[C, View], AsyncIterator[Key]] | None = None
+    outside: tuple[Callable[[C, View], AsyncIterator[Key]], ...] = ()
     # How many reconciles of one lane run at once, and how long one may take.
     workers: int = 2
     timeout_s: float = 60.0
@@ -101,18 +118,38 @@ class Controller(Generic[C]):
         return _owners(view, change, owner)
 
 
-def for_(kind: KindInfo[Any], *, on: str = "") -> Edge:
+def for_(kind: KindInfo[Any], *, on: str = "", when: When | None = None) -> Edge:
     """The kind the controller is for: each object is a key."""
-    return Edge(kind, own_key, on=on, is_own=True)
+    return Edge(kind, own_key, on=on, is_own=True, when=when)
 
 
-def owns(kind: KindInfo[Any], *, on: str = "") -> Edge:
+def owns(kind: KindInfo[Any], *, on: str = "", when: When | None = None) -> Edge:
     """Children wake the object of the controller's kind that controls them."""
-    return Edge(kind, None, on=on)
+    return Edge(kind, None, on=on, when=when)
 
 
-def watches(kind: KindInfo[T], to_keys: Mapping, *, on: str = "", expects_one: str = "") -> Edge:
-    return Edge(kind, to_keys, on=on, expects_one=expects_one)
+def watches(
+    kind: KindInfo[T],
+    to_keys: Mapping,
+    *,
+    on: str = "",
+    expects_one: str = "",
+    when: When | None = None,
+) -> Edge:
+    return Edge(kind, to_keys, on=on, expects_one=expects_one, when=when)
+
+
+def beyond_status(old: ApiObject, new: ApiObject) -> bool:
+    """Whether more than the status differs."""
+    before, after = old.metadata, new.metadata
+    return (
+        before.generation != after.generation
+        or before.deletion_timestamp != after.deletion_timestamp
+        or before.finalizers != after.finalizers
+        or before.labels != after.labels
+        or before.annotations != after.annotations
+        or before.owner_references != after.owner_references
+    )
 
 
 def reads(kind: KindInfo[Any], *, on: str = "") -> Edge:

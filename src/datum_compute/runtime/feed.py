@@ -87,6 +87,8 @@ class Feed(Generic[C]):
                         await asyncio.sleep(0)
 
     def _wake(self, edge: Edge, view: View, change: Change[Any]) -> None:
+        if not edge.concerns(change):
+            return
         keys = self._keys(edge, view, change)
         if edge.expects_one and change.new is not None:
             keys = list(keys)

@@ -30,6 +30,7 @@ from datum_compute.client.answers import Listed, Unreadable, WatchEvent
 from datum_compute.client.client import Client
 from datum_compute.client.watching import follow_kept
 from datum_compute.runtime.cache import Cache, Entry
+from datum_compute.runtime.objects import Objects
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -62,6 +63,8 @@ class Informer(Generic[T]):
     def __init__(self, client: Client, kind: KindInfo[T], random: Random) -> None:
         self.kind = kind
         self.cache: Cache[T] = Cache(kind.model)
+        self.objects = Objects(self.cache)
+        self.seen = Objects(self.cache, _strict=False)  # for those who only wake others
         self.first_sync = asyncio.Event()
         self.answered = asyncio.Event()
         self.lives = 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from random import Random
 from typing import Any, Generic, TypeVar
@@ -25,6 +25,7 @@ from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.feed import Feed
 from datum_compute.runtime.gauges import gauges_of
 from datum_compute.runtime.informer import Informer
+from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import RuntimeMetrics
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.runtime.reversemap import Report, ReverseMap
@@ -208,8 +209,8 @@ class Manager(Generic[C]):
         for controller in self._controllers:
             if controller.role != role:
                 continue
-            if controller.outside is not None:
-                pump = partial(self._pump, controller, view)
+            for outside in controller.outside:
+                pump = partial(self._pump, controller, outside, view)
                 name = f"what wakes {controller.name} on {plane}"
                 tasks.append(self._group.create_task(self._kept_up(name, pump)))
             if any(edge.on not in ("", role) for edge in controller.edges):
@@ -219,10 +220,14 @@ class Manager(Generic[C]):
                 tasks.append(self._group.create_task(replay))
         self._tasks[plane] = tasks
 
-    async def _pump(self, controller: Controller[C], view: View) -> None:
-        assert controller.outside is not None
+    async def _pump(
+        self,
+        controller: Controller[C],
+        outside: Callable[[C, View], AsyncIterator[Key]],
+        view: View,
+    ) -> None:
         queue = self._queues[controller.name]
-        async for key in controller.outside(self._context, view):
+        async for key in outside(self._context, view):
             await queue.room(key)
             queue.add(key)
 

@@ -34,6 +34,10 @@ class Objects(Generic[T]):
     def refs(self) -> list[Ref]:
         return self._cache.refs()
 
+    def uids(self) -> dict[Ref, str]:
+        """Who is there; nothing is decoded for it."""
+        return {entry.ref: entry.uid for entry in self._cache.entries()}
+
     def all(self) -> list[T]:
         return self._decoded(self._cache.entries())
 
@@ -50,6 +54,11 @@ class Objects(Generic[T]):
         """By an index that a controller declares."""
         assert self._cache.has_index(index), f"no controller declares the index {index}"
         return self._decoded(self._cache.group((index, value)))
+
+    def counts(self, index: str) -> dict[str, int]:
+        """How many objects each value of a declared index has; none of them is looked at."""
+        assert self._cache.has_index(index), f"no controller declares the index {index}"
+        return self._cache.counts(index)
 
     def _decoded(self, entries: Iterable[Entry]) -> list[T]:
         found = []

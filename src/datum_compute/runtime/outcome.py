@@ -7,8 +7,23 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """For a reconcile that looks at many objects: what wakes its key again soon is gathered.
+
+    The key comes up when nothing has woken it for ``quiet_s``, and at the latest ``most_s`` after
+    the pass that asked for the pause. Nothing is lost, and a key that nobody wakes waits for
+    nothing.
+    """
+
+    quiet_s: float
+    most_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """Settled until something changes."""
+
+    pause: Pause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +32,7 @@ class Later:
     changes."""
 
     seconds: float
+    pause: Pause | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ Keys stand in lanes, by default one for each plane. Lanes take turns, and of eac
 ``share`` keys are worked on at once: neither a flood nor a plane that never answers costs another
 lane more than its turn.
 
+After a pass that asked for a pause (``pauses.py``) wake-ups of its key are gathered for a while
+before it comes up again.
+
 A lane holds at most ``lane_max`` keys from ``offer``, which refuses what does not fit; the caller
 must come back with it when there is ``room``. Deletions, retries and delays are never refused:
 nobody could repeat them.
@@ -21,6 +24,9 @@ from random import Random
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Pause
+from datum_compute.runtime.pauses import Pauses
+from datum_compute.runtime.timers import Timers
 
 LANE_MAX = 50_000
 NOT_YET = Backoff(first_s=0.01, most_s=2.0)
@@ -58,9 +64,10 @@ class WorkQueue:
         self._lanes: dict[str, _Lane] = {}
         self._turns: deque[str] = deque()
         self._in_flight: dict[Key, bool] = {}  # and whether it is wanted again
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._timers = Timers(self.add)
         self._failures: dict[Key, int] = {}
         self._not_yet: dict[Key, int] = {}
+        self._pauses = Pauses(self._make_ready)
         self._news = asyncio.Event()
         self._closed = False
         self.on_take: Callable[[float], None] | None = None  # told how long each key waited
@@ -73,7 +80,7 @@ class WorkQueue:
 
     @property
     def delayed(self) -> int:
-        return len(self._timers)
+        return len(self._timers) + self._pauses.waiting
 
     @property
     def in_flight(self) -> int:
@@ -87,10 +94,11 @@ class WorkQueue:
     # --- adding
 
     def add(self, key: Key) -> None:
-        self._cancel_timer(key)
+        assert key.plane, f"work on {key.ref} names no plane"
+        self._timers.cancel(key)
         if key in self._in_flight:
             self._in_flight[key] = True
-        else:
+        elif not self._pauses.gathers(key):
             self._make_ready(key)
 
     def offer(self, key: Key) -> bool:
@@ -113,12 +121,7 @@ class WorkQueue:
 
     def add_after(self, key: Key, seconds: float) -> None:
         """Add later; the earliest of several wishes wins."""
-        loop = asyncio.get_running_loop()
-        timer = self._timers.get(key)
-        if timer is not None and timer.when() <= loop.time() + seconds:
-            return
-        self._cancel_timer(key)
-        self._timers[key] = loop.call_later(seconds, self.add, key)
+        self._timers.set(key, seconds)
 
     def retry(self, key: Key) -> float:
         """Add later, ever later while it keeps failing; returns the delay."""
@@ -133,6 +136,11 @@ class WorkQueue:
         delay_s = NOT_YET.delay_s(times, self._random)
         self.add_after(key, delay_s)
         return delay_s
+
+    def pause(self, key: Key, pause: Pause | None) -> None:
+        """The key was worked on; for a while its wake-ups are gathered."""
+        if pause is not None:
+            self._pauses.begin(key, pause)
 
     def forget(self, key: Key) -> None:
         """The key succeeded: its failures no longer count."""
@@ -170,7 +178,7 @@ class WorkQueue:
         name = self._lane_of(key)
         lane = self._lanes[name]
         lane.busy -= 1
-        if wanted:
+        if wanted and not self._pauses.gathers(key):
             self._make_ready(key)
         self._take_turns(name, lane)
         if not lane.ready and not lane.busy:
@@ -179,8 +187,8 @@ class WorkQueue:
 
     def drop(self, plane: PlaneName) -> None:
         """Forget all work on a plane that is not engaged any more."""
-        for key in [key for key in self._timers if key.plane == plane]:
-            self._cancel_timer(key)
+        self._timers.drop(plane)
+        self._pauses.drop(plane)
         for counts in (self._failures, self._not_yet):
             for key in [key for key in counts if key.plane == plane]:
                 del counts[key]
@@ -196,9 +204,8 @@ class WorkQueue:
     def close(self) -> None:
         """Nothing is handed out any more."""
         self._closed = True
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._timers.close()
+        self._pauses.close()
 
     # --- lanes
 
@@ -222,8 +229,3 @@ class WorkQueue:
         if not lane.ready and not lane.busy:
             del self._lanes[name]
         return lane.has_turn
-
-    def _cancel_timer(self, key: Key) -> None:
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()

@@ -102,11 +102,11 @@ class View:
 
             behind = "is behind" if informer.served else "is empty: they are not served"
             raise NotSynced(f"{self.plane}: the view of {kind.plural} {behind}", wait)
-        return Objects(informer.cache)
+        return informer.objects
 
     def cached(self, kind: KindInfo[T]) -> Objects[T]:
         """The cache as it is, for mapping events only: it may be incomplete."""
-        return Objects(self._informer(kind).cache, _strict=False)
+        return self._informer(kind).seen
 
     def serves(self, kind: KindInfo[Any]) -> bool:
         """False while the plane says that it has no such kind; then reads raise NotSynced."""

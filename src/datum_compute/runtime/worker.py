@@ -24,6 +24,7 @@ from datum_compute.api.errors import (
     Unreachable,
 )
 from datum_compute.api.plane import PlaneName
+from datum_compute.client.deadlines import Deadlines
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import ControllerMetrics
@@ -62,6 +63,8 @@ class Workers(Generic[C]):
         self._view_of = view_of
         self._random = random
         self._metrics = metrics
+        self._kind = controller.kind
+        self._deadlines = Deadlines(controller.timeout_s)
         self._terminal: dict[Key, int] = {}  # and the version at which it was found hopeless
         self._busy: dict[asyncio.Task[None], None] = {}
 
@@ -108,17 +111,20 @@ class Workers(Generic[C]):
         self._terminal.pop(key, None)
         loop = asyncio.get_running_loop()
         started_s = loop.time()
+        self._deadlines.begin()
         try:
-            async with asyncio.timeout(self._controller.timeout_s):
-                outcome = await self._reconciled(key)
+            outcome = await self._reconciled(key)
         except Exception as error:
             return self._failed(key, error)
         except asyncio.CancelledError as error:
+            if self._deadlines.passed():
+                return self._failed(key, TimeoutError())
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             return self._failed(key, error)  # of something it waited for, not of this worker
         finally:
+            self._deadlines.end()
             if self._metrics is not None:
                 self._metrics.work_seconds.observe(loop.time() - started_s)
         return self._interpret(key, outcome, version)
@@ -153,15 +159,17 @@ class Workers(Generic[C]):
     def _interpret(self, key: Key, outcome: Outcome, version: int) -> str:
         self._queue.forget(key)
         match outcome:
-            case Done():
+            case Done(pause):
+                self._queue.pause(key, pause)
                 return "done"
-            case Later(seconds):
+            case Later(seconds, pause):
                 delay_s = seconds * (1 + JITTER * self._random.random())
+                self._queue.pause(key, pause)
                 self._queue.add_after(key, delay_s)
                 _log.debug("%s %s: again in %.2f s", self._controller.name, key, delay_s)
                 return "later"
             case Terminal(message):
-                if self._controller.kind is not None:
+                if self._kind is not None:
                     self._terminal[key] = version
                 _log.warning("%s %s: %s", self._controller.name, key, message)
                 return "terminal"
@@ -170,7 +178,6 @@ class Workers(Generic[C]):
 
     def _own_version(self, view: View, key: Key) -> int:
         """The version of the object that the key names; 0 if it is not there, or none of ours."""
-        kind = self._controller.kind
-        informer = view.informer(kind) if kind is not None else None
+        informer = view.informer(self._kind) if self._kind is not None else None
         entry = informer.cache.entry(key.ref) if informer is not None else None
         return entry.version if entry is not None else 0

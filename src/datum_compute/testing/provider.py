@@ -14,6 +14,7 @@ from typing import Literal
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.driver import MachineState, TransientError
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
+from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import Machine, SimulatedDriver
 
 Lie = Literal["never-there", "still-alive", "there-twice"]
@@ -27,7 +28,7 @@ class Provider:
     boot_s: float = 0.2
     stop_s: float = 0.1
     remove_s: float = 0.0  # how long it takes before it even begins to remove a machine
-    machines: dict[str, Machine] = field(default_factory=dict)
+    machines: MachineTable = field(default_factory=MachineTable)
     lie: Lie | None = None
     away: int = 0  # how many faults keep it from answering
     hidden: dict[str, None] = field(default_factory=dict)
@@ -90,9 +91,10 @@ class ProviderDriver:
             return None
         return await self.inner.observe(machine_id)
 
-    async def machines(self) -> list[str]:
+    async def machines(self, name: str = "") -> list[str]:
         self._answer()
-        return [found for found in await self.inner.machines() if found not in self.provider.hidden]
+        found = await self.inner.machines(name)
+        return [machine_id for machine_id in found if machine_id not in self.provider.hidden]
 
     def changes(self) -> AsyncIterator[str]:
         return self.inner.changes()

@@ -6,17 +6,24 @@ from datum_compute.api.codec import plain
 from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition
 from datum_compute.api.errors import ApiError, Forbidden, Invalid, NotFound
 from datum_compute.api.instance import QUOTA_GRANTED, Instance
-from datum_compute.api.kinds import CLAIM, INSTANCE
+from datum_compute.api.kinds import CLAIM, INSTANCE, INSTANCE_TYPE, NAMESPACE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.reasons import Reason
-from datum_compute.controllers.cell.quotagate import EDGES, home_of, size_on
+from datum_compute.controllers.cell.quotagate import from_claim, home_of, size_on
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import PatchStatus, Plan
 from datum_compute.planning.claims import ClaimHome, claim_ref, is_for, plan_claim
 from datum_compute.planning.gates import QUOTA, gate_names
 from datum_compute.planning.verdicts import with_verdicts
-from datum_compute.runtime.controller import Controller, for_
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    beyond_status,
+    for_,
+    reads,
+    watches,
+)
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 
@@ -49,6 +56,11 @@ def _needs_claim(instance: Instance) -> bool:
     return QUOTA in gate_names(instance) or running
 
 
+def concerns_claim(old: Instance, new: Instance) -> bool:
+    """Whether it is needed, and how large it is."""
+    return _needs_claim(old) != _needs_claim(new) or old.spec.runtime != new.spec.runtime
+
+
 def _trouble(home: ClaimHome, error: ApiError) -> Verdict:
     if isinstance(error, NotFound):
         message = f"Project {home.project} has no namespace {home.namespace}: {error}"
@@ -76,5 +88,11 @@ CONTROLLER = Controller(
     name="claim",
     role="cell",
     reconcile=reconcile,
-    edges=(for_(INSTANCE), *EDGES),
+    edges=(
+        for_(INSTANCE, when=concerns_claim),
+        watches(CLAIM, from_claim, on="project", when=beyond_status),
+        reads(NAMESPACE),
+        reads(INSTANCE_TYPE),
+    ),
+    workers=MANY_WORKERS,
 )

@@ -27,7 +27,14 @@ from datum_compute.planning.claims import (
     plan_release,
     releases,
 )
-from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    beyond_status,
+    for_,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
@@ -121,12 +128,13 @@ def controller(single_project: str = "") -> Controller[Context]:
         role="project",
         reconcile=reconcile,
         edges=(
-            for_(CLAIM),
+            for_(CLAIM, when=beyond_status),
             watches(INSTANCE, partial(_from_instance, single_project), on="cell"),
             watches(DEPLOYMENT, partial(_from_deployment, single_project), on="cell"),
             reads(NAMESPACE, on="cell"),
         ),
         finalizers=(labels.CLAIM_FINALIZER,),
+        workers=MANY_WORKERS,
     )
 
 

@@ -12,7 +12,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.gates import FIRST_WORD_S, Decision, is_too_soon
 from datum_compute.planning.readiness import plan_readiness
-from datum_compute.runtime.controller import Controller, for_
+from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 
@@ -50,4 +50,5 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(for_(INSTANCE), *networkgate.EDGES, *quotagate.EDGES, *datagate.EDGES),
     indexes=(datagate.WAITING,),
+    workers=MANY_WORKERS,
 )

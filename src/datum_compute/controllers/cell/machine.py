@@ -30,7 +30,7 @@ from datum_compute.planning.objects import plan_status
 from datum_compute.planning.references import data_verdict, pinned
 from datum_compute.planning.spread import spread
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Controller, for_, reads
+from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
@@ -38,8 +38,8 @@ from datum_compute.runtime.view import View
 # The driver's own news come at once; these repair what was missed.
 RECHECK_S = 1.0
 UNSETTLED_S = 10.0
-STEADY_S = 30.0
-SWEEP_S = 60.0
+STEADY_S = 300.0
+SWEEP_S = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -124,9 +124,7 @@ def _refused(error: PermanentError) -> MachineState:
 async def _remove_strangers(driver: Driver, ref: Ref, own_id: str) -> bool:
     """Remove machines of the name that belong to no Server; True while one is still there."""
     strangers = [
-        machine_id
-        for machine_id in await driver.machines()
-        if machine_id.startswith(f"{ref}/") and machine_id != own_id
+        machine_id for machine_id in await driver.machines(f"{ref}/") if machine_id != own_id
     ]
     for machine_id in strangers:
         await driver.remove(machine_id)
@@ -193,20 +191,31 @@ async def remove_strangers(context: Context, key: Key) -> Outcome:
     return Later(RECHECK_S) if left else Done()
 
 
-async def sweep(context: Context, view: View) -> AsyncIterator[Key]:
+async def strangers(context: Context, view: View) -> AsyncIterator[Key]:
     """Again and again the machines that belong to no Server."""
+    async for wanted, found in _sweep(context, view):
+        for machine_id in sorted(found - wanted):
+            yield _key_of(view, machine_id)
+
+
+async def missing(context: Context, view: View) -> AsyncIterator[Key]:
+    """Again and again the Servers without a machine."""
+    async for wanted, found in _sweep(context, view):
+        for machine_id in sorted(wanted - found):
+            yield _key_of(view, machine_id)
+
+
+async def _sweep(context: Context, view: View) -> AsyncIterator[tuple[set[str], set[str]]]:
+    """The machines that Servers name, and those that there are: two lists of names, instead of a
+    look at each machine."""
     while True:
         await asyncio.sleep(SWEEP_S)
         try:
-            machine_ids = await context.drivers[view.plane].machines()
+            found = set(await context.drivers[view.plane].machines())
         except DriverError as error:
             _log.warning("the machines of %s are not seen: %s", view.plane, error)
             continue
-        for machine_id in machine_ids:
-            key = _key_of(view, machine_id)
-            server = view.cached(SERVER).get(key.ref)
-            if server is None or machine_id_of(server) != machine_id:
-                yield key
+        yield {f"{ref}/{uid}" for ref, uid in view.cached(SERVER).uids().items()}, found
 
 
 def _key_of(view: View, machine_id: str) -> Key:
@@ -221,7 +230,8 @@ CONTROLLER = Controller(
     edges=(for_(SERVER), *wakes(WAITING)),
     indexes=(WAITING,),
     finalizers=(labels.DRIVER_FINALIZER,),
-    outside=machine_news,
+    outside=(machine_news, missing),
+    workers=MANY_WORKERS,
 )
 
 SWEEPER = Controller(
@@ -229,7 +239,7 @@ SWEEPER = Controller(
     role="cell",
     reconcile=remove_strangers,
     edges=(reads(SERVER),),
-    outside=sweep,
+    outside=(strangers,),
     workers=1,
 )
 

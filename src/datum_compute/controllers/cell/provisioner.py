@@ -6,13 +6,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
+from datum_compute.api.conditions import FALSE, find_condition
+from datum_compute.api.instance import QUOTA_GRANTED, Instance
 from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, SERVER
 from datum_compute.controllers.cell.quotagate import size_on
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.ownership import Match, find_owner, tag_of
 from datum_compute.planning.provisioning import plan_provisioning
-from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    beyond_status,
+    for_,
+    reads,
+    watches,
+)
 from datum_compute.runtime.events import Notice, reference_to
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -29,6 +38,17 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     size = size_on(context, key, instance)
     plan = plan_provisioning(key.plane, instance, server, context.now(), size)
     return await carry_out(context.planes, plan)
+
+
+def concerns_machine(old: Instance, new: Instance) -> bool:
+    """Behind its gates an instance has no machine; only that its quota is denied is said here."""
+    gated = old.spec.controller.scheduling_gates and new.spec.controller.scheduling_gates
+    return not gated or new.is_terminating or _is_denied(old) or _is_denied(new)
+
+
+def _is_denied(instance: Instance) -> bool:
+    quota = find_condition(instance.status.conditions, QUOTA_GRANTED)
+    return quota is not None and quota.status == FALSE
 
 
 def from_server(view: View, change: Change[Any]) -> Iterable[Key]:
@@ -65,16 +85,17 @@ CONTROLLERS = (
         role="cell",
         reconcile=reconcile,
         edges=(
-            for_(INSTANCE),
+            for_(INSTANCE, when=concerns_machine),
             watches(SERVER, from_server, expects_one="server-to-instance"),
             reads(INSTANCE_TYPE),
         ),
         finalizers=(labels.PROVISIONER_FINALIZER,),
+        workers=MANY_WORKERS,
     ),
     Controller(
         name="serverowner",
         role="cell",
         reconcile=check_owner,
-        edges=(for_(SERVER), reads(INSTANCE)),
+        edges=(for_(SERVER, when=beyond_status), reads(INSTANCE)),
     ),
 )

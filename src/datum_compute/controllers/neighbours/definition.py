@@ -72,7 +72,7 @@ CONTROLLERS = tuple(
         name=f"definition-{role}",
         role=role,
         reconcile=reconcile,
-        outside=outside,
+        outside=(outside,),
         workers=1,
     )
     for role in ROLES

@@ -187,6 +187,6 @@ async def outside(context: Context, view: View) -> AsyncIterator[Key]:
 
 
 CONTROLLERS = tuple(
-    Controller(name=f"garbage-{role}", role=role, reconcile=reconcile, outside=outside)
+    Controller(name=f"garbage-{role}", role=role, reconcile=reconcile, outside=(outside,))
     for role in ROLES
 )

@@ -81,7 +81,7 @@ CONTROLLERS = tuple(
         role=role,
         reconcile=reconcile,
         edges=(for_(NAMESPACE),),
-        outside=outside,
+        outside=(outside,),
         workers=1,
     )
     for role in ROLES

@@ -1,0 +1,140 @@
+"""The floor under controllers: a bare client that makes the writes they made, and nothing else.
+
+What was recorded is sent again, to a platform of its own that is durable as well, object by object
+and many objects at once. Versions and uids in a body are those of the first run; each is replaced
+by what the second run answered, which is what any client has to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bench.instance_world import CELL, PROJECT, Recorded
+from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.plane import HUB, PLATFORM
+from datum_compute.app.credentials import Credentials
+from datum_compute.app.local_server import settle_memory
+from datum_compute.app.ports import real_ports
+from datum_compute.app.wiring import Layout, Platform
+from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.drivers.machinetable import MachineTable
+from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.store.sqlite import SqliteJournal
+
+AT_ONCE = 64
+_SUBRESOURCE = "/status"
+
+
+@dataclass(slots=True)
+class _Chain:
+    """The writes of one object, in their order, and what is known of it on the way."""
+
+    writes: list[Recorded] = field(default_factory=list)
+    uid: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    wall_s: float
+    cpu_s: float
+
+
+async def replayed(
+    state: Path, before: Sequence[Recorded], *parts: Sequence[Recorded]
+) -> list[Spent]:
+    """What each part costs a bare client, one part after the other, once the writes ``before``
+    have been made."""
+    spent = []
+    async with _bare_platform(state) as transport:
+        chains: dict[str, _Chain] = {}
+        for write in before:
+            chain = chains.setdefault(_object_path(write), _Chain())
+            chain.writes = [write]
+            await _work_off(transport, [chain])
+        for part in parts:
+            for chain in chains.values():
+                chain.writes.clear()
+            for write in part:
+                chains.setdefault(_object_path(write), _Chain()).writes.append(write)
+            waiting = iter([chain for chain in chains.values() if chain.writes])
+            wall_s, cpu_s = time.perf_counter(), time.process_time()
+            await asyncio.gather(*(_work_off(transport, waiting) for _ in range(AT_ONCE)))
+            spent.append(Spent(time.perf_counter() - wall_s, time.process_time() - cpu_s))
+    return spent
+
+
+async def _work_off(transport: InProcessTransport, waiting: Iterable[_Chain]) -> None:
+    for chain in waiting:
+        if not chain.version and chain.writes[0].request.method != "POST":
+            await _look_up(transport, chain)
+        for write in chain.writes:
+            response = await transport.send(_adapted(write.request, chain))
+            assert response.status < 300, (write.request, response)
+            _note(chain, response)
+
+
+async def _look_up(transport: InProcessTransport, chain: _Chain) -> None:
+    """What a platform makes for itself is there already."""
+    first = chain.writes[0]
+    request = replace(first.request, method="GET", path=_object_path(first), body=b"")
+    _note(chain, await transport.send(request))
+
+
+def _note(chain: _Chain, response: Response) -> None:
+    metadata = decode(response.body).get("metadata", {})
+    chain.uid = metadata.get("uid", chain.uid)
+    chain.version = metadata.get("resourceVersion", chain.version)
+
+
+def _object_path(write: Recorded) -> str:
+    path = write.request.path.removesuffix(_SUBRESOURCE)
+    if write.request.method != "POST":
+        return path
+    return f"{path}/{decode(write.answer.body)['metadata']['name']}"
+
+
+def _adapted(request: Request, chain: _Chain) -> Request:
+    body: Any = decode(request.body)
+    if isinstance(body, list):
+        for operation in body:
+            if operation["path"] == "/metadata/uid":
+                operation["value"] = chain.uid
+    elif request.method == "DELETE":
+        _replaced(body.get("preconditions", {}), chain)
+    elif request.method != "POST":
+        _replaced(body.get("metadata", {}), chain)
+    return replace(request, body=encode(body))
+
+
+def _replaced(facts: JsonObject, chain: _Chain) -> None:
+    for name, value in (("uid", chain.uid), ("resourceVersion", chain.version)):
+        if name in facts:
+            facts[name] = value
+
+
+@asynccontextmanager
+async def _bare_platform(state: Path) -> AsyncIterator[InProcessTransport]:
+    """The same planes without any controller."""
+    tokens = {plane: f"token-{plane}" for plane in (PLATFORM, HUB, PROJECT, CELL)}
+    ports, journal = real_ports(), SqliteJournal(state / "floor.db")
+    drivers = {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)}
+    credentials = Credentials("manager", tokens)
+    platform = Platform(Layout((PROJECT,), drivers), ports, journal, credentials, controllers=())
+    await platform.load()
+    running = asyncio.create_task(platform.run())
+    try:
+        await platform.ready.wait()
+        settle_memory()
+        yield InProcessTransport(platform.dispatch)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+        await journal.close()

@@ -1,0 +1,72 @@
+"""A time limit for many waits in a row, with one timer for them all.
+
+``asyncio.timeout`` sets up and takes down a timer for every wait; where waits are short and many,
+that costs more than what is waited for. Here a task says when a wait begins and when it ends, and
+whoever is still in one after the limit is cancelled:
+
+    deadlines.begin()
+    try:
+        await work()
+    except asyncio.CancelledError:
+        if not deadlines.passed():
+            raise
+        ...  # it took too long
+    finally:
+        deadlines.end()
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+class Deadlines:
+    """One limit, any number of tasks; each has at most one wait at a time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: dict[asyncio.Task[Any], float] = {}  # whoever began first stands first
+        self._passed: dict[asyncio.Task[Any], int] = {}  # and how often it was cancelled before
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._since[_running()] = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._seconds, self._look)
+
+    def passed(self) -> bool:
+        """Whether the cancellation of the running task is ours alone; then it is taken back."""
+        task = _running()
+        before = self._passed.pop(task, None)
+        return before is not None and task.uncancel() <= before
+
+    def end(self) -> None:
+        task = _running()
+        self._since.pop(task, None)
+        if self._passed.pop(task, None) is not None:
+            task.uncancel()  # it ended by itself in the same moment
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        for task, since_s in list(self._since.items()):
+            left_s = since_s + self._seconds - loop.time()
+            if left_s > 0:
+                self._timer = loop.call_later(left_s, self._look)
+                return
+            del self._since[task]
+            self._passed[task] = task.cancelling()
+            task.cancel()
+
+
+def _running() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None, "a deadline is for what runs in a task"
+    return task

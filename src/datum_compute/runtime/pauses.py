@@ -1,0 +1,82 @@
+"""Gathers the wake-ups of a key for a while, so that one pass answers many of them.
+
+A key is paused from the end of a pass until its ``most_s`` are over. Woken meanwhile, it comes up
+when it has been quiet for ``quiet_s``, or when the pause ends; never is a wake-up lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from datum_compute.api.plane import PlaneName
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Pause
+
+
+class _Paused:
+    __slots__ = ("end", "quiet", "quiet_s", "woken_s")
+
+    def __init__(self, quiet_s: float, end: asyncio.TimerHandle) -> None:
+        self.quiet_s = quiet_s
+        self.end = end
+        self.woken_s: float | None = None  # when last, if at all
+        self.quiet: asyncio.TimerHandle | None = None
+
+
+class Pauses:
+    def __init__(self, wake: Callable[[Key], None]) -> None:
+        self._wake = wake
+        self._paused: dict[Key, _Paused] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many keys have been woken and wait for the end of their pause."""
+        return sum(paused.woken_s is not None for paused in self._paused.values())
+
+    def begin(self, key: Key, pause: Pause) -> None:
+        self._forget(key)
+        end = asyncio.get_running_loop().call_later(pause.most_s, self._over, key)
+        self._paused[key] = _Paused(pause.quiet_s, end)
+
+    def gathers(self, key: Key) -> bool:
+        """Whether the key is paused; then it comes up by itself."""
+        paused = self._paused.get(key)
+        if paused is None:
+            return False
+        loop = asyncio.get_running_loop()
+        paused.woken_s = loop.time()
+        if paused.quiet is None:
+            paused.quiet = loop.call_later(paused.quiet_s, self._look, key)
+        return True
+
+    def drop(self, plane: PlaneName) -> None:
+        for key in [key for key in self._paused if key.plane == plane]:
+            self._forget(key)
+
+    def close(self) -> None:
+        for key in list(self._paused):
+            self._forget(key)
+
+    def _look(self, key: Key) -> None:
+        """Whether it has been quiet for long enough; else again when it may have been."""
+        paused, loop = self._paused[key], asyncio.get_running_loop()
+        assert paused.woken_s is not None, "only what was woken is looked at"
+        left_s = paused.woken_s + paused.quiet_s - loop.time()
+        if left_s > 0:
+            paused.quiet = loop.call_later(left_s, self._look, key)
+        else:
+            self._over(key)
+
+    def _over(self, key: Key) -> None:
+        woken = self._paused[key].woken_s is not None
+        self._forget(key)
+        if woken:
+            self._wake(key)
+
+    def _forget(self, key: Key) -> None:
+        paused = self._paused.pop(key, None)
+        if paused is not None:
+            paused.end.cancel()
+            if paused.quiet is not None:
+                paused.quiet.cancel()
