@@ -49,9 +49,14 @@ def decode(body: bytes) -> Any:
 def decode_as(body: bytes, model: type[T]) -> T:
     """Typed object of a body; fields the model does not know are dropped."""
     try:
-        return msgspec.json.decode(body, type=model)
+        return _decoder(model).decode(body)
     except msgspec.DecodeError as error:
         raise DecodeError(str(error)) from error
+
+
+@cache
+def _decoder(model: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(model)
 
 
 def typed(value: Mapping[str, Any], model: type[T]) -> T:
