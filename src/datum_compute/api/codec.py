@@ -49,13 +49,14 @@ def decode(body: bytes) -> Any:
 def decode_as(body: bytes, model: type[T]) -> T:
     """Typed object of a body; fields the model does not know are dropped."""
     try:
-        return _decoder(model).decode(body)
+        found: T = _decoder(model).decode(body)
     except msgspec.DecodeError as error:
         raise DecodeError(str(error)) from error
+    return found
 
 
 @cache
-def _decoder(model: type[T]) -> msgspec.json.Decoder[T]:
+def _decoder(model: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(model)
 
 
