@@ -30,9 +30,12 @@ NAMESPACE = "bench"
 CELL = PlaneName("cell/dfw")
 
 
-def instance(name: str, namespace: str = NAMESPACE) -> JsonObject:
-    """An Instance of about 2 KB, shaped as the controllers write them."""
+def instance(name: str, namespace: str = NAMESPACE, *, unlike_others: bool = False) -> JsonObject:
+    """An Instance of about 2 KB, shaped as the controllers write them: the spec is that of the
+    other replicas, unless it shall be ``unlike_others``."""
     environment = [{"name": f"SETTING_{n}", "value": f"value-{n}-" + "x" * 24} for n in range(14)]
+    if unlike_others:
+        environment[0]["value"] = f"of-{name}"
     container = {
         "name": "app",
         "image": "registry.example/team/application:1.27.3",

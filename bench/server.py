@@ -1,7 +1,12 @@
 """The server as clients meet it: over TLS, durable, with watchers; and its floor beside it.
 
 Creates are compared with what a kube-apiserver over etcd did on such a machine (see PEER), reads
-with a uvicorn that does nothing but answer, start with SQLite reading all rows.
+with a uvicorn that does nothing but answer, start with SQLite reading all rows. What remains when
+one takes the work away is shown too: our front answering the same bytes without looking at the
+request, the store writing the same bytes without a server.
+
+Creates are measured twice: replicas of one template, as controllers write them, and objects of
+which no two have the same spec.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,10 +27,11 @@ from bench.load import Throughput, plugged, throughput
 from bench.measurement import RESULTS, Measurement, rate_async
 from bench.objects import BODY_BYTES, NAMESPACE, fill, instance, instances_path, new_platform
 from bench.processes import Running, echo, platform
-from bench.store import bare_sqlite, sync_latencies, synced_appends
+from bench.store import bare_sqlite, stored_alone, sync_latencies, synced_appends
 from datum_compute.api.codec import decode, encode, typed
 from datum_compute.api.instance import KIND as INSTANCE
 from datum_compute.api.instance import Instance
+from datum_compute.api.meta import Ref
 from datum_compute.app.loop import run_loop
 
 # A kube-apiserver with etcd, measured once on a machine like this one; it is not at hand here.
@@ -66,27 +73,35 @@ def idle(state: Path) -> list[Measurement]:
 
 
 def in_process(database: Path) -> list[Measurement]:
-    async def creates() -> tuple[float, float]:
-        """Creates a second, and what one costs in microseconds of CPU, client included."""
+    async def creates(unlike_others: bool) -> tuple[float, float, bytes]:
+        """Creates a second, what one costs in microseconds of CPU, client included, and the bytes
+        that are stored of one."""
         async with new_platform(database) as client:
-            numbers = count()
+            numbers, kind = count(), "own" if unlike_others else "like"
 
             async def step(_worker: int) -> None:
-                obj = typed(instance(f"own-{next(numbers)}"), Instance)
-                await client.create(INSTANCE, obj)
+                obj = instance(f"{kind}-{next(numbers)}", unlike_others=unlike_others)
+                await client.create(INSTANCE, typed(obj, Instance))
 
             before_s = time.process_time()
             found = await rate_async(step, workers=CONNECTIONS * 2, seconds=SECONDS)
-            return found, (time.process_time() - before_s) / next(numbers) * 1e6
+            cpu_us = (time.process_time() - before_s) / next(numbers) * 1e6
+            stored = await client.get_plain(INSTANCE, Ref(NAMESPACE, f"{kind}-0"))
+            return found, cpu_us, encode(stored)
 
-    a_second, cpu_us = run_loop(creates())
-    rows = CONNECTIONS
-    disk = f"bare SQLite, {rows} rows a commit"
+    a_second, cpu_us, body = run_loop(creates(False))
+    different, different_us, _ = run_loop(creates(True))
+    alone, alone_us = stored_alone(database.parent, body, writers=CONNECTIONS * 2)
+    disk, store = f"bare SQLite, {CONNECTIONS} rows a commit", "the store alone, same bytes"
     return [
         Measurement("bare disk", synced_appends(database.parent), "syncs/s"),
-        Measurement(disk, bare_sqlite(database.parent, rows=rows), "rows/s"),
-        Measurement("creates in process", a_second, "creates/s", disk, at_least=5000),
-        Measurement("creates in process: CPU", cpu_us, "us"),
+        Measurement(disk, bare_sqlite(database.parent, rows=CONNECTIONS), "rows/s"),
+        Measurement(store, alone, "creates/s", disk),
+        Measurement("creates in process", a_second, "creates/s", store, at_least=5000),
+        Measurement("creates in process, all different", different, "creates/s", store),
+        Measurement(f"{store}: CPU", alone_us, "us"),
+        Measurement("creates in process: CPU", cpu_us, "us", f"{store}: CPU"),
+        Measurement("creates in process, all different: CPU", different_us, "us", f"{store}: CPU"),
     ]
 
 
@@ -107,19 +122,28 @@ async def _creates_and_gets(running: Running, state: Path) -> list[Measurement]:
         read = await plug.ask(target.request("GET", f"{path}/read"))
     stored = read.partition(b"\r\n\r\n")[2]
     numbers = count()
-    creates = await _throughput(
-        running, lambda: target.request("POST", path, instance_bytes(f"n-{next(numbers)}"))
-    )
+
+    def next_create(template: bytes) -> bytes:
+        return target.request("POST", path, instance_bytes(f"n-{next(numbers)}", template))
+
+    creates = await _throughput(running, lambda: next_create(_REPLICA))
+    different = await _throughput(running, lambda: next_create(_DIFFERENT))
     get_request = target.request("GET", f"{path}/read")
     gets = await _throughput(running, lambda: get_request)
-    with echo(state, stored) as floor:
-        bare_get, bare_post = (
-            floor.target.request(method, "/", body)
-            for method, body in (("GET", b""), ("POST", instance_bytes("n")))
+    measured = _Requests(creates, different, gets)
+    return _compared(
+        measured, await _echoes(state, stored, "uvicorn"), await _echoes(state, stored, "front")
+    )
+
+
+async def _echoes(state: Path, stored: bytes, peer: str) -> _Echoes:
+    with echo(state, stored, peer) as floor:
+        bare_get = floor.target.request("GET", "/")
+        bare_post = floor.target.request("POST", "/", instance_bytes("n"))
+        return _Echoes(
+            gets=await _throughput(floor, lambda: bare_get),
+            posts=await _throughput(floor, lambda: bare_post),
         )
-        bare_gets = await _throughput(floor, lambda: bare_get)
-        bare_posts = await _throughput(floor, lambda: bare_post)
-    return _compared(creates, bare_posts, gets, bare_gets)
 
 
 async def _throughput(running: Running, next_request: Callable[[], bytes]) -> Throughput:
@@ -128,22 +152,47 @@ async def _throughput(running: Running, next_request: Callable[[], bytes]) -> Th
     )
 
 
-def _compared(
-    creates: Throughput, bare_posts: Throughput, gets: Throughput, bare_gets: Throughput
-) -> list[Measurement]:
-    peer, bare_get, bare_post = "creates of the peer", "bare echo, GET", "bare echo, POST"
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    creates: Throughput
+    different: Throughput
+    gets: Throughput
+
+
+@dataclass(frozen=True, slots=True)
+class _Echoes:
+    gets: Throughput
+    posts: Throughput
+
+
+def _compared(found: _Requests, bare: _Echoes, own: _Echoes) -> list[Measurement]:
+    peer, goal = "creates of the peer", 8 * PEER["creates"]
+    creates, different, gets = found.creates, found.different, found.gets
+    echo_post, echo_get = "our front, echo of a POST", "our front, echo of a GET"
     return [
         Measurement(peer, PEER["creates"], "creates/s"),
-        Measurement(bare_post, bare_posts.a_second, "posts/s"),
+        Measurement(echo_post, own.posts.a_second, "posts/s"),
+        Measurement("durable creates", creates.a_second, "creates/s", peer, at_least=goal),
         Measurement(
-            "durable creates", creates.a_second, "creates/s", peer, at_least=8 * PEER["creates"]
+            "durable creates, all different", different.a_second, "creates/s", peer, at_least=goal
         ),
-        Measurement(f"{bare_post}: CPU", bare_posts.cpu_us, "us"),
-        Measurement("durable creates: CPU", creates.cpu_us, "us", f"{bare_post}: CPU"),
-        Measurement(bare_get, bare_gets.a_second, "gets/s"),
-        Measurement("GET", gets.a_second, "gets/s", bare_get, at_least=bare_gets.a_second / 2),
-        Measurement(f"{bare_get}: CPU", bare_gets.cpu_us, "us"),
-        Measurement("GET: CPU", gets.cpu_us, "us", f"{bare_get}: CPU"),
+        Measurement(f"{echo_post}: CPU", own.posts.cpu_us, "us"),
+        Measurement("durable creates: CPU", creates.cpu_us, "us", f"{echo_post}: CPU"),
+        Measurement(
+            "durable creates, all different: CPU", different.cpu_us, "us", f"{echo_post}: CPU"
+        ),
+        Measurement("uvicorn, echo of a GET", bare.gets.a_second, "gets/s"),
+        Measurement(echo_get, own.gets.a_second, "gets/s", "uvicorn, echo of a GET"),
+        Measurement(
+            "GET",
+            gets.a_second,
+            "gets/s",
+            "uvicorn, echo of a GET",
+            at_least=bare.gets.a_second / 2,
+        ),
+        Measurement("uvicorn, echo of a GET: CPU", bare.gets.cpu_us, "us"),
+        Measurement(f"{echo_get}: CPU", own.gets.cpu_us, "us", "uvicorn, echo of a GET: CPU"),
+        Measurement("GET: CPU", gets.cpu_us, "us", "uvicorn, echo of a GET: CPU"),
     ]
 
 
@@ -226,9 +275,10 @@ def _read_all_s(database: Path) -> float:
     return time.perf_counter() - start
 
 
-_TEMPLATE = encode(instance("NAME"))
-assert BODY_BYTES * 0.9 < len(_TEMPLATE) < BODY_BYTES * 1.1, len(_TEMPLATE)
+_REPLICA = encode(instance("THE-NAME"))
+_DIFFERENT = encode(instance("THE-NAME", unlike_others=True))
+assert BODY_BYTES * 0.9 < len(_REPLICA) < BODY_BYTES * 1.1, len(_REPLICA)
 
 
-def instance_bytes(name: str) -> bytes:
-    return _TEMPLATE.replace(b"NAME", name.encode(), 1)
+def instance_bytes(name: str, template: bytes = _REPLICA) -> bytes:
+    return template.replace(b"THE-NAME", name.encode())

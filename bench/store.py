@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bench.latencies import Latencies, latencies_of
 from bench.measurement import RESULTS, Measurement, rate, rate_async
+from datum_compute.app.loop import run_loop
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Encode, Store
@@ -100,6 +101,25 @@ def bare_sqlite(folder: Path, *, rows: int) -> float:
         return rate(step)
     finally:
         connection.close()
+
+
+def stored_alone(folder: Path, body: bytes, *, writers: int) -> tuple[float, float]:
+    """New objects a second with nothing but the store, and the CPU of one in microseconds: what
+    is left of a create when nobody reads, checks, owns or answers it."""
+
+    async def measure() -> tuple[float, float]:
+        async with running(SqliteJournal(folder / "alone.db")) as store:
+            numbers = count()
+
+            async def step(_worker: int) -> None:
+                key = thing(f"thing-{next(numbers)}")
+                await store.put(PLANE, key, 0, lambda _version: body)
+
+            before_s = time.process_time()
+            found = await rate_async(step, workers=writers)
+            return found, (time.process_time() - before_s) / next(numbers) * 1e6
+
+    return run_loop(measure())
 
 
 def encoder(name: str) -> Encode:

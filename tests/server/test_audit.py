@@ -5,10 +5,10 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import fields
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
+from msgspec.structs import fields
 
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.server.access.signer import TokenSigner

@@ -255,3 +255,17 @@ async def test_kinds_of_neighbours_keep_the_fields_we_do_not_model(server: Serve
     }
     created = await server.json("POST", CLUSTERS, sent, fieldValidation="Strict")
     assert created["spec"]["taints"] == [{"key": "a"}]
+
+
+async def test_what_was_remembered_of_one_object_says_nothing_wrong_of_another(
+    server: Server,
+) -> None:
+    twins = [await server.json("POST", WORKLOADS, workload(name)) for name in ("a", "b")]
+    other = await server.json("POST", WORKLOADS, workload("c", image="web:2"))
+    owners = [obj["metadata"]["managedFields"][0]["fieldsV1"] for obj in (*twins, other)]
+    assert owners[0] == owners[1] == owners[2]
+    assert twins[0]["spec"] == twins[1]["spec"] != other["spec"]
+    longer = workload("d")
+    longer["spec"]["placements"].append({**longer["spec"]["placements"][0], "name": "more"})
+    more = await server.json("POST", WORKLOADS, longer)
+    assert more["metadata"]["managedFields"][0]["fieldsV1"] != owners[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import orjson
@@ -49,9 +49,15 @@ def decode(body: bytes) -> Any:
 def decode_as(body: bytes, model: type[T]) -> T:
     """Typed object of a body; fields the model does not know are dropped."""
     try:
-        return msgspec.json.decode(body, type=model)
+        found: T = _decoder(cast(Any, model)).decode(body)
     except msgspec.DecodeError as error:
         raise DecodeError(str(error)) from error
+    return found
+
+
+@cache
+def _decoder(model: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(model)
 
 
 def typed(value: Mapping[str, Any], model: type[T]) -> T:

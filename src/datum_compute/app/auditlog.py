@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from datum_compute.api.codec import encode
 from datum_compute.server.access.audit import AuditEvent
 
 BUFFER_MAX = 10_000
@@ -99,7 +100,8 @@ class AuditLog:
 
 def _line(entry: dict[str, Any]) -> bytes:
     # Plain ASCII: what a stranger put into a name must do nothing to a terminal that shows it.
-    return json.dumps(entry, ensure_ascii=True).encode() + b"\n"
+    line = encode(entry)
+    return (line if line.isascii() else json.dumps(entry).encode()) + b"\n"
 
 
 def _shown(event: AuditEvent) -> dict[str, Any]:

@@ -7,7 +7,7 @@ schema let into the store is brought up to date when it is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from datum_compute.api import eventsv1
@@ -36,6 +36,11 @@ class Conversion:
         if self.is_current(record):
             return self.of_written(record.body)
         return encode(self.from_stored(decode(record.body)))
+
+    def bodies_of(self, records: Iterable[Record]) -> list[bytes]:
+        if self.differs or self.since >= 0:
+            return [self.body_of(record) for record in records]
+        return [record.body for record in records]
 
     def object_of(self, record: Record) -> JsonObject:
         obj: JsonObject = decode(record.body)

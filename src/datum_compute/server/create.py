@@ -108,27 +108,22 @@ async def _attempt(
     ports: Ports, catalogue: Catalogue, call: Call, creation: Creation, identity: Identity
 ) -> tuple[bytes, dict[str, str]]:
     # From the namespace check to the moment the store has taken the write nothing is awaited.
-    namespace = identity.namespace
-    if call.kind.namespaced:
-        namespaces.check_accepts(ports, call.plane, namespace, call.kind, identity.name)
-    if ports.own.get(call.key_of(identity.name)) is not None:
-        raise problems.already_exists(call.kind, identity.name)
-    if call.kind.defined:
-        definitions.check_accepts(ports, call.plane, call.kind)
+    plane, kind, key = call.plane, call.kind, call.key_of(identity.name)
+    if kind.namespaced:
+        namespaces.check_accepts(ports, plane, identity.namespace, kind, identity.name)
+    if ports.own.get(key) is not None:
+        raise problems.already_exists(kind, identity.name)
+    if kind.defined:
+        definitions.check_accepts(ports, plane, kind)
     proposal = created_object(call.served, creation.obj, creation.incoming, identity)
     proposal = with_reading_rules(ports, call, proposal, None)
-    headers = proposal.accepted(call.kind, creation.validation)
+    headers = proposal.accepted(kind, creation.validation)
     new = proposal.obj
-    if definitions.is_definition(call.kind):
-        new = definitions.settled(ports, call.plane, catalogue.kinds(), new, None)
-    with ports.creations.counted(call.plane, namespace, call.kind.storage):
+    if definitions.is_definition(kind):
+        new = definitions.settled(ports, plane, catalogue.kinds(), new, None)
+    with ports.creations.counted(plane, identity.namespace, kind.storage):
         stored = await commit.put(
-            ports,
-            call,
-            call.key_of(identity.name),
-            creation.own(new),
-            old=None,
-            dry_run=creation.dry_run,
+            ports, call, key, creation.own(new), old=None, dry_run=creation.dry_run
         )
     return stored, headers
 

@@ -8,29 +8,39 @@ and its definition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from datum_compute.api.plane import PlaneName
 
 _Place = tuple[PlaneName, str]
 
 
+class _Counted:
+    """A context manager without a generator: every create enters one."""
+
+    __slots__ = ("_add", "_places")
+
+    def __init__(self, add: Callable[[_Place, int], None], places: tuple[_Place, _Place]) -> None:
+        self._add = add
+        self._places = places
+
+    def __enter__(self) -> None:
+        for place in self._places:
+            self._add(place, 1)
+
+    def __exit__(self, *_error: object) -> None:
+        for place in self._places:
+            self._add(place, -1)
+
+
 class CreationsUnderWay:
     def __init__(self) -> None:
         self._counts: dict[_Place, int] = {}  # without places where there are none
 
-    @contextmanager
-    def counted(self, plane: PlaneName, namespace: str, resource: str) -> Iterator[None]:
+    def counted(self, plane: PlaneName, namespace: str, resource: str) -> _Counted:
+        """Counts while the block runs."""
         # No resource begins with a slash, so the two cannot be taken for each other.
-        in_namespace, of_resource = (plane, f"/{namespace}"), (plane, resource)
-        self._add(in_namespace, 1)
-        self._add(of_resource, 1)
-        try:
-            yield
-        finally:
-            self._add(in_namespace, -1)
-            self._add(of_resource, -1)
+        return _Counted(self._add, ((plane, f"/{namespace}"), (plane, resource)))
 
     def any_in_namespace(self, plane: PlaneName, namespace: str) -> bool:
         return (plane, f"/{namespace}") in self._counts

@@ -85,7 +85,7 @@ async def delete_collection(ports: Ports, catalogue: Catalogue, call: Call) -> R
     """Everything the selectors match; many deletes share one commit."""
     shown = representation_of(call, ports.clock)
     options = _delete_options(call)
-    matches = selected(call.served, call.query, namespace=call.route.namespace, name="")
+    matches = selected(call.served, call.query, namespace=call.route.namespace)
     found = ports.store.snapshot(call.plane, call.kind.storage, call.route.namespace or None)
     keys = [record.key for record in found.records if matches(record)]
     bodies: list[bytes] = []

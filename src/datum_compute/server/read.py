@@ -49,18 +49,17 @@ async def list_objects(ports: Ports, call: Call) -> Response:
     if "sendInitialEvents" in call.query:
         why = "sendInitialEvents is forbidden for list"
         raise Invalid(why, causes=[problems.field_forbidden("sendInitialEvents", why)])
-    matches = selected(call.served, call.query, namespace=call.route.namespace, name="")
+    matches = selected(call.served, call.query, namespace=call.route.namespace)
     limit = number(call.query, "limit") or 0
     token = call.query.get("continue", "")
     after = read_continue_token(token) if token else None
     snapshot = await _wanted_snapshot(ports, call, after)
     snapshot = ports.own.added_to(snapshot, call.kind.storage)
-    start = (after.namespace, after.name) if after else ("", "")
-    found = [r for r in snapshot.records if _place(r) > start and matches(r)]
+    found = list(filter(matches, snapshot.records))
+    if after is not None:
+        found = [r for r in found if _place(r) > (after.namespace, after.name)]
     page = _page(found, limit, snapshot.version, counts=not has_selector(call.query))
-    return json_answer(
-        shown.listed(page.metadata, map(call.served.conversion.body_of, page.records))
-    )
+    return json_answer(shown.listed(page.metadata, call.served.conversion.bodies_of(page.records)))
 
 
 async def _wanted_snapshot(ports: Ports, call: Call, after: Continuation | None) -> Snapshot:

@@ -54,8 +54,14 @@ class PlainForm(msgspec.Struct, frozen=True):
             "kind": self.kind.list_kind,
             "metadata": metadata,
         }
-        items = map(self._untyped, bodies) if self.kind.built_in else bodies
-        return encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
+        items = list(map(self._untyped, bodies) if self.kind.built_in else bodies)
+        start, end = encode(head)[:-1] + b',"items":[', b"]}"
+        if not items:
+            return start + end
+        # Into the first and the last one: the whole may be large, and is copied only once so.
+        items[0] = start + items[0]
+        items[-1] += end
+        return b",".join(items)
 
     def event(self, body: bytes, *, first: bool) -> bytes:
         return body

@@ -59,21 +59,17 @@ def label_requirements(selector: str) -> tuple[Requirement, ...]:
     return tuple(found)
 
 
-def selected(served: Served, query: Mapping[str, str], *, namespace: str, name: str) -> Matches:
-    """Whether a record is in the namespace (any, if empty), has the name (any, if empty) and
-    fits the selectors of the query."""
+def selected(served: Served, query: Mapping[str, str], *, namespace: str) -> Matches:
+    """Whether a record is in the namespace (any, if empty) and fits the selectors of the query."""
     labels = label_requirements(query.get("labelSelector", "").strip())
-    fields = _field_checks(served, query.get("fieldSelector", ""))
-
-    def matches(record: Record) -> bool:
-        key = record.key
-        if (namespace and key.namespace != namespace) or (name and key.name != name):
-            return False
-        return all(check(record) for check in fields) and all(
-            requirement.holds(record.labels) for requirement in labels
-        )
-
-    return matches
+    checks = [*_field_checks(served, query.get("fieldSelector", "")), *map(_label_check, labels)]
+    if namespace:
+        checks.insert(0, lambda record: record.key.namespace == namespace)
+    if not checks:
+        return lambda _: True
+    if len(checks) == 1:
+        return checks[0]
+    return lambda record: all(check(record) for check in checks)
 
 
 def has_selector(query: Mapping[str, str]) -> bool:
@@ -89,6 +85,10 @@ def _requirement(term: re.Match[str]) -> Requirement:
         values = frozenset(value.strip() for value in term["values"].split(","))
         return Requirement(term["key"], several == "notin", values)
     return Requirement(term["key"], False, None)
+
+
+def _label_check(requirement: Requirement) -> Matches:
+    return lambda record: requirement.holds(record.labels)
 
 
 def _checked(requirement: Requirement) -> Requirement:

@@ -40,7 +40,7 @@ async def watch(ports: Ports, call: Call, timeout_max_s: float = TIMEOUT_MAX_S) 
     if ports.streams.closed:
         raise ServiceUnavailable("the server is shutting down", retry_after_s=1)
     shown = representation_of(call, ports.clock)
-    matches = selected(call.served, call.query, namespace=call.route.namespace, name="")
+    matches = selected(call.served, call.query, namespace=call.route.namespace)
     asked_s = number(call.query, "timeoutSeconds") or TIMEOUT_S
     timeout_s = min(asked_s, TIMEOUT_MAX_S, timeout_max_s)
     start = _start(ports, call)
