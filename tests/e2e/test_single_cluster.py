@@ -204,6 +204,7 @@ def test_quota_holds_and_more_of_it_is_given_with_kubectl(cluster: SingleCluster
     cluster.until_runs("web:1", 12)
 
 
+@pytest.mark.timeout(3 * PATIENCE_S)
 def test_a_manager_that_is_killed_in_the_middle_is_replaced_without_a_trace(
     cluster: SingleCluster,
 ) -> None:
