@@ -33,12 +33,17 @@ INSTANCES = "compute.datumapis.com/instances"
 
 
 async def claims(platform: Platform) -> list[ResourceClaim]:
-    return sorted((await platform.project.list(CLAIM)).items, key=lambda c: c.metadata.name)
+    """All but those of workloads."""
+    found = (await platform.project.list(CLAIM)).items
+    instances = [c for c in found if not c.metadata.name.startswith("workload-")]
+    return sorted(instances, key=lambda c: c.metadata.name)
 
 
-async def limit_instances(platform: Platform, amount: int) -> None:
+async def limit_instances(
+    platform: Platform, amount: int, *, resource_type: str = INSTANCES
+) -> None:
     grant = await platform.project.get(GRANT, DEFAULT_GRANT)
-    index = [a.resource_type for a in grant.spec.allowances].index(INSTANCES)
+    index = [a.resource_type for a in grant.spec.allowances].index(resource_type)
     path = f"/spec/allowances/{index}/buckets/0/amount"
     await platform.host.operator(PROJECT).patch(
         GRANT, DEFAULT_GRANT, [{"op": "replace", "path": path, "value": amount}]
@@ -139,6 +144,37 @@ def test_a_slot_that_is_no_longer_wanted_gives_its_claim_back() -> None:
         await platform.until(released, f"{second.metadata.name} is released")
 
     on_platform(story)
+
+
+def test_a_workload_beyond_the_limit_waits_and_says_so_until_there_is_room() -> None:
+    """Nothing is made of it; a workload that was there before is not touched."""
+    workloads = "compute.datumapis.com/workloads"
+
+    async def story(platform: Platform) -> str:
+        await platform.booted()
+        await limit_instances(platform, 0, resource_type=workloads)
+        await platform.deploy()
+        denied = await platform.until_reason(QUOTA)
+        assert await platform.instances() == []
+        blocked = (await platform.workload()).status.blocked
+        assert [(b.reason, b.replicas) for b in blocked] == [(QUOTA, 1)]
+        await limit_instances(platform, 1, resource_type=workloads)
+        await platform.until_ready("web:1")
+        await limit_instances(platform, 0, resource_type=workloads)
+        await platform.change_image("web:2")
+        await platform.until_ready("web:2")
+        buckets = (await platform.project.list(BUCKET)).items
+        used = {b.spec.resource_type: b.status.allocated for b in buckets}
+        assert used[workloads] == 1
+        await platform.project.delete(WORKLOAD, WEB)
+
+        async def nothing_left() -> bool:
+            return not (await platform.project.list(CLAIM)).items
+
+        await platform.until(nothing_left, "the claim goes with its workload")
+        return denied.message
+
+    assert f"{workloads} would exceed the limit of 0" in on_platform(story)
 
 
 def test_another_size_is_another_claim() -> None:
