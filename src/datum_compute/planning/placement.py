@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from datum_compute.api import labels
+from datum_compute.api.conditions import Verdict, decided, with_condition
 from datum_compute.api.identity import deployment_name, normalized_city
+from datum_compute.api.instance import AVAILABLE
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.api.meta import ObjectMeta, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
-from datum_compute.api.workload import Placement, Workload
+from datum_compute.api.workload import BlockedReplicas, Placement, Workload
 from datum_compute.api.workloaddeployment import (
     WorkloadDeployment,
     WorkloadDeploymentSpec,
@@ -28,16 +30,26 @@ from datum_compute.planning.actions import (
 from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.rollup import workload_status
 
+# What is held is woken by its claim; a missed event costs at most this long.
+HELD_S = 60.0
+
 
 def plan_workload(
-    plane: PlaneName, workload: Workload, deployments: Sequence[WorkloadDeployment], now: str
+    plane: PlaneName,
+    workload: Workload,
+    deployments: Sequence[WorkloadDeployment],
+    now: str,
+    hold: Verdict | None = None,
 ) -> Plan:
-    """``deployments`` are all those that carry this workload's uid."""
+    """``deployments`` are all those that carry this workload's uid; ``hold`` says why there may be
+    none yet."""
     if workload.is_terminating:
         return _plan_removal(plane, workload, deployments)
     guard = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
     if guard:
         return Plan(tuple(guard))
+    if hold is not None:
+        return _plan_held(plane, workload, hold, now)
     observed = {d.metadata.name: d for d in deployments}
     desired = {d.metadata.name: d for d in desired_deployments(workload)}
     actions = _removals(plane, [d for name, d in sorted(observed.items()) if name not in desired])
@@ -45,6 +57,19 @@ def plan_workload(
         actions += _upsert(plane, deployment, observed.get(name))
     status = workload_status(workload, deployments, now)
     return Plan((*actions, *plan_status(plane, WORKLOAD, workload, status)))
+
+
+def _plan_held(plane: PlaneName, workload: Workload, hold: Verdict, now: str) -> Plan:
+    status = workload_status(workload, (), now)
+    generation, wanted = workload.metadata.generation, status.desired_replicas
+    available = decided(AVAILABLE, hold, generation=generation, now=now)
+    told = msgspec.structs.replace(
+        status,
+        conditions=with_condition(status.conditions, available),
+        blocked=[BlockedReplicas(reason=hold.reason, replicas=wanted, message=hold.message)],
+    )
+    report = plan_status(plane, WORKLOAD, workload, told)
+    return Plan((*report, Wait(hold.message)), requeue_after_s=HELD_S)
 
 
 def desired_deployments(workload: Workload) -> list[WorkloadDeployment]:

@@ -167,8 +167,6 @@ class SingleClusterWorld:
         await _insist(lambda: user.create(NAMESPACE, namespace))
         await _insist(lambda: user.create_plain(WORKLOAD, body))
         await asyncio.sleep(random.uniform(0, 12))
-        # Whatever is in it is removed for a reason; quota is kept all the same.
-        self.truth.tampered[(project_plane(PROJECT), name)] = None
         self.observer.say(f"delete namespace {name}")
         await _insist(lambda: user.delete(NAMESPACE, Ref("", name)))
 
@@ -248,7 +246,7 @@ class SingleClusterWorld:
                 Duties(MANAGER_HOST, (), False, controllers, names, PROJECT),
             )
         ):
-            disk, ids = (stream(self._seed, purpose, duties.name) for purpose in ("disk", "ids"))  # type: ignore[arg-type]
+            disk, ids = (stream(self._seed, purpose, duties.name) for purpose in ("disk", "ids"))
             self.network.hosts[duties.name] = SimulatedHost(duties, around, Disk(disk), ids, number)
         return self.network.hosts
 
