@@ -135,7 +135,9 @@ def secret(name: str, **more: Any) -> JsonObject:
 def with_env(name: str, value: Any = ENV, image: str = "web:1") -> JsonObject:
     found = workload(name, image=image)
     containers = found["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
-    containers[0]["env"] = [{"name": "PASSWORD", "value": value}]
+    referred = {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "one", "key": "k"}}}
+    containers[0]["env"] = [{"name": "PASSWORD", "value": value}, referred]
+    containers[0]["envFrom"] = [{"secretRef": {"name": "two"}}]
     return found
 
 

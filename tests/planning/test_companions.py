@@ -123,3 +123,13 @@ def test_nothing_is_made_in_a_hub_namespace_that_goes() -> None:
     leaving = Namespace(metadata=ObjectMeta(name="ns-u1", deletion_timestamp=NOW))
     (wait,) = planned(using(), hub=CompanionState(leaving, (), None, None)).actions
     assert isinstance(wait, Wait)
+
+
+def test_what_users_write_on_a_source_is_no_version() -> None:
+    metadata = msgspec.structs.replace(
+        SOURCE.metadata,
+        labels={labels.REFERENCED_DATA: "true"},
+        annotations={labels.SOURCE_VERSION: "999999"},
+    )
+    forged = msgspec.structs.replace(SOURCE, metadata=metadata)
+    assert planned(using(), hub=made(using()), source=forged).is_settled

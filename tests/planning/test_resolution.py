@@ -42,7 +42,10 @@ def referring(name: str = "web", *, optional: bool = False) -> WorkloadDeploymen
 
 
 def there(version: str = "5", **annotations: str) -> ObservedSources:
-    metadata = ObjectMeta(name="web", resource_version=version, annotations=annotations)
+    marks = {labels.REFERENCED_DATA: "true"} if annotations else {}
+    metadata = ObjectMeta(
+        name="web", resource_version=version, annotations=annotations, labels=marks
+    )
     return ObservedSources({WEB: ConfigMap(metadata=metadata, data={"a": "b"})})
 
 
@@ -147,3 +150,8 @@ def test_where_there_is_no_project_the_sources_lie_beside() -> None:
     template = referring().spec.template
     verdict = arrival_verdict(referring(), "", references(template), there())
     assert verdict.status == TRUE
+
+
+def test_what_users_write_on_a_source_is_no_version() -> None:
+    forged = there("5", **{labels.SOURCE_VERSION: "999999"})
+    assert '"ConfigMap/web":"5"' in carried(recorded(referring(), forged))[labels.RESOLVED_DATA]

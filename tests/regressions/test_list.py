@@ -164,7 +164,6 @@ OF_OTHER_PARTS = {
     31: "federation: aggregation",
     33: "admission: cities by LocationBindings",
     37: "federation: copies on the hub",
-    39: "federation: referenced data",
     42: "command line: instances",
     43: "command line: instances",
     44: "command line: restart",

@@ -38,7 +38,13 @@ from datum_compute.api.secret import Secret
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Action, Delete, Plan, Wait
 from datum_compute.planning.objects import plan_object
-from datum_compute.planning.references import SOURCE_BYTES_MAX, Held, size_bytes
+from datum_compute.planning.references import (
+    SOURCE_BYTES_MAX,
+    Held,
+    is_companion,
+    size_bytes,
+    version_of,
+)
 from datum_compute.planning.resolution import NAME_MAX
 
 RECHECK_S = 60.0
@@ -68,10 +74,6 @@ def referenced_by(companion: Held) -> list[str]:
     except DecodeError:
         return []
     return [str(name) for name in found] if isinstance(found, list) else []
-
-
-def is_companion(obj: Held) -> bool:
-    return obj.metadata.labels.get(labels.REFERENCED_DATA) == "true"
 
 
 def plan_companion(
@@ -112,12 +114,15 @@ def _upsert(
 ) -> list[Action]:
     if observed is not None and observed.is_terminating:
         return [Wait(f"an earlier copy of {kind.kind} {observed.metadata.name} is leaving")]
-    content = source if source is not None and _is_deliverable(source) else observed
-    if content is None:
+    if source is not None and _is_deliverable(source):
+        content, version = source, source.metadata.resource_version
+    elif observed is not None:
+        content, version = observed, version_of(observed)
+    else:
         return []
     if observed is not None and _type(observed) != _type(content):
         return [_delete(kind, observed)]  # the type of a Secret stays; the next pass makes it anew
-    desired = _companion(home, content, counted)
+    desired = _companion(home, content, version, counted)
     return plan_object(HUB, kind, desired, observed, "copy of the project's")
 
 
@@ -130,15 +135,15 @@ def _type(held: Held) -> str:
     return held.type if isinstance(held, Secret) else ""
 
 
-def _companion(home: Namespace, content: Held, counted: Sequence[WorkloadDeployment]) -> Held:
-    annotations = content.metadata.annotations
-    version = annotations.get(labels.SOURCE_VERSION) if is_companion(content) else None
+def _companion(
+    home: Namespace, content: Held, version: str, counted: Sequence[WorkloadDeployment]
+) -> Held:
     metadata = ObjectMeta(
         name=content.metadata.name,
         namespace=home.metadata.name,
         labels={**home.metadata.labels, labels.REFERENCED_DATA: "true"},
         annotations={
-            labels.SOURCE_VERSION: version or content.metadata.resource_version,
+            labels.SOURCE_VERSION: version,
             labels.REFERENCED_BY: sorted_bytes(sorted(str(ref_of(d)) for d in counted)).decode(),
         },
     )

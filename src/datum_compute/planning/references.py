@@ -25,6 +25,7 @@ from datum_compute.api.secret import Secret
 SOURCE_BYTES_MAX = 256 * 1024
 TOTAL_BYTES_MAX = 1024 * 1024
 MESSAGE_MAX = 1024
+VERSION_MAX = 64
 
 Held = ConfigMap | Secret
 
@@ -78,7 +79,14 @@ def pinned(wanted: Sequence[Reference], observed: ObservedSources) -> list[Pinne
 def version_of(held: Held) -> str:
     """The version that its owner knows: a copy carries that of its source."""
     metadata = held.metadata
-    return metadata.annotations.get(labels.SOURCE_VERSION) or metadata.resource_version
+    told = metadata.annotations.get(labels.SOURCE_VERSION, "") if is_companion(held) else ""
+    return told if 0 < len(told) <= VERSION_MAX else metadata.resource_version
+
+
+def is_companion(held: Held) -> bool:
+    """A copy that came from the hub, or is on it. In a project the mark means nothing: users write
+    it there as they like."""
+    return held.metadata.labels.get(labels.REFERENCED_DATA) == "true"
 
 
 def size_bytes(held: Held) -> int:

@@ -66,7 +66,7 @@ def resolve(deployment: WorkloadDeployment, observed: ObservedSources) -> Resolv
     if verdict.status != TRUE:
         return Resolved(template_hash=current, reason=str(verdict.reason), message=verdict.message)
     held = taken(wanted, observed)
-    versions = {str(source): version_of(obj) for source, obj in held.items()}
+    versions = {str(source): obj.metadata.resource_version for source, obj in held.items()}
     return Resolved(template_hash=current, versions=versions)
 
 

@@ -11,19 +11,19 @@ from collections.abc import Iterator
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.instance import QUOTA_GRANTED
-from datum_compute.api.kinds import BUCKET, INSTANCE, NAMESPACE, WORKLOAD
+from datum_compute.api.kinds import BUCKET, CLAIM, INSTANCE, NAMESPACE, WORKLOAD
 from datum_compute.api.plane import project_plane
 from datum_compute.api.reasons import Reason
 from datum_compute.testing.core import Core
 from datum_compute.testing.quota_totals import quota_totals
-from datum_compute.testing.truth import Truth, condition, is_terminating
+from datum_compute.testing.truth import Truth, condition, is_terminating, is_true
 
 
 def i2_grants_are_used_up(truth: Truth, core: Core) -> str:
     """I2, I6: of each project as many machines as are wanted, or as its grant allows."""
     running = _running(truth, core)
     for project in core.projects:
-        wanted = min(core.demand(project), core.allowed)
+        wanted = min(core.demand(project), core.allowed - _held_by_hand(truth, project))
         found = running[project]
         if found > core.allowed:
             return f"I2: {project} runs {found} machines, {core.allowed} are allowed"
@@ -91,6 +91,12 @@ def _running(truth: Truth, core: Core) -> Counter[str]:
         if cell.partition("/")[2] not in core.lost and "/poison" not in machine_id:
             found[homes.get(machine_id.partition("/")[0], "nobody")] += 1
     return found
+
+
+def _held_by_hand(truth: Truth, project: str) -> int:
+    """Claims of instances that an operator made, with gates: theirs as long as they are there."""
+    claims = truth.of_resource(project_plane(project), CLAIM.resource)
+    return sum(key.name == "instance-poison" and is_true(row, "Granted") for key, row in claims)
 
 
 def _projections(truth: Truth, core: Core, name: str) -> Iterator[JsonObject]:

@@ -25,8 +25,9 @@ from datum_compute.controllers.sources import (
     wakes,
 )
 from datum_compute.planes.upstream import upstream_key
-from datum_compute.planning.companions import is_companion, referenced_by
+from datum_compute.planning.companions import referenced_by
 from datum_compute.planning.federation import hub_namespace_of
+from datum_compute.planning.references import is_companion
 from datum_compute.planning.resolution import (
     Resolved,
     is_settled,
