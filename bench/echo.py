@@ -1,20 +1,28 @@
-"""The floor: uvicorn over TLS with an app that does nothing but answer.
+"""The floors: servers over TLS that do nothing but answer.
 
-``python -m bench.echo FOLDER BODY`` serves the bytes of the file BODY with the certificate in
-FOLDER, on the loop and parser the product uses, and prints its port.
+``python -m bench.echo FOLDER BODY PEER`` serves the bytes of the file BODY with the certificate in
+FOLDER, on the loop and parser the product uses, and prints its port. The peer is ``uvicorn``, which
+reads are held against, or ``front``, our own: what its echo costs no request can do without.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from datum_compute.app.front import EmbeddedServer, listening_socket
+from datum_compute.api.exchange import Request, Response
+from datum_compute.app.front.port import Front, listening_socket, tls_of
 from datum_compute.app.loop import run_until_stopped
+from datum_compute.app.tls import ServerCertificate
 
 
 def app_of(body: bytes) -> Any:
@@ -32,7 +40,16 @@ def app_of(body: bytes) -> Any:
     return app
 
 
-async def serve(folder: Path, body: bytes, stop: asyncio.Event) -> None:
+class EmbeddedServer(uvicorn.Server):
+    """Leaves the process's signals alone."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def uvicorn_echo(folder: Path, body: bytes, bound: socket.socket) -> AsyncIterator[None]:
     config = uvicorn.Config(
         app_of(body),
         ssl_certfile=str(folder / "server.crt"),
@@ -46,17 +63,37 @@ async def serve(folder: Path, body: bytes, stop: asyncio.Event) -> None:
         server_header=False,
         proxy_headers=False,
     )
-    front = EmbeddedServer(config)
+    server = EmbeddedServer(config)
+    serving = asyncio.create_task(server.serve(sockets=[bound]))
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    yield
+    server.should_exit = True
+    await serving
+
+
+@asynccontextmanager
+async def front_echo(folder: Path, body: bytes, bound: socket.socket) -> AsyncIterator[None]:
+    async def answer(_request: Request) -> Response:
+        return Response(200, body)
+
+    files = ServerCertificate(folder / "ca.crt", folder / "server.crt", folder / "server.key")
+    front = Front(answer, time.time)
+    await front.start(bound, tls_of(files))
+    yield
+    await front.stop()
+
+
+PEERS = {"uvicorn": uvicorn_echo, "front": front_echo}
+
+
+async def serve(folder: Path, body: bytes, peer: str, stop: asyncio.Event) -> None:
     with listening_socket(0) as bound:
-        serving = asyncio.create_task(front.serve(sockets=[bound]))
-        while not front.started:  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(0.01)
-        print(bound.getsockname()[1], flush=True)
-        await stop.wait()
-        front.should_exit = True
-        await serving
+        async with PEERS[peer](folder, body, bound):
+            print(bound.getsockname()[1], flush=True)
+            await stop.wait()
 
 
 if __name__ == "__main__":
-    folder, body = Path(sys.argv[1]), Path(sys.argv[2]).read_bytes()
-    sys.exit(run_until_stopped(lambda stop: serve(folder, body, stop)))
+    folder, body, peer = Path(sys.argv[1]), Path(sys.argv[2]).read_bytes(), sys.argv[3]
+    sys.exit(run_until_stopped(lambda stop: serve(folder, body, peer, stop)))

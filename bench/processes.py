@@ -80,13 +80,13 @@ def _listens(state: Path) -> bool:
 
 
 @contextmanager
-def echo(state: Path, body: bytes) -> Iterator[Running]:
+def echo(state: Path, body: bytes, peer: str = "uvicorn") -> Iterator[Running]:
     """A server that does nothing but answer, with the certificate of a platform."""
     file = state / f"echo-{len(body)}"
     file.write_bytes(body)
     start = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.echo", str(state), str(file)],
+        [sys.executable, "-m", "bench.echo", str(state), str(file), peer],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -88,7 +88,7 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
         (
             *("socket.", "ssl.wrap_socket", "asyncio.open_connection", "asyncio.start_server"),
             *("asyncio.open_unix_connection", "asyncio.start_unix_server", "aiohttp."),
-            *("http.client.", "http.server.", "urllib.request.", "uvicorn."),
+            *("http.client.", "http.server.", "urllib.request."),
         ),
         frozenset({"app", "client/http.py", "client/oidc.py"}),
     ),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from datum_compute.app.auditlog import AuditLog
 from datum_compute.server.access.audit import AuditEvent

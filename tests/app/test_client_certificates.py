@@ -14,14 +14,13 @@ import aiohttp
 import pytest
 
 from datum_compute.api.plane import PlaneName
-from datum_compute.app.front import build_front, listening_socket
+from datum_compute.app.front.port import Front, listening_socket, tls_of
 from datum_compute.app.tls import (
     ClientCertificate,
     ensure_certificate,
     issue_client_certificate,
 )
 from datum_compute.server.access.certificates import Certificates
-from datum_compute.server.asgi import AsgiApp
 from tests.server.granting import ANN, RBAC, cluster_binding, cluster_role, rule, server_with_ann
 from tests.server.running_server import PROJECT, TOKEN, WORKLOADS, Server
 
@@ -59,16 +58,15 @@ async def port(tmp_path: Path) -> AsyncIterator[Port]:
     with listening_socket(0) as bound:
         async with server_with_ann() as server:
             server.clock.now_s = NOW.timestamp()
-            front = build_front(AsgiApp(server.api), files)
-            serving = asyncio.create_task(front.serve(sockets=[bound]))
+            front = Front(server.api.dispatch, server.clock)
+            await front.start(bound, tls_of(files))
             role = cluster_role("lists", rule("list", "workloads"))
             await server.json("POST", f"{RBAC}/clusterroles", role)
             subject = {"kind": "Group", "name": "devs"}
             bound_role = cluster_binding("lists", "lists", subject)
             await server.json("POST", f"{RBAC}/clusterrolebindings", bound_role)
             yield Port(server, tmp_path, f"https://127.0.0.1:{bound.getsockname()[1]}")
-            front.should_exit = True
-            await serving
+            await front.stop()
 
 
 async def test_the_common_name_is_the_user_and_the_organisations_its_groups(port: Port) -> None:

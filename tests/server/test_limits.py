@@ -8,11 +8,9 @@ import pytest
 
 from datum_compute.api.codec import JsonObject, decode
 from datum_compute.server.access.watches import RETRY_AFTER_S
-from datum_compute.server.asgi import HEADERS_BYTES_MAX
 from datum_compute.server.commit import OBJECT_BYTES_MAX
 from tests.server.granting import ANN, grant, rule, server_with_ann
 from tests.server.running_server import PROJECT, WORKLOADS, Server, workload
-from tests.server.test_asgi import call, scope
 
 
 def large(name: str, size_bytes: int) -> JsonObject:
@@ -82,21 +80,3 @@ async def test_a_user_has_only_so_many_watches_open_on_a_plane() -> None:
         await watches.pop().stream.aclose()
         gc.collect()
         await server.watch(WORKLOADS, token=ANN)
-
-
-async def test_headers_are_limited_and_some_may_stand_only_once(server: Server) -> None:
-    client = await call(server, scope(**{"X-Long": "x" * HEADERS_BYTES_MAX}))
-    assert client.status == 400
-    assert b"headers are larger" in client.body
-    for name in ("Authorization", "Content-Type", "Host", "Impersonate-User"):
-        request = scope(**{name: "Bearer wrong"})
-        request["headers"].append((name.lower().encode(), b"Bearer other"))
-        assert (await call(server, request)).status == 400
-
-
-async def test_repeated_groups_are_all_taken(server: Server) -> None:
-    request = scope(**{"Impersonate-User": "ann", "Impersonate-Group": "a,b"})
-    request["headers"].append((b"impersonate-group", b"system:masters"))
-    assert (await call(server, request)).status == 200
-    request["headers"].pop()
-    assert (await call(server, request)).status == 403

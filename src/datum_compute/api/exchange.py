@@ -7,8 +7,9 @@ or hand them over in process.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -29,23 +30,21 @@ class ByteStream(Protocol):
     async def aclose(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     method: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+    query: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}  # names in lower case
     body: bytes = b""
     certificate_pem: str = ""  # of the client, signature checked by the TLS port
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """Either a whole body, or a stream of chunks (a watch: one JSON line each)."""
 
     status: int
     body: bytes = b""
     content_type: str = JSON
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     stream: ByteStream | None = None
     created: str = ""  # the name of the object that is new, for the trail; not on the wire

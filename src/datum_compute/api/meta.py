@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Generic, TypeVar
 
 from datum_compute.api.codec import ApiStruct
@@ -121,10 +121,17 @@ class KindInfo(Generic[T]):
     stored_as: str = ""  # the resource whose objects this kind is another view of
     singular_name: str = ""  # where it is not the kind in lower case
     list_name: str = ""  # where it is not the kind followed by List
+    # Made once, because every request asks for them.
+    api_version: str = field(init=False, compare=False, repr=False)
+    resource: str = field(init=False, compare=False, repr=False)  # in words and errors
+    storage: str = field(init=False, compare=False, repr=False)  # in the store
 
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
+    def __post_init__(self) -> None:
+        resource = f"{self.plural}.{self.group}" if self.group else self.plural
+        version = f"{self.group}/{self.version}" if self.group else self.version
+        object.__setattr__(self, "api_version", version)
+        object.__setattr__(self, "resource", resource)
+        object.__setattr__(self, "storage", self.stored_as or resource)
 
     @property
     def singular(self) -> str:
@@ -133,16 +140,6 @@ class KindInfo(Generic[T]):
     @property
     def list_kind(self) -> str:
         return self.list_name or f"{self.kind}List"
-
-    @property
-    def resource(self) -> str:
-        """The name of the kind in words and errors: ``plural.group``."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    @property
-    def storage(self) -> str:
-        """The resource under which the store keeps the objects."""
-        return self.stored_as or self.resource
 
 
 def selectable_fields(*labels: str) -> tuple[Selectable, ...]:

@@ -67,11 +67,11 @@ def split_path(path: str) -> tuple[PlaneName, str]:
     if path.startswith(_PROJECTS):
         name, found, rest = path.removeprefix(_PROJECTS).partition(_CONTROL_PLANE)
         if found and _DNS_LABEL.fullmatch(name) and (not rest or rest.startswith("/")):
-            return project_plane(name), rest or "/"
+            return PlaneName(f"project/{name}"), rest or "/"
     if path.startswith(_CELLS):
         name, _, rest = path.removeprefix(_CELLS).partition("/")
         if _DNS_LABEL.fullmatch(name):
-            return cell_plane(name), "/" + rest
+            return PlaneName(f"cell/{name}"), "/" + rest
     if path == _HUB_PREFIX or path.startswith(_HUB_PREFIX + "/"):
         return HUB, path.removeprefix(_HUB_PREFIX) or "/"
     return PLATFORM, path

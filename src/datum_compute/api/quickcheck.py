@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from datum_compute.api.checkreport import Check, Report
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.api.remembered import Remembered, key_of
 from datum_compute.api.schema import EMBEDDED, PRESERVE
 from datum_compute.api.structural import check_unique, compiled, list_keys, plain_type
 from datum_compute.api.valuerules import value_rules
@@ -30,6 +31,9 @@ _SCALARS: dict[str, tuple[type, ...]] = {
     "number": (int, float),
     "boolean": (bool,),
 }
+
+
+_AS_IT_IS = b"="  # no JSON
 
 
 class _Misfit(Exception):
@@ -53,7 +57,7 @@ _REFUSING = Report(_Refusal(), _Refusal())
 
 def quick(schema: JsonObject) -> Check:
     """The same check as ``compiled(schema)``, sooner done with a value that fits."""
-    careful, fit = compiled(schema), _fit(schema)
+    careful, fit = compiled(schema), _whole_fit(schema)
 
     def check(value: Any, path: str, report: Report) -> Any:
         try:
@@ -62,6 +66,32 @@ def quick(schema: JsonObject) -> Check:
             return careful(value, path, report)
 
     return check
+
+
+def _whole_fit(schema: JsonObject) -> Fit:
+    """As ``_fit``, for a whole object: its large parts are remembered."""
+    if schema.get("type") != "object" or any(keyword in schema for keyword in _LONG_WAY):
+        return _fit(schema)
+    return _with_rules(_object_fit(schema, _remembering), value_rules(schema))
+
+
+def _remembering(schema: JsonObject) -> Fit:
+    """The fit of a part of an object, worked out once for equal values. What defaults changed is
+    kept as bytes: every object gets a value of its own."""
+    fit, remembered = _fit(schema), Remembered[bytes]()
+    if schema.get("type") != "object" or not schema.get("properties"):
+        return fit
+
+    def remembering(value: Any) -> Any:
+        key = key_of(value)
+        known = remembered.get(key)
+        if known is not None:
+            return value if known == _AS_IT_IS else decode(known)
+        fitted = fit(value)
+        remembered.put(key, _AS_IT_IS if fitted is value else encode(fitted))
+        return fitted
+
+    return remembering
 
 
 def _fit(schema: JsonObject) -> Fit:
@@ -122,9 +152,10 @@ def _text_fit(schema: JsonObject) -> Fit:
     return fit
 
 
-def _object_fit(schema: JsonObject) -> Fit:
+def _object_fit(schema: JsonObject, part: Callable[[JsonObject], Fit] | None = None) -> Fit:
+    """``part`` makes the fit of each field, if not ``_fit`` does."""
     fields, others = schema.get("properties", {}), schema.get("additionalProperties")
-    fits = {name: _fit(field) for name, field in fields.items()}
+    fits = {name: (part or _fit)(field) for name, field in fields.items()}
     other = _fit(others) if isinstance(others, dict) else None
     # The type that is all a field must have: most fields need no more than a look at that.
     plain = {name: plain_type(field) for name, field in fields.items()}

@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.app.auditlog import AuditLog
 from datum_compute.app.credentials import Credentials, ensure_credentials
 from datum_compute.app.files import StateError, private_directory, write_private
-from datum_compute.app.front import HOST, build_front, listening_socket
+from datum_compute.app.front.port import HOST, Front, listening_socket, tls_of
 from datum_compute.app.kubeconfig import write_kubeconfig
 from datum_compute.app.loop import run_until_stopped
 from datum_compute.app.machines import simulated_driver
@@ -34,7 +34,6 @@ from datum_compute.app.tls import ServerCertificate, ensure_certificate
 from datum_compute.app.tracing import tracing
 from datum_compute.app.wiring import EVERYTHING, Layout, Platform
 from datum_compute.controllers import registry
-from datum_compute.server.asgi import AsgiApp
 from datum_compute.store.journal import JournalBroken, JournalError
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.telemetry.logs import configure_logging
@@ -73,6 +72,7 @@ class _Process:
     certificate: ServerCertificate
     credentials: Credentials
     audit: AuditLog
+    unix_s: Callable[[], float]
 
 
 async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | None = None) -> None:
@@ -103,6 +103,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
         tracer=tracer,
         deprecation_grace_s=settings.deprecation_grace_s,
     )
+    process = _Process(state, platform, certificate, credentials, audit, ports.unix_s)
     announcement = state / "server.json"
     with _bound_socket(settings) as bound:
         try:
@@ -112,7 +113,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
             port = bound.getsockname()[1]
             write_private(announcement, encode({"pid": os.getpid(), "port": port}))
             try:
-                await _run(_Process(state, platform, certificate, credentials, audit), bound, stop)
+                await _run(process, bound, stop)
             finally:
                 announcement.unlink(missing_ok=True)
         finally:
@@ -132,8 +133,8 @@ async def _run(process: _Process, bound: socket.socket, stop: asyncio.Event) -> 
             auditing.cancel()
             return
         settle_memory()
-        front = build_front(AsgiApp(platform.server), process.certificate)
-        serving = group.create_task(front.serve(sockets=[bound]))
+        front = Front(platform.server.dispatch, process.unix_s)
+        await front.start(bound, tls_of(process.certificate))
         _write_kubeconfigs(process, port)
         _remember(state, port)
         _log.info("ready on https://%s:%d, state in %s", HOST, port, state)
@@ -141,8 +142,7 @@ async def _run(process: _Process, bound: socket.socket, stop: asyncio.Event) -> 
             await stop.wait()
         finally:
             platform.server.close_streams()
-            front.should_exit = True
-        await serving
+            await front.stop()
         running.cancel()
         auditing.cancel()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from datum_compute.admission.clientlookups import ClientLookups
 from datum_compute.admission.grace import DEPRECATION_GRACE_S
@@ -33,7 +33,6 @@ from datum_compute.client.client import Client
 from datum_compute.server.answer import error_answer, json_answer, text_answer
 from datum_compute.server.document import as_object, decoded_json
 from datum_compute.server.negotiation import content_type
-from datum_compute.server.streams import OpenStreams
 
 PARENT_TYPE, PARENT_NAME = "iam.miloapis.com/parent-type", "iam.miloapis.com/parent-name"
 
@@ -48,10 +47,6 @@ class WebhookDispatcher:
     clients: Mapping[PlaneName, Client]
     unix_s: Callable[[], float]
     deprecation_grace_s: float = DEPRECATION_GRACE_S
-    streams: OpenStreams = field(default_factory=OpenStreams)
-
-    def close_streams(self) -> None:
-        self.streams.close()
 
     async def dispatch(self, request: Request) -> Response:
         try:

@@ -17,21 +17,16 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-import uvicorn
-
 from datum_compute.app.files import StateError, private_directory
-from datum_compute.app.front import EmbeddedServer
-from datum_compute.app.protocol import ClientCertificateProtocol
+from datum_compute.app.front.port import Front
 from datum_compute.app.settings import WebhookSettings
 from datum_compute.app.tls import ensure_certificate
 from datum_compute.app.webhook import WebhookDispatcher
-from datum_compute.server.asgi import AsgiApp
 
 # The name under which deploy/webhook expects the port to be reached.
 SERVICE_NAME, SERVICE_NAMESPACE = "compute-webhook", "kube-system"
 SERVICE_DNS = f"{SERVICE_NAME}.{SERVICE_NAMESPACE}.svc"
 LOOK_AGAIN_S = 10.0
-STOP_S = 2
 
 _log = logging.getLogger(__name__)
 
@@ -42,20 +37,16 @@ async def webhook_port(
 ) -> AsyncIterator[int]:
     """Serve while the block runs; the port it listens on."""
     certificate, key = _certificate(settings, state)
-    config = _config(dispatcher, certificate, key, settings.client_authority)
+    context = _context(certificate, key, settings.client_authority)
+    front = Front(dispatcher.dispatch, dispatcher.unix_s)
     with _bound(settings.address) as bound:
-        server = EmbeddedServer(config)
-        tasks = (
-            asyncio.create_task(server.serve(sockets=[bound])),
-            asyncio.create_task(follow_certificate(_context(config), certificate, key)),
-        )
+        await front.start(bound, context)
+        following = asyncio.create_task(follow_certificate(context, certificate, key))
         try:
             yield bound.getsockname()[1]
         finally:
-            server.should_exit = True
-            await asyncio.wait(tasks[:1], timeout=STOP_S + 1)
-            for task in tasks:
-                task.cancel()
+            following.cancel()
+            await front.stop()
 
 
 def _certificate(settings: WebhookSettings, state: Path) -> tuple[Path, Path]:
@@ -74,46 +65,27 @@ def _bound(address: tuple[str, int]) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
-        bound.listen()  # from here on callers wait instead of being turned away
     except OSError as error:
         bound.close()
         raise OSError(f"the webhook cannot listen on {host}:{port}: {error.strerror}") from error
     return bound
 
 
-def _config(
-    dispatcher: WebhookDispatcher, certificate: Path, key: Path, client_authority: Path | None
-) -> uvicorn.Config:
-    config = uvicorn.Config(
-        AsgiApp(dispatcher),
-        ssl_certfile=str(certificate),
-        ssl_keyfile=str(key),
-        ssl_ca_certs=str(client_authority) if client_authority is not None else None,
-        ssl_cert_reqs=ssl.CERT_REQUIRED if client_authority is not None else ssl.CERT_NONE,
-        http=ClientCertificateProtocol,
-        ws="none",
-        lifespan="off",
-        loop="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=STOP_S,
-    )
+def _context(certificate: Path, key: Path, client_authority: Path | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        config.load()
-    except (OSError, ssl.SSLError) as error:
+        context.load_cert_chain(certificate, key)
+        if client_authority is not None:
+            context.load_verify_locations(client_authority)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:  # ssl.SSLError is one
+        files = [str(file) for file in (certificate, key, client_authority) if file is not None]
         raise StateError(
-            f"{certificate} and {key} cannot be used ({error}); they must be a certificate and "
-            "its key, as PEM"
+            f"{', '.join(files)} cannot be used ({error}); they must be a certificate, its key and "
+            "an authority, as PEM"
         ) from error
-    return config
-
-
-def _context(config: uvicorn.Config) -> ssl.SSLContext:
-    assert config.ssl is not None, "the port has no certificate"
-    return config.ssl
+    return context
 
 
 async def follow_certificate(
@@ -133,7 +105,7 @@ def take_over(context: ssl.SSLContext, certificate: Path, key: Path) -> bool:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
         context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:  # ssl.SSLError is one
         _log.warning("the new certificate of the webhook is not used yet: %s", error)
         return False
     _log.info("the webhook has a new certificate")

@@ -8,8 +8,9 @@ read them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from types import TracebackType
+
+from msgspec.structs import replace
 
 from datum_compute.api.errors import Unauthorized
 from datum_compute.api.exchange import Request, Response

@@ -12,6 +12,8 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
 from datum_compute.api.codec import JsonObject, encode, plain
 from datum_compute.api.errors import Expired, InternalError
 from datum_compute.api.exchange import (
@@ -172,7 +174,7 @@ class Client:
     async def create(self, kind: KindInfo[T], obj: T, *, dry_run: bool = False) -> T:
         path = _path(kind, Ref(obj.metadata.namespace, ""))
         query = {"dryRun": "All"} if dry_run else {}
-        body = encode(manifest(kind, obj))
+        body = encode(replace(obj, api_version=kind.api_version, kind=kind.kind))
         return object_of(await self._call("POST", path, body=body, query=query), kind.model)
 
     async def create_plain(self, kind: KindInfo[Any], obj: JsonObject) -> JsonObject:

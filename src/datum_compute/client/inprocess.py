@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from datum_compute.api.exchange import Request, Response
 

@@ -14,9 +14,11 @@ Rules it keeps:
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from datum_compute.api.codec import DecodeError, decode, encode
 from datum_compute.api.errors import Unreachable

@@ -7,13 +7,13 @@ Everything that is not an ApiError is a defect: it is logged here, and the calle
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from itertools import count
 from typing import Any
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from datum_compute.admission.grace import DEPRECATION_GRACE_S
@@ -294,7 +294,7 @@ class ApiServer:
         if call.request.method == "OPTIONS":
             return _allowed(methods)
         answer = error_answer(_not_allowed(call.request.method))
-        return dataclasses.replace(answer, headers={"allow": ", ".join(methods)})
+        return replace(answer, headers={"allow": ", ".join(methods)})
 
 
 def _warned(response: Response, deprecation: str) -> Response:
@@ -303,7 +303,7 @@ def _warned(response: Response, deprecation: str) -> Response:
         return response
     told = [warning_header([deprecation]), response.headers.get("warning", "")]
     headers = {**response.headers, "warning": ", ".join(filter(None, told))}
-    return dataclasses.replace(response, headers=headers)
+    return replace(response, headers=headers)
 
 
 def _counted() -> Callable[[], str]:
@@ -324,7 +324,7 @@ def _needed(wanted: Attributes) -> Attributes:
     """What is not there may be asked for in any way by whoever may see that it is not: nothing
     happens, and "not found" is an answer that helps."""
     if wanted.path.startswith(("/api/", "/apis/")):
-        return dataclasses.replace(wanted, verb="get")
+        return replace(wanted, verb="get")
     return wanted
 
 
@@ -343,8 +343,11 @@ def _verb(request: Request, route: Route | None) -> str:
 def _check_text(request: Request) -> None:
     """Half a surrogate pair has no bytes; it must not get into an error or an object."""
     query, headers = request.query, request.headers
+    text = "".join((request.path, *query, *query.values(), *headers.values()))
+    if text.isascii():
+        return
     try:
-        "".join((request.path, *query, *query.values(), *headers.values())).encode()
+        text.encode()
     except UnicodeEncodeError as error:
         raise BadRequest("the path, the query or a header is not valid text") from error
 

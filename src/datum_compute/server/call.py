@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from datum_compute.api.exchange import Request
 from datum_compute.api.meta import KindInfo
@@ -15,8 +16,7 @@ from datum_compute.server.route import Route
 from datum_compute.store.journal import ObjectKey
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     user: User
     plane: PlaneName
     route: Route

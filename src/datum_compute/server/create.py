@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import AlreadyExists, BadRequest, Cause
@@ -27,8 +28,7 @@ GENERATED_BASE_MAX = 58
 GENERATED_ATTEMPTS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Creation:
+class Creation(msgspec.Struct, frozen=True):
     """A create that has been read and not yet been tried."""
 
     obj: JsonObject

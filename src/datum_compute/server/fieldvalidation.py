@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from datum_compute.api.errors import BadRequest
 from datum_compute.api.meta import KindInfo
@@ -21,8 +22,7 @@ STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
 _WARNINGS_BYTES_MAX = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class FieldValidation:
+class FieldValidation(msgspec.Struct, frozen=True):
     mode: str
     duplicates: tuple[str, ...]
 

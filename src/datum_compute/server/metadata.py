@@ -7,8 +7,9 @@ generation and times; what callers send there is ignored, or is a precondition. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from datum_compute.api.codec import DecodeError, JsonObject, plain, typed
 from datum_compute.api.errors import BadRequest
@@ -35,10 +36,11 @@ _ORDER = (
 _OF_CALLER = ("generateName", "labels", "annotations", "ownerReferences", "finalizers")
 _OF_SERVER = tuple(field for field in _ORDER if field not in _OF_CALLER)
 _DROPPED = ("selfLink",)
+_TEXTS = frozenset({"name", "generateName", "namespace"})
+_TEXT_MAPS = frozenset({"labels", "annotations"})
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True):
     """Metadata as a caller sent it: types checked, unknown fields apart."""
 
     name: str
@@ -57,7 +59,7 @@ def read_metadata(obj: JsonObject) -> Incoming:
         raise BadRequest(f"metadata must be an object, not {json_type(raw)}")
     given = {name: value for name, value in raw.items() if value is not None}
     try:
-        checked: JsonObject = plain(typed(given, ObjectMeta))
+        checked = given if _is_simple(given) else plain(typed(given, ObjectMeta))
     except DecodeError as error:
         raise BadRequest(
             f"metadata cannot be read: {str(error).replace('$', 'metadata')}"
@@ -71,6 +73,21 @@ def read_metadata(obj: JsonObject) -> Incoming:
         fields={name: checked[name] for name in _OF_CALLER if name in checked},
         unknown=tuple(f"metadata.{name}" for name in unknown),
     )
+
+
+def _is_simple(given: JsonObject) -> bool:
+    """Whether there are only names, labels and annotations, all texts and none of them empty: what
+    most creates say, and nothing that reading it as ObjectMeta would change."""
+    for name, value in given.items():
+        if name in _TEXT_MAPS:
+            if type(value) is not dict or not value:
+                return False
+            for text in value.values():
+                if type(text) is not str:
+                    return False
+        elif name not in _TEXTS or type(value) is not str or not value:
+            return False
+    return True
 
 
 def created_metadata(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from datum_compute.api.errors import NotAcceptable, UnsupportedMediaType
 from datum_compute.api.exchange import JSON
@@ -12,8 +13,7 @@ from datum_compute.api.exchange import JSON
 _ANY = ("*/*", "application/*", JSON)
 
 
-@dataclass(frozen=True, slots=True)
-class MediaType:
+class MediaType(msgspec.Struct, frozen=True):
     """A type and the parameters that say in which form an object is wanted."""
 
     name: str

@@ -8,8 +8,10 @@ objects take no new finalizers, and every error of one write is reported togethe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from datum_compute.admission.chain import admit
 from datum_compute.admission.unsupported import unsupported_fields
@@ -31,8 +33,7 @@ from datum_compute.server.metadata import (
 from datum_compute.server.names import metadata_problems
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True):
     """An object as it would be stored, the fields that were dropped on the way, and what is
     wrong with it. Nothing may be stored before ``accepted``."""
 
@@ -50,8 +51,7 @@ class Proposal:
         return headers
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """What the server gives a new object."""
 
     name: str

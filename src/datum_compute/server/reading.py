@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from datum_compute.admission.questions import Answers, Listing, May, Question, Write
 from datum_compute.admission.reading import READING, judged, questions_of

@@ -6,8 +6,10 @@ The Accept header chooses. Errors and deletion results stay Status objects in ev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
+
+import msgspec
 
 from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.exchange import JSON
@@ -38,8 +40,7 @@ class Representation(Protocol):
     def bookmark(self, metadata: JsonObject) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PlainForm:
+class PlainForm(msgspec.Struct, frozen=True):
     """Stored bytes are wire bytes: nothing is decoded."""
 
     kind: KindInfo[Any]
@@ -73,10 +74,14 @@ class PlainForm:
         return encode({name: obj[name] for name in obj if name not in ("apiVersion", "kind")})
 
 
+@lru_cache(maxsize=256)  # as for the header itself
+def _asked_for(accept: str) -> MediaType:
+    return preferred(accept, (_TABLE, _PARTIAL, _PARTIAL_LIST))
+
+
 def representation_of(call: Call, clock: Callable[[], float]) -> Representation:
     """The form the caller asked for; raises NotAcceptable before anything has been done."""
-    header = call.request.headers.get("accept", "")
-    media = preferred(header, (_TABLE, _PARTIAL, _PARTIAL_LIST))
+    media = _asked_for(call.request.headers.get("accept", ""))
     if not media.form:
         return PlainForm(call.kind)
     if media == _TABLE:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 
 class ObjectKey(NamedTuple):
     """Where an object lies inside its plane: ``plural.group``, namespace, name."""
@@ -18,8 +20,7 @@ class ObjectKey(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One object at a new version; without a body it is gone."""
 
     plane: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -27,8 +26,7 @@ class _Indexed(msgspec.Struct, frozen=True):
     metadata: _IndexedMeta = _IndexedMeta()
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     key: ObjectKey
     version: int
     body: bytes

@@ -18,6 +18,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from datum_compute.api.codec import DecodeError
 from datum_compute.api.errors import (
     AlreadyExists,
@@ -94,8 +96,7 @@ class _Plane:
         return previous
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(msgspec.Struct, frozen=True):
     entry: Entry
     record: Record | None
     done: asyncio.Future[None]

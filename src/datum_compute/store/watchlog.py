@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from datum_compute.api.errors import Expired
 from datum_compute.store.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class StoreEvent:
+class StoreEvent(msgspec.Struct, frozen=True):
     """A committed change. ``record`` is the new state, or the last one with the deletion's own
     version; ``previous`` is what it replaced, for selectors whose edge the change crosses."""
 

@@ -15,9 +15,11 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from datum_compute.api.codec import decode, encode
 from datum_compute.api.errors import TooManyRequests, Unreachable, to_status

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from datum_compute.server.route import Route, namespace_of_request
 
@@ -11,8 +12,7 @@ _OF_COLLECTIONS = ("list", "watch", "deletecollection")
 _NAME_FIELD = "metadata.name"
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True):
     """``path`` is set for requests outside of resources only, and then nothing else is."""
 
     verb: str

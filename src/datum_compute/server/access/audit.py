@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from datum_compute.api.exchange import Response
 from datum_compute.api.plane import PlaneName
 from datum_compute.server.access.attributes import Attributes
@@ -21,8 +23,7 @@ _SENSITIVE = "secrets"
 _TEXT_MAX = 512  # names are shorter; what a stranger sends may not be
 
 
-@dataclass(frozen=True, slots=True)
-class AuditEvent:
+class AuditEvent(msgspec.Struct, frozen=True):
     """One request. Fields that say nothing are empty."""
 
     time_s: float

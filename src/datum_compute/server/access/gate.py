@@ -8,7 +8,8 @@ Whoever sends neither is nobody and gets 401; only health and version answer wit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from datum_compute.api.errors import ApiError, Unauthorized
 from datum_compute.api.exchange import Request
@@ -25,8 +26,7 @@ NEVER_S = float("inf")
 _OURS = (ISSUER,)
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """``user`` is who the request is answered for, ``behind`` who really sent it. The proof of
     who that is ends at ``until_s``."""
 

@@ -43,7 +43,10 @@ def impersonated(
     permissions: _Permissions, caller: User, plane: PlaneName, headers: Mapping[str, str]
 ) -> User:
     """The user a request is answered for; the caller itself if it asks as nobody else."""
-    if not any(name.startswith(_PREFIX) for name in headers):
+    for name in headers:
+        if name.startswith(_PREFIX):
+            break
+    else:
         return caller
     borrowed = _borrowed(headers)
     for wanted in _permissions_for(borrowed):

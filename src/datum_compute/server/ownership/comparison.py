@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
+from datum_compute.api.remembered import key_of
 from datum_compute.server.ownership.fieldsets import (
     EMPTY,
     MEMBER,
@@ -26,6 +27,7 @@ from datum_compute.server.ownership.shapes import (
 
 _Difference = tuple[FieldSet | None, FieldSet | None]
 _SAME: _Difference = (None, None)
+_COME_AGAIN = ("spec",)
 _ITEMS_MAX = 64  # remembered by one shape
 
 
@@ -57,7 +59,26 @@ def applied_fields(config: JsonObject, shape: FieldMap) -> FieldSet:
 
 def sent_fields(sent: JsonObject, shape: FieldMap) -> FieldSet:
     """All that a new object is made of."""
-    return _everything({name: part for name, part in sent.items() if part is not None}, shape)
+    found: FieldSet = {}
+    for name, part in sent.items():
+        child = shape.child(name)
+        if part is None or child is None:
+            continue
+        if isinstance(child, FieldMap) and isinstance(part, dict) and name in _COME_AGAIN:
+            found[f"f:{name}"] = _remembered(part, child)
+        else:
+            _every_field({name: part}, shape, found)
+    return found
+
+
+def _remembered(part: JsonObject, shape: FieldMap) -> FieldSet:
+    """Objects of one template have parts that are the same in all of them."""
+    key = key_of(part)
+    known = shape.whole.get(key)
+    if known is None:
+        known = _everything(part, shape)
+        shape.whole.put(key, known)
+    return known
 
 
 def present(fields: FieldSet, value: Any, shape: Shape) -> FieldSet:

@@ -8,8 +8,9 @@ are functions from entries to entries; entries that a write does not touch stay 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.server.ownership.comparison import Comparison
@@ -32,8 +33,7 @@ Entry = JsonObject
 Entries = list[Entry]
 
 
-@dataclass(frozen=True, slots=True)
-class Manager:
+class Manager(msgspec.Struct, frozen=True):
     """Who writes, how, and through which endpoint."""
 
     name: str

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from datum_compute.api.codec import JsonObject
+from datum_compute.api.remembered import Remembered
 from datum_compute.api.schema import PRESERVE
 from datum_compute.server.ownership.fieldsets import FieldSet
 
@@ -32,6 +33,7 @@ class FieldMap:
     other: Shape | None = None  # None: the schema knows no others
     # Filled by comparison.py; no shape ever changes, so neither does what follows from it.
     items_of_leaves: dict[tuple[str, ...], FieldSet] = field(default_factory=dict, repr=False)
+    whole: Remembered[FieldSet] = field(default_factory=Remembered, repr=False)
 
     def child(self, name: str) -> Shape | None:
         return self.named.get(name, self.other)

@@ -1,0 +1,252 @@
+"""One connection: requests in, answers out, in order.
+
+A request is dispatched when it has arrived as a whole and the answers before it are with the
+transport. While one is being answered no more is read than the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+from datum_compute.api.errors import ApiError, BadRequest
+from datum_compute.api.exchange import Request, Response
+from datum_compute.app.front.answers import CONTINUE, HttpDate, stream_head, whole_head
+from datum_compute.app.front.eager import begun
+from datum_compute.app.front.outgoing import PIECE_BYTES, Outgoing
+from datum_compute.app.front.reader import Arrived, RequestReader, Stage
+from datum_compute.app.front.turn import Turns
+from datum_compute.server.answer import error_answer
+from datum_compute.server.watchstream import WatchStream
+
+IDLE_S = 75.0  # between two requests
+HEAD_S = 30.0
+BODY_S = 60.0
+SEND_S = 60.0
+LINGER_S = 1.0
+_NEVER = float("inf")
+_PATIENCE_S = {Stage.NOTHING: IDLE_S, Stage.HEAD: HEAD_S, Stage.BODY: BODY_S}
+
+Dispatch = Callable[[Request], Coroutine[Any, Any, Response]]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the connections of one port have in common."""
+
+    dispatch: Dispatch
+    date: HttpDate
+    on_first: Callable[[], None]  # when there is one, after there was none
+    on_none: Callable[[], None]
+    turns: Turns = field(default_factory=Turns)
+    stopping: bool = False
+    # A dict, so that they are stopped in the order they came.
+    connections: dict[Connection, None] = field(default_factory=dict)
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._loop = asyncio.get_running_loop()
+        self._busy = False  # a request is being answered
+        self._ending = False  # nothing that still arrives counts
+        self._reading = True
+        self._awaited: Stage | None = None  # what the deadline is about
+        self._stream: WatchStream | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self.deadline_s = _NEVER
+
+    # --- called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by birth
+        self._out = Outgoing(self._transport, self._shared.turns)
+        self._reader = RequestReader(_certificate_of(transport))
+        self._wait_for_client(HEAD_S)
+        connections = self._shared.connections
+        connections[self] = None
+        if len(connections) == 1:
+            self._shared.on_first()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ending = True
+        self._shared.connections.pop(self, None)
+        if self._stream is not None:
+            self._stream.stop()
+        self._out.end()
+        if not self._shared.connections:
+            self._shared.on_none()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._ending:
+            self._reader.feed(data)
+            self._shared.turns.soon(self._go_on)
+
+    def pause_writing(self) -> None:
+        self._out.pause()
+        self._wait_for_client(SEND_S)
+
+    def resume_writing(self) -> None:
+        self._out.resume()
+        if not self._ending:
+            self._trust_client()
+            self._go_on()
+
+    # --- called by the port
+
+    def stop(self) -> None:
+        """Take no more requests, and close as soon as the one under way is answered."""
+        if self._stream is not None and self._out.blocked:
+            self._transport.abort()  # its client would have to read first
+        elif not self._busy and not self._reader.arrived:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def late(self) -> None:
+        """The client has let its time pass."""
+        self.deadline_s = _NEVER
+        if self._out.blocked:
+            logger.info("a client took no data for %.0f s; its connection was ended", SEND_S)
+            self._transport.abort()
+        elif self._reader.stage is Stage.BODY and not self._ending:
+            self._refuse(BadRequest(f"the body did not arrive within {BODY_S:.0f} s"))
+        else:
+            self._close()
+
+    # --- reading
+
+    def _wait_for_client(self, seconds: float) -> None:
+        self.deadline_s = self._loop.time() + seconds
+
+    def _trust_client(self) -> None:
+        self._awaited, self.deadline_s = None, _NEVER
+
+    def _go_on(self) -> None:
+        """Do what can be done now: answer a request, refuse what is none, or wait for more."""
+        reader = self._reader
+        if self._ending:
+            return
+        if self._busy or self._out.blocked:
+            if reader.arrived:
+                self._read_on(False)
+        elif reader.arrived:
+            self._answer(reader.arrived.popleft())
+        elif reader.refusal is not None:
+            self._refuse(reader.refusal)
+        elif self._shared.stopping and reader.stage is Stage.NOTHING:
+            self._close()
+        else:
+            self._read_on(True)
+            if reader.wants_continue:
+                reader.wants_continue = False
+                self._out.write(CONTINUE)
+            if reader.stage is not self._awaited:  # what drips in gets no more time for it
+                self._awaited = reader.stage
+                self._wait_for_client(_PATIENCE_S[reader.stage])
+
+    def _read_on(self, wanted: bool) -> None:
+        if self._reading is not wanted:
+            self._reading = wanted
+            (self._transport.resume_reading if wanted else self._transport.pause_reading)()
+
+    # --- answering
+
+    def _answer(self, arrived: Arrived) -> None:
+        self._busy = True
+        self._trust_client()
+        try:
+            found = begun(self._loop, self._shared.dispatch(arrived.request))
+            if isinstance(found, Response):
+                self._send(arrived, found)
+                return
+        except Exception:
+            self._give_up()
+            raise
+        self._task = found
+        sending = partial(self._dispatched, arrived, found)
+        found.add_done_callback(lambda _: self._shared.turns.soon(sending))
+
+    def _dispatched(self, arrived: Arrived, task: asyncio.Task[Response]) -> None:
+        self._task = None
+        if task.cancelled() or self._out.lost:
+            self._give_up()
+            return
+        try:
+            self._send(arrived, task.result())
+        except Exception:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        """Nothing can be answered any more: the client goes, or the dispatch has a defect."""
+        self._ending = True
+        self._transport.abort()
+
+    def _send(self, arrived: Arrived, response: Response) -> None:
+        closing = arrived.closes or self._shared.stopping
+        if isinstance(response.stream, WatchStream):
+            self._stream, chunked = response.stream, not arrived.plain
+            head = stream_head(response, self._shared.date(), chunked=chunked)
+            sending = self._out.send_stream(head, response.stream, chunked=chunked)
+            self._wait_for(sending, closing=closing)
+            return
+        head = whole_head(response, self._shared.date(), closing=closing)
+        if arrived.request.method == "HEAD":
+            self._out.write(head)
+        elif len(response.body) > PIECE_BYTES:
+            self._wait_for(self._out.send_pieces(head, response.body), closing=closing)
+            return
+        else:
+            self._out.write(head + response.body)
+        self._answered(closing=closing)
+
+    def _wait_for(self, sending: Coroutine[Any, Any, None], *, closing: bool) -> None:
+        def sent(task: asyncio.Task[None]) -> None:
+            self._task = self._stream = None
+            if task.cancelled() or task.exception() is not None:
+                self._give_up()
+                if not task.cancelled():
+                    logger.error("an answer could not be sent", exc_info=task.exception())
+            else:
+                self._answered(closing=closing or self._shared.stopping)
+
+        self._task = self._loop.create_task(sending)
+        self._task.add_done_callback(sent)
+
+    def _answered(self, *, closing: bool) -> None:
+        self._busy = False
+        if closing:
+            self._close()
+        elif self._reader.arrived:
+            self._shared.turns.soon(self._go_on)  # others first
+        else:
+            self._go_on()
+
+    def _refuse(self, error: ApiError) -> None:
+        """The last answer. What the client still sends is let pass for a moment: closing on it
+        would take the answer from those who send everything before they read."""
+        self._ending = True
+        response = error_answer(error)
+        head = whole_head(response, self._shared.date(), closing=True)
+        self._out.write(head + response.body)
+        self._read_on(True)
+        self._wait_for_client(LINGER_S)
+
+    def _close(self) -> None:
+        self._ending = True
+        self._out.close()
+
+
+def _certificate_of(transport: asyncio.BaseTransport) -> str:
+    session = transport.get_extra_info("ssl_object")
+    found = session.getpeercert(binary_form=True) if session is not None else None
+    return ssl.DER_cert_to_PEM_cert(found) if found else ""

@@ -1,0 +1,112 @@
+"""Listening on the TLS port, and stopping: from the first connection to the last."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+
+from datum_compute.app.front.answers import HttpDate
+from datum_compute.app.front.connection import Connection, Dispatch, Shared
+from datum_compute.app.tls import ServerCertificate
+
+HOST = "127.0.0.1"
+STOP_S = 3.0
+HANDSHAKE_S = 10.0
+GOODBYE_S = 1.0
+SWEEP_S = 1.0
+_BACKLOG = 2048
+
+
+class Front:
+    """Whoever stops it ends the watches first; they would keep their connections open."""
+
+    def __init__(self, dispatch: Dispatch, unix_s: Callable[[], float]) -> None:
+        self._shared = Shared(dispatch, HttpDate(unix_s), self._sweep_later, self._none_left)
+        self._listening: asyncio.Server | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._empty = asyncio.Event()
+
+    async def start(self, bound: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Take connections on a bound socket from here on."""
+        loop = asyncio.get_running_loop()
+        self._listening = await loop.create_server(
+            self.connection,
+            sock=bound,
+            ssl=tls,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=HANDSHAKE_S if tls is not None else None,
+            ssl_shutdown_timeout=GOODBYE_S if tls is not None else None,
+        )
+
+    def connection(self) -> Connection:
+        """The protocol of one more connection."""
+        return Connection(self._shared)
+
+    async def stop(self) -> None:
+        """Answer what is under way, take nothing new; after ``STOP_S`` everybody must go."""
+        if self._listening is not None:
+            self._listening.close()
+        self._shared.stopping = True
+        for connection in list(self._shared.connections):
+            connection.stop()
+        try:
+            async with asyncio.timeout(STOP_S):
+                while self._shared.connections:
+                    self._empty.clear()
+                    await self._empty.wait()
+        except TimeoutError:
+            for connection in list(self._shared.connections):
+                connection.abort()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+
+    @property
+    def connections(self) -> int:
+        return len(self._shared.connections)
+
+    def _none_left(self) -> None:
+        self._empty.set()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+
+    def _sweep_later(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """One look at all deadlines now and then costs less than a timer for every request."""
+        now_s = asyncio.get_running_loop().time()
+        for connection in list(self._shared.connections):
+            if connection.deadline_s <= now_s:
+                connection.late()
+        if self._shared.connections:
+            self._sweep_later()
+
+
+def tls_of(certificate: ServerCertificate) -> ssl.SSLContext:
+    """A client may show a certificate; one that our authority did not sign ends the handshake."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate.certificate, certificate.key)
+    context.load_verify_locations(certificate.authority)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def listening_socket(port: int) -> socket.socket:
+    """Bound to loopback; the address can be used again right after a restart."""
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((HOST, port))
+    except OSError as error:
+        bound.close()
+        raise OSError(
+            f"port {port} of {HOST} cannot be used ({error.strerror}); "
+            "choose another, or 0 for any free one"
+        ) from error
+    bound.set_inheritable(False)
+    return bound

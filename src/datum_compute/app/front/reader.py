@@ -1,0 +1,168 @@
+"""Requests out of the bytes of one connection, by httptools.
+
+A request is there when all of it is: head and body, within their limits. The first thing that is
+wrong becomes ``refusal``; nothing after it is read any more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum, auto
+
+import httptools
+import msgspec
+
+from datum_compute.api.errors import ApiError, BadRequest, RequestEntityTooLarge
+from datum_compute.api.exchange import Request
+from datum_compute.app.front.heads import (
+    HEAD_BYTES_MAX,
+    RawHeaders,
+    Target,
+    head_too_large,
+    headers_of,
+    target_of,
+)
+
+BODY_BYTES_MAX = 3 * 1024 * 1024
+# With the frames around its chunks, and what follows the last one.
+_FRAMED_BODY_BYTES_MAX = 8 * BODY_BYTES_MAX
+_VERSIONS = ("1.0", "1.1")
+
+
+class Stage(Enum):
+    """How far the request has come that is arriving now."""
+
+    NOTHING = auto()
+    HEAD = auto()
+    BODY = auto()
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    """A whole request. ``plain`` is one of HTTP/1.0: its client knows no chunks."""
+
+    request: Request
+    closes: bool
+    plain: bool
+
+
+class RequestReader:
+    def __init__(self, certificate_pem: str) -> None:
+        self.arrived: deque[Arrived] = deque()
+        self.refusal: ApiError | None = None
+        self.stage = Stage.NOTHING
+        self.wants_continue = False
+        self.upgrade = False
+        self._certificate_pem = certificate_pem
+        self._parser = httptools.HttpRequestParser(self)
+        self._url = b""
+        self._raw_headers: RawHeaders = []
+        self._version = ""
+        self._message_bytes = 0
+        self._parts: list[bytes] = []
+        self._body_bytes = 0
+        # Clients send the same heads again and again; those of the last request are kept.
+        self._last_url = b""
+        self._target: Target = ("", {})
+        self._last_headers: RawHeaders = []
+        self._headers: dict[str, str] = {}
+
+    def feed(self, data: bytes) -> None:
+        if self.refusal is not None or self.upgrade:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._note_upgrade()
+        except httptools.HttpParserError as error:
+            self._refuse(BadRequest(f"this is not a valid HTTP/1.1 request: {error}"))
+        if self.stage is not Stage.NOTHING:
+            self._count(len(data))
+
+    # --- called by the parser
+
+    def on_message_begin(self) -> None:
+        self.stage = Stage.HEAD
+        self.wants_continue = False
+        self._url, self._raw_headers, self._parts = b"", [], []
+        self._body_bytes = self._message_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._raw_headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self.stage = Stage.BODY
+        try:
+            self._read_head()
+        except ApiError as error:
+            self._refuse(error)
+
+    def on_body(self, part: bytes) -> None:
+        self._body_bytes += len(part)
+        if self._body_bytes > BODY_BYTES_MAX:
+            self._refuse(_too_large())
+        if self.refusal is None:
+            self._parts.append(part)
+
+    def on_message_complete(self) -> None:
+        self.stage = Stage.NOTHING
+        self.wants_continue = False
+        if self.refusal is not None:
+            return
+        parser, parts = self._parser, self._parts
+        path, query = self._target
+        request = Request(
+            parser.get_method().decode("ascii"),
+            path,
+            query,
+            self._headers,
+            (parts[0] if len(parts) == 1 else b"".join(parts)) if parts else b"",
+            self._certificate_pem,
+        )
+        plain = self._version == "1.0"
+        closes = plain or not parser.should_keep_alive()
+        self.arrived.append(Arrived(request, closes, plain))
+
+    # --- inside
+
+    def _read_head(self) -> None:
+        self._version = self._parser.get_http_version()
+        if self._version not in _VERSIONS:
+            raise BadRequest("this server speaks HTTP/1.1")
+        url, raw = self._url, self._raw_headers
+        self._raw_headers = []  # what follows a body in chunks means nothing here
+        if url != self._last_url:
+            self._target, self._last_url = target_of(url), url
+        if raw != self._last_headers:
+            self._headers, self._last_headers = headers_of(raw), raw
+        headers = self._headers
+        if int(headers.get("content-length", 0)) > BODY_BYTES_MAX:  # the parser knows it is one
+            raise _too_large()
+        self.wants_continue = headers.get("expect", "").lower() == "100-continue"
+
+    def _note_upgrade(self) -> None:
+        """What follows is no HTTP, and we speak nothing else: the answer is the last one."""
+        self.upgrade = True
+        if self.refusal is None and self.arrived:
+            last = self.arrived.pop()
+            self.arrived.append(Arrived(last.request, True, last.plain))
+
+    def _refuse(self, error: ApiError) -> None:
+        if self.refusal is None:
+            self.refusal = error
+            self._parts = []
+
+    def _count(self, more: int) -> None:
+        """A message that does not end must end somewhere. The first piece may hold the end of
+        another message; a piece is bounded."""
+        self._message_bytes += more
+        if self.stage is Stage.HEAD and self._message_bytes > 2 * HEAD_BYTES_MAX:
+            self._refuse(head_too_large())
+        if self._message_bytes > _FRAMED_BODY_BYTES_MAX:
+            self._refuse(_too_large())
+
+
+def _too_large() -> RequestEntityTooLarge:
+    return RequestEntityTooLarge(f"Request entity too large: limit is {BODY_BYTES_MAX}")
