@@ -30,13 +30,13 @@ from datum_compute.api.resourcegrant import (
 from datum_compute.api.resourceregistration import ResourceRegistration
 from datum_compute.planes.catalogue import registration_of as a_registration
 from datum_compute.planning.actions import Create, PatchStatus, Plan
+from datum_compute.planning.claims import is_granted
 from datum_compute.planning.quota import (
     Books,
     active_registrations,
     balance_of,
     bucket_name,
     grant_verdict,
-    is_granted,
     plan_buckets,
     plan_decisions,
     registration_verdict,

@@ -12,18 +12,20 @@ from datum_compute.api.kinds import (
     BUCKET,
     CLAIM,
     GRANT,
+    INSTANCE,
     NAMESPACE,
     REGISTRATION,
     SERVICE_CONFIGURATION,
+    WORKLOAD,
 )
-from datum_compute.api.meta import ObjectMeta, Ref
+from datum_compute.api.meta import ObjectMeta, Ref, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PLATFORM
 from datum_compute.api.resourceclaim import ResourceClaim
 from datum_compute.planning.claims import is_granted
 from datum_compute.planning.ordinals import is_ready
 from datum_compute.testing.quota_totals import quota_problem, quota_totals
-from tests.regressions.platform import PROJECT, Platform, on_platform
+from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
 
 DEFAULT_GRANT = Ref("milo-system", "compute-default")
 QUOTA = "QuotaNotGranted"
@@ -204,6 +206,56 @@ def test_a_denied_claim_that_somebody_deletes_is_made_again_at_once() -> None:
         await asyncio.sleep(5)
         (after,) = await claims(platform)
         assert after.metadata.uid != before.metadata.uid
+
+    on_platform(story)
+
+
+def test_who_waits_for_quota_is_not_put_off_by_others_who_write() -> None:
+    """A conflict in the waiting time costs one step of it, not an ever longer pause."""
+
+    async def story(platform: Platform) -> float:
+        await platform.booted()
+        await limit_instances(platform, 0)
+        await platform.deploy()
+        await platform.until_reason(QUOTA)
+        loop = asyncio.get_running_loop()
+        operator = platform.host.operator(CELL)
+
+        async def meddle() -> None:
+            for number in range(100_000):
+                (found,) = await platform.instances()
+                patch = {"metadata": {"annotations": {"meddled": str(number)}}}
+                await operator.patch(INSTANCE, ref_of(found), patch)
+                await asyncio.sleep(0.01)
+
+        meddling = loop.create_task(meddle())
+        await asyncio.sleep(20)
+        begun = loop.time()
+        await limit_instances(platform, 1)
+        await platform.until_ready("web:1")
+        meddling.cancel()
+        return loop.time() - begun
+
+    assert on_platform(story) < 15
+
+
+def test_claims_of_other_kinds_of_the_same_name_are_left_alone() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        (ours,) = await claims(platform)
+        name = ours.metadata.name.removeprefix("instance-")
+        metadata = ObjectMeta(name=name, namespace=ours.metadata.namespace)
+        other = ResourceClaim(metadata=metadata, spec=ours.spec)
+        await platform.host.operator(PROJECT).create(CLAIM, other)
+        await platform.project.delete(WORKLOAD, WEB)
+
+        async def only_the_other() -> bool:
+            return [c.metadata.name for c in await claims(platform)] == [name]
+
+        await platform.until(only_the_other, "ours is released, the other is not")
+        await asyncio.sleep(90)
+        assert await only_the_other()
 
     on_platform(story)
 

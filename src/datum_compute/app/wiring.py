@@ -28,7 +28,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import Context, uncounted
 from datum_compute.controllers.notices import misled_notice
 from datum_compute.drivers.driver import Driver
 from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
@@ -118,13 +118,15 @@ def build_manager(
     def context(manager: Manager[Context]) -> Context:
         unreleased = FEDERATION_FINALIZERS if single_project else frozenset[str]()
         planes = Planes(manager.view, manager.engaged, tell, unreleased)
-        return Context(planes, drivers, ports.unix_s, holdings, authority, single_project)
+        mapped = metrics.mapped if metrics is not None else uncounted
+        return Context(planes, drivers, ports.unix_s, holdings, authority, single_project, mapped)
 
+    metrics = RuntimeMetrics(registry) if registry is not None else None
     return Manager(
         [instrumented(controller, tracer) for controller in controllers],
         context,
         ports.random,
-        metrics=RuntimeMetrics(registry) if registry is not None else None,
+        metrics=metrics,
         report=lambda misled: tell(misled_notice(misled)),
         fence=fence,
     )

@@ -111,6 +111,10 @@ async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
             {"op": "test", "path": f"{item.path}/{item.key}", "value": item.value},
             {"op": "remove", "path": item.path},
         ]
+    operations += [
+        {"op": "add", "path": f"/spec/{name}", "value": value}
+        for name, value in removal.fields.items()
+    ]
     try:
         await planes.need(removal.plane).patch(removal.kind, removal.ref, operations)
     except Invalid as error:

@@ -30,6 +30,7 @@ COORDINATION = "coordination.k8s.io"
 DEFINITIONS = "apiextensions.k8s.io"
 AGGREGATE_TO = "rbac.compute.datumapis.com/aggregate-to-"
 MANAGER_USER = "system:compute-manager"
+OPERATOR_USER = "system:operator"
 CELLS_GROUP = "system:cells"
 
 READ = ("get", "list", "watch")
@@ -115,6 +116,13 @@ _PROJECT_ADMIN = (
     _on(RBAC, ("roles", "rolebindings"), *READ, *WRITE),
     _on(RBAC, ("clusterroles", "clusterrolebindings"), *READ),
     _on("authorization.k8s.io", ("localsubjectaccessreviews", "subjectaccessreviews"), "create"),
+)
+
+# Who runs the platform, on a project's plane: what the project may use, and nothing of its own.
+_QUOTA_OPERATOR = (
+    _on(QUOTA, ("resourcegrants",), *READ, *WRITE),
+    _on(QUOTA, ("resourceregistrations", "resourceclaims", "allowancebuckets"), *READ),
+    _on("", ("namespaces", "events"), *READ),
 )
 
 # --- programs
@@ -249,6 +257,7 @@ def rules_by_role(plane: PlaneName) -> dict[str, tuple[JsonObject, ...]]:
         "manager": _MANAGER[role],
         "cell": _CELL.get(role, ()),
         **({"metrics-reader": _METRICS_READER} if role == "platform" else {}),
+        **({"quota-operator": _QUOTA_OPERATOR} if role == "project" else {}),
         "system:public-info-viewer": _PUBLIC,
         "system:discovery": _DISCOVERY,
         "system:basic-user": _BASIC_USER,
@@ -267,6 +276,8 @@ def subjects_by_role(plane: PlaneName) -> dict[str, tuple[tuple[str, str], ...]]
         "system:discovery": (everybody,),
         "system:basic-user": (everybody,),
     }
+    if role == "project":
+        found["quota-operator"] = (("User", OPERATOR_USER),)
     if role in ("hub", "project"):
         found["cell"] = (("Group", CELLS_GROUP),)
     if role == "cell":

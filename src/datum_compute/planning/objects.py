@@ -38,9 +38,10 @@ def plan_status(
     desired: ApiStruct,
     reason: str = "report",
 ) -> list[Action]:
-    """Write the status if it differs."""
+    """Write the status if it differs. The first time all of it: counts that are none are said."""
     reported = getattr(observed, "status")  # noqa: B009 - every kind that has one
-    patch = {} if reported == desired else merge_patch(canonical(reported), canonical(desired))
+    before = {} if reported == type(reported)() else canonical(reported)
+    patch = {} if reported == desired else merge_patch(before, canonical(desired))
     if not patch:
         return []
     version = observed.metadata.resource_version

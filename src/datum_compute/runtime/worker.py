@@ -156,7 +156,9 @@ class Workers(Generic[C]):
             case Done():
                 return "done"
             case Later(seconds):
-                self._queue.add_after(key, seconds * (1 + JITTER * self._random.random()))
+                delay_s = seconds * (1 + JITTER * self._random.random())
+                self._queue.add_after(key, delay_s)
+                _log.debug("%s %s: again in %.2f s", self._controller.name, key, delay_s)
                 return "later"
             case Terminal(message):
                 if self._controller.kind is not None:
