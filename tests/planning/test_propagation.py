@@ -227,10 +227,10 @@ def test_everything_in_place_needs_nothing() -> None:
 def test_a_copy_is_an_orphan_only_of_the_work_it_names_and_would_have() -> None:
     work = ref_of(a_work())
     copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
-    (delete,) = plan_orphans(CELL, work, [copy]).actions
+    (delete,) = plan_orphans(CELL, work, DEPLOYMENT, [copy]).actions
     assert isinstance(delete, Delete)
     assert delete.uid == "copy-uid"
-    assert plan_orphans(CELL, Ref(work.namespace, "another"), [copy]).actions == ()
+    assert plan_orphans(CELL, Ref(work.namespace, "another"), DEPLOYMENT, [copy]).actions == ()
 
 
 def test_a_copy_with_a_forged_note_or_one_that_is_leaving_is_left_alone() -> None:
@@ -238,6 +238,8 @@ def test_a_copy_with_a_forged_note_or_one_that_is_leaving_is_left_alone() -> Non
     copy = desired_copy(work, DEPLOYMENT)
     forged = {**copy.metadata.annotations, labels.WORK_NAME: "junk"}
     junk = stored(copy, "copy-uid", annotations=forged)
-    assert plan_orphans(CELL, Ref(work.metadata.namespace, "junk"), [junk]).actions == ()
+    assert (
+        plan_orphans(CELL, Ref(work.metadata.namespace, "junk"), DEPLOYMENT, [junk]).actions == ()
+    )
     leaving = stored(copy, "copy-uid", deletion_timestamp=NOW)
-    assert plan_orphans(CELL, ref_of(work), [leaving]).actions == ()
+    assert plan_orphans(CELL, ref_of(work), DEPLOYMENT, [leaving]).actions == ()

@@ -38,6 +38,10 @@ def city_policy_name(city: str) -> str:
     return f"city-{city.lower()}"
 
 
+def companion_policy_name(kind: str, name: str) -> str:
+    return f"{kind.lower()}-{name}"
+
+
 def encoded_cluster(project: str) -> str:
     """The label value that names a project on the hub."""
     return _CLUSTER_PREFIX + project.replace("/", "_")

@@ -33,10 +33,10 @@ SOURCE_GENERATION = _COMPUTE + "source-generation"
 SOURCE_TEMPLATE_HASH = _COMPUTE + "source-template-hash"
 FEDERATION_NAMESPACE = _COMPUTE + "federation-namespace"
 
-# On deployments: what the project resolved of the ConfigMaps and Secrets they refer to. On the
-# copies of those on hub and cells: that they are such copies, of which version, and for whom.
+# On deployments: what the project found of the ConfigMaps and Secrets they refer to. On the copies
+# of those on hub and cells: that they are such copies, of which version, and for whom.
 EXPECTED_DATA = _COMPUTE + "expected-referenced-data"
-REFERENCED_DATA_ERROR = _COMPUTE + "referenced-data-error"
+RESOLVED_DATA = _COMPUTE + "resolved-referenced-data"
 REFERENCED_DATA = _COMPUTE + "referenced-data"
 SOURCE_VERSION = _COMPUTE + "source-version"
 REFERENCED_BY = _COMPUTE + "referenced-by"
@@ -69,6 +69,7 @@ INSTANCE_UID = _COMPUTE + "instance-uid"
 # Finalizers, each named for the controller that releases it.
 WORKLOAD_FINALIZER = _COMPUTE + "workload-controller"
 FEDERATOR_FINALIZER = _COMPUTE + "federator"
+REFERENCED_DATA_FINALIZER = _COMPUTE + "referenced-data-controller"
 INSTANCE_FINALIZER = _COMPUTE + "instance-controller"
 PROVISIONER_FINALIZER = _COMPUTE + "provisioner"
 CLAIM_FINALIZER = "quota.compute.datumapis.com/claim-cleanup"

@@ -37,7 +37,7 @@ ON_THE_WAY = frozenset(
     {
         *("Pending", "PendingProgramming", "ProgrammingInProgress", "Starting"),
         *("InstancesProvisioning", "NetworkProvisioning", "SchedulingGatesPresent"),
-        *("AwaitingPropagation", "NoAvailablePlacements", "NoAvailableDeployments"),
+        *("Resolving", "AwaitingPropagation", "NoAvailablePlacements", "NoAvailableDeployments"),
         *LEAVING,
     }
 )

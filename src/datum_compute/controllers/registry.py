@@ -16,6 +16,7 @@ from datum_compute.controllers.hub import binding, cluster, execution, work
 from datum_compute.controllers.management import (
     attachment,
     catalogue,
+    companion,
     federator,
     instancetype,
     ipallocation,
@@ -25,6 +26,7 @@ from datum_compute.controllers.management import (
     policy,
     projector,
     quota,
+    referenceddata,
     registration,
     subnet,
     subnetclaim,
@@ -37,6 +39,8 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     workload.CONTROLLER,
     federator.CONTROLLER,
     policy.CONTROLLER,
+    referenceddata.CONTROLLER,
+    *companion.CONTROLLERS,
     projector.CONTROLLER,
     catalogue.CONTROLLER,
     instancetype.CONTROLLER,
@@ -81,6 +85,8 @@ _OF_MANY_PLANES: tuple[Controller[Context], ...] = (
     policy.CONTROLLER,
     projector.CONTROLLER,
     catalogue.CONTROLLER,
+    referenceddata.CONTROLLER,
+    *companion.CONTROLLERS,
     writeback.CONTROLLER,
 )
 

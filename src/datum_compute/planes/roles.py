@@ -174,6 +174,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         *_KEEP_HOUSE,
         _on("", ("namespaces",), *OWN),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
+        _on("", ("configmaps", "secrets"), *OWN),
         _on("policy.karmada.io", ("propagationpolicies", "clusterpropagationpolicies"), *OWN),
         *_owned("work.karmada.io", "resourcebindings", "clusterresourcebindings", "works"),
         _on("cluster.karmada.io", ("clusters/status",), "patch"),
@@ -183,6 +184,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         _on("", ("namespaces",), *OWN),
         *_owned(COMPUTE, "workloaddeployments", "instances"),
         *_owned(REGION, "servers"),
+        _on("", ("configmaps", "secrets"), *OWN),
         _on(COMPUTE, ("instancetypes",), "create", "patch"),
     ),
 }
@@ -196,7 +198,8 @@ def single_cluster_rules() -> tuple[JsonObject, ...]:
     groups = (COMPUTE, NETWORKING, QUOTA, IPAM, REGION)
     needed = (
         *(_on(group, ("*",), *READ) for group in groups),
-        _on("", ("namespaces",), *READ),
+        # What templates refer to lies beside them.
+        _on("", ("namespaces", "configmaps", "secrets"), *READ),
         _on("", ("events",), "get", "create", "patch"),
         _on(COORDINATION, ("leases",), "get", "create", "patch"),
         # To name an owner that waits for what it owns; some API servers ask for that.
@@ -217,7 +220,7 @@ _CELL: dict[str, tuple[JsonObject, ...]] = {
         *_owned(COMPUTE, "instances"),
     ),
     "cell": (
-        _on("", ("namespaces",), *READ),
+        _on("", ("namespaces", "configmaps", "secrets"), *READ),
         _on(COMPUTE, ("workloaddeployments", "instances", "instancetypes"), *READ),
         _on(COMPUTE, ("workloaddeployments",), "patch", CONTROL),
         _on(COMPUTE, ("workloaddeployments/status",), "patch"),

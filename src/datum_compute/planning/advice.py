@@ -88,7 +88,7 @@ ADVICE: Mapping[Reason, Advice] = {
     Reason.QUOTA_PROJECT_ID_UNRESOLVABLE: _platform("the identity of its namespace"),
     Reason.READY: _wait("nothing: it is there", _STATUS),
     Reason.RESOLVING: _wait("the ConfigMaps and Secrets to be looked up"),
-    Reason.AWAITING_PROPAGATION: _wait("the cell of the city to report"),
+    Reason.AWAITING_PROPAGATION: _wait("the cell to report, or to get what is named"),
     Reason.SOURCE_NOT_FOUND: _you("the source that is named to be there, with its keys", _SOURCES),
     Reason.SOURCE_UNAUTHORIZED: _you("the right to read the source that is named", _EDIT),
     Reason.SOURCE_TOO_LARGE: _you("a smaller ConfigMap or Secret", _EDIT),

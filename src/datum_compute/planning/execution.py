@@ -8,7 +8,7 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.codec import canonical, typed
 from datum_compute.api.conditions import FALSE, TRUE, Verdict, decided, with_condition
-from datum_compute.api.kinds import DEPLOYMENT, WORK
+from datum_compute.api.kinds import WORK
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.plane import HUB, PlaneName
 from datum_compute.api.work import ManifestStatus, Work, WorkStatus
@@ -48,17 +48,19 @@ def plan_unreachable(work: Work, cell: PlaneName, now: str) -> Plan:
     return Plan(tuple(plan_status(HUB, WORK, work, status)), requeue_after_s=RECHECK_S)
 
 
-def plan_orphans(cell: PlaneName, work: Ref, copies: Sequence[ApiObject]) -> Plan:
+def plan_orphans(
+    cell: PlaneName, work: Ref, kind: KindInfo[Any], copies: Sequence[ApiObject]
+) -> Plan:
     """``copies`` are those of the cell that the hub manages; the Work is proven not to be there.
 
     A copy outlives its Work only if its creation was under way for longer than the Work lived.
     """
     return Plan(
         tuple(
-            Delete(cell, DEPLOYMENT, ref_of(copy), copy.metadata.uid, "its Work is gone")
+            Delete(cell, kind, ref_of(copy), copy.metadata.uid, "its Work is gone")
             for copy in copies
             if _names(copy) == (work.namespace, work.name)
-            and work_name(DEPLOYMENT, ref_of(copy)) == work.name
+            and work_name(kind, ref_of(copy)) == work.name
             and not copy.is_terminating
         )
     )

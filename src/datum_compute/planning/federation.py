@@ -37,6 +37,7 @@ from datum_compute.planning.actions import (
     drop_finalizer,
 )
 from datum_compute.planning.objects import plan_object, plan_status
+from datum_compute.planning.resolution import carried
 from datum_compute.planning.silence import Silence, unheard_deployment
 from datum_compute.planning.template import template_hash
 
@@ -193,6 +194,7 @@ def _hub_deployment(
             annotations={
                 labels.SOURCE_GENERATION: str(metadata.generation),
                 labels.SOURCE_TEMPLATE_HASH: template_hash(deployment.spec.template),
+                **carried(deployment),
             },
         ),
         spec=deployment.spec,

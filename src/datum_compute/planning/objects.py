@@ -56,9 +56,20 @@ def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) 
         inner = merge_patch(canonical(present), canonical(spec))
         if inner:
             patch["spec"] = inner
+    patch |= _data_patch(desired, observed)
     metadata = _metadata_patch(desired, observed)
     if metadata:
         patch["metadata"] = metadata
+    return patch
+
+
+def _data_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:
+    """Of the kinds that have data instead of a spec; theirs is ours as a whole too."""
+    patch: JsonObject = {}
+    for field, name in (("data", "data"), ("binary_data", "binaryData")):
+        old, new = getattr(observed, field, {}), getattr(desired, field, {})
+        if inner := merge_patch(old, new) if old != new else {}:
+            patch[name] = inner
     return patch
 
 

@@ -24,6 +24,7 @@ from datum_compute.api.conditions import (
     is_true,
     with_condition,
 )
+from datum_compute.api.configmap import ConfigMap
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import BINDING, CLUSTER_BINDING, DEPLOYMENT, WORK
 from datum_compute.api.mergepatch import merge_patch
@@ -38,6 +39,7 @@ from datum_compute.api.resourcebinding import (
     ResourceBindingStatus,
     TargetCluster,
 )
+from datum_compute.api.secret import Secret
 from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
 from datum_compute.planning.actions import Action, Delete, PatchStatus, Plan, drop_finalizer
 from datum_compute.planning.objects import plan_object, plan_status
@@ -194,6 +196,9 @@ def _manifest(kind: KindInfo[Any], template: ApiObject) -> JsonObject:
     }
     if kind is DEPLOYMENT:
         manifest["spec"] = canonical(getattr(template, "spec"))  # noqa: B009
+    elif isinstance(template, ConfigMap | Secret):
+        data = canonical(template)
+        manifest |= {n: data[n] for n in ("type", "data", "binaryData") if n in data}
     return manifest
 
 

@@ -1,4 +1,5 @@
-"""Whether the ConfigMaps and Secrets that are referred to can be taken, and if not, why.
+"""Whether the ConfigMaps and Secrets that are referred to (``api/references.py`` finds them) can be
+taken, and if not, why.
 
 Rules kept here:
 - What is required must be there with every key that is asked for, and be small enough; what is
@@ -18,10 +19,8 @@ from datum_compute.api.conditions import FALSE, TRUE, Verdict
 from datum_compute.api.configmap import ConfigMap
 from datum_compute.api.datasources import PinnedData
 from datum_compute.api.reasons import Reason
-from datum_compute.api.references import Reference, Source, references, references_of, sources
+from datum_compute.api.references import Reference, Source, sources
 from datum_compute.api.secret import Secret
-
-__all__ = ["Reference", "Source", "references", "references_of", "sources"]
 
 SOURCE_BYTES_MAX = 256 * 1024
 TOTAL_BYTES_MAX = 1024 * 1024

@@ -15,9 +15,11 @@ from datum_compute.api.kinds import (
     BINDING,
     CLUSTER_BINDING,
     CLUSTER_POLICY,
+    CONFIG_MAP,
     DEPLOYMENT,
     INSTANCE,
     POLICY,
+    SECRET,
     SERVER,
     WORK,
 )
@@ -41,6 +43,8 @@ from datum_compute.testing.operations import (
     EditObject,
     Move,
     Operation,
+    ReferToData,
+    ReplaceData,
     Scale,
 )
 
@@ -92,6 +96,30 @@ def draw_operations(random: Random, layout: WorldLayout, window_s: float) -> tup
             at_s = round(random.uniform(1, window_s + 5), 2)
             found.append(_by_operator(random, layout, at_s))
     return tuple(sorted(found, key=lambda operation: operation.at_s))
+
+
+def draw_data(
+    random: Random, layout: WorldLayout, operations: Sequence[Operation], window_s: float
+) -> tuple[Operation, ...]:
+    """Some workloads begin to refer to data, and the data comes and goes; now and then an operator
+    deletes a copy of it."""
+    created = [o for o in operations if isinstance(o, CreateWorkload)]
+    found: list[Operation] = []
+    for _ in range(random.randint(1, 3)):
+        workload = random.choice(created)
+        at_s = round(workload.at_s + random.uniform(0, min(window_s, 20.0)), 2)
+        late_s, number = random.choice((0.0, 0.5, 4.0)), random.randrange(1000)
+        project, name = workload.project, workload.name
+        if random.random() < 0.7 or not found:
+            found.append(ReferToData(at_s, project, name, f"{name}:9", late_s, number))
+        else:
+            found.append(ReplaceData(at_s, project, name, late_s, number))
+    if random.random() * 100 < TAMPER_PERCENT:
+        plane = random.choice((HUB, *map(cell_plane, layout.cells)))
+        resource = random.choice((CONFIG_MAP, SECRET)).resource
+        at_s = round(random.uniform(1, window_s + 5), 2)
+        found.append(DeleteObject(at_s, plane, resource, random.randrange(100)))
+    return tuple(sorted((*operations, *found), key=lambda operation: operation.at_s))
 
 
 def _by_user(

@@ -15,6 +15,10 @@ from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.store.journal import Entry, ObjectKey
+from datum_compute.testing.data_checks import (
+    i18_secret_bytes_stay_in_secrets,
+    i26_runs_with_the_data_on_record,
+)
 from datum_compute.testing.host import MANAGER_TOKEN
 from datum_compute.testing.hot_loops import RecentWrites
 from datum_compute.testing.people import canary
@@ -85,6 +89,7 @@ class Observer:
                 i8_observed_generation(truth, step, self.observed),
                 i17_tenants_are_apart(step, self._canaries),
                 i18_secrets_stay_secret(step),
+                i18_secret_bytes_stay_in_secrets(step),
                 self._writes.complaint(step),
                 self._namespaces.complaint(truth, step),
                 self._leaving.complaint(truth, step),
@@ -305,7 +310,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         i4_gate_goes_with_its_grant,
     ),
     CLAIM.resource: (i2_within_the_limit, i2_claim_outlives_its_machine),
-    SERVER.resource: (i15_server_leaves_after_its_machine,),
+    SERVER.resource: (i15_server_leaves_after_its_machine, i26_runs_with_the_data_on_record),
     WORK.resource: (i15_work_leaves_after_its_copy,),
     DEPLOYMENT.resource: (i15_project_lets_go_last, i23_all_of_nothing_is_not_available),
     WORKLOAD.resource: (i23_all_of_nothing_is_not_available, i7_done_is_done),

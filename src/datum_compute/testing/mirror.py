@@ -31,7 +31,7 @@ class Mirror:
         complain: Callable[[str], None],
     ) -> None:
         self._client = client
-        self._plane = plane
+        self.plane = plane
         self._kind = kind
         self._truth = truth
         self._complain = complain
@@ -53,11 +53,11 @@ class Mirror:
         """What it shows after the calm, compared with the rows."""
         rows = {
             Ref(key.namespace, key.name): row["metadata"]["resourceVersion"]
-            for key, row in self._truth.of_resource(self._plane, self._kind.resource)
+            for key, row in self._truth.of_resource(self.plane, self._kind.resource)
         }
         if rows == self._shown:
             return ""
-        return f"I9: a watch of {self._kind.plural} on {self._plane} does not show what is there"
+        return f"I9: a watch of {self._kind.plural} on {self.plane} does not show what is there"
 
     async def _list(self) -> int:
         listed = await self._client.list_plain(self._kind)
@@ -68,12 +68,12 @@ class Mirror:
         version = int(event.version)
         if event.object is None or event.type == "BOOKMARK":
             return max(since, version)
-        log = self._truth.log.get((self._plane, self._kind.resource), [])
+        log = self._truth.log.get((self.plane, self._kind.resource), [])
         place = bisect_right(log, since)
         if place >= len(log) or log[place] != version:
             awaited = log[place] if place < len(log) else None
             self._complain(
-                f"I9: a watch of {self._kind.plural} on {self._plane} told {version} after {since}"
+                f"I9: a watch of {self._kind.plural} on {self.plane} told {version} after {since}"
                 f", the next commit was {awaited}"
             )
         if event.type == "DELETED":

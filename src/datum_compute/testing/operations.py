@@ -52,6 +52,29 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class ReferToData:
+    """From now on the workload takes data; what it takes is there only some time later."""
+
+    at_s: float
+    project: str
+    name: str
+    image: str
+    late_s: float
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceData:
+    """The project's data is removed, and there again with other content some time later."""
+
+    at_s: float
+    project: str
+    name: str
+    away_s: float
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteWorkload:
     at_s: float
     project: str
@@ -97,6 +120,6 @@ class CreatePoison:
     resource: str
 
 
-ByUser = CreateWorkload | ChangeImage | Scale | Move | DeleteWorkload
+ByUser = CreateWorkload | ChangeImage | Scale | Move | ReferToData | ReplaceData | DeleteWorkload
 ByOperator = DeleteObject | EditObject | DeleteNamespace | CreatePoison
 Operation = ByUser | ByOperator

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, assert_never
 
 from datum_compute.api.codec import JsonObject
@@ -22,10 +23,21 @@ from datum_compute.api.errors import (
     NotFound,
     Unreachable,
 )
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, KINDS, NAMESPACE, SERVER, WORK, WORKLOAD
+from datum_compute.api.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    INSTANCE,
+    KINDS,
+    NAMESPACE,
+    SECRET,
+    SERVER,
+    WORK,
+    WORKLOAD,
+)
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PlaneName, project_plane
 from datum_compute.client.client import Client
+from datum_compute.testing import data_checks
 from datum_compute.testing.operations import (
     ByOperator,
     ByUser,
@@ -38,12 +50,15 @@ from datum_compute.testing.operations import (
     EditObject,
     Move,
     Operation,
+    ReferToData,
+    ReplaceData,
     Scale,
 )
 
 NAMESPACE_NAME = "default"
 _AGAIN_S = 0.3
 _UNKNOWN = {"apiVersion": "example.com/v1", "kind": "Poison", "metadata": {"name": "poison"}}
+_DATA: tuple[KindInfo[Any], ...] = (CONFIG_MAP, SECRET)
 _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
 
 
@@ -52,6 +67,7 @@ class Wanted:
     image: str
     replicas: int
     cities: tuple[str, ...]
+    data: bool = False  # whether it refers to some
 
 
 class People:
@@ -100,6 +116,9 @@ class People:
                 self._say(f"create {operation.name} in {operation.project}: {self.wanted[key]}")
                 await self._create(key, self.wanted[key])
             return
+        if isinstance(operation, ReplaceData):
+            await self._replace_data(operation)
+            return
         if wanted is None:
             return
         if isinstance(operation, DeleteWorkload):
@@ -112,6 +131,26 @@ class People:
         self.wanted[key] = _changed(wanted, operation)
         self._say(f"change {operation.name} in {operation.project}: {self.wanted[key]}")
         await self._change(key, self.wanted[key])
+        if isinstance(operation, ReferToData):
+            await asyncio.sleep(operation.late_s)
+            await self._put_data(operation.project, operation.number)
+
+    async def _replace_data(self, operation: ReplaceData) -> None:
+        user, ref = self._user(operation.project), Ref(NAMESPACE_NAME, data_checks.NAME)
+        self._say(f"the data of {operation.project} is replaced")
+        for kind in _DATA:
+            await self._insist(partial(user.delete, kind, ref))
+        await asyncio.sleep(operation.away_s)
+        await self._put_data(operation.project, operation.number)
+
+    async def _put_data(self, project: str, number: int) -> None:
+        user, ref = self._user(project), Ref(NAMESPACE_NAME, data_checks.NAME)
+        metadata = {"name": ref.name, "namespace": ref.namespace}
+        for kind in _DATA:
+            content = data_checks.data_content(kind, project, number)
+            head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+            await self._insist(partial(user.create_plain, kind, {**head, **content}))
+            await self._insist(partial(user.patch_plain, kind, ref, content))
 
     async def _create(self, key: tuple[str, str], wanted: Wanted) -> None:
         """An earlier one of the name may still be leaving: then again, until it is ours."""
@@ -231,11 +270,11 @@ class People:
 def manifest(key: tuple[str, str], wanted: Wanted) -> JsonObject:
     """The environment holds a canary: a value of one project that no other may ever see."""
     project, name = key
-    container = {
-        "name": "app",
-        "image": wanted.image,
-        "env": [{"name": "CANARY", "value": canary(project)}],
-    }
+    env: list[JsonObject] = [{"name": "CANARY", "value": canary(project)}]
+    if wanted.data:
+        taken = data_checks.data_fields().items()
+        env += [{"name": name, "valueFrom": source} for name, source in taken]
+    container = {"name": "app", "image": wanted.image, "env": env}
     return {
         "apiVersion": WORKLOAD.api_version,
         "kind": WORKLOAD.kind,
@@ -257,8 +296,10 @@ def canary(project: str) -> str:
     return f"canary-of-{project}"
 
 
-def _changed(wanted: Wanted, operation: ChangeImage | Scale | Move) -> Wanted:
+def _changed(wanted: Wanted, operation: ChangeImage | Scale | Move | ReferToData) -> Wanted:
     match operation:
+        case ReferToData(image=image):
+            return replace(wanted, image=image, data=True)
         case ChangeImage(image=image):
             return replace(wanted, image=image)
         case Scale(replicas=replicas):

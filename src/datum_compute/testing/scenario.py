@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from datum_compute.testing.drawing import draw_faults, draw_layout, draw_operations, draw_window_s
+from datum_compute.testing.drawing import (
+    draw_data,
+    draw_faults,
+    draw_layout,
+    draw_operations,
+    draw_window_s,
+)
 from datum_compute.testing.faults import Fault
 from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import Operation
@@ -19,6 +25,8 @@ from datum_compute.testing.streams import stream
 _TAIL_S = 10.0
 # In every n-th world users soon ask for more instances than their project may have.
 _TIGHT_EVERY, _TIGHT = 6, 3
+# In every n-th world workloads refer to ConfigMaps and Secrets.
+_DATA_EVERY = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +50,13 @@ def scenario_of(seed: int) -> Scenario:
     if seed % _TIGHT_EVERY == 0:
         layout = replace(layout, instances=_TIGHT)
     window_s = draw_window_s(stream(seed, "layout", "window"))
+    operations = draw_operations(stream(seed, "workload"), layout, window_s)
+    if seed % _DATA_EVERY == 0:
+        operations = draw_data(stream(seed, "workload", "data"), layout, operations, window_s)
     return Scenario(
         seed=seed,
         layout=layout,
-        operations=draw_operations(stream(seed, "workload"), layout, window_s),
+        operations=operations,
         faults=draw_faults(stream(seed, "faults"), layout, window_s),
         chaos_s=window_s + _TAIL_S,
         fresh=seed % 10 == 0,

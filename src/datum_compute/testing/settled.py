@@ -17,10 +17,10 @@ from datum_compute.api.kinds import (
     CLUSTER,
     DEPLOYMENT,
     INSTANCE,
-    NAMESPACE,
     SERVER,
     WORK,
     WORKLOAD,
+    kind_of,
 )
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.store.journal import ObjectKey
@@ -199,8 +199,10 @@ def i6_cells_are_known_to_answer(truth: Truth, core: Core) -> str:
 def _copy_of(truth: Truth, cell: str, work: JsonObject) -> JsonObject | None:
     manifest = work["spec"]["workload"]["manifests"][0]
     metadata = manifest["metadata"]
-    resource = NAMESPACE.resource if manifest["kind"] == NAMESPACE.kind else DEPLOYMENT.resource
-    key = ObjectKey(resource, metadata.get("namespace", ""), metadata["name"])
+    kind = kind_of(manifest["apiVersion"], manifest["kind"])
+    if kind is None:
+        return None
+    key = ObjectKey(kind.resource, metadata.get("namespace", ""), metadata["name"])
     return truth.rows.get(cell, {}).get(key)
 
 

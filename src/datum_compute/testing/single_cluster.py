@@ -42,7 +42,7 @@ from datum_compute.store.journal import Change, Entry, ObjectKey
 from datum_compute.testing import faults as f
 from datum_compute.testing.chaos import Chaos
 from datum_compute.testing.disk import Disk
-from datum_compute.testing.drawing import draw_operations
+from datum_compute.testing.drawing import draw_data, draw_operations
 from datum_compute.testing.exclusion import exclusion_watched
 from datum_compute.testing.host import (
     EPOCH_S,
@@ -118,7 +118,7 @@ class SingleClusterWorld:
         await self._bring_up()
         begin_s = self._loop.time()
         random = stream(self._seed, "workload")
-        operations = [_later(o, begin_s) for o in _by_users(random)]
+        operations = [_later(o, begin_s) for o in _by_users(random, self._seed)]
         acting = self._loop.create_task(self.people.act(operations))
         leaving = self._loop.create_task(self._short_life(random))
         faults = draw_faults(stream(self._seed, "faults"), begin_s)
@@ -277,8 +277,10 @@ def _shown(entry: Entry) -> Entry:
     return replace(entry, plane=CELL if on_cell else project_plane(PROJECT))
 
 
-def _by_users(random: Random) -> list[ByUser]:
+def _by_users(random: Random, seed: int) -> list[ByUser]:
     drawn = draw_operations(random, _LAYOUT, CHAOS_S / 2)
+    if seed % 2 == 0:
+        drawn = draw_data(stream(seed, "workload", "data"), _LAYOUT, drawn, CHAOS_S / 2)
     return [operation for operation in drawn if isinstance(operation, ByUser)]
 
 

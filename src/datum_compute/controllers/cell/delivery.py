@@ -1,5 +1,4 @@
-"""The data of a Server's ConfigMaps and Secrets, read from the plane itself for the start of its
-machine: a restart takes what is there now, whatever a cache still shows."""
+"""The data of a Server's ConfigMaps and Secrets, put together for the start of its machine."""
 
 from __future__ import annotations
 
@@ -9,43 +8,24 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from datum_compute.api.datasources import KeyToPath
-from datum_compute.api.errors import Forbidden
 from datum_compute.api.instance import Container
-from datum_compute.api.meta import Ref
 from datum_compute.api.references import (
     DOCKER_CONFIG_KEY,
     Reference,
     Source,
     of_env_from,
     of_variable,
-    sources,
 )
 from datum_compute.api.secret import Secret
 from datum_compute.api.server import Server, ServerSpec
-from datum_compute.controllers.cell.datagate import KINDS
 from datum_compute.drivers.driver import PermanentError
 from datum_compute.drivers.machinedata import DataFile, MachineData
 from datum_compute.planning.references import Held, ObservedSources, pinned, taken
-from datum_compute.runtime.view import View
 
 Values = Mapping[str, bytes]
 _Take = Callable[[Source], Values]  # none of one that is not there
 
 _VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
-
-
-async def read_sources(view: View, namespace: str, wanted: Sequence[Reference]) -> ObservedSources:
-    held: dict[Source, Held] = {}
-    denied: set[Source] = set()
-    for source in sources(wanted):
-        try:
-            found = await view.live(KINDS[source.kind], Ref(namespace, source.name))
-        except Forbidden:
-            denied.add(source)
-            continue
-        if found is not None:
-            held[source] = found
-    return ObservedSources(held, frozenset(denied))
 
 
 def machine_data(

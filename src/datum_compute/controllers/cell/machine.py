@@ -14,15 +14,15 @@ import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import TRUE
-from datum_compute.api.kinds import CONFIG_MAP, SECRET, SERVER
+from datum_compute.api.kinds import SERVER
 from datum_compute.api.meta import Ref
 from datum_compute.api.reasons import Reason
-from datum_compute.api.references import Reference, references_of_server, sources
+from datum_compute.api.references import Reference, references_of_server
 from datum_compute.api.server import Server, ServerStatus
-from datum_compute.controllers.cell.datagate import from_source
-from datum_compute.controllers.cell.delivery import machine_data, read_sources
+from datum_compute.controllers.cell.delivery import machine_data
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.sources import index_values, read_sources, wakes
 from datum_compute.drivers.driver import Driver, DriverError, MachineState, PermanentError
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
@@ -30,7 +30,7 @@ from datum_compute.planning.objects import plan_status
 from datum_compute.planning.references import data_verdict, pinned
 from datum_compute.planning.spread import spread
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.controller import Controller, for_, reads
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
@@ -163,10 +163,9 @@ def _status(server: Server, state: MachineState | None) -> ServerStatus:
 
 
 def waits_for(server: Server) -> Iterable[str]:
-    """Where a Server without a machine is found: under each source that it needs for one."""
+    """Only while there is no machine: one that runs keeps what it was started with."""
     if server.status.phase == "Pending":
-        namespace, wanted = server.metadata.namespace, references_of_server(server.spec)
-        yield from (f"{namespace}/{source}" for source in sources(wanted))
+        yield from index_values(server.metadata.namespace, references_of_server(server.spec))
 
 
 WAITING = Index(SERVER, "waits-for-data", waits_for)
@@ -219,11 +218,7 @@ CONTROLLER = Controller(
     name="machine",
     role="cell",
     reconcile=reconcile,
-    edges=(
-        for_(SERVER),
-        watches(CONFIG_MAP, from_source(CONFIG_MAP, WAITING)),
-        watches(SECRET, from_source(SECRET, WAITING)),
-    ),
+    edges=(for_(SERVER), *wakes(WAITING)),
     indexes=(WAITING,),
     finalizers=(labels.DRIVER_FINALIZER,),
     outside=machine_news,

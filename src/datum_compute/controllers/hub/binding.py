@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+from datum_compute.api import labels
 from datum_compute.api.kinds import (
     CLUSTER,
     CLUSTER_POLICY,
+    CONFIG_MAP,
     DEPLOYMENT,
     NAMESPACE,
     POLICY,
+    SECRET,
 )
-from datum_compute.api.meta import KindInfo, Ref, ref_of
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.propagation import Policy, binding_kind, binding_name, plan_binding
-from datum_compute.runtime.controller import Controller, for_, owns, watches
+from datum_compute.runtime.controller import Controller, Edge, for_, owns, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
 
-# The kinds that travel from the hub to cells.
-PROPAGATED: tuple[KindInfo[Any], ...] = (NAMESPACE, DEPLOYMENT)
+# The kinds that travel from the hub to cells; of some only those that are marked for it.
+PROPAGATED: tuple[KindInfo[Any], ...] = (NAMESPACE, DEPLOYMENT, CONFIG_MAP, SECRET)
+MARKED: tuple[KindInfo[Any], ...] = (CONFIG_MAP, SECRET)
 
 
 def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
@@ -55,10 +59,20 @@ def _all_of(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]
 
     def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
         if not _only_status_changed(change):
-            for obj in view.cached(kind).all():
+            for obj in _travelling(view, kind):
                 yield Key(view.plane, ref_of(obj))
 
     return to_keys
+
+
+def _travelling(view: View, kind: KindInfo[Any]) -> list[ApiObject]:
+    cached = view.cached(kind)
+    return cached.labelled(labels.REFERENCED_DATA, "true") if kind in MARKED else cached.all()
+
+
+def _marked_key(view: View, change: Change[Any]) -> Iterable[Key]:
+    if change.latest.metadata.labels.get(labels.REFERENCED_DATA) == "true":
+        yield Key(view.plane, ref_of(change.latest))
 
 
 def _same_namespace(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
@@ -86,10 +100,11 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
         role="hub",
         reconcile=_reconcile(kind),
         edges=(
-            for_(kind),
+            Edge(kind, _marked_key, is_own=True) if kind in MARKED else for_(kind),
             owns(binding_kind(kind)),
             watches(CLUSTER, _all_of(kind)),
-            watches(CLUSTER_POLICY, _all_of(kind)),
+            # What is marked is placed by a policy of its own namespace.
+            reads(CLUSTER_POLICY) if kind in MARKED else watches(CLUSTER_POLICY, _all_of(kind)),
             watches(POLICY, _same_namespace(kind)),
         ),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.identity import execution_namespace
-from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, WORK, kind_of
+from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET, WORK, kind_of
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.api.work import Work
@@ -20,6 +20,9 @@ from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome, Terminal
 from datum_compute.runtime.view import View
+
+# What a cell gets besides namespaces, which stay.
+_COPIED: tuple[KindInfo[Any], ...] = (DEPLOYMENT, CONFIG_MAP, SECRET)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -58,9 +61,15 @@ async def _remove_orphans(context: Context, key: Key) -> Outcome:
     view = context.planes.find(_cell_of(key))
     if view is None:
         return Done()
-    plan = plan_orphans(view.plane, key.ref, view.read(DEPLOYMENT).labelled(labels.MANAGED, "true"))
-    if plan.actions and await context.planes.hub.live(WORK, key.ref) is None:
-        return await carry_out(context.planes, plan)
+    orphans = [
+        action
+        for kind in _COPIED
+        for action in plan_orphans(
+            view.plane, key.ref, kind, view.read(kind).labelled(labels.MANAGED, "true")
+        ).actions
+    ]
+    if orphans and await context.planes.hub.live(WORK, key.ref) is None:
+        return await carry_out(context.planes, Plan(tuple(orphans)))
     return Done()
 
 
@@ -86,7 +95,7 @@ CONTROLLER = Controller(
     edges=(
         for_(WORK),
         watches(NAMESPACE, from_copy, on="cell"),
-        watches(DEPLOYMENT, from_copy, on="cell"),
+        *(watches(kind, from_copy, on="cell") for kind in _COPIED),
     ),
     finalizers=(labels.EXECUTION_FINALIZER,),
     lane=_by_cell,  # one cell that never answers holds up no other

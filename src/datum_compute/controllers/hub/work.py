@@ -7,7 +7,7 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.identity import execution_namespace
-from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, NAMESPACE, WORK
+from datum_compute.api.kinds import CLUSTER, CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET, WORK
 from datum_compute.api.meta import KindInfo, Ref, ref_of
 from datum_compute.api.work import Work
 from datum_compute.controllers.context import Context
@@ -81,4 +81,4 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
     )
 
 
-CONTROLLERS = tuple(_controller(kind) for kind in (NAMESPACE, DEPLOYMENT))
+CONTROLLERS = tuple(_controller(kind) for kind in (NAMESPACE, DEPLOYMENT, CONFIG_MAP, SECRET))

@@ -1,0 +1,95 @@
+"""A workload that takes data, with kubectl only: it waits, says why, runs, and leaves no copy."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.platform import LocalPlatform, eventually
+
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]
+
+PASSWORD = "correct-horse-battery"
+SHOP = """
+apiVersion: compute.datumapis.com/v1alpha
+kind: Workload
+metadata: {name: shop}
+spec:
+  template:
+    spec:
+      runtime:
+        sandbox:
+          containers:
+            - name: app
+              image: ghcr.io/example/shop:1
+              env:
+                - name: PASSWORD
+                  valueFrom: {secretKeyRef: {name: db, key: password}}
+              volumeAttachments:
+                - {name: settings, mountPath: /etc/shop}
+      volumes:
+        - name: settings
+          configMap: {name: shop, items: [{key: shop.conf, path: conf/shop.conf}]}
+  placements:
+    - {name: default, cityCodes: [DFW], scaleSettings: {minReplicas: 1}}
+"""
+
+
+def copies(platform: LocalPlatform) -> list[str]:
+    return [
+        f"{context} {o['kind']}/{o['metadata']['name']}"
+        for context in ("hub", "cell/dfw")
+        for o in platform.objects(context, "configmaps,secrets")
+        if o["metadata"]["name"] in ("shop", "db")
+    ]
+
+
+def available(project: Kubectl) -> dict[str, Any]:
+    conditions = project.json("get", "workload", "shop").get("status", {}).get("conditions", [])
+    found = [c for c in conditions if c["type"] == "Available"]
+    return found[0] if found else {"reason": "", "message": ""}
+
+
+def test_a_workload_waits_for_its_data_runs_with_it_and_leaves_no_copy(
+    platform: LocalPlatform,
+) -> None:
+    project = Kubectl(platform.kubeconfig, "project/default")
+    project("apply", "-f", "-", stdin=SHOP)
+    eventually(
+        lambda: available(project)["reason"] == "SourceNotFound", "it says what it waits for"
+    )
+    assert "Secret/db does not exist" in available(project)["message"]
+
+    project("create", "configmap", "shop", "--from-literal=shop.conf=x=1")
+    project("create", "secret", "generic", "db", f"--from-literal=password={PASSWORD}")
+    project("wait", "--for=condition=Available", "workload/shop", "--timeout=30s")
+    eventually(
+        lambda: (
+            sorted(
+                pin["name"]
+                for i in project.json("get", "instances")["items"]
+                for pin in i["status"].get("referencedData", ())
+            )
+            == ["db", "shop"]
+        ),
+        "the project shows which versions run",
+    )
+    assert len(copies(platform)) == 4
+
+    told = json.dumps(
+        [
+            platform.objects(context, "workloads,workloaddeployments,instances,servers,events")
+            for context in ("project/default", "hub", "cell/dfw")
+        ]
+    )
+    logs = [(platform.state / name).read_text() for name in ("server.log", "audit.log")]
+    for shown in (PASSWORD, base64.b64encode(PASSWORD.encode()).decode()):
+        assert shown not in told
+        assert not any(shown in log for log in logs)
+
+    project("delete", "workload", "shop", "--timeout=30s")
+    eventually(lambda: not copies(platform), "the copies go with the last that refers to them")

@@ -1,0 +1,81 @@
+"""Data that workloads refer to, in the simulated world: it holds, and what breaks it is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from datum_compute.api.conditions import TRUE, Verdict
+from datum_compute.planning.references import data_verdict
+from datum_compute.planning.resolution import arrival_verdict, carried
+from datum_compute.testing import faults as f
+from datum_compute.testing.layout import WorldLayout
+from datum_compute.testing.operations import CreateWorkload, Operation, ReferToData, ReplaceData
+from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.teeth.patching import function_replaced
+from datum_compute.testing.world import WorldBroken, run_scenario
+
+STORY: tuple[Operation, ...] = (
+    CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),
+    CreateWorkload(0.0, "alpha", "api", "api:1", 1, ("DFW", "IAD")),
+    ReferToData(1.0, "alpha", "web", "web:9", 2.0, 1),
+    ReferToData(2.0, "alpha", "api", "api:9", 0.0, 2),
+    ReplaceData(6.0, "alpha", "api", 3.0, 3),
+)
+CALM = Scenario(1, WorldLayout("one", ("alpha",), ("dfw", "iad")), STORY, (), 12.0)
+
+
+def test_some_worlds_refer_to_data() -> None:
+    drawn = [o for seed in range(1, 40) for o in scenario_of(seed).operations]
+    assert any(isinstance(operation, ReferToData) for operation in drawn)
+    assert any(isinstance(operation, ReplaceData) for operation in drawn)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        CALM,
+        replace(CALM, faults=(f.CrashAtCommit(1.0, "all", 60, durable=True),)),
+        replace(CALM, faults=(f.LoseMachine(8.0, "dfw", 0), f.LoseMachine(9.5, "iad", 0))),
+        replace(CALM, layout=WorldLayout("split", ("alpha",), ("dfw", "iad"))),
+    ],
+    ids=["calm", "crash", "machines lost", "split"],
+)
+def test_machines_get_their_data(scenario: Scenario) -> None:
+    outcome = run_scenario(scenario)
+    assert any("web" in line and "Available=True" in line for line in outcome.final)
+
+
+@contextmanager
+def gate_opened_and_nothing_asked() -> Iterator[None]:
+    def make(_original: Any) -> Any:
+        return lambda *_arguments: Verdict(TRUE, "Ready", "")
+
+    with function_replaced(data_verdict, make), function_replaced(arrival_verdict, make):
+        yield
+
+
+@contextmanager
+def bytes_carried_along() -> Iterator[None]:
+    def make(original: Any) -> Any:
+        def careless(deployment: Any) -> dict[str, str]:
+            return {**original(deployment), "example.com/debug": "bytes of a secret: 1"}
+
+        return careless
+
+    with function_replaced(carried, make):
+        yield
+
+
+def test_a_machine_without_its_data_is_seen() -> None:
+    with gate_opened_and_nothing_asked(), pytest.raises(WorldBroken, match="I26"):
+        run_scenario(CALM)
+
+
+def test_bytes_of_a_secret_outside_of_secrets_are_seen() -> None:
+    with bytes_carried_along(), pytest.raises(WorldBroken, match="I18"):
+        run_scenario(CALM)
