@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
+import msgspec
+
 from datum_compute.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from datum_compute.api.kinds import (
     BUCKET,
@@ -274,7 +276,7 @@ def _shown(entry: Entry) -> Entry:
     if not isinstance(entry, Change) or entry.plane != PLATFORM:
         return entry
     on_cell = entry.key.resource in _ON_CELL
-    return replace(entry, plane=CELL if on_cell else project_plane(PROJECT))
+    return msgspec.structs.replace(entry, plane=CELL if on_cell else project_plane(PROJECT))
 
 
 def _by_users(random: Random, seed: int) -> list[ByUser]:
