@@ -123,6 +123,10 @@ STANDS_FOR: list[tuple[str, str, str]] = [
     ("29 reasons and ranks", "planning/test_readiness.py", "test_ready_follows_the_conditions"),
     ("29 the message reaches the user", "regressions/test_instances.py",
      "test_a_bad_image_is_told_to_the_user_and_can_be_rolled_forward"),
+    ("13 reviews carry extra claims", "admission/test_clientlookups.py",
+     "test_a_review_passes_on_all_that_is_known_of_the_user"),
+    ("33 LocationBindings of the project decide", "server/test_admission.py",
+     "test_a_city_is_normalised_and_an_unknown_one_refused_with_the_nearest"),
     ("39 a companion shared by two cities reaches both", "regressions/test_referenced_data.py",
      "test_a_source_that_two_cities_share_reaches_both_and_leaves_one_alone"),
     ("39 what was looked up is about one template only", "planning/test_resolution.py",
@@ -155,14 +159,12 @@ STANDS_FOR: list[tuple[str, str, str]] = [
 
 
 OF_OTHER_PARTS = {
-    13: "admission: SubjectAccessReview with Extra claims",
     17: "federation: projections",
     18: "federation: projections",
     21: "federation: status of the hub",
     22: "federation: status of the hub",
     23: "federation: status of the hub",
     31: "federation: aggregation",
-    33: "admission: cities by LocationBindings",
     37: "federation: copies on the hub",
     42: "command line: instances",
     43: "command line: instances",

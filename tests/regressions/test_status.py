@@ -7,10 +7,11 @@ from typing import Any
 
 from datum_compute.api.codec import decode
 from datum_compute.api.conditions import find_condition
-from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, EVENT, INSTANCE, LOCATION_BINDING, WORKLOAD
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB
 from tests.regressions.platform import CELL, PROJECT, Platform, on_platform
+from tests.server.running_server import location_binding
 
 SCALE = {"minReplicas": 1}
 
@@ -38,6 +39,8 @@ def test_a_city_without_a_cell_is_counted_as_blocked_and_is_no_rollout() -> None
         await platform.deploy()
         await platform.until_ready("web:1")
         cities = ["DFW", "XYZ"]
+        operator = platform.host.operator(PROJECT)
+        await operator.create_plain(LOCATION_BINDING, location_binding("XYZ"))
         placement = {"name": "default", "cityCodes": cities, "scaleSettings": SCALE}
         await platform.change(placements=[placement])
         await asyncio.sleep(10)

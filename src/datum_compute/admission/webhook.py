@@ -9,7 +9,7 @@ through.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -31,7 +31,7 @@ from datum_compute.api.structural import Check, Report, compiled, whole_object
 PATIENCE_S = 6.0
 RETRY_S = 1
 
-Ask = Callable[[Requester, Sequence[Question]], Awaitable[Answers]]
+Ask = Callable[[Requester, Sequence[Question]], Coroutine[Any, Any, Answers]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ class Webhook:
         questions = questions_of(write)
         if not questions:
             return judged(write, Answers())
-        async with asyncio.timeout(PATIENCE_S):
-            answers = await self.ask(requester, questions)
+        # In a task of its own: a port may begin requests outside of any.
+        answers = await asyncio.wait_for(self.ask(requester, questions), PATIENCE_S)
         return judged(write, answers)
 
 

@@ -37,11 +37,11 @@ async def webhook_port(
 ) -> AsyncIterator[int]:
     """Serve while the block runs; the port it listens on."""
     certificate, key = _certificate(settings, state)
-    tls = _tls(certificate, key, settings.client_authority)
+    context = _context(certificate, key, settings.client_authority)
     front = Front(dispatcher.dispatch, dispatcher.unix_s)
     with _bound(settings.address) as bound:
-        await front.start(bound, tls)
-        following = asyncio.create_task(follow_certificate(tls, certificate, key))
+        await front.start(bound, context)
+        following = asyncio.create_task(follow_certificate(context, certificate, key))
         try:
             yield bound.getsockname()[1]
         finally:
@@ -65,14 +65,13 @@ def _bound(address: tuple[str, int]) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
-        bound.listen()  # from here on callers wait instead of being turned away
     except OSError as error:
         bound.close()
         raise OSError(f"the webhook cannot listen on {host}:{port}: {error.strerror}") from error
     return bound
 
 
-def _tls(certificate: Path, key: Path, client_authority: Path | None) -> ssl.SSLContext:
+def _context(certificate: Path, key: Path, client_authority: Path | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -80,10 +79,11 @@ def _tls(certificate: Path, key: Path, client_authority: Path | None) -> ssl.SSL
         if client_authority is not None:
             context.load_verify_locations(client_authority)
             context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:  # ssl.SSLError is one
+        files = [str(file) for file in (certificate, key, client_authority) if file is not None]
         raise StateError(
-            f"{certificate} and {key} cannot be used ({error}); they must be a certificate and "
-            "its key, as PEM"
+            f"{', '.join(files)} cannot be used ({error}); they must be a certificate, its key and "
+            "an authority, as PEM"
         ) from error
     return context
 
@@ -105,7 +105,7 @@ def take_over(context: ssl.SSLContext, certificate: Path, key: Path) -> bool:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
         context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:  # ssl.SSLError is one
         _log.warning("the new certificate of the webhook is not used yet: %s", error)
         return False
     _log.info("the webhook has a new certificate")
