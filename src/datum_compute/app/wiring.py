@@ -235,7 +235,7 @@ class Platform:
             raise ValueError(f"{plane} belongs to the layout and cannot be removed while running")
         self._manager.disengage(plane)
         await self.store.delete_plane(plane)
-        await release_project(self._bootstrap_client(PLATFORM), plane)
+        await release_project(self._bootstrap_client(PLATFORM), self._bootstrap_client(HUB), plane)
 
     async def _bring_up(self, plane: PlaneName) -> None:
         """What the plane holds from its first moment."""
