@@ -45,7 +45,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     project = _project_of(context, home)
     if not source_uid(name) or (project is None and not removed):
         return Done()
-    if _is_known(context, source_uid(name)):
+    if _names_its_source(project, home, name) or _is_known(context, source_uid(name)):
         return Done()
     if not _is_empty(hub, name):
         return Later(RECHECK_S)
@@ -59,6 +59,15 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 def _project_of(context: Context, home: Home) -> View | None:
     named = decoded_project(home.identity.get(labels.UPSTREAM_CLUSTER, ""))
     return context.planes.project(named) if named else None
+
+
+def _names_its_source(project: View | None, home: Home, name: str) -> bool:
+    """The usual case, which costs one look."""
+    if project is None:
+        return False
+    named = Ref("", home.identity.get(labels.UPSTREAM_NAMESPACE, ""))
+    source = project.read(NAMESPACE).get(named)
+    return source is not None and source.metadata.uid == source_uid(name)
 
 
 def _is_known(context: Context, uid: str) -> bool:
