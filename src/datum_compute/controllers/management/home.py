@@ -23,7 +23,7 @@ from datum_compute.api.kinds import (
     NAMESPACE,
     WORK,
 )
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import HUB, plane_role
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
@@ -35,7 +35,7 @@ from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
 
 RECHECK_S = 60.0
-_INSIDE = (DEPLOYMENT, INSTANCE, BINDING)
+_INSIDE: tuple[KindInfo[Any], ...] = (DEPLOYMENT, INSTANCE, BINDING)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
