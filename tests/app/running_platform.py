@@ -1,4 +1,5 @@
-"""A platform with one project and no cells, in virtual time, over a disk that outlives it."""
+"""A platform with one project and the cells that a test names, in virtual time, over a disk that
+outlives it."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import BOOTSTRAP, Layout, Platform
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.drivers.behaviours import Machine
+from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 
@@ -27,13 +30,18 @@ class Running:
         self.loop = loop
         self.disk = MemoryJournal()
         self.ids = 0
+        self.machines: dict[PlaneName, dict[str, Machine]] = {}
         self.platform: Platform
         self.task: asyncio.Task[None]
 
     async def start(self) -> None:
         ports = Ports(self.loop.time, self.next_id, self.next_id, Random(1))
         credentials = Credentials("token", {})
-        self.platform = Platform(Layout((FIRST,), {}), ports, self.disk, credentials)
+        drivers = {
+            cell: SimulatedDriver(table, now=self.loop.time)
+            for cell, table in self.machines.items()
+        }
+        self.platform = Platform(Layout((FIRST,), drivers), ports, self.disk, credentials)
         await self.platform.load()
         self.task = self.loop.create_task(self.platform.run())
         await self.platform.ready.wait()
@@ -52,9 +60,10 @@ class Running:
         return f"id-{self.ids}"
 
 
-def on_a_platform(test: Callable[[Running], Coroutine[Any, Any, None]]) -> None:
+def on_a_platform(test: Callable[[Running], Coroutine[Any, Any, None]], *cells: PlaneName) -> None:
     async def main(loop: VirtualLoop) -> None:
         running = Running(loop)
+        running.machines = {cell: {} for cell in cells}
         await running.start()
         await test(running)
         await running.stop()

@@ -6,13 +6,21 @@ import asyncio
 
 import pytest
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.configmap import ConfigMap
 from datum_compute.api.corefields import ObjectReference
 from datum_compute.api.errors import ApiError, NotFound
 from datum_compute.api.event import Event
-from datum_compute.api.kinds import CONFIG_MAP, EVENT, NAMESPACE, SERVICE_ACCOUNT
+from datum_compute.api.kinds import (
+    CONFIG_MAP,
+    EVENT,
+    IP_ALLOCATION,
+    NAMESPACE,
+    SERVICE_ACCOUNT,
+    WORKLOAD,
+)
 from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
+from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, project_plane
 from datum_compute.client.client import Client
 from tests.app.running_platform import FIRST, Running, on_a_platform
 
@@ -64,6 +72,51 @@ def test_a_plane_that_is_removed_takes_its_data_and_ends_its_watches() -> None:
         assert int(again) > int(version)
 
     on_a_platform(story)
+
+
+def test_a_plane_that_is_removed_leaves_nothing_behind_on_other_planes() -> None:
+    """Seen: its machines ran on for ever, and its prefix was somebody else's at once."""
+    cell = cell_plane("dfw")
+
+    async def story(running: Running) -> None:
+        table = running.machines[cell]
+        await running.platform.add_plane(ADDED)
+        body = a_workload()
+        await running.client(ADDED).create_plain(WORKLOAD, body)
+        await running.client(FIRST).create_plain(WORKLOAD, body)
+        await asyncio.sleep(30)
+        assert len(table) == 2
+        homes = await homes_of(running)
+        assert len(homes) == 2
+        await running.platform.remove_plane(ADDED)
+        taken = [a.spec.project for a in (await running.client(PLATFORM).list(IP_ALLOCATION)).items]
+        assert sorted(taken) == ["added", "first"]
+        await asyncio.sleep(120)
+        assert len(table) == 1
+        assert len(await homes_of(running)) == 1
+        taken = [a.spec.project for a in (await running.client(PLATFORM).list(IP_ALLOCATION)).items]
+        assert taken == ["first"]
+
+    async def homes_of(running: Running) -> list[str]:
+        found = (await running.client(HUB).list(NAMESPACE)).items
+        return [n.metadata.name for n in found if n.metadata.name.startswith("ns-")]
+
+    on_a_platform(story, cell)
+
+
+def a_workload() -> JsonObject:
+    container = {"name": "app", "image": "web:1"}
+    return {
+        "apiVersion": WORKLOAD.api_version,
+        "kind": WORKLOAD.kind,
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "template": {"spec": {"runtime": {"sandbox": {"containers": [container]}}}},
+            "placements": [
+                {"name": "a", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": 1}}
+            ],
+        },
+    }
 
 
 def test_planes_that_were_added_are_there_after_a_restart_and_removed_ones_are_not() -> None:

@@ -34,6 +34,10 @@ TOPOLOGY_CITY = "topology.datum.net/city-code"
 UPSTREAM_NAMESPACE = _META + "upstream-namespace"
 UPSTREAM_CLUSTER = _META + "upstream-cluster-name"
 
+# On what a project has left behind on other planes, once its own plane is removed: nobody can be
+# asked about it any more.
+PROJECT_REMOVED = _META + "project-removed"
+
 # Annotations that carry the project's generation to the cell and back.
 SOURCE_GENERATION = _COMPUTE + "source-generation"
 SOURCE_TEMPLATE_HASH = _COMPUTE + "source-template-hash"

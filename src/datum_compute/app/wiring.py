@@ -259,7 +259,7 @@ class Platform:
         if self._manager.view(plane) is not None:
             await self._drain(plane)
         await self.store.delete_plane(plane)
-        await release_project(self._bootstrap_client(PLATFORM), plane)
+        await release_project(self._bootstrap_client(PLATFORM), self._bootstrap_client(HUB), plane)
 
     async def _drain(self, plane: PlaneName) -> None:
         """Everything that is held back is asked to go. The plane stays engaged until it has gone,

@@ -28,12 +28,12 @@ def observe_ledger(
     return Ledger(own, frozenset(a.spec.cidr for a in in_pool), of_project)
 
 
-def observe_user(context: Context, project: View, cidr: str) -> str:
-    """Who uses a prefix of the project, or nobody. For controllers with the edges below."""
+def observe_user(context: Context, project: View | None, cidr: str) -> str:
+    """Who uses a prefix of the project, or nobody; None for a project that is no more. For
+    controllers with the edges below."""
     hub = context.planes.hub
-    return user_of(
-        cidr, project.read(DEPLOYMENT).all(), hub.read(WORK).all(), hub.read(INSTANCE).all()
-    )
+    deployments = project.read(DEPLOYMENT).all() if project is not None else ()
+    return user_of(cidr, deployments, hub.read(WORK).all(), hub.read(INSTANCE).all())
 
 
 USER_EDGES: tuple[Edge, ...] = (

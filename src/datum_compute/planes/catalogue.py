@@ -12,14 +12,17 @@ from typing import Any, TypeVar
 from datum_compute.api import labels
 from datum_compute.api.codec import plain
 from datum_compute.api.conditions import TRUE, Verdict, decided, is_true
-from datum_compute.api.errors import AlreadyExists, NotFound
+from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
 from datum_compute.api.fields import CITY_CODE_KEY, KindReference, LocalReference, LocationClass
-from datum_compute.api.identity import normalized_city
+from datum_compute.api.identity import encoded_cluster, normalized_city
 from datum_compute.api.kinds import (
+    CLUSTER_POLICY,
+    DEPLOYMENT,
     GRANT,
     IP_ALLOCATION,
     LOCATION,
     LOCATION_BINDING,
+    NAMESPACE,
     NETWORK,
     REGISTRATION,
     SERVICE,
@@ -115,14 +118,30 @@ async def ensure_project(
             await _ensure_condition(project, LOCATION_BINDING, made, about, now)
 
 
-async def release_project(platform: Client, plane: PlaneName) -> None:
-    """Give back what the platform has on record for a project that is gone with all its objects."""
-    project = {labels.HOLDER_PROJECT: member_name(plane)}
-    for allocation in (await platform.list(IP_ALLOCATION, labels=project)).items:
+async def release_project(platform: Client, hub: Client, plane: PlaneName) -> None:
+    """Let go of what other planes hold for a project that is gone with all its objects.
+
+    Its deployments leave the hub, and by that the cells. Homes and prefixes are only marked: their
+    controllers remove them when nothing that may still run needs them."""
+    project = member_name(plane)
+    whose = {labels.UPSTREAM_CLUSTER: encoded_cluster(project)}
+    await _mark_removed(platform, IP_ALLOCATION, {labels.HOLDER_PROJECT: project})
+    for kind in (NAMESPACE, CLUSTER_POLICY):
+        await _mark_removed(hub, kind, whose)
+    for deployment in (await hub.list(DEPLOYMENT, labels=whose)).items:
         try:
-            await platform.delete(IP_ALLOCATION, ref_of(allocation), uid=allocation.metadata.uid)
+            await hub.delete(DEPLOYMENT, ref_of(deployment), uid=deployment.metadata.uid)
         except NotFound:
             continue
+
+
+async def _mark_removed(client: Client, kind: KindInfo[Any], whose: Mapping[str, str]) -> None:
+    for obj in (await client.list(kind, labels=whose)).items:
+        metadata = {"uid": obj.metadata.uid, "labels": {labels.PROJECT_REMOVED: "true"}}
+        try:
+            await client.patch(kind, ref_of(obj), {"metadata": metadata})
+        except (NotFound, Conflict):
+            continue  # it is gone, or another of its name came
 
 
 def cities_of(cells: Iterable[PlaneName]) -> Sequence[str]:

@@ -4,7 +4,8 @@ It goes with its policy, and by that from every cell. Never by mistake, and neve
 - The source must be proven gone: no namespace of the project has that uid, asked of the project
   itself. A uid never comes back, so nothing can be on its way to a home whose source is gone.
 - It must be empty, on the hub and, by the Works that stand for what cells have, on every cell.
-A project that is not engaged proves nothing; its homes stay.
+A project that is not engaged proves nothing, and its homes stay, unless they are marked as what a
+removed project has left behind.
 """
 
 from __future__ import annotations
@@ -40,12 +41,17 @@ _INSIDE: tuple[KindInfo[Any], ...] = (DEPLOYMENT, INSTANCE, BINDING)
 async def reconcile(context: Context, key: Key) -> Outcome:
     hub, name = context.planes.hub, key.ref.name
     home = Home(hub.read(NAMESPACE).get(key.ref), hub.read(CLUSTER_POLICY).get(key.ref))
+    removed = labels.PROJECT_REMOVED in home.identity
     project = _project_of(context, home)
-    if not source_uid(name) or project is None or _is_known(context, source_uid(name)):
+    if not source_uid(name) or (project is None and not removed):
+        return Done()
+    if _names_its_source(project, home, name) or _is_known(context, source_uid(name)):
         return Done()
     if not _is_empty(hub, name):
         return Later(RECHECK_S)
-    if await _has_source(project, source_uid(name)) or not await _is_proven_empty(hub, name):
+    if project is not None and await _has_source(project, source_uid(name)):
+        return Later(RECHECK_S)
+    if not await _is_proven_empty(hub, name):
         return Later(RECHECK_S)
     return await carry_out(context.planes, plan_home(home))
 
@@ -53,6 +59,15 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 def _project_of(context: Context, home: Home) -> View | None:
     named = decoded_project(home.identity.get(labels.UPSTREAM_CLUSTER, ""))
     return context.planes.project(named) if named else None
+
+
+def _names_its_source(project: View | None, home: Home, name: str) -> bool:
+    """The usual case, which costs one look."""
+    if project is None:
+        return False
+    named = Ref("", home.identity.get(labels.UPSTREAM_NAMESPACE, ""))
+    source = project.read(NAMESPACE).get(named)
+    return source is not None and source.metadata.uid == source_uid(name)
 
 
 def _is_known(context: Context, uid: str) -> bool:

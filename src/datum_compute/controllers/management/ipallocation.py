@@ -39,10 +39,12 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     found = context.planes.need(key.plane).read(IP_ALLOCATION).get(key.ref)
     if found is None:
         return Done()
-    project = context.planes.project(found.spec.project)
-    kind = _KINDS.get(found.spec.holder.kind)
-    if project is None or kind is None or await _is_held(project, kind, found):
-        return Later(RECHECK_S)
+    project = None
+    if labels.PROJECT_REMOVED not in found.metadata.labels:
+        project = context.planes.project(found.spec.project)
+        kind = _KINDS.get(found.spec.holder.kind)
+        if project is None or kind is None or await _is_held(project, kind, found):
+            return Later(RECHECK_S)
     if _is_used(context, project, found):
         return Later(IN_USE_S)
     return await carry_out(context.planes, Plan(tuple(plan_giving_back([found]))))
@@ -57,7 +59,7 @@ async def _is_held(project: View, kind: KindInfo[Any], found: IPAllocation) -> b
     return bool(holder.metadata.uid == found.spec.holder_uid)
 
 
-def _is_used(context: Context, project: View, found: IPAllocation) -> bool:
+def _is_used(context: Context, project: View | None, found: IPAllocation) -> bool:
     """By somebody with an address of it, or by prefixes that were cut from it."""
     cidr = found.spec.cidr
     recorded = context.planes.need(PLATFORM).read(IP_ALLOCATION)
