@@ -12,6 +12,7 @@ import pytest
 
 from datum_compute.api.errors import ApiError
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE, SERVER, WORK, WORKLOAD
+from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import HUB, PlaneName, cell_plane, path_prefix, project_plane
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
@@ -76,7 +77,13 @@ def with_a_workload(test: Callable[[Running], Coroutine[Any, Any, None]]) -> Non
 
 
 async def nothing_is_left(running: Running) -> None:
-    for plane, kind in ((HUB, DEPLOYMENT), (HUB, INSTANCE), (CELL, INSTANCE), (CELL, SERVER)):
+    places: tuple[tuple[PlaneName, KindInfo[Any]], ...] = (
+        (HUB, DEPLOYMENT),
+        (HUB, INSTANCE),
+        (CELL, INSTANCE),
+        (CELL, SERVER),
+    )
+    for plane, kind in places:
         assert (await running.client(plane).list(kind)).items == []
     works = (await running.client(HUB).list(WORK)).items
     assert not [work for work in works if work.is_terminating]
