@@ -78,10 +78,13 @@ def with_a_workload(test: Callable[[Running], Coroutine[Any, Any, None]]) -> Non
 
 
 async def nothing_is_left(running: Running) -> None:
-    of_the_hub: tuple[KindInfo[Any], ...] = (DEPLOYMENT, INSTANCE)
-    of_the_cell: tuple[KindInfo[Any], ...] = (INSTANCE, SERVER)
-    left = [(HUB, kind) for kind in of_the_hub] + [(CELL, kind) for kind in of_the_cell]
-    for plane, kind in left:
+    places: tuple[tuple[PlaneName, KindInfo[Any]], ...] = (
+        (HUB, DEPLOYMENT),
+        (HUB, INSTANCE),
+        (CELL, INSTANCE),
+        (CELL, SERVER),
+    )
+    for plane, kind in places:
         assert (await running.client(plane).list(kind)).items == []
     works = (await running.client(HUB).list(WORK)).items
     assert not [work for work in works if work.is_terminating]

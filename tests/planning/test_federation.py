@@ -22,7 +22,7 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeploymentStatus,
 )
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
-from datum_compute.planning.federation import HubState, plan_federation
+from datum_compute.planning.federation import HubState, plan_federation, plan_orphan
 from datum_compute.testing.builders import NOW, a_deployment
 
 PROJECT = project_plane("shop")
@@ -65,6 +65,14 @@ def a_binding(*, scheduled: bool = True) -> ResourceBinding:
         ),
         status=ResourceBindingStatus(conditions=conditions),
     )
+
+
+def test_what_the_hub_has_and_the_project_has_not_goes_if_a_federator_wrote_it() -> None:
+    (delete,) = plan_orphan(on_hub()).actions
+    assert isinstance(delete, Delete)
+    assert (delete.plane, delete.uid, delete.version) == (HUB, "hub-uid", "9")
+    assert plan_orphan(None).is_settled
+    assert plan_orphan(a_deployment()).is_settled
 
 
 def test_the_way_is_recorded_before_anything_is_written_to_the_hub() -> None:

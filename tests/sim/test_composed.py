@@ -46,7 +46,8 @@ def told(layout: WorldLayout, operations: tuple[Operation, ...], *faults: f.Faul
         (ONE, c.LoseHistory(5.5, 6.0, "all", "all")),
         (SPLIT, c.AnswerFromCache(6.2, 6.0, "centre", "cell-dfw", 10.0)),
         (SPLIT, c.ExpireToken(5.5, 8.0, "cell-dfw", "centre")),
-        (SPLIT, c.RestoreHost(5.5, 4.0, "cell-dfw")),
+        (SPLIT, c.RestorePlane(5.5, 4.0, "cell/dfw")),
+        (ONE, c.RestorePlane(5.5, 4.0, "hub")),
         (SPLIT, c.TouchEverything(6.1, "hub")),
         (ONE, c.SlowDisk(5.5, 4.0, "all", 30.0)),
         (ONE, c.DeleteNewNamespace(0.0, "all")),
@@ -77,6 +78,12 @@ def test_a_cell_that_comes_back_empty_takes_back_what_it_reported() -> None:
     more, fewer = Scale(3.0, "alpha", "web", 3), Scale(7.0, "alpha", "web", 1)
     outcome = told(SPLIT, (more, fewer), f.EmptyHost(6.0, "cell-dfw"))
     assert sum("hub instances" in line for line in outcome.final) == 1
+
+
+def test_what_its_project_let_go_does_not_come_back_with_a_restored_hub() -> None:
+    """F23."""
+    gone = DeleteWorkload(6.0, "alpha", "web")
+    assert told(SPLIT, (gone,), c.RestorePlane(5.5, 3.0, "hub")).final == ()
 
 
 def test_a_cell_that_is_lost_with_a_new_copy_is_not_believed_any_more() -> None:

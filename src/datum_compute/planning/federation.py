@@ -92,6 +92,17 @@ def plan_federation(
     return Plan(tuple(actions), requeue_after_s=None if settled else RECHECK_S)
 
 
+def plan_orphan(hub_deployment: WorkloadDeployment | None) -> Plan:
+    """The hub's deployment of which the project has none; only as federators write them."""
+    if hub_deployment is None or hub_deployment.is_terminating:
+        return Plan()
+    metadata = hub_deployment.metadata
+    if labels.SOURCE_GENERATION not in metadata.annotations:
+        return Plan()
+    reason, version = "its project has no such deployment", metadata.resource_version
+    return Plan((Delete(HUB, DEPLOYMENT, ref_of(hub_deployment), metadata.uid, reason, version),))
+
+
 def mirrored_status(
     deployment: WorkloadDeployment, hub: HubState, now: str
 ) -> WorkloadDeploymentStatus:

@@ -28,11 +28,11 @@ class MemoryJournal:
         twin._objects = {plane: dict(objects) for plane, objects in self._objects.items()}
         return twin
 
-    def continue_after(self, other: MemoryJournal) -> None:
-        """Be ahead of every version that the other one has given out: how a backup is restored, so
-        that whoever has seen those versions lists anew."""
-        for plane, version in other._versions.items():
-            self._versions[plane] = max(version, self._versions.get(plane, 0)) + 1
+    def restore(self, plane: str, backup: MemoryJournal) -> None:
+        """Hold of a plane what the backup holds, at a version ahead of all that were given out, so
+        that whoever has seen those lists anew."""
+        self._objects[plane] = dict(backup._objects[plane])
+        self._versions[plane] += 1
 
     async def load(self) -> dict[str, LoadedPlane]:
         return {

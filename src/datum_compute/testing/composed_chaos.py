@@ -14,6 +14,7 @@ from datum_compute.client.client import Client
 from datum_compute.store.journal import Change, Entry
 from datum_compute.testing import composed_faults as f
 from datum_compute.testing.disk import CrashPoint
+from datum_compute.testing.layout import host_of_plane
 from datum_compute.testing.single_host import HostTransport
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ async def bend_composed(chaos: Chaos, fault: f.ComposedFault) -> None:
             bends.unauthorized += 1
             await chaos.last(fault.for_s)
             bends.unauthorized -= 1
-        case f.RestoreHost():
+        case f.RestorePlane():
             await _restore(chaos, fault)
         case f.TouchEverything():
             await _touch_everything(chaos.operator(PlaneName(fault.plane)))
@@ -72,16 +73,16 @@ async def _answer_from_cache(chaos: Chaos, fault: f.AnswerFromCache) -> None:
     bends.cached_s.remove(fault.age_s)
 
 
-async def _restore(chaos: Chaos, fault: f.RestoreHost) -> None:
-    host = chaos.hosts[fault.host]
+async def _restore(chaos: Chaos, fault: f.RestorePlane) -> None:
+    plane = PlaneName(fault.plane)
+    host = chaos.hosts[host_of_plane(chaos.layout, plane)]
     backup = host.disk.journal.copy()
     await chaos.last(fault.for_s)
     if host.name in chaos.lost:
         return
     host.crash(down_s=float("inf"))
-    backup.continue_after(host.disk.journal)
-    host.disk.journal = backup
-    chaos.restored(await backup.load())
+    host.disk.journal.restore(plane, backup)
+    chaos.restored({plane: (await host.disk.journal.load())[plane]})
     host.start()
 
 

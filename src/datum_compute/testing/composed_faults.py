@@ -43,14 +43,14 @@ class ExpireToken:
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreHost:
-    """F23: a backup is made at ``at_s``; after ``for_s`` the host dies and comes back with it. As
-    the documentation asks for, versions go on from where they were. Machines are not in a
-    backup."""
+class RestorePlane:
+    """F23: a backup of a plane is made at ``at_s``; after ``for_s`` its host dies and comes back
+    with it. As the documentation asks for, its versions are ahead of the old ones. Machines are not
+    in a backup."""
 
     at_s: float
     for_s: float
-    host: str
+    plane: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ ComposedFault = (
     LoseHistory
     | AnswerFromCache
     | ExpireToken
-    | RestoreHost
+    | RestorePlane
     | TouchEverything
     | SlowDisk
     | DeleteNewNamespace

@@ -135,9 +135,8 @@ def _lost_with_a_copy(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _restored(random: Random, scenario: Scenario) -> Scenario:
-    scenario = _split(scenario)
-    host = host_of_cell(scenario.layout, random.choice(scenario.layout.cells))
-    fault = c.RestoreHost(_moment(random, scenario), _lasting(random), host)
+    plane = random.choice((HUB, *map(cell_plane, scenario.layout.cells)))
+    fault = c.RestorePlane(_moment(random, scenario), _lasting(random), plane)
     return _with(scenario, (), (fault,))
 
 

@@ -37,7 +37,7 @@ from datum_compute.runtime.leader import LeadershipLost
 from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing.chaos import Chaos
-from datum_compute.testing.composed_faults import RestoreHost
+from datum_compute.testing.composed_faults import RestorePlane
 from datum_compute.testing.core import Core
 from datum_compute.testing.disk import Disk
 from datum_compute.testing.exclusion import exclusion_watched
@@ -404,7 +404,7 @@ class World:
         )
 
     def _built_mirrors(self) -> list[Mirror]:
-        if any(isinstance(f, EmptyHost | RestoreHost) for f in self._scenario.faults):
+        if any(isinstance(f, EmptyHost | RestorePlane) for f in self._scenario.faults):
             return []  # versions begin anew there, or rows go without an event
         layout = self._scenario.layout
         project, cell = project_plane(layout.projects[0]), cell_plane(layout.cells[0])
@@ -425,7 +425,7 @@ class World:
 def duties_of(layout: WorldLayout) -> list[Duties]:
     """Who runs what: the one process, or the centre, perhaps a manager, and the cells."""
     cells = tuple(cell_plane(cell) for cell in layout.cells)
-    added = tuple(project_plane(name) for name in layout.revocable)
+    added = tuple(project_plane(name) for name in layout.revocable if name in layout.projects)
     central = tuple(plane for plane in layout.planes if plane not in cells)
     if layout.processes == "one":
         everything = (*registry.MANAGEMENT, *registry.HUB, *registry.CELL, *registry.NEIGHBOURS)

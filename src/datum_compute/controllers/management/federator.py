@@ -7,14 +7,19 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import is_true
-from datum_compute.api.identity import execution_namespace
+from datum_compute.api.identity import execution_namespace, federation_namespace
 from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, WORK
 from datum_compute.api.meta import Ref
 from datum_compute.api.resourcebinding import ResourceBinding
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.upstream import upstream_key
-from datum_compute.planning.federation import HubState, hub_namespace_of, plan_federation
+from datum_compute.planning.federation import (
+    HubState,
+    hub_namespace_of,
+    plan_federation,
+    plan_orphan,
+)
 from datum_compute.planning.propagation import binding_name, work_name
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
 from datum_compute.runtime.controller import Controller, for_, reads, watches
@@ -28,7 +33,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     view, hub = context.planes.need(key.plane), context.planes.hub
     deployment = view.read(DEPLOYMENT).get(key.ref)
     if deployment is None:
-        return Done()
+        return await _remove_orphan(context, view, key)
     namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
     target = Ref(hub_namespace_of(deployment, namespace), key.ref.name)
     binding = hub.read(BINDING).get(Ref(target.namespace, binding_name(DEPLOYMENT, target.name)))
@@ -41,6 +46,19 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     )
     plan = plan_federation(key.plane, deployment, namespace, state, context.now())
     return await carry_out(context.planes, plan)
+
+
+async def _remove_orphan(context: Context, view: View, key: Key) -> Outcome:
+    """A hub that was restored from a backup may hold what its project has let go since. The project
+    is asked itself: a deployment that only our view lacks is no reason to remove anything."""
+    namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
+    if namespace is None:
+        return Done()
+    target = Ref(federation_namespace(namespace.metadata.uid), key.ref.name)
+    plan = plan_orphan(context.planes.hub.read(DEPLOYMENT).get(target))
+    if plan.actions and await view.live(DEPLOYMENT, key.ref) is None:
+        return await carry_out(context.planes, plan)
+    return Done()
 
 
 def _silence(hub: View, binding: ResourceBinding | None) -> Silence | None:
