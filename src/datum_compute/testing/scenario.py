@@ -13,6 +13,7 @@ from datum_compute.testing.drawing import draw_faults, draw_layout, draw_operati
 from datum_compute.testing.faults import Fault
 from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import Operation
+from datum_compute.testing.sizes import draw_size
 from datum_compute.testing.streams import stream
 
 # After the last operation and fault have begun; what lasts longer is healed.
@@ -38,15 +39,16 @@ class Scenario:
 
 
 def scenario_of(seed: int) -> Scenario:
-    layout = draw_layout(stream(seed, "layout"))
+    size = draw_size(stream(seed, "layout", "size"))
+    layout = draw_layout(stream(seed, "layout"), size)
     if seed % _TIGHT_EVERY == 0:
         layout = replace(layout, instances=_TIGHT)
     window_s = draw_window_s(stream(seed, "layout", "window"))
     return Scenario(
         seed=seed,
         layout=layout,
-        operations=draw_operations(stream(seed, "workload"), layout, window_s),
-        faults=draw_faults(stream(seed, "faults"), layout, window_s),
+        operations=draw_operations(stream(seed, "workload"), layout, size, window_s),
+        faults=draw_faults(stream(seed, "faults"), layout, size, window_s),
         chaos_s=window_s + _TAIL_S,
         fresh=seed % 10 == 0,
     )

@@ -34,7 +34,7 @@ class Deadlock(Exception):
 class Step:
     """One callback to run, perhaps at a given time; what asyncio calls a handle."""
 
-    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_order", "_when", "host")
+    __slots__ = ("_when", "args", "callback", "context", "host", "is_cancelled")
 
     def __init__(
         self,
@@ -42,30 +42,24 @@ class Step:
         args: tuple[Any, ...],
         context: contextvars.Context | None,
         when_s: float,
-        order: int,
     ) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self.host = self._context.get(HOST, "")
-        self._callback = callback
-        self._args = args
+        if context is None:
+            context = contextvars.copy_context()
+        self.context = context
+        self.host = context.get(HOST, "")
+        self.callback = callback
+        self.args = args
         self._when = when_s
-        self._order = order
-        self._cancelled = False
+        self.is_cancelled = False
 
     def cancel(self) -> None:
-        self._cancelled = True
+        self.is_cancelled = True
 
     def cancelled(self) -> bool:
-        return self._cancelled
+        return self.is_cancelled
 
     def when(self) -> float:
         return self._when
-
-    def run(self) -> None:
-        self._context.run(self._callback, *self._args)
-
-    def __lt__(self, other: Step) -> bool:
-        return (self._when, self._order) < (other._when, other._order)
 
 
 class SequencedTask(asyncio.Task[R]):
@@ -88,8 +82,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._random = random
         self._now_s = 0.0
         self._ready: list[Step] = []
-        self._timers: list[Step] = []
-        self._steps = 0
+        # By time, then by the order in which they were set: tuples compare quickest.
+        self._timers: list[tuple[float, int, Step]] = []
+        self._timers_set = 0
         self._dead_hosts: set[str] = set()
         self._standing_still: dict[str, list[Step]] = {}
         self._passed_over: list[Step] = []  # of dead hosts; they end their tasks when all is over
@@ -155,7 +150,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Step:
-        step = self._step(callback, args, context, self._now_s)
+        step = Step(callback, args, context, self._now_s)
         self._ready.append(step)
         return step
 
@@ -166,8 +161,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Step:
-        step = self._step(callback, args, context, when)
-        heapq.heappush(self._timers, step)
+        step = Step(callback, args, context, when)
+        self._timers_set += 1
+        heapq.heappush(self._timers, (when, self._timers_set, step))
         return step
 
     def call_later(  # type: ignore[override]
@@ -213,20 +209,22 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return False
 
     def _run_once(self) -> None:
-        while self._timers and self._timers[0].when() <= self._now_s:
-            self._ready.append(heapq.heappop(self._timers))
-        if not self._ready:
+        """One step, or a jump in time. Everything a world does passes here."""
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][0] <= self._now_s:
+            ready.append(heapq.heappop(timers)[2])
+        if not ready:
             self._jump_to_next_timer()
             return
         step = self._pick()
-        if step.cancelled():
+        if step.is_cancelled:
             return
         if step.host in self._dead_hosts:
             self._passed_over.append(step)
         elif step.host in self._standing_still:
             self._standing_still[step.host].append(step)
         else:
-            step.run()
+            step.context.run(step.callback, *step.args)
 
     def _pick(self) -> Step:
         """Any of those that are ready; the last takes the place of the one that goes."""
@@ -242,21 +240,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def _jump_to_next_timer(self) -> None:
         timers, dead = self._timers, self._dead_hosts
-        while timers and (timers[0].cancelled() or timers[0].host in dead):
+        while timers and (timers[0][2].is_cancelled or timers[0][2].host in dead):
             heapq.heappop(timers)
-        if not self._timers:
+        if not timers:
             raise Deadlock(f"everybody waits at {self._now_s:.3f} s and no timer is set")
-        self._now_s = max(self._now_s, self._timers[0].when())
-
-    def _step(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: contextvars.Context | None,
-        when_s: float,
-    ) -> Step:
-        self._steps += 1
-        return Step(callback, args, context, when_s, self._steps)
+        self._now_s = max(self._now_s, timers[0][0])
 
     def _timer_handle_cancelled(self, handle: object) -> None:
         """A cancelled timer is skipped when its time comes."""
