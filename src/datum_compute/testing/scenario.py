@@ -15,6 +15,7 @@ from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import Operation
 from datum_compute.testing.sizes import draw_size
 from datum_compute.testing.streams import stream
+from datum_compute.testing.virtual_loop import ALWAYS, Span
 
 # After the last operation and fault have begun; what lasts longer is healed.
 _TAIL_S = 10.0
@@ -30,10 +31,15 @@ class Scenario:
     faults: tuple[Fault, ...]
     chaos_s: float  # faults heal then, and the calm begins
     fresh: bool = False  # from empty disks, instead of planes that have been brought up before
+    shuffled_s: Span = ALWAYS  # else what is ready first comes first
 
     def lines(self) -> Iterator[str]:
         """One line for each part, in the order of time; what a replay prints first."""
         yield f"seed {self.seed}: {self.layout}, chaos for {self.chaos_s:g} s, fresh={self.fresh}"
+        if self.shuffled_s != ALWAYS:
+            begins_s, ends_s = self.shuffled_s
+            told = f"only from {begins_s:g} to {ends_s:g} s" if ends_s > begins_s else "never"
+            yield f"{'':9} shuffled {told}; else first come, first served"
         for step in sorted((*self.operations, *self.faults), key=lambda step: step.at_s):
             yield f"{step.at_s:9.3f} {_told(step)}"
 

@@ -1,7 +1,8 @@
 """An event loop in virtual time whose interleavings come from a seed.
 
 - Time stands still while anything can run, then jumps to the next timer.
-- Of the callbacks that are ready a seeded choice picks the next, so each seed is a schedule.
+- Of the callbacks that are ready a seeded choice picks the next, so each seed is a schedule. It can
+  be confined to a part of the time; outside of that the first that is ready comes first.
 - Tasks hash by the order of their creation: sets of tasks iterate alike in every process.
 - Nothing ready and no timer is a deadlock and reported as such.
 - A callback that belongs to a dead host never runs again: that is what a crash is. One of a host
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import math
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
@@ -25,6 +27,12 @@ _TIDY_ROUNDS = 5
 _TASKS_FEW = 1000
 
 HOST: contextvars.ContextVar[str] = contextvars.ContextVar("HOST", default="")
+
+
+# From when until when ready callbacks are picked at random.
+Span = tuple[float, float]
+ALWAYS: Span = (0.0, math.inf)
+NEVER: Span = (0.0, 0.0)
 
 
 class Deadlock(Exception):
@@ -78,8 +86,9 @@ class SequencedTask(asyncio.Task[R]):
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, shuffled_s: Span = ALWAYS) -> None:
         self._random = random
+        self._shuffled_from_s, self._shuffled_until_s = shuffled_s
         self._now_s = 0.0
         self._ready: list[Step] = []
         # By time, then by the order in which they were set: tuples compare quickest.
@@ -229,6 +238,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def _pick(self) -> Step:
         """Any of those that are ready; the last takes the place of the one that goes."""
         ready = self._ready
+        if not self._shuffled_from_s <= self._now_s < self._shuffled_until_s:
+            return ready.pop(0)
         last = ready.pop()
         if not ready:
             return last
@@ -257,8 +268,12 @@ def _look_at_errors(tasks: list[SequencedTask[Any]]) -> None:
             task.exception()
 
 
-def run_virtual(random: Random, main: Callable[[VirtualLoop], Coroutine[Any, Any, R]]) -> R:
+def run_virtual(
+    random: Random,
+    main: Callable[[VirtualLoop], Coroutine[Any, Any, R]],
+    shuffled_s: Span = ALWAYS,
+) -> R:
     """Run ``main`` to its end in a new virtual loop."""
-    loop = VirtualLoop(random)  # type: ignore[abstract]  # the rest is not to be had here
+    loop = VirtualLoop(random, shuffled_s)  # type: ignore[abstract]  # the rest is not to be had here
     result: R = loop.run_until_complete(main(loop))
     return result

@@ -139,7 +139,7 @@ def _run(scenario: Scenario, until: Callable[[World, Disks], Awaitable[T]]) -> T
 
     gc.disable()  # a world is garbage only as a whole, and finalisers shall not come in between
     try:
-        return run_virtual(stream(scenario.seed, "schedule"), main)
+        return run_virtual(stream(scenario.seed, "schedule"), main, scenario.shuffled_s)
     except Exception as error:  # also a bug, in the product or here: the trace tells where
         raise WorldBroken(error, traces[0]) from error
     finally:
