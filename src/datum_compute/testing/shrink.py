@@ -6,9 +6,10 @@ Rules it keeps:
 - Every candidate is a scenario like any other, so the result replays with one command.
 - It runs a bounded number of scenarios, and gives the smallest found so far when those are used up.
 
-Order: faults (ddmin), operations (ddmin), faults again, then the schedule: first come, first served,
-if it fails like that, else shuffled for as short as it takes. Then simpler worlds and values. To add
-a way to simplify: a function in ``_SIMPLER`` that gives candidates, the boldest first.
+Order: faults (ddmin), operations (ddmin), faults again, then the schedule: first come, first
+served, if it fails like that, else shuffled for as short as it takes. Then simpler worlds and
+values. To add a way to simplify: a function in ``_SIMPLER`` that gives candidates, the boldest
+first.
 """
 
 from __future__ import annotations
