@@ -15,7 +15,7 @@ from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import BOOTSTRAP, Layout, Platform
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.drivers.behaviours import Machine
+from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
@@ -30,7 +30,7 @@ class Running:
         self.loop = loop
         self.disk = MemoryJournal()
         self.ids = 0
-        self.machines: dict[PlaneName, dict[str, Machine]] = {}
+        self.machines: dict[PlaneName, MachineTable] = {}
         self.platform: Platform
         self.task: asyncio.Task[None]
 
@@ -63,7 +63,7 @@ class Running:
 def on_a_platform(test: Callable[[Running], Coroutine[Any, Any, None]], *cells: PlaneName) -> None:
     async def main(loop: VirtualLoop) -> None:
         running = Running(loop)
-        running.machines = {cell: {} for cell in cells}
+        running.machines = {cell: MachineTable() for cell in cells}
         await running.start()
         await test(running)
         await running.stop()

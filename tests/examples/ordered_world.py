@@ -37,6 +37,7 @@ from datum_compute.testing.host import Duties, SimulatedHost, Surroundings, cred
 from datum_compute.testing.invariants import InvariantBroken, Observer
 from datum_compute.testing.layout import CENTRE, MANAGER, USER, WorldLayout
 from datum_compute.testing.network import Around, Network
+from datum_compute.testing.sizes import MEDIUM
 from datum_compute.testing.streams import stream
 from datum_compute.testing.truth import Rows, Truth
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
@@ -77,7 +78,7 @@ def faults_of(seed: int) -> tuple[Fault, ...]:
     drawn = [
         fault
         for part in range(8)
-        for fault in draw_faults(stream(seed, "faults", str(part)), LAYOUT, WINDOW_S)
+        for fault in draw_faults(stream(seed, "faults", str(part)), LAYOUT, MEDIUM, WINDOW_S)
         if "dfw" not in repr(fault)
     ]
     random = stream(seed, "faults", "blind")

@@ -24,6 +24,13 @@ def test_a_fault_that_never_heals_stays_so() -> None:
     assert scenario_from(text) == lost
 
 
+@pytest.mark.parametrize("span", [(0.0, 0.0), (2.5, 4.0), (2.5, FOR_EVER)])
+def test_when_the_schedule_is_shuffled_is_kept(span: tuple[float, float]) -> None:
+    scenario = replace(scenario_of(1), shuffled_s=span)
+    assert scenario_from(scenario_text(scenario)) == scenario
+    assert "shuffled" in "".join(scenario.lines())
+
+
 def test_every_step_has_a_line_that_can_be_struck_out() -> None:
     scenario = next(s for s in map(scenario_of, range(1, 100)) if len(s.faults) > 1)
     struck = scenario.faults[0]

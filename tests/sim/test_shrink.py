@@ -13,6 +13,7 @@ from datum_compute.testing.operations import CreateWorkload, DeleteWorkload, Sca
 from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.shrink import shrunken
 from datum_compute.testing.trial import Failure, Trial
+from datum_compute.testing.virtual_loop import ALWAYS, NEVER
 from datum_compute.testing.world import Outcome
 
 CREATE = CreateWorkload(0.0, "alpha", "web", "web:1", 3, ("DFW", "IAD"))
@@ -69,6 +70,35 @@ def test_values_are_simplified_as_long_as_it_fails() -> None:
     assert found.failure.scenario.faults == ()
 
 
+def test_a_failure_that_needs_no_shuffling_is_left_with_none() -> None:
+    trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", [])
+    assert shrunken(Failure(LARGE, "I6", ""), trial=trial).failure.scenario.shuffled_s == NEVER
+
+
+def test_a_failure_that_needs_a_shuffled_moment_is_left_with_little_more_than_that() -> None:
+    def breaks(scenario: Scenario) -> str:
+        begins_s, ends_s = scenario.shuffled_s
+        return "I6" if FORGET in scenario.faults and begins_s <= 3.1 < ends_s else ""
+
+    found = shrunken(Failure(LARGE, "I6", "broken"), trial=failing_if(breaks, []))
+    begins_s, ends_s = found.failure.scenario.shuffled_s
+    assert begins_s <= 3.1 < ends_s
+    assert ends_s - begins_s < 0.2
+
+
+def test_the_schedule_stays_for_those_who_try_others() -> None:
+    trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", [])
+    found = shrunken(Failure(LARGE, "I6", ""), trial=trial, keep_shuffled=True)
+    assert found.failure.scenario.shuffled_s == ALWAYS
+
+
+def test_nothing_is_tried_twice() -> None:
+    tries: list[Scenario] = []
+    trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", tries)
+    shrunken(Failure(LARGE, "I6", "broken"), trial=trial)
+    assert len(set(tries)) == len(tries)
+
+
 def test_another_failure_on_the_way_is_not_followed() -> None:
     def breaks(scenario: Scenario) -> str:
         return "I6" if CRASH in scenario.faults else "I9"
@@ -88,7 +118,7 @@ def test_the_search_is_bounded_and_gives_the_smallest_so_far(runs_max: int) -> N
 
 
 def test_a_small_scenario_stays_as_it_is() -> None:
-    small = replace(LARGE, operations=(), faults=(FORGET,), chaos_s=4.0)
+    small = replace(LARGE, operations=(), faults=(FORGET,), chaos_s=4.0, shuffled_s=NEVER)
     small = replace(small, layout=WorldLayout("one", ("alpha",), ("dfw",)))
     trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", [])
     assert shrunken(Failure(small, "I6", "broken"), trial=trial).failure.scenario == small

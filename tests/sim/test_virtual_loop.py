@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from datum_compute.testing.virtual_loop import HOST, Deadlock, VirtualLoop, run_virtual
+from datum_compute.testing.virtual_loop import HOST, NEVER, Deadlock, VirtualLoop, run_virtual
 
 
 def test_time_jumps_to_the_next_timer() -> None:
@@ -44,6 +44,10 @@ async def _racers(loop: VirtualLoop) -> str:
 def test_a_seed_is_a_schedule() -> None:
     assert run_virtual(Random(1), _racers) == run_virtual(Random(1), _racers)
     assert len({run_virtual(Random(seed), _racers) for seed in range(20)}) > 1
+
+
+def test_without_shuffling_every_seed_is_the_same_schedule() -> None:
+    assert len({run_virtual(Random(seed), _racers, NEVER) for seed in range(20)}) == 1
 
 
 def test_nothing_of_a_dead_host_runs_again() -> None:

@@ -31,15 +31,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from datum_compute.runtime.durations import Durations, Series
 
 OUTCOMES = (
     *("done", "later", "terminal", "retry", "error", "timeout"),
     *("not_synced", "ignored", "dropped"),
 )
-_SECONDS = (0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 
 Reading = tuple[tuple[str, ...], float]  # label values, and the value
 
@@ -59,8 +60,8 @@ class ControllerMetrics:
     """The counters of one controller, looked up once."""
 
     outcomes: dict[str, Counter]
-    work_seconds: Histogram
-    wait_seconds: Histogram
+    work_seconds: Series
+    wait_seconds: Series
     retries: Counter
     replays: Counter
     mapping_errors: Counter
@@ -76,8 +77,10 @@ class RuntimeMetrics:
             (*by_controller, "outcome"),
             registry=registry,
         )
-        self._work = self._histogram("runtime_reconcile_seconds", "How long reconciles take.")
-        self._wait = self._histogram("runtime_queue_wait_seconds", "How long keys are ready.")
+        self._work = Durations("runtime_reconcile_seconds", "How long reconciles take.")
+        self._wait = Durations("runtime_queue_wait_seconds", "How long keys are ready.")
+        registry.register(self._work)
+        registry.register(self._wait)
         self._retries = self._counter("runtime_retries", "Keys put back after a failure.")
         self._replays = self._counter("runtime_replays", "Lanes that overflowed and were refed.")
         self._mapping_errors = self._counter("runtime_mapping_errors", "Mappings that raised.")
@@ -91,8 +94,8 @@ class RuntimeMetrics:
     def of(self, controller: str) -> ControllerMetrics:
         return ControllerMetrics(
             {name: self._reconciles.labels(controller, name) for name in OUTCOMES},
-            self._work.labels(controller),
-            self._wait.labels(controller),
+            self._work.of(controller),
+            self._wait.of(controller),
             self._retries.labels(controller),
             self._replays.labels(controller),
             self._mapping_errors.labels(controller),
@@ -106,9 +109,6 @@ class RuntimeMetrics:
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, ("controller",), registry=self._registry)
-
-    def _histogram(self, name: str, text: str) -> Histogram:
-        return Histogram(name, text, ("controller",), buckets=_SECONDS, registry=self._registry)
 
 
 class _Gauges(Collector):

@@ -12,7 +12,7 @@ from datum_compute.api.errors import Forbidden
 from datum_compute.api.plane import PlaneName
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.roles import PlaneRoles, RoleBook
-from datum_compute.server.access.rules import EVERYTHING, Rule, allowed
+from datum_compute.server.access.rules import EVERYTHING, Rule
 from datum_compute.server.authentication import MASTERS, User
 from datum_compute.store.store import Store
 
@@ -36,9 +36,10 @@ class Authorizer:
             raise refusal(user, wanted)
 
     def allows(self, user: User, plane: PlaneName, wanted: Attributes) -> bool:
-        return MASTERS in user.groups or allowed(
-            self.rules_of(user, plane, wanted.namespace), wanted
-        )
+        if MASTERS in user.groups:
+            return True
+        roles = self._book.of(plane)
+        return roles is not None and roles.allows(user, wanted)
 
     def rules_of(self, user: User, plane: PlaneName, namespace: str) -> tuple[Rule, ...]:
         if MASTERS in user.groups:

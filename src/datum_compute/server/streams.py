@@ -7,13 +7,14 @@ kept in the order they began, so that a simulated run ends them in the same orde
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 
 class OpenStreams:
     def __init__(self) -> None:
-        self._waits: dict[asyncio.Timeout, None] = {}
+        self._waits: dict[object, Callable[[], None]] = {}  # who waits, and how that is ended
         self._closed = False
 
     @property
@@ -26,20 +27,27 @@ class OpenStreams:
 
     def close(self) -> None:
         self._closed = True
-        for wait in list(self._waits):
-            end_now(wait)
+        for end in list(self._waits.values()):
+            end()
+
+    def began(self, waiter: object, end: Callable[[], None]) -> None:
+        """Somebody waits who can be ended by a call; told before every wait."""
+        self._waits[waiter] = end
+
+    def ended(self, waiter: object) -> None:
+        self._waits.pop(waiter, None)
 
     @asynccontextmanager
     async def interruptible(self, timeout_s: float | None) -> AsyncIterator[asyncio.Timeout]:
         """A wait that raises TimeoutError after its time, when ended, or at shutdown."""
         async with asyncio.timeout(timeout_s) as wait:
-            self._waits[wait] = None
+            self.began(wait, partial(end_now, wait))
             try:
                 if self._closed:
                     end_now(wait)
                 yield wait
             finally:
-                del self._waits[wait]
+                self.ended(wait)
 
 
 def end_now(wait: asyncio.Timeout) -> None:

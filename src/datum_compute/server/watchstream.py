@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from datum_compute.api.errors import Expired
 from datum_compute.server.eventlines import EventLines, error_line
-from datum_compute.server.streams import OpenStreams, end_now
+from datum_compute.server.streams import OpenStreams
 from datum_compute.store.watchlog import StoreEvent, Watch
 
 # Twice a minute, so that a reader may take a minute of silence for a dead stream.
@@ -46,8 +46,8 @@ class WatchStream:
         self._streams = streams
         self._deadline = now + (source.timeout_s if source else 0.0)
         self._next_bookmark = now + BOOKMARK_EVERY_S
-        self._wait: asyncio.Timeout | None = None
         self._ended = source is None
+        self._stopped = False
 
     def __aiter__(self) -> WatchStream:
         return self
@@ -69,10 +69,10 @@ class WatchStream:
 
     def stop(self) -> None:
         """End the stream, also while somebody waits for its next line."""
-        self._ended = True
+        self._ended = self._stopped = True
         self._ready = iter(())
-        if self._wait is not None:
-            end_now(self._wait)
+        if self._source is not None:
+            self._source.watch.interrupt()
 
     async def aclose(self) -> None:
         self.stop()
@@ -107,12 +107,11 @@ class WatchStream:
         )
 
     async def _events(self, wait_s: float) -> list[StoreEvent]:
+        """None of them once the stream is stopped, whatever has happened meanwhile."""
         assert self._source is not None
+        self._streams.began(self, self.stop)
         try:
-            async with self._streams.interruptible(None) as self._wait:
-                return await self._source.watch.next_events(wait_s)
-        except TimeoutError:
-            self._ended = True
-            return []
+            events = await self._source.watch.next_events(wait_s)
         finally:
-            self._wait = None
+            self._streams.ended(self)
+        return [] if self._stopped else events

@@ -102,10 +102,16 @@ class Watch:
     def __init__(self, log: WatchLog, position: int) -> None:
         self._log = log
         self._position = position
+        self._wake: Callable[[], None] | None = None  # while somebody waits
 
     @property
     def closed(self) -> bool:
         return self._log.closed
+
+    def interrupt(self) -> None:
+        """Whoever waits for news gets what there is now."""
+        if self._wake is not None:
+            self._wake()
 
     async def next_events(self, timeout_s: float) -> list[StoreEvent]:
         events, self._position = self._log.read(self._position)
@@ -121,9 +127,11 @@ class Watch:
         # Lighter than asyncio.timeout, and every event passes here once for every watcher.
         unsubscribe = self._log.subscribe(wake)
         timer = loop.call_later(timeout_s, wake)
+        self._wake = wake
         try:
             await news
         finally:
+            self._wake = None
             timer.cancel()
             unsubscribe()
         events, self._position = self._log.read(self._position)

@@ -1,7 +1,6 @@
-"""Draws layouts, operations and faults. Most worlds are small, because small worlds find most;
-a few are large.
+"""Draws layouts, operations and faults. How many of each is a matter of the size, see ``sizes.py``.
 
-The tables at the head are the whole tuning: what is drawn how often.
+The tables here say what is drawn how often.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TypeVar
 
 from datum_compute.api.kinds import (
     BINDING,
@@ -49,15 +47,13 @@ from datum_compute.testing.operations import (
     ReplaceData,
     Scale,
 )
-
-T = TypeVar("T")
+from datum_compute.testing.sizes import Size, weighted
 
 PROCESSES: tuple[tuple[Processes, int], ...] = (("one", 5), ("split", 4), ("managers", 1))
 CELLS = ("dfw", "iad", "ams")
 PROJECTS = ("alpha", "beta")
 NAMES = ("web", "api", "db")
-WINDOWS_S = ((4.0, 5), (12.0, 5), (40.0, 2), (3 * 3600.0, 0.1))
-REPLICAS = ((1, 4), (2, 4), (3, 2), (5, 0.3))
+WINDOWS_S = ((4.0, 5), (12.0, 5), (40.0, 2), (2 * 3600.0, 0.05))
 TAMPER_PERCENT = 25  # of scenarios in which an operator tampers
 CALM_PERCENT = 10  # of scenarios without any fault
 
@@ -66,31 +62,33 @@ PROJECT_KINDS = (DEPLOYMENT, INSTANCE)
 CELL_KINDS = (DEPLOYMENT, INSTANCE, SERVER)
 
 
-def draw_layout(random: Random) -> WorldLayout:
+def draw_layout(random: Random, size: Size) -> WorldLayout:
     return WorldLayout(
-        processes=_weighted(random, PROCESSES),
-        projects=PROJECTS[: 1 if random.random() < 0.75 else 2],
-        cells=CELLS[: _weighted(random, ((1, 4), (2, 5), (3, 1)))],
+        processes=weighted(random, PROCESSES),
+        projects=PROJECTS[: weighted(random, size.projects)],
+        cells=CELLS[: weighted(random, size.cells)],
     )
 
 
 def draw_window_s(random: Random) -> float:
     """How long people and faults begin new things."""
-    return _weighted(random, WINDOWS_S)
+    return weighted(random, WINDOWS_S)
 
 
 # --- operations
 
 
-def draw_operations(random: Random, layout: WorldLayout, window_s: float) -> tuple[Operation, ...]:
-    count = _weighted(random, ((1, 2), (3, 4), (5, 3), (12, 0.3)))
+def draw_operations(
+    random: Random, layout: WorldLayout, size: Size, window_s: float
+) -> tuple[Operation, ...]:
+    count = weighted(random, size.operations)
     window_s = min(window_s, 60.0)
     times = sorted(round(random.uniform(0, window_s), 2) for _ in range(count))
-    first = _create(random, layout, 0.0)
+    first = _create(random, layout, size, 0.0)
     found: list[Operation] = [first]
     known = [(first.project, first.name)]
     for at_s in times:
-        operation = _by_user(random, layout, at_s, known)
+        operation = _by_user(random, layout, size, at_s, known)
         known.append((operation.project, operation.name))
         found.append(operation)
     if random.random() * 100 < TAMPER_PERCENT:
@@ -142,33 +140,33 @@ def draw_fleeting(
 
 
 def _by_user(
-    random: Random, layout: WorldLayout, at_s: float, known: list[tuple[str, str]]
+    random: Random, layout: WorldLayout, size: Size, at_s: float, known: list[tuple[str, str]]
 ) -> ByUser:
     """Mostly to a workload that somebody has already had to do with."""
     project, name = random.choice(known)
     match random.choice(("create", "create", "image", "image", "scale", "scale", "move", "delete")):
         case "create":
-            fresh = _create(random, layout, at_s)
+            fresh = _create(random, layout, size, at_s)
             again = replace(fresh, project=project, name=name, image=f"{name}:1")
             return again if random.random() < 0.5 else fresh
         case "image":
             return ChangeImage(at_s, project, name, f"{name}:{random.randint(1, 3)}")
         case "scale":
-            return Scale(at_s, project, name, _weighted(random, REPLICAS))
+            return Scale(at_s, project, name, weighted(random, size.replicas))
         case "move":
             return Move(at_s, project, name, _cities(random, layout))
         case _:
             return DeleteWorkload(at_s, project, name)
 
 
-def _create(random: Random, layout: WorldLayout, at_s: float) -> CreateWorkload:
+def _create(random: Random, layout: WorldLayout, size: Size, at_s: float) -> CreateWorkload:
     name = random.choice(NAMES)
     return CreateWorkload(
         at_s,
         random.choice(layout.projects),
         name,
         f"{name}:{random.randint(1, 3)}",
-        _weighted(random, REPLICAS),
+        weighted(random, size.replicas),
         _cities(random, layout),
     )
 
@@ -204,21 +202,19 @@ def _by_operator(random: Random, layout: WorldLayout, at_s: float) -> Operation:
 Draw = Callable[[Random, WorldLayout, float, float], f.Fault]
 
 
-def draw_faults(random: Random, layout: WorldLayout, window_s: float) -> tuple[f.Fault, ...]:
+def draw_faults(
+    random: Random, layout: WorldLayout, size: Size, window_s: float
+) -> tuple[f.Fault, ...]:
     if random.random() * 100 < CALM_PERCENT:
         return ()
-    count = _weighted(random, ((1, 4), (2, 4), (4, 3), (8, 1)))
+    count = weighted(random, size.faults)
     found = []
     for _ in range(count):
-        draw = _weighted(random, DRAWS)
+        draw = weighted(random, DRAWS)
         at_s = round(random.uniform(0, window_s), 2)
         for_s = round(random.uniform(0.5, max(2.0, window_s / 2)), 2)
         found.append(draw(random, layout, at_s, for_s))
     return tuple(sorted(found, key=lambda fault: fault.at_s))
-
-
-def _weighted(random: Random, table: Sequence[tuple[T, float]]) -> T:
-    return random.choices([item for item, _ in table], [weight for _, weight in table])[0]
 
 
 def _host(random: Random, layout: WorldLayout) -> str:

@@ -80,6 +80,9 @@ class Observer:
                 self.say(f"{entry.plane} is removed")
                 if complaint := i15_plane_goes_drained(self.truth, entry.plane):
                     self.complain(complaint)
+        # Machines do not change while a commit is looked at.
+        if complaint := i1_one_machine_for_each_slot(self.truth, self.truth.now()):
+            self.complain(complaint)
         for step in self.truth.apply(batch):
             self.trace.append(_line(step))
             for complaint in self._complaints(step):
@@ -101,7 +104,6 @@ class Observer:
             None,
             (
                 i9_versions_rise(truth, step),
-                i1_one_machine_for_each_slot(truth, step),
                 i8_observed_generation(truth, step, self.observed),
                 i17_tenants_are_apart(step, self._canaries),
                 i18_secrets_stay_secret(step),
@@ -127,12 +129,12 @@ def i9_versions_rise(truth: Truth, step: Step) -> str:
     return f"I9: {step.plane} went from {last} to {step.version}" if step.version <= last else ""
 
 
-def i1_one_machine_for_each_slot(truth: Truth, step: Step) -> str:
+def i1_one_machine_for_each_slot(truth: Truth, now_s: float) -> str:
     """I1: never two live machines with one deployment and ordinal, on whatever cells."""
     alive: dict[str, str] = {}
     for cell, machine_id in truth.machines():
         slot = machine_id.rpartition("/")[0]
-        truth.last_alive_s[f"{cell} {slot}"] = step.at_s
+        truth.last_alive_s[f"{cell} {slot}"] = now_s
         if machine_id in truth.providers[cell].lied_about:
             continue
         if slot in alive:

@@ -20,8 +20,10 @@ from datum_compute.testing.drawing import (
 from datum_compute.testing.faults import Fault
 from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import Operation
+from datum_compute.testing.sizes import draw_size
 from datum_compute.testing.stories import with_story
 from datum_compute.testing.streams import stream
+from datum_compute.testing.virtual_loop import ALWAYS, Span
 
 # After the last operation and fault have begun; what lasts longer is healed.
 _TAIL_S = 10.0
@@ -41,20 +43,26 @@ class Scenario:
     faults: tuple[Fault, ...]
     chaos_s: float  # faults heal then, and the calm begins
     fresh: bool = False  # from empty disks, instead of planes that have been brought up before
+    shuffled_s: Span = ALWAYS  # else what is ready first comes first
 
     def lines(self) -> Iterator[str]:
         """One line for each part, in the order of time; what a replay prints first."""
         yield f"seed {self.seed}: {self.layout}, chaos for {self.chaos_s:g} s, fresh={self.fresh}"
+        if self.shuffled_s != ALWAYS:
+            begins_s, ends_s = self.shuffled_s
+            told = f"only from {begins_s:g} to {ends_s:g} s" if ends_s > begins_s else "never"
+            yield f"{'':9} shuffled {told}; else first come, first served"
         for step in sorted((*self.operations, *self.faults), key=lambda step: step.at_s):
             yield f"{step.at_s:9.3f} {_told(step)}"
 
 
 def scenario_of(seed: int) -> Scenario:
-    layout = draw_layout(stream(seed, "layout"))
+    size = draw_size(stream(seed, "layout", "size"))
+    layout = draw_layout(stream(seed, "layout"), size)
     if seed % _TIGHT_EVERY == 0:
         layout = replace(layout, instances=_TIGHT)
     window_s = draw_window_s(stream(seed, "layout", "window"))
-    operations = draw_operations(stream(seed, "workload"), layout, window_s)
+    operations = draw_operations(stream(seed, "workload"), layout, size, window_s)
     if seed % _DATA_EVERY == 0:
         operations = draw_data(stream(seed, "workload", "data"), layout, operations, window_s)
     if seed % _FLEETING_EVERY == _FLEETING:
@@ -63,7 +71,7 @@ def scenario_of(seed: int) -> Scenario:
         seed=seed,
         layout=layout,
         operations=operations,
-        faults=draw_faults(stream(seed, "faults"), layout, window_s),
+        faults=draw_faults(stream(seed, "faults"), layout, size, window_s),
         chaos_s=window_s + _TAIL_S,
         fresh=seed % 10 == 0,
     )

@@ -20,6 +20,7 @@ from datum_compute.testing.faults import Fault
 from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import Operation
 from datum_compute.testing.scenario import Scenario
+from datum_compute.testing.virtual_loop import ALWAYS
 
 _OPERATIONS = {model.__name__: model for model in get_args(Operation)}
 _FAULTS = {model.__name__: model for model in get_args(Fault)}
@@ -35,7 +36,7 @@ def scenario_text(scenario: Scenario) -> str:
     plain = {
         field.name: msgspec.to_builtins(getattr(scenario, field.name))
         for field in fields(scenario)
-        if field.name not in _LISTED
+        if field.name not in _LISTED and not _is_usual(scenario, field.name)
     }
     parts = [f"{json.dumps(name)}: {_dumped(value)}" for name, value in plain.items()]
     for name in _LISTED:
@@ -44,12 +45,19 @@ def scenario_text(scenario: Scenario) -> str:
     return "{" + ",\n".join(parts) + "}\n"
 
 
+def _is_usual(scenario: Scenario, name: str) -> bool:
+    """What is left out of files, because it is the same in nearly all."""
+    return name == "shuffled_s" and scenario.shuffled_s == ALWAYS
+
+
 def scenario_from(text: str) -> Scenario:
     try:
         found = json.loads(text)
         known = {**found, "layout": msgspec.convert(found["layout"], WorldLayout)}
         known["operations"] = _steps(found["operations"], _OPERATIONS)
         known["faults"] = _steps(found["faults"], _FAULTS)
+        begins_s, ends_s = found.get("shuffled_s", ALWAYS)
+        known["shuffled_s"] = (begins_s, math.inf if ends_s == _FOR_EVER else ends_s)
         return Scenario(**known)
     except (KeyError, TypeError, ValueError) as error:
         raise BadScenario(f"not a scenario of this version: {error!r}") from error

@@ -1,12 +1,15 @@
-"""Makes a failing scenario small: few faults, few operations, a small world, short times.
+"""Makes a failing scenario small: few faults, few operations, no chance in who comes first, a
+small world, short times.
 
 Rules it keeps:
 - What is left breaks the same invariant; another failure on the way is not followed.
 - Every candidate is a scenario like any other, so the result replays with one command.
 - It runs a bounded number of scenarios, and gives the smallest found so far when those are used up.
 
-Order: faults (ddmin), operations (ddmin), faults again, then simpler worlds and values. To add a
-way to simplify: a function in ``_SIMPLER`` that gives candidates, the boldest first.
+Order: faults (ddmin), operations (ddmin), faults again, then the schedule: first come, first
+served, if it fails like that, else shuffled for as short as it takes. Then simpler worlds and
+values. To add a way to simplify: a function in ``_SIMPLER`` that gives candidates, the boldest
+first.
 """
 
 from __future__ import annotations
@@ -17,10 +20,13 @@ from typing import Any, TypeVar
 
 from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.trial import Failure, Try, tried
+from datum_compute.testing.virtual_loop import NEVER, Span
 
 T = TypeVar("T")
 
 RUNS_MAX = 150
+_CALM_S = 30.0  # of the calm, in which the schedule may still matter
+_SPAN_LEAST_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +35,20 @@ class Shrunken:
     runs: int
 
 
-def shrunken(failure: Failure, *, runs_max: int = RUNS_MAX, trial: Try = tried) -> Shrunken:
+def shrunken(
+    failure: Failure,
+    *,
+    runs_max: int = RUNS_MAX,
+    trial: Try = tried,
+    keep_shuffled: bool = False,
+) -> Shrunken:
+    """``keep_shuffled`` is for those who try what is left under other schedules."""
     search = _Search(failure, runs_max, trial)
     search.without_some("faults")
     search.without_some("operations")
     search.without_some("faults")
+    if not keep_shuffled:
+        search.shuffle_less()
     while search.took_one_simpler():
         pass
     return Shrunken(search.failure, search.runs)
@@ -47,12 +62,16 @@ class _Search:
         self.runs = 0
         self._runs_max = runs_max
         self._trial = trial
+        self._tried: dict[Scenario, None] = {}
 
     def takes(self, candidate: Scenario) -> bool:
         """Whether the candidate still fails in the same way; then it is the new smallest."""
-        if self.runs >= self._runs_max or candidate == self.failure.scenario:
+        if candidate in self._tried or candidate == self.failure.scenario:
+            return False
+        if self.runs >= self._runs_max:
             return False
         self.runs += 1
+        self._tried[candidate] = None
         found = self._trial(candidate)
         if not isinstance(found, Failure) or found.invariant != self.failure.invariant:
             return False
@@ -71,6 +90,25 @@ class _Search:
                     present, smaller = kept, True
                     break
             size = min(size, len(present)) if smaller else size // 2
+
+    def shuffle_less(self) -> None:
+        """Not at all; else the span is halved, from its end or its beginning, while it fails."""
+        if self.failure.scenario.shuffled_s == NEVER or self._shuffles_only(NEVER):
+            return
+        begins_s, ends_s = 0.0, self.failure.scenario.chaos_s + _CALM_S
+        if not self._shuffles_only((begins_s, ends_s)):
+            return
+        while ends_s - begins_s > _SPAN_LEAST_S:
+            middle_s = round((begins_s + ends_s) / 2, 2)
+            if self._shuffles_only((begins_s, middle_s)):
+                ends_s = middle_s
+            elif self._shuffles_only((middle_s, ends_s)):
+                begins_s = middle_s
+            else:
+                return
+
+    def _shuffles_only(self, span: Span) -> bool:
+        return self.takes(replace(self.failure.scenario, shuffled_s=span))
 
     def took_one_simpler(self) -> bool:
         scenario = self.failure.scenario

@@ -60,6 +60,7 @@ from datum_compute.testing.operations import ByUser, Operation
 from datum_compute.testing.people import People, Wanted, manifest
 from datum_compute.testing.provider import Provider
 from datum_compute.testing.single_host import HostTransport
+from datum_compute.testing.sizes import MEDIUM
 from datum_compute.testing.streams import stream
 from datum_compute.testing.truth import Truth
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
@@ -288,7 +289,7 @@ def _shown(entry: Entry) -> Entry:
 
 
 def _by_users(random: Random, seed: int) -> list[ByUser]:
-    drawn = draw_operations(random, _LAYOUT, CHAOS_S / 2)
+    drawn = draw_operations(random, _LAYOUT, MEDIUM, CHAOS_S / 2)
     if seed % 2 == 0:
         drawn = draw_data(stream(seed, "workload", "data"), _LAYOUT, drawn, CHAOS_S / 2)
     return [operation for operation in drawn if isinstance(operation, ByUser)]

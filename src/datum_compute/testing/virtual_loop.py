@@ -1,7 +1,8 @@
 """An event loop in virtual time whose interleavings come from a seed.
 
 - Time stands still while anything can run, then jumps to the next timer.
-- Of the callbacks that are ready a seeded choice picks the next, so each seed is a schedule.
+- Of the callbacks that are ready a seeded choice picks the next, so each seed is a schedule. It can
+  be confined to a part of the time; outside of that the first that is ready comes first.
 - Tasks hash by the order of their creation: sets of tasks iterate alike in every process.
 - Nothing ready and no timer is a deadlock and reported as such.
 - A callback that belongs to a dead host never runs again: that is what a crash is. One of a host
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import math
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
@@ -27,6 +29,12 @@ _TASKS_FEW = 1000
 HOST: contextvars.ContextVar[str] = contextvars.ContextVar("HOST", default="")
 
 
+# From when until when ready callbacks are picked at random.
+Span = tuple[float, float]
+ALWAYS: Span = (0.0, math.inf)
+NEVER: Span = (0.0, 0.0)
+
+
 class Deadlock(Exception):
     """Everybody waits and no timer will wake anybody."""
 
@@ -34,7 +42,7 @@ class Deadlock(Exception):
 class Step:
     """One callback to run, perhaps at a given time; what asyncio calls a handle."""
 
-    __slots__ = ("_args", "_callback", "_cancelled", "_context", "_order", "_when", "host")
+    __slots__ = ("_when", "args", "callback", "context", "host", "is_cancelled")
 
     def __init__(
         self,
@@ -42,30 +50,24 @@ class Step:
         args: tuple[Any, ...],
         context: contextvars.Context | None,
         when_s: float,
-        order: int,
     ) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self.host = self._context.get(HOST, "")
-        self._callback = callback
-        self._args = args
+        if context is None:
+            context = contextvars.copy_context()
+        self.context = context
+        self.host = context.get(HOST, "")
+        self.callback = callback
+        self.args = args
         self._when = when_s
-        self._order = order
-        self._cancelled = False
+        self.is_cancelled = False
 
     def cancel(self) -> None:
-        self._cancelled = True
+        self.is_cancelled = True
 
     def cancelled(self) -> bool:
-        return self._cancelled
+        return self.is_cancelled
 
     def when(self) -> float:
         return self._when
-
-    def run(self) -> None:
-        self._context.run(self._callback, *self._args)
-
-    def __lt__(self, other: Step) -> bool:
-        return (self._when, self._order) < (other._when, other._order)
 
 
 class SequencedTask(asyncio.Task[R]):
@@ -84,12 +86,14 @@ class SequencedTask(asyncio.Task[R]):
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, shuffled_s: Span = ALWAYS) -> None:
         self._random = random
+        self._shuffled_from_s, self._shuffled_until_s = shuffled_s
         self._now_s = 0.0
         self._ready: list[Step] = []
-        self._timers: list[Step] = []
-        self._steps = 0
+        # By time, then by the order in which they were set: tuples compare quickest.
+        self._timers: list[tuple[float, int, Step]] = []
+        self._timers_set = 0
         self._dead_hosts: set[str] = set()
         self._standing_still: dict[str, list[Step]] = {}
         self._passed_over: list[Step] = []  # of dead hosts; they end their tasks when all is over
@@ -155,7 +159,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Step:
-        step = self._step(callback, args, context, self._now_s)
+        step = Step(callback, args, context, self._now_s)
         self._ready.append(step)
         return step
 
@@ -166,8 +170,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> Step:
-        step = self._step(callback, args, context, when)
-        heapq.heappush(self._timers, step)
+        step = Step(callback, args, context, when)
+        self._timers_set += 1
+        heapq.heappush(self._timers, (when, self._timers_set, step))
         return step
 
     def call_later(  # type: ignore[override]
@@ -213,24 +218,28 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return False
 
     def _run_once(self) -> None:
-        while self._timers and self._timers[0].when() <= self._now_s:
-            self._ready.append(heapq.heappop(self._timers))
-        if not self._ready:
+        """One step, or a jump in time. Everything a world does passes here."""
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][0] <= self._now_s:
+            ready.append(heapq.heappop(timers)[2])
+        if not ready:
             self._jump_to_next_timer()
             return
         step = self._pick()
-        if step.cancelled():
+        if step.is_cancelled:
             return
         if step.host in self._dead_hosts:
             self._passed_over.append(step)
         elif step.host in self._standing_still:
             self._standing_still[step.host].append(step)
         else:
-            step.run()
+            step.context.run(step.callback, *step.args)
 
     def _pick(self) -> Step:
         """Any of those that are ready; the last takes the place of the one that goes."""
         ready = self._ready
+        if not self._shuffled_from_s <= self._now_s < self._shuffled_until_s:
+            return ready.pop(0)
         last = ready.pop()
         if not ready:
             return last
@@ -242,21 +251,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def _jump_to_next_timer(self) -> None:
         timers, dead = self._timers, self._dead_hosts
-        while timers and (timers[0].cancelled() or timers[0].host in dead):
+        while timers and (timers[0][2].is_cancelled or timers[0][2].host in dead):
             heapq.heappop(timers)
-        if not self._timers:
+        if not timers:
             raise Deadlock(f"everybody waits at {self._now_s:.3f} s and no timer is set")
-        self._now_s = max(self._now_s, self._timers[0].when())
-
-    def _step(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: contextvars.Context | None,
-        when_s: float,
-    ) -> Step:
-        self._steps += 1
-        return Step(callback, args, context, when_s, self._steps)
+        self._now_s = max(self._now_s, timers[0][0])
 
     def _timer_handle_cancelled(self, handle: object) -> None:
         """A cancelled timer is skipped when its time comes."""
@@ -269,8 +268,12 @@ def _look_at_errors(tasks: list[SequencedTask[Any]]) -> None:
             task.exception()
 
 
-def run_virtual(random: Random, main: Callable[[VirtualLoop], Coroutine[Any, Any, R]]) -> R:
+def run_virtual(
+    random: Random,
+    main: Callable[[VirtualLoop], Coroutine[Any, Any, R]],
+    shuffled_s: Span = ALWAYS,
+) -> R:
     """Run ``main`` to its end in a new virtual loop."""
-    loop = VirtualLoop(random)  # type: ignore[abstract]  # the rest is not to be had here
+    loop = VirtualLoop(random, shuffled_s)  # type: ignore[abstract]  # the rest is not to be had here
     result: R = loop.run_until_complete(main(loop))
     return result

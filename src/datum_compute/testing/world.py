@@ -1,8 +1,8 @@
 """Runs one scenario: chaos, then calm, then an end in which nothing may be left.
 
 Chaos: people act and faults happen; what must always hold is checked at every commit. Calm: what
-can heal has healed; within CONVERGE_S desired equals actual, then nothing is written for QUIET_S.
-At the end users delete everything, and the same holds for an empty world.
+can heal has healed; within CONVERGE_S desired equals actual, then nothing is written for a while
+(QUIET_S). At the end users delete everything, and the same holds for an empty world.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import asyncio
 import gc
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypeVar
 
-from datum_compute.api.codec import DecodeError, decode
+from datum_compute.api.codec import ApiStruct, DecodeError, decode_as
 from datum_compute.api.errors import ApiError
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
@@ -71,9 +72,14 @@ from datum_compute.testing.streams import stream
 from datum_compute.testing.truth import Truth
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 
+T = TypeVar("T")
+
 CONVERGE_S = 300.0
 SETTLE_S = 5.0
-QUIET_S = 120.0
+# Longer than nearly everything in the product waits before it looks again (a minute); in every n-th
+# world also longer than what looks again after five.
+QUIET_S = 70.0
+_LONG_QUIET_EVERY, _LONG_QUIET_S = 20, 340.0
 # Asked for in silence: probes, bookmarks and looks at machines, for each host and second.
 REQUESTS_IN_SILENCE = 20.0
 TASKS_MORE = 5  # a watch may be just about to be opened anew
@@ -81,6 +87,7 @@ TASKS_MORE = 5  # a watch may be just about to be opened anew
 Disks = dict[str, tuple[MemoryJournal, int]]
 # In every n-th world everybody starts anew when it has settled (I24).
 _STARTED_ANEW_EVERY, _STARTED_ANEW_AT = 10, 5
+_BRING_UP_S = 35.0
 _COMPARED_EVERY = 10  # every n-th seed is also run without faults, and must end alike (I21)
 
 
@@ -111,7 +118,7 @@ class Outcome:
 
 def run_scenario(scenario: Scenario) -> Outcome:
     """Raises WorldBroken with the trace so far if a rule breaks."""
-    outcome = _run(scenario)
+    outcome = _run(scenario, World.run)
     if scenario.faults and scenario.seed % _COMPARED_EVERY == 0:
         _compare(scenario, outcome)
     return outcome
@@ -121,26 +128,26 @@ def _compare(scenario: Scenario, outcome: Outcome) -> None:
     """I21: how it ends does not depend on what went wrong on the way."""
     if any(sign == "host lost" for sign in outcome.sometimes) or scenario.layout.is_tight:
         return  # who gets what is left to chance
-    calm = _run(replace(scenario, faults=()))
-    differing = sorted(set(calm.final) ^ set(outcome.final))
+    calm = _run(replace(scenario, faults=()), until=World.settle)
+    differing = sorted(set(calm) ^ set(outcome.final))
     if differing:
         cause = InvariantBroken("I21: ends otherwise than without faults: " + differing[0])
         raise WorldBroken(cause, (*outcome.trace, *differing))
 
 
-def _run(scenario: Scenario) -> Outcome:
+def _run(scenario: Scenario, until: Callable[[World, Disks], Awaitable[T]]) -> T:
     traces: list[list[str]] = [[]]
     disks = {} if scenario.fresh else brought_up(scenario.layout)
 
-    async def main(loop: VirtualLoop) -> Outcome:
+    async def main(loop: VirtualLoop) -> T:
         world = World(loop, scenario)
         traces[0] = world.observer.trace
         with world.listening(), exclusion_watched(world.observer.complain):
-            return await world.run(disks)
+            return await until(world, disks)
 
     gc.disable()  # a world is garbage only as a whole, and finalisers shall not come in between
     try:
-        return run_virtual(stream(scenario.seed, "schedule"), main)
+        return run_virtual(stream(scenario.seed, "schedule"), main, scenario.shuffled_s)
     except Exception as error:  # also a bug, in the product or here: the trace tells where
         raise WorldBroken(error, traces[0]) from error
     finally:
@@ -189,6 +196,25 @@ class World:
     # --- the story
 
     async def run(self, disks: Disks) -> Outcome:
+        final, busy = await self.settle(disks), self._tasks_alive()
+        if self._scenario.seed % _STARTED_ANEW_EVERY == _STARTED_ANEW_AT and not self.chaos.lost:
+            await self._start_anew()
+        self.observer.say("the end: everything is deleted")
+        await self.people.delete_everything()
+        await self._until(lambda: what_is_left(self.truth, self._core()))
+        await self._be_quiet()
+        self._check_tasks(busy)
+        return Outcome(
+            commits=sum(host.disk.commits for host in self.hosts.values()),
+            crashes=sum(host.crashed for host in self.hosts.values()),
+            virtual_s=self._loop.time(),
+            trace=tuple(self.observer.trace),
+            sometimes=dict(sorted(self.sometimes.items())),
+            final=final,
+        )
+
+    async def settle(self, disks: Disks) -> tuple[str, ...]:
+        """Chaos, then calm until all is as it is wanted and stays so: the picture of that."""
         await self._bring_up(disks)
         scenario = self._scenario
         for mirror in self._mirrors:
@@ -207,22 +233,7 @@ class World:
             await raging
         await self._until(lambda: what_is_missing(self.truth, self._core()))
         await self._be_quiet()
-        final, busy = picture(self.truth, self._core()), self._tasks_alive()
-        if scenario.seed % _STARTED_ANEW_EVERY == _STARTED_ANEW_AT and not self.chaos.lost:
-            await self._start_anew()
-        self.observer.say("the end: everything is deleted")
-        await self.people.delete_everything()
-        await self._until(lambda: what_is_left(self.truth, self._core()))
-        await self._be_quiet()
-        self._check_tasks(busy)
-        return Outcome(
-            commits=sum(host.disk.commits for host in self.hosts.values()),
-            crashes=sum(host.crashed for host in self.hosts.values()),
-            virtual_s=self._loop.time(),
-            trace=tuple(self.observer.trace),
-            sometimes=dict(sorted(self.sometimes.items())),
-            final=final,
-        )
+        return picture(self.truth, self._core())
 
     async def _bring_up(self, disks: Disks) -> None:
         for name, (image, ids) in disks.items():
@@ -254,13 +265,13 @@ class World:
         """I6, I20: a settled system writes nothing and asks for little."""
         await asyncio.sleep(SETTLE_S)
         writes, lines = self.truth.writes, len(self.observer.trace)
-        requests = self.network.requests
-        await asyncio.sleep(QUIET_S)
+        requests, quiet_s = self.network.requests, self._quiet_s()
+        await asyncio.sleep(quiet_s)
         self._fail_if_broken()
         if self.truth.writes != writes:
             written = "\n".join(self.observer.trace[lines:][:10])
             raise InvariantBroken(f"I6: writes in a settled system:\n{written}")
-        asked = (self.network.requests - requests) / QUIET_S / len(self.hosts)
+        asked = (self.network.requests - requests) / quiet_s / len(self.hosts)
         if asked > REQUESTS_IN_SILENCE and not self.chaos.lost:
             raise InvariantBroken(f"I20: {asked:.0f} requests a second from each settled host")
         lost = {cell_plane(cell) for cell in self._core().lost}  # nobody is there to tell the rest
@@ -288,6 +299,9 @@ class World:
         if self.truth.writes != writes:
             written = "\n".join(self.observer.trace[lines:][:10])
             raise InvariantBroken(f"I24: a new start on settled stores wrote:\n{written}")
+
+    def _quiet_s(self) -> float:
+        return QUIET_S if self._scenario.seed % _LONG_QUIET_EVERY else _LONG_QUIET_S
 
     def _fail_if_broken(self) -> None:
         if self.observer.broken is not None:
@@ -340,10 +354,7 @@ class World:
         """I10, I11: what is confirmed is durable, and replaced what it said it would."""
         if request.method == "GET" or response.status >= 300:
             return
-        try:
-            answered = decode(response.body).get("metadata", {}).get("resourceVersion")
-        except DecodeError:
-            return
+        answered = _version_in(response.body)
         if not answered:
             return
         plane = split_path(request.path)[0]
@@ -353,11 +364,7 @@ class World:
             self._check_update(request, plane, answered)
 
     def _check_update(self, request: Request, plane: str, answered: str) -> None:
-        try:
-            body = decode(request.body)
-        except DecodeError:
-            return
-        asked = body.get("metadata", {}).get("resourceVersion") if isinstance(body, dict) else None
+        asked = _version_in(request.body)
         replaced = self.truth.replaced.get((plane, int(answered)))
         if asked and asked != answered and replaced not in (None, asked):
             self.observer.complain(
@@ -454,7 +461,7 @@ def _managing(
     return Duties(name, (), False, controllers, layout.planes, candidate=layout.managers > 1)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=64)
 def brought_up(layout: WorldLayout) -> Disks:
     """The disks of a platform that has just come up."""
 
@@ -462,11 +469,29 @@ def brought_up(layout: WorldLayout) -> Disks:
         world = World(loop, Scenario(0, layout, (), (), 0.0, fresh=True))
         for host in world.hosts.values():
             host.start()
-        await asyncio.sleep(60)
+        await asyncio.sleep(_BRING_UP_S)
         assert all(host.is_up for host in world.hosts.values()), "a host did not come up"
         return {host.name: (host.disk.journal, host.ids_made) for host in world.hosts.values()}
 
     return run_virtual(stream(0, "schedule"), main)
+
+
+class _Metadata(ApiStruct, frozen=True):
+    resource_version: str = ""
+
+
+class _Versioned(ApiStruct, frozen=True):
+    """The one thing that is looked at in every answer; the rest is not even made into objects."""
+
+    metadata: _Metadata = _Metadata()
+
+
+def _version_in(body: bytes) -> str:
+    """Of an object; nothing in what is none."""
+    try:
+        return decode_as(body, _Versioned).metadata.resource_version
+    except DecodeError:
+        return ""
 
 
 def _is_of_the_disk(error: BaseException) -> bool:

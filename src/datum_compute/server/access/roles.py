@@ -1,7 +1,8 @@
 """The roles and bindings of each plane, read from the store when they have changed.
 
-Nothing is decoded while they stay as they are: a request costs a comparison of versions and a walk
-over the few rules its user holds. An object that cannot be read grants nothing.
+Nothing is decoded while they stay as they are: a request costs a comparison of versions, and the
+first of its sort a walk over the rules its user holds. An object that cannot be read grants
+nothing.
 
 Kinds that users define belong to the users: each CustomResourceDefinition counts as three
 ClusterRoles, one that reads its objects, one that writes them and one for the garbage collector,
@@ -18,8 +19,9 @@ from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from datum_compute.api.plane import PlaneName
 from datum_compute.server.access import rolesource
+from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.rolesource import Binding, ClusterRole
-from datum_compute.server.access.rules import Rule
+from datum_compute.server.access.rules import Rule, allowed
 from datum_compute.server.authentication import User
 from datum_compute.store.store import Store
 
@@ -46,6 +48,27 @@ class PlaneRoles:
     everywhere: Mapping[Subject, Rules]
     in_namespace: Mapping[str, Mapping[Subject, Rules]]
     _remembered: dict[tuple[str, tuple[str, ...], str], Rules] = field(default_factory=dict)
+    # By user, namespace, verb and resource: for which names that is allowed, None is for all.
+    _decided: dict[tuple[object, ...], frozenset[str] | None] = field(default_factory=dict)
+
+    def allows(self, user: User, wanted: Attributes) -> bool:
+        if wanted.path:
+            return allowed(self.rules_of(user, wanted.namespace), wanted)
+        sort = (wanted.verb, wanted.group, wanted.resource, wanted.subresource)
+        asked = (user.name, user.groups, wanted.namespace, *sort)
+        try:
+            names = self._decided[asked]
+        except KeyError:
+            if len(self._decided) >= _REMEMBERED_MAX:
+                self._decided.clear()
+            names = self._decided[asked] = self._names(user, wanted)
+        return names is None or wanted.name in names
+
+    def _names(self, user: User, wanted: Attributes) -> frozenset[str] | None:
+        fitting = [r for r in self.rules_of(user, wanted.namespace) if r.allows_some(wanted)]
+        if any(not rule.names for rule in fitting):
+            return None
+        return frozenset().union(*(rule.names for rule in fitting))
 
     def rules_of(self, user: User, namespace: str) -> Rules:
         """The rules a user holds in a namespace; with no namespace, those for the whole plane."""

@@ -29,13 +29,16 @@ class Rule:
             return False
         if wanted.path:
             return any(_path_matches(path, wanted.path) for path in self.paths)
-        return (
-            (wanted.group in self.groups or ALL in self.groups)
-            and self._has_resource(wanted)
-            and (not self.names or wanted.name in self.names)
-        )
+        return self._has_resource(wanted) and (not self.names or wanted.name in self.names)
+
+    def allows_some(self, wanted: Attributes) -> bool:
+        """Whether it allows that for objects of one name or another."""
+        has_verb = wanted.verb in self.verbs or ALL in self.verbs
+        return has_verb and self._has_resource(wanted)
 
     def _has_resource(self, wanted: Attributes) -> bool:
+        if wanted.group not in self.groups and ALL not in self.groups:
+            return False
         if not wanted.subresource:
             return wanted.resource in self.resources or ALL in self.resources
         return (

@@ -164,9 +164,11 @@ def shrink_finding(finding: Finding) -> Finding:
         return found
 
     failure = Failure(finding.scenario, finding.invariants[0], "")
-    small = shrunken(failure, runs_max=_SHRINK_RUNS, trial=trial).failure
+    small = shrunken(failure, runs_max=_SHRINK_RUNS, trial=trial, keep_shuffled=True).failure
     if isinstance(tried(small.scenario), Failure):
-        small = shrunken(failure, runs_max=_SHRINK_RUNS, trial=strict_trial).failure
+        small = shrunken(
+            failure, runs_max=_SHRINK_RUNS, trial=strict_trial, keep_shuffled=True
+        ).failure
     return replace(finding, scenario=small.scenario)
 
 
