@@ -48,6 +48,7 @@ lint: setup ## Check format, style, types, house rules, documents and generated 
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_house.py tests/test_docs.py
 	$(BIN)/python -m hack.write_crds --check deploy/crds
+	$(BIN)/python -m hack.write_single_cluster --check deploy/single-cluster
 	$(BIN)/python -m hack.report_sizes
 
 check: lint test ## What every change must pass: lint and test
@@ -64,8 +65,9 @@ sim-campaign: setup ## Search fresh seeds for HOURS=h from FIRST=n, and write a 
 sim-teeth: setup ## Find a seed for every planted bug, within 1,000 (BUGS="name ..."; long)
 	$(BIN)/python -m datum_compute.testing.teeth.search --findings tests/sim/teeth_findings $(BUGS)
 
-crds: setup ## Write deploy/crds from the kinds
+crds: setup ## Write deploy/ from the kinds, the roles and the catalogue
 	$(BIN)/python -m hack.write_crds deploy/crds
+	$(BIN)/python -m hack.write_single_cluster deploy/single-cluster
 
 docs: setup ## Write docs/reference from the kinds and the commands
 	$(BIN)/python -m hack.write_reference docs/reference

@@ -8,7 +8,14 @@ import contextlib
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from datum_compute.app.metrics import metrics_port, process_registry
+from datum_compute.app.metrics import (
+    health_pages,
+    metrics_pages,
+    pages_port,
+    process_registry,
+)
+
+LOCAL = ("127.0.0.1", 0)
 
 
 async def sent(port: int, request: bytes) -> bytes:
@@ -21,7 +28,7 @@ async def sent(port: int, request: bytes) -> bytes:
 
 
 async def test_the_page_is_valid_and_complete() -> None:
-    async with metrics_port(("127.0.0.1", 0), process_registry()) as port:
+    async with pages_port(LOCAL, metrics_pages(process_registry())) as port:
         head, _, body = (await sent(port, b"GET /metrics HTTP/1.1\r\n\r\n")).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert f"content-length: {len(body)}".encode() in head
@@ -41,19 +48,32 @@ async def test_the_page_is_valid_and_complete() -> None:
     ],
 )
 async def test_everything_else_is_answered_shortly(request_: bytes, status: bytes) -> None:
-    async with metrics_port(("127.0.0.1", 0), process_registry()) as port:
+    async with pages_port(LOCAL, metrics_pages(process_registry())) as port:
         answer = await sent(port, request_)
     assert answer.split(b" ")[1] == status
 
 
 @pytest.mark.parametrize("request_", [b"", b"GET /metrics", b"x" * 100_000])
 async def test_a_request_that_never_ends_gets_nothing_and_harms_nobody(request_: bytes) -> None:
-    async with metrics_port(("127.0.0.1", 0), process_registry()) as port:
+    async with pages_port(LOCAL, metrics_pages(process_registry())) as port:
         with contextlib.suppress(ConnectionError):  # it did not wait for the rest
             assert await sent(port, request_) == b""
         assert (await sent(port, b"GET /healthz HTTP/1.1\r\n\r\n")).endswith(b"ok")
 
 
 async def test_without_an_address_nothing_listens() -> None:
-    async with metrics_port(None, process_registry()) as port:
+    async with pages_port(None, metrics_pages(process_registry())) as port:
         assert port == 0
+
+
+async def test_ready_is_said_when_nothing_is_missing_and_alive_always() -> None:
+    missing = ["the planes have not been read yet"]
+    async with pages_port(LOCAL, health_pages(lambda: "".join(missing))) as port:
+        assert (await sent(port, b"GET /healthz HTTP/1.1\r\n\r\n")).endswith(b"ok")
+        early = await sent(port, b"GET /readyz HTTP/1.1\r\n\r\n")
+        missing.clear()
+        late = await sent(port, b"GET /readyz HTTP/1.1\r\n\r\n")
+        assert b" 404 " in await sent(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+    assert early.startswith(b"HTTP/1.1 503 ")
+    assert b"not been read" in early
+    assert late.startswith(b"HTTP/1.1 200 ")

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.api.plane import HUB, PlaneName
+from datum_compute.api.plane import HUB, PLATFORM, PlaneName
 from datum_compute.app.layers import environment_name, flags_of
-from datum_compute.app.manager import leases_of
+from datum_compute.app.reached_planes import (
+    is_single_cluster,
+    leases_of,
+    reached_planes,
+)
 from datum_compute.app.settings import (
     ManagerSettings,
     local_parser,
@@ -17,6 +21,7 @@ from datum_compute.app.settings import (
     manager_parser,
     manager_settings,
 )
+from datum_compute.client.kubeconfig import KubeconfigError
 
 LOCAL = ("--state-dir", "state")
 MANAGER = ("--state-dir=s", "--kubeconfig=k", "--enable-management-controllers")
@@ -146,3 +151,94 @@ def test_managers_of_different_cells_do_not_wait_for_each_other() -> None:
 def test_one_lease_can_be_named_instead() -> None:
     named = ("--leader-election-plane=hub", "--leader-election-name=all")
     assert leases_of(settings_of("--enable-propagator", *named), PLANES) == [(HUB, "all")]
+
+
+# --- which planes
+
+BOTH = ("--enable-management-controllers", "--enable-cell-controllers")
+
+
+def kubeconfig(path: Path, *contexts: str, server: str = "https://127.0.0.1:6443") -> Path:
+    named = [f"{{name: {name}, context: {{cluster: c, user: u}}}}" for name in contexts]
+    path.write_text(
+        f"current-context: {contexts[0]}\n"
+        f"clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n"
+        "users: [{name: u, user: {token: t}}]\n"
+        f"contexts: [{', '.join(named)}]\n"
+    )
+    return path
+
+
+def managed(path: Path, *flags: str) -> ManagerSettings:
+    return manager_settings([f"--kubeconfig={path}", "--state-dir=s", *flags], {})
+
+
+def test_both_groups_against_one_api_server_are_single_cluster_mode(tmp_path: Path) -> None:
+    settings = managed(kubeconfig(tmp_path / "k", "kind", "other"), *BOTH)
+    assert is_single_cluster(settings)
+    planes = reached_planes(settings, single=True)
+    assert set(planes) == {PLATFORM, "project/default", "cell/single"}
+    assert {connection.context for connection in planes.values()} == {"kind"}
+    assert leases_of(settings, planes, single=True) == [(PLATFORM, "compute-manager")]
+
+
+def test_project_cluster_and_context_of_the_single_cluster_can_be_named(tmp_path: Path) -> None:
+    named = ("--project=shop", "--cluster-name=attic", "--context=other")
+    settings = managed(kubeconfig(tmp_path / "k", "kind", "other"), *BOTH, *named)
+    planes = reached_planes(settings, single=is_single_cluster(settings))
+    assert set(planes) == {PLATFORM, "project/shop", "cell/attic"}
+    assert {connection.context for connection in planes.values()} == {"other"}
+
+
+@pytest.mark.parametrize("flags", [BOTH[:1], BOTH[1:], (*BOTH, "--mode=federated")])
+def test_an_api_server_is_never_taken_for_all_planes_by_accident(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    settings = managed(kubeconfig(tmp_path / "k", "kind"), *flags)
+    assert not is_single_cluster(settings)
+    with pytest.raises(KubeconfigError, match=r"no context for: .*hub.*--mode single"):
+        reached_planes(settings, single=False)
+
+
+def test_contexts_named_as_planes_mean_a_federation(tmp_path: Path) -> None:
+    contexts = ("hub", "platform", "project/default", "cell/dfw", "mine")
+    settings = managed(kubeconfig(tmp_path / "k", *contexts), *BOTH)
+    assert not is_single_cluster(settings)
+    assert set(reached_planes(settings, single=False)) == set(contexts) - {"mine"}
+
+
+def test_the_hub_may_have_a_kubeconfig_of_its_own(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "k", "cell/dfw", "project/default")
+    hub = kubeconfig(tmp_path / "h", "karmada", "two", server="https://hub:5443")
+    flags = (f"--federation-kubeconfig={hub}", "--federation-context=two")
+    planes = reached_planes(managed(file, BOTH[1], *flags), single=False)
+    assert (planes[HUB].context, planes[HUB].server) == ("two", "https://hub:5443")
+
+
+def test_a_hub_file_that_is_missing_ends_the_start(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "k", "cell/dfw", "project/default")
+    settings = managed(file, BOTH[1], f"--federation-kubeconfig={tmp_path / 'absent'}")
+    with pytest.raises(KubeconfigError, match="absent"):
+        reached_planes(settings, single=False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--mode=single"], "--enable-cell-controllers"),
+        ([BOTH[1], "--mode=single", "--enable-propagator"], "no propagator"),
+        ([BOTH[1], "--mode=single", "--federation-kubeconfig=h"], "has no hub"),
+        (["--federation-context=x"], "--federation-kubeconfig"),
+        (["--project=No Such"], "DNS label"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    flags: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert complaint in refusal(capsys, flags)
+
+
+def test_health_may_be_asked_from_anywhere() -> None:
+    assert manager_settings(MANAGER, {}).health_address is None
+    asked = manager_settings([*MANAGER, "--health-probe-bind-address=:8081"], {})
+    assert asked.health_address == ("0.0.0.0", 8081)

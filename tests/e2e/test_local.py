@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.e2e.kubectl import Kubectl
 from tests.e2e.platform import LocalPlatform
 
 pytestmark = pytest.mark.e2e
@@ -25,6 +26,7 @@ def test_up_writes_a_private_kubeconfig_with_a_context_for_each_plane(
         "project/default",
         "hub",
         "cell/dfw",
+        "operator/default",
     ]
     assert config["current-context"] == "project/default"
     assert all(user["user"]["token"] for user in config["users"])
@@ -79,3 +81,22 @@ def test_no_token_is_written_to_the_log(platform: LocalPlatform) -> None:
     tokens = json.loads((platform.state / "tokens.json").read_text())
     assert log
     assert not [token for token in tokens.values() if token in log]
+
+
+@pytest.mark.usefixtures("needs_kubectl")
+def test_the_owner_of_a_local_platform_raises_a_grant_with_kubectl(
+    platform: LocalPlatform,
+) -> None:
+    """And does nothing else to the project in that context; nor does its admin change grants."""
+    operator = Kubectl(platform.kubeconfig, "operator/default")
+    grant = operator.json("get", "resourcegrant/compute-default")
+    for allowance in grant["spec"]["allowances"]:
+        allowance["buckets"][0]["amount"] += 1
+    text = json.dumps(grant)
+    admin = Kubectl(platform.kubeconfig, "project/default").within("milo-system")
+    assert "forbidden" in admin.refused("replace", "-f", "-", stdin=text).lower()
+    operator("replace", "-f", "-", stdin=text)
+    amounts = [a["buckets"][0]["amount"] for a in grant["spec"]["allowances"]]
+    now = admin.json("get", "resourcegrant/compute-default")
+    assert [a["buckets"][0]["amount"] for a in now["spec"]["allowances"]] == amounts
+    assert "forbidden" in operator.refused("get", "secrets").lower()

@@ -57,7 +57,8 @@ def test_a_claim_lies_in_the_project_that_the_namespace_is_of() -> None:
 
 
 def test_on_a_single_plane_it_lies_beside_its_instance() -> None:
-    assert claim_home(CELL, a_namespace(), "shop") == ClaimHome(CELL, "ns-1", "shop", "dfw")
+    home = ClaimHome(project_plane("shop"), "ns-1", "shop", "dfw")
+    assert claim_home(CELL, a_namespace(), "shop") == home
 
 
 def test_without_an_identity_nobody_is_charged_by_accident() -> None:

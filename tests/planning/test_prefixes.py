@@ -125,6 +125,24 @@ def test_a_full_pool_says_how_large_it_is() -> None:
     assert refusal.message == "All 4 prefixes of 10.128.0.0/22 (/24) are taken"
 
 
+@pytest.mark.parametrize("pool", [IPV4_SUBNETS, IPV6_NETWORKS])
+def test_one_project_cannot_take_what_all_need(pool: Pool) -> None:
+    most = pool.project_max
+    assert most is not None
+    assert most <= pool.count // 16
+    assert plan_taking(a_holder(), pool, Ledger((), frozenset(), most - 1)).cidr
+    refusal = plan_taking(a_holder(), pool, Ledger((), frozenset(), most)).refusal
+    assert refusal is not None
+    assert refusal.reason == "PrefixLimitReached"
+    assert f"Project shop holds {most} of at most {most} prefixes of {pool.cidr}" in refusal.message
+
+
+def test_what_a_project_holds_it_keeps_also_at_the_limit() -> None:
+    own = taken_by(a_holder(), IPV4_SUBNETS)
+    ledger = Ledger((own,), {own.spec.cidr}, IPV4_SUBNETS.project_max or 0)
+    assert plan_taking(a_holder(), IPV4_SUBNETS, ledger).cidr == own.spec.cidr
+
+
 @pytest.mark.parametrize("wish", ["10.0.0.0/24", "10.128.0.0/23", "fd20::/48"])
 def test_a_wish_outside_the_pool_is_refused(wish: str) -> None:
     refusal = plan_taking(a_holder(), SMALL, NOBODY, wished=wish).refusal

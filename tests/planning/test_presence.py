@@ -213,6 +213,7 @@ def test_a_deployment_is_told_prefix_gateway_and_mtu() -> None:
         "namespace": "default",
         "prefixes": [{"family": "IPv4", "prefix": "10.128.32.0/20", "gateway": "10.128.32.1"}],
         "mtu": 1460,
+        "location": "dfw",
     }
 
 

@@ -32,6 +32,7 @@ from datum_compute.api.resourcegrant import (
 from datum_compute.api.resourceregistration import ResourceRegistration
 from datum_compute.planes.catalogue import registration_of as a_registration
 from datum_compute.planning.actions import Create, PatchStatus, Plan
+from datum_compute.planning.claims import is_granted
 from datum_compute.planning.quota import (
     WAITING,
     Books,
@@ -40,7 +41,6 @@ from datum_compute.planning.quota import (
     bucket_name,
     filed_under,
     grant_verdict,
-    is_granted,
     plan_buckets,
     plan_decisions,
     registration_verdict,

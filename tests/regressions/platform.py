@@ -44,12 +44,25 @@ class Platform:
     def writes(self) -> list[Change]:
         return self.host.writes
 
-    async def deploy(self, image: str = "web:1", *, replicas: int = 1, **scale: Any) -> None:
+    async def booted(self) -> None:
+        async def is_up() -> bool:
+            return self.host.host.is_up
+
+        await self.until(is_up, "the platform is up")
+
+    async def deploy(
+        self,
+        image: str = "web:1",
+        *,
+        replicas: int = 1,
+        namespace: str = "default",
+        **scale: Any,
+    ) -> None:
         settings = {"minReplicas": replicas, **scale}
         body: JsonObject = {
             "apiVersion": WORKLOAD.api_version,
             "kind": "Workload",
-            "metadata": {"name": "web", "namespace": "default"},
+            "metadata": {"name": "web", "namespace": namespace},
             "spec": {
                 "template": {"spec": _template(image)},
                 "placements": [

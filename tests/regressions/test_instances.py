@@ -14,12 +14,13 @@ from datum_compute.api.instancetype import (
     InstanceTypeResources,
     InstanceTypeSpec,
 )
-from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, SERVER, WORKLOAD
+from datum_compute.api.kinds import EVENT, INSTANCE, INSTANCE_TYPE, SERVER, WORKLOAD
 from datum_compute.api.meta import ObjectMeta, Ref, ref_of
 from datum_compute.api.plane import PLATFORM
+from datum_compute.api.server import Server
 from datum_compute.planning import gates
 from datum_compute.planning.ordinals import is_ready
-from tests.regressions.platform import WEB, Platform, on_platform
+from tests.regressions.platform import CELL, WEB, Platform, on_platform
 
 LARGE = Ref("", "d1-large")
 
@@ -231,6 +232,24 @@ def test_a_server_that_somebody_deleted_is_replaced() -> None:
         return True
 
     assert on_platform(story)
+
+
+def test_a_second_server_for_an_instance_is_warned_of_and_harms_nobody() -> None:
+    async def story(platform: Platform) -> list[str]:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        (server,) = await platform.servers()
+        metadata = ObjectMeta(
+            name="twin", namespace=server.metadata.namespace, labels=server.metadata.labels
+        )
+        twin = Server(metadata=metadata, spec=server.spec)
+        await platform.host.operator(CELL).create(SERVER, twin)
+        await asyncio.sleep(30)
+        assert [is_ready(i) for i in await platform.instances()] == [True]
+        told = (await platform.cell.list_plain(EVENT)).items
+        return [e["message"] for e in told if e["reason"] == "AmbiguousOwner"]
+
+    assert any("duplicate" in note and "twin" in note for note in on_platform(story))
 
 
 def test_parallel_instances_come_together_and_roll_within_their_budget() -> None:

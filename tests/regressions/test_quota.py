@@ -8,16 +8,27 @@ import asyncio
 from datum_compute.api import labels
 from datum_compute.api.codec import decode
 from datum_compute.api.conditions import find_condition
-from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION, SERVICE_CONFIGURATION
-from datum_compute.api.meta import Ref
+from datum_compute.api.kinds import (
+    BUCKET,
+    CLAIM,
+    GRANT,
+    INSTANCE,
+    NAMESPACE,
+    REGISTRATION,
+    SERVICE_CONFIGURATION,
+    WORKLOAD,
+)
+from datum_compute.api.meta import ObjectMeta, Ref, ref_of
+from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PLATFORM
 from datum_compute.api.resourceclaim import ResourceClaim
+from datum_compute.planning.claims import is_granted
 from datum_compute.planning.ordinals import is_ready
-from datum_compute.planning.quota import is_granted
 from datum_compute.testing.quota_totals import quota_problem, quota_totals
-from tests.regressions.platform import PROJECT, Platform, on_platform
+from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
 
 DEFAULT_GRANT = Ref("milo-system", "compute-default")
+QUOTA = "QuotaNotGranted"
 INSTANCES = "compute.datumapis.com/instances"
 
 
@@ -155,20 +166,126 @@ def test_another_size_is_another_claim() -> None:
     on_platform(story)
 
 
-def test_a_claim_that_somebody_removed_is_made_again_and_nothing_stops() -> None:
+def test_a_claim_that_somebody_deletes_counts_while_its_machine_runs_and_is_made_again_after() -> (
+    None
+):
     async def story(platform: Platform) -> None:
         await platform.deploy()
         await platform.until_ready("web:1")
         (before,) = await claims(platform)
         ref = Ref(before.metadata.namespace, before.metadata.name)
         await platform.host.operator(PROJECT).delete(CLAIM, ref)
-        await asyncio.sleep(5)
+        await asyncio.sleep(90)
+        (held,) = await claims(platform)
+        assert held.metadata.uid == before.metadata.uid
+        assert held.is_terminating
+        assert await ready_count(platform) == 1
+        await platform.change_image("web:2")
+        await platform.until_ready("web:2")
         (after,) = await claims(platform)
         assert after.metadata.uid != before.metadata.uid
         assert is_granted(after)
-        assert await ready_count(platform) == 1
+        assert not after.is_terminating
 
     on_platform(story)
+
+
+def test_a_denied_claim_that_somebody_deletes_is_made_again_at_once() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.booted()
+        await limit_instances(platform, 0)
+        await platform.deploy()
+
+        async def denied() -> bool:
+            return bool(await claims(platform)) and (await platform.available()).reason == QUOTA
+
+        await platform.until(denied, "it is denied")
+        (before,) = await claims(platform)
+        ref = Ref(before.metadata.namespace, before.metadata.name)
+        await platform.host.operator(PROJECT).delete(CLAIM, ref)
+        await asyncio.sleep(5)
+        (after,) = await claims(platform)
+        assert after.metadata.uid != before.metadata.uid
+
+    on_platform(story)
+
+
+def test_who_waits_for_quota_is_not_put_off_by_others_who_write() -> None:
+    """A conflict in the waiting time costs one step of it, not an ever longer pause."""
+
+    async def story(platform: Platform) -> float:
+        await platform.booted()
+        await limit_instances(platform, 0)
+        await platform.deploy()
+        await platform.until_reason(QUOTA)
+        loop = asyncio.get_running_loop()
+        operator = platform.host.operator(CELL)
+
+        async def meddle() -> None:
+            for number in range(100_000):
+                (found,) = await platform.instances()
+                patch = {"metadata": {"annotations": {"meddled": str(number)}}}
+                await operator.patch(INSTANCE, ref_of(found), patch)
+                await asyncio.sleep(0.01)
+
+        meddling = loop.create_task(meddle())
+        await asyncio.sleep(20)
+        begun = loop.time()
+        await limit_instances(platform, 1)
+        await platform.until_ready("web:1")
+        meddling.cancel()
+        return loop.time() - begun
+
+    assert on_platform(story) < 15
+
+
+def test_claims_of_other_kinds_of_the_same_name_are_left_alone() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        (ours,) = await claims(platform)
+        name = ours.metadata.name.removeprefix("instance-")
+        metadata = ObjectMeta(name=name, namespace=ours.metadata.namespace)
+        other = ResourceClaim(metadata=metadata, spec=ours.spec)
+        await platform.host.operator(PROJECT).create(CLAIM, other)
+        await platform.project.delete(WORKLOAD, WEB)
+
+        async def only_the_other() -> bool:
+            return [c.metadata.name for c in await claims(platform)] == [name]
+
+        await platform.until(only_the_other, "ours is released, the other is not")
+        await asyncio.sleep(90)
+        assert await only_the_other()
+
+    on_platform(story)
+
+
+def test_deleting_a_namespace_frees_no_quota_before_its_machines_are_gone() -> None:
+    """Ten machines are granted; the namespace of ten goes while ten more are asked for."""
+
+    async def story(platform: Platform) -> int:
+        await platform.booted()
+        await platform.project.create(NAMESPACE, Namespace(metadata=ObjectMeta(name="shop")))
+        (provider,) = platform.host.providers.values()
+        await platform.deploy(replicas=10, namespace="shop", instanceManagementPolicy="Parallel")
+
+        async def ten_run() -> bool:
+            return await ready_count(platform) == 10
+
+        await platform.until(ten_run, "ten ready instances")
+        provider.remove_s = 5.0
+        await platform.project.delete(NAMESPACE, Ref("", "shop"))
+        await platform.deploy(replicas=10, instanceManagementPolicy="Parallel")
+        most = 0
+        for _ in range(600):
+            most = max(most, len(provider.alive()))
+            await asyncio.sleep(0.1)
+        await platform.until_ready("web:1", 10)
+        assert len(provider.alive()) == 10
+        assert never_exceeded(platform) == ""
+        return most
+
+    assert on_platform(story) == 10
 
 
 def test_the_service_declares_what_it_counts() -> None:

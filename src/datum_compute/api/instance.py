@@ -158,6 +158,9 @@ class InstanceSpec(TemplateSpec, frozen=True, kw_only=True):
     """Everything that the template says, and what the platform keeps beside it."""
 
     controller: InstanceControl = InstanceControl()
+    location: Annotated[
+        NamespacedReference | None, says("The project's location that it runs in, once known.")
+    ] = None
 
 
 class NetworkAssignments(ApiStruct, frozen=True, kw_only=True):

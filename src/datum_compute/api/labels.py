@@ -63,9 +63,12 @@ WORKLOAD_FINALIZER = _COMPUTE + "workload-controller"
 FEDERATOR_FINALIZER = _COMPUTE + "federator"
 INSTANCE_FINALIZER = _COMPUTE + "instance-controller"
 PROVISIONER_FINALIZER = _COMPUTE + "provisioner"
+CLAIM_FINALIZER = "quota.compute.datumapis.com/claim-cleanup"
 NETWORK_FINALIZER = _NETWORKING + "network-controller"
 SUBNET_FINALIZER = _NETWORKING + "subnet-prefix-release"
 DRIVER_FINALIZER = "region.datumapis.com/driver"
+# Those that stand for a copy elsewhere; where there is no elsewhere, nobody takes them off.
+FEDERATION_FINALIZERS = frozenset({FEDERATOR_FINALIZER, INSTANCE_FINALIZER})
 BINDING_FINALIZER = "karmada.io/binding-controller"
 EXECUTION_FINALIZER = "karmada.io/execution-controller"
 

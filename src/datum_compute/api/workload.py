@@ -12,6 +12,8 @@ from datum_compute.api.fields import MAP_BY_NAME, SET, DnsLabel, keyed, says
 from datum_compute.api.instance import InstanceTemplate
 from datum_compute.api.meta import ApiObject, Column, KindInfo
 
+PROGRESSING = "Progressing"  # the condition that tells of a rollout
+
 CityCode = Annotated[str, Meta(pattern="^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$", max_length=32)]
 
 
@@ -115,6 +117,12 @@ class Workload(ApiObject, frozen=True, kw_only=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
+# How far a rollout has come, and what holds back most of what is not ready.
+ROLLOUT_COLUMNS = (
+    Column("Progressing", '.status.conditions[?(@.type=="Progressing")].reason', wide=True),
+    Column("Blocked", ".status.blocked[0].reason", wide=True),
+)
+
 KIND = KindInfo(
     group="compute.datumapis.com",
     version="v1alpha",
@@ -132,5 +140,6 @@ KIND = KindInfo(
         Column("Ready", ".status.readyReplicas", "integer"),
         Column("Desired", ".status.desiredReplicas", "integer"),
         Column("Up-to-date", ".status.updatedReplicas", "integer"),
+        *ROLLOUT_COLUMNS,
     ),
 )

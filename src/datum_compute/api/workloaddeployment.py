@@ -10,10 +10,15 @@ from typing import Annotated
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.fields import IpFamily, immutable, keyed, says
+from datum_compute.api.fields import IpFamily, NamespacedReference, immutable, keyed, says
 from datum_compute.api.instance import InstanceTemplate
 from datum_compute.api.meta import ApiObject, Column, KindInfo, Scale, selectable_fields
-from datum_compute.api.workload import CityCode, ReplicaCounts, ScaleSettings
+from datum_compute.api.workload import (
+    ROLLOUT_COLUMNS,
+    CityCode,
+    ReplicaCounts,
+    ScaleSettings,
+)
 
 
 class WorkloadRef(ApiStruct, frozen=True, kw_only=True):
@@ -51,6 +56,7 @@ class NetworkAttachment(ApiStruct, frozen=True, kw_only=True):
     ] = []
     mtu: Annotated[int, says("Largest packet of the network, in bytes.")] = 0
     problem: Annotated[AttachmentProblem | None, says("Set while there is no prefix.")] = None
+    location: Annotated[str, says("Name of the project's location that the city is.")] = ""
 
 
 class WorkloadDeploymentSpec(ApiStruct, frozen=True, kw_only=True):
@@ -82,6 +88,9 @@ class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):
     conditions: Conditions = []
     observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
     observed_source: ObservedSource = ObservedSource()
+    location: Annotated[
+        NamespacedReference | None, says("The project's location that the city is, once known.")
+    ] = None
     progressed_at: Annotated[
         str | None, says("When the rollout last came a step further (RFC 3339).")
     ] = None
@@ -111,5 +120,8 @@ KIND = KindInfo(
         Column("Ready", ".status.readyReplicas", "integer"),
         Column("Desired", ".status.desiredReplicas", "integer"),
         Column("Up-to-date", ".status.updatedReplicas", "integer"),
+        Column("Location Namespace", ".status.location.namespace", wide=True),
+        Column("Location Name", ".status.location.name", wide=True),
+        *ROLLOUT_COLUMNS,
     ),
 )

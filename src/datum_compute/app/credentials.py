@@ -1,4 +1,5 @@
-"""One bearer token for each plane, and one for the controllers. Made once, kept in one file."""
+"""One bearer token for each plane, one for the controllers, and one for whoever runs the platform.
+Made once, kept in one file."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from pathlib import Path
 from datum_compute.api.codec import DecodeError, decode_as, encode
 from datum_compute.api.plane import PlaneName
 from datum_compute.app.files import StateError, write_private
-from datum_compute.planes.roles import MANAGER_USER, admin_user
+from datum_compute.planes.roles import MANAGER_USER, OPERATOR_USER, admin_user
 from datum_compute.server.authentication import EVERY_PLANE, Authenticator, User, authenticator_of
 
-_MANAGER = "manager"
+_MANAGER, _OPERATOR = "manager", "operator"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -23,6 +24,7 @@ class Credentials:
 
     manager: str
     planes: dict[PlaneName, str]
+    operator: str = ""
 
     @property
     def of_manager(self) -> dict[PlaneName, str]:
@@ -35,7 +37,10 @@ class Credentials:
             for plane, token in self.planes.items()
         }
         controllers = User(MANAGER_USER, (), frozenset({EVERY_PLANE}))
-        return authenticator_of({**users, self.manager: controllers})
+        everybody = {**users, self.manager: controllers}
+        if self.operator:
+            everybody[self.operator] = User(OPERATOR_USER, (), frozenset({EVERY_PLANE}))
+        return authenticator_of(everybody)
 
 
 def new_credentials(planes: Iterable[PlaneName]) -> Credentials:
@@ -45,12 +50,13 @@ def new_credentials(planes: Iterable[PlaneName]) -> Credentials:
 def ensure_credentials(path: Path, planes: Iterable[PlaneName]) -> Credentials:
     """The tokens in the file, with new ones for planes that have none yet."""
     known = _read_tokens(path) if path.exists() else {}
-    names: list[str] = [_MANAGER, *planes]
+    names: list[str] = [_MANAGER, _OPERATOR, *planes]
     tokens = {name: known.get(name) or _new_token() for name in names}
     if tokens != known:
         write_private(path, encode(tokens))
-    manager = tokens.pop(_MANAGER)
-    return Credentials(manager, {PlaneName(name): token for name, token in tokens.items()})
+    manager, operator = tokens.pop(_MANAGER), tokens.pop(_OPERATOR)
+    own = {PlaneName(name): token for name, token in tokens.items()}
+    return Credentials(manager, own, operator)
 
 
 def _read_tokens(path: Path) -> dict[str, str]:

@@ -10,8 +10,11 @@ from typing import Any
 
 import yaml
 
-from datum_compute.api.plane import PlaneName, path_prefix
+from datum_compute.api.plane import PlaneName, member_name, path_prefix, plane_role
+from datum_compute.api.quotametrics import QUOTA_NAMESPACE
 from datum_compute.app.files import write_private
+
+_OPERATOR = "operator"
 
 
 def write_kubeconfig(
@@ -21,13 +24,22 @@ def write_kubeconfig(
     authority: bytes,
     tokens: Mapping[PlaneName, str],
     current: PlaneName,
+    operator: str = "",
 ) -> None:
-    """Left alone when nothing changed, so that a restart does not touch what users look at."""
-    content = yaml.safe_dump(
-        _kubeconfig(server, authority, tokens, current), sort_keys=False
-    ).encode()
+    """With the token of an operator there is a context ``operator/<project>`` for each project.
+    Left alone when nothing changed, so that a restart does not touch what users look at."""
+    config = _kubeconfig(server, authority, tokens, current)
+    if operator:
+        config["users"].append({"name": _OPERATOR, "user": {"token": operator}})
+        config["contexts"] += [_operator_context(p) for p in tokens if plane_role(p) == "project"]
+    content = yaml.safe_dump(config, sort_keys=False).encode()
     if not path.exists() or path.read_bytes() != content:
         write_private(path, content)
+
+
+def _operator_context(project: PlaneName) -> dict[str, Any]:
+    context = {"cluster": project, "user": _OPERATOR, "namespace": QUOTA_NAMESPACE}
+    return {"name": f"{_OPERATOR}/{member_name(project)}", "context": context}
 
 
 def _kubeconfig(

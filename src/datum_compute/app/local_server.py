@@ -148,13 +148,17 @@ async def _run(process: _Process, bound: socket.socket, stop: asyncio.Event) -> 
 
 def _write_kubeconfigs(process: _Process, port: int) -> None:
     known = process.credentials
-    for name, tokens in (("kubeconfig", known.planes), ("manager.kubeconfig", known.of_manager)):
+    for name, tokens, operator in (
+        ("kubeconfig", known.planes, known.operator),
+        ("manager.kubeconfig", known.of_manager, ""),
+    ):
         write_kubeconfig(
             process.state / name,
             server=f"https://{HOST}:{port}",
             authority=process.certificate.authority.read_bytes(),
             tokens=tokens,
             current=PROJECT,
+            operator=operator,
         )
 
 

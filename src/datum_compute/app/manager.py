@@ -1,7 +1,8 @@
 """``compute-manager``: the controllers without the planes, against any Kubernetes-like APIs.
 
-The planes are the contexts of a kubeconfig: ``hub``, ``project/<name>``, ``cell/<name>``. Each
-group of controllers runs only if its flag is given; the planes it needs must be there.
+Which planes there are and how they are reached is for ``reached_planes.py`` to say. Each group of
+controllers runs only if its flag is given; the planes it needs must be there. Both groups against
+one API server, without a hub, are the single-cluster mode.
 
 Several managers may run: each group of controllers has a Lease on its plane (management and
 propagator on the hub, cell on each cell), and only who holds all that it needs works. A manager
@@ -18,26 +19,28 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
+from prometheus_client import CollectorRegistry
+
 from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB, PlaneName, plane_role
+from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.app.files import StateError, private_directory
 from datum_compute.app.loop import run_until_stopped
 from datum_compute.app.machines import simulated_driver
-from datum_compute.app.metrics import metrics_port, process_registry
+from datum_compute.app.metrics import health_pages, metrics_pages, pages_port, process_registry
 from datum_compute.app.ports import Ports, real_ports
+from datum_compute.app.reached_planes import (
+    Connections,
+    is_single_cluster,
+    leases_of,
+    reached_planes,
+)
 from datum_compute.app.settings import ManagerSettings, manager_settings
 from datum_compute.app.tracing import tracing
 from datum_compute.app.wiring import build_manager, build_recorder
 from datum_compute.client.client import Client
 from datum_compute.client.connecting import open_transport
-from datum_compute.client.connection import Connection
 from datum_compute.client.credentials import Outside
-from datum_compute.client.kubeconfig import (
-    KubeconfigError,
-    build_client,
-    connection_of,
-    load_kubeconfig,
-)
+from datum_compute.client.kubeconfig import KubeconfigError, build_client
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
@@ -79,7 +82,8 @@ class _World:
     """How this process reaches the planes it works on."""
 
     settings: ManagerSettings
-    planes: dict[PlaneName, Connection]
+    single: bool
+    planes: Connections
     connections: AsyncExitStack
     outside: Outside
     ports: Ports
@@ -103,10 +107,12 @@ async def manage(
             unix_s=ports.unix_s,
             random=ports.random,
         )
-        world = _World(settings, _planes(settings), connections, outside, ports)
+        single = is_single_cluster(settings)
+        planes = reached_planes(settings, single=single)
+        world = _World(settings, single, planes, connections, outside, ports)
         elections = await _elections(world)
         work = await _build_work(world, check_all(e.fence for e in elections), tracer)
-        _log.info("running on %s", ", ".join(sorted(world.planes)))
+        _log.info("running on %s", _told(world))
         whole = lead_all(elections, work.run) if elections else work.run()
         await _until(asyncio.create_task(whole), stop, work)
 
@@ -118,13 +124,25 @@ class _Work:
     manager: Manager[Context]
     recorder: EventRecorder
     begun: asyncio.Event = field(default_factory=asyncio.Event)
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
         self.begun.set()
         async with asyncio.TaskGroup() as group:
-            telling = group.create_task(self.recorder.run())
+            besides = [group.create_task(self.recorder.run()), group.create_task(self._sync())]
             await self.manager.run()
-            telling.cancel()
+            for task in besides:
+                task.cancel()
+
+    async def _sync(self) -> None:
+        await self.manager.synced()
+        self.synced.set()
+
+    def what_is_missing(self) -> str:
+        """One that stands by is as ready as it can be; one that leads has seen every plane."""
+        if self.begun.is_set() and not self.synced.is_set():
+            return "the planes have not been read yet"
+        return ""
 
 
 async def _until(running: asyncio.Task[None], stop: asyncio.Event, work: _Work) -> None:
@@ -157,9 +175,10 @@ async def _build_work(world: _World, check: Callable[[], None], tracer: Tracer |
     }
     recorder = build_recorder(clients.get, ports, numbers)
     manager = build_manager(
-        _controllers(settings),
+        _controllers(settings, single=world.single),
         _drivers(world, check),
         ports,
+        single_project=settings.single.project if world.single else "",
         tell=recorder.tell,
         tracer=tracer,
         registry=numbers,
@@ -167,11 +186,20 @@ async def _build_work(world: _World, check: Callable[[], None], tracer: Tracer |
     )
     for plane, client in clients.items():
         manager.engage(plane, client)
-    opened = metrics_port(settings.metrics_address, numbers)
-    port = await world.connections.enter_async_context(opened)
-    if settings.metrics_address is not None:
-        _log.info("metrics on http://%s:%d/metrics", settings.metrics_address[0], port)
-    return _Work(manager, recorder)
+    work = _Work(manager, recorder)
+    await _open_ports(world, numbers, work)
+    return work
+
+
+async def _open_ports(world: _World, numbers: CollectorRegistry, work: _Work) -> None:
+    settings = world.settings
+    for what, address, pages in (
+        ("metrics", settings.metrics_address, metrics_pages(numbers)),
+        ("health", settings.health_address, health_pages(work.what_is_missing)),
+    ):
+        port = await world.connections.enter_async_context(pages_port(address, pages))
+        if address is not None:
+            _log.info("%s on http://%s:%d", what, address[0], port)
 
 
 def _drivers(world: _World, check: Callable[[], None]) -> dict[PlaneName, Driver]:
@@ -186,7 +214,17 @@ def _drivers(world: _World, check: Callable[[], None]) -> dict[PlaneName, Driver
     return found
 
 
-def _controllers(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
+def _told(world: _World) -> str:
+    names = ", ".join(sorted(world.planes))
+    if not world.single:
+        return names
+    one = next(iter(world.planes.values()))
+    return f"{one.server}{one.path_prefix} alone (single-cluster mode, as {names})"
+
+
+def _controllers(settings: ManagerSettings, *, single: bool) -> tuple[Controller[Context], ...]:
+    if single:
+        return registry.single_cluster(settings.single.project)
     return (
         *(registry.MANAGEMENT if settings.management else ()),
         *(registry.HUB if settings.propagator else ()),
@@ -195,7 +233,7 @@ def _controllers(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
 
 
 async def _elections(world: _World) -> list[Election]:
-    """One for each lease, in an order that is the same in every manager."""
+    """One for each lease."""
     if not world.settings.leader.enabled:
         return []
     identity = f"{socket.gethostname()}_{world.ports.new_uid()}"
@@ -207,49 +245,5 @@ async def _elections(world: _World) -> list[Election]:
             unix_s=world.ports.unix_s,
             random=world.ports.random,
         )
-        for plane, name in leases_of(world.settings, world.planes)
+        for plane, name in leases_of(world.settings, world.planes, single=world.single)
     ]
-
-
-def leases_of(
-    settings: ManagerSettings, planes: Sequence[PlaneName] | dict[PlaneName, Connection]
-) -> list[tuple[PlaneName, str]]:
-    """Plane and name of every lease; two managers that share work share a lease."""
-    leader = settings.leader
-    if leader.plane is not None:
-        if leader.plane not in planes:
-            raise KubeconfigError(f"{settings.kubeconfig} has no context for: {leader.plane}")
-        return [(leader.plane, leader.name)]
-    found = []
-    if settings.management:
-        found.append((HUB, f"{leader.name}-management"))
-    if settings.propagator:
-        found.append((HUB, f"{leader.name}-propagator"))
-    if settings.cell:
-        found += [(p, f"{leader.name}-cell") for p in planes if plane_role(p) == "cell"]
-    return sorted(found)
-
-
-def _planes(settings: ManagerSettings) -> dict[PlaneName, Connection]:
-    """Every context that names a plane the chosen controllers work on; others are not ours."""
-    config = load_kubeconfig([settings.kubeconfig])
-    roles = {"hub"} | ({"platform", "project"} if settings.management else set())
-    roles |= {"cell"} if settings.cell or settings.propagator else set()
-    roles |= {"project"} if settings.cell else set()  # the quota claims of its instances
-    found = {
-        PlaneName(name): connection_of(config, name)
-        for name in sorted(config.contexts)
-        if _role(name) in roles
-    }
-    missing = roles - {plane_role(plane) for plane in found}
-    if missing:
-        listed = ", ".join(sorted(missing))
-        raise KubeconfigError(f"{settings.kubeconfig} has no context for: {listed}")
-    return found
-
-
-def _role(context: str) -> str:
-    try:
-        return plane_role(PlaneName(context))
-    except ValueError:
-        return ""

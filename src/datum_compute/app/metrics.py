@@ -7,7 +7,7 @@ Parts take the registry as an argument (``ServerMetrics(registry)``, ``EventReco
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from prometheus_client import (
@@ -24,6 +24,10 @@ from datum_compute import __version__
 
 _HEAD_BYTES_MAX = 16 * 1024
 _PATIENCE_S = 10.0
+_TEXT = "text/plain; charset=utf-8"
+
+Page = tuple[str, str, bytes]  # status, content type, body
+Pages = Mapping[bytes, Callable[[], Page]]
 
 
 def process_registry() -> CollectorRegistry:
@@ -38,33 +42,50 @@ def process_registry() -> CollectorRegistry:
     return registry
 
 
+def metrics_pages(registry: CollectorRegistry) -> Pages:
+    def metrics() -> Page:
+        return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
+
+    return {b"/metrics": metrics, b"/healthz": _ok}
+
+
+def health_pages(what_is_missing: Callable[[], str]) -> Pages:
+    """Alive as long as it answers; ready when nothing is missing."""
+
+    def ready() -> Page:
+        missing = what_is_missing()
+        return ("503 Service Unavailable", _TEXT, f"{missing}\n".encode()) if missing else _ok()
+
+    return {b"/healthz": _ok, b"/livez": _ok, b"/readyz": ready}
+
+
 @asynccontextmanager
-async def metrics_port(
-    address: tuple[str, int] | None, registry: CollectorRegistry
-) -> AsyncIterator[int]:
-    """Serve the registry while the block runs; the port it listens on, 0 for none at all."""
+async def pages_port(address: tuple[str, int] | None, pages: Pages) -> AsyncIterator[int]:
+    """Serve the pages while the block runs; the port it listens on, 0 for none at all."""
     if address is None:
         yield 0
         return
-    server = await asyncio.start_server(
-        _answering(lambda: generate_latest(registry)), *address, limit=_HEAD_BYTES_MAX
-    )
+    server = await asyncio.start_server(_answering(pages), *address, limit=_HEAD_BYTES_MAX)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
 
 
+def _ok() -> Page:
+    return "200 OK", _TEXT, b"ok"
+
+
 def _answering(
-    page: Callable[[], bytes],
+    pages: Pages,
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """Two pages and one request for each connection: no more HTTP than a scraper needs."""
+    """A few pages and one request for each connection: no more HTTP than a scraper needs."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(head.partition(b"\r\n")[0], page))
+                writer.write(_response(head.partition(b"\r\n")[0], pages))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # whoever that was is gone, or was no scraper
@@ -74,18 +95,16 @@ def _answering(
     return answer
 
 
-def _response(request_line: bytes, page: Callable[[], bytes]) -> bytes:
+def _response(request_line: bytes, pages: Pages) -> bytes:
     method, _, rest = request_line.partition(b" ")
-    path = rest.partition(b" ")[0].partition(b"?")[0]
-    content_type, status = "text/plain; charset=utf-8", "200 OK"
+    page = pages.get(rest.partition(b" ")[0].partition(b"?")[0])
     if method not in (b"GET", b"HEAD"):
-        status, body = "405 Method Not Allowed", b"only GET\n"
-    elif path == b"/metrics":
-        content_type, body = CONTENT_TYPE_LATEST, page()
-    elif path == b"/healthz":
-        body = b"ok"
+        status, content_type, body = "405 Method Not Allowed", _TEXT, b"only GET\n"
+    elif page is not None:
+        status, content_type, body = page()
     else:
-        status, body = "404 Not Found", b"there is /metrics and /healthz\n"
+        there = " and ".join(path.decode() for path in pages)
+        status, content_type, body = "404 Not Found", _TEXT, f"there is {there}\n".encode()
     head = (
         f"HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\n"
         f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datum_compute.api.plane import PlaneName, plane_role
+from datum_compute.api.plane import PlaneName, plane_role, project_plane
 from datum_compute.app.layers import merged
 from datum_compute.telemetry.logs import FORMATS, LEVELS
 
@@ -51,6 +51,23 @@ class LeaderSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SingleClusterSettings:
+    """How one API server is seen when there is no federation."""
+
+    project: str  # whose quota counts
+    cluster: str  # the name of the only cell
+    context: str  # of the kubeconfig; the current one if it is left out
+
+
+@dataclass(frozen=True, slots=True)
+class FederationSettings:
+    """Where the hub is, if not in the kubeconfig of the other planes."""
+
+    kubeconfig: Path
+    context: str
+
+
+@dataclass(frozen=True, slots=True)
 class ManagerSettings:
     """The controllers alone."""
 
@@ -64,6 +81,10 @@ class ManagerSettings:
     metrics_address: tuple[str, int] | None
     environment: Mapping[str, str] = field(repr=False)  # for the plugins of a kubeconfig
     boot_s: float = 0.0  # of simulated machines
+    health_address: tuple[str, int] | None = None
+    mode: str = "auto"
+    single: SingleClusterSettings = SingleClusterSettings("default", "single", "")
+    federation: FederationSettings | None = None
 
 
 def local_settings(
@@ -104,13 +125,39 @@ def manager_settings(
         metrics_address=parsed.metrics_address,
         environment=environment,
         boot_s=parsed.simulated_boot_seconds,
+        health_address=parsed.health_probe_bind_address,
+        mode=parsed.mode,
+        single=SingleClusterSettings(parsed.project, parsed.cluster_name, parsed.context),
+        federation=_federation(parser, parsed),
     )
+    _check_groups(parser, settings)
+    return settings
+
+
+def _check_groups(parser: argparse.ArgumentParser, settings: ManagerSettings) -> None:
     if not (settings.management or settings.cell or settings.propagator):
         parser.error(
             "nothing to run: pass --enable-management-controllers, --enable-cell-controllers "
             "or --enable-propagator"
         )
-    return settings
+    if settings.mode == "single":
+        if settings.propagator or not (settings.management and settings.cell):
+            parser.error(
+                "--mode single runs both groups and no propagator: pass "
+                "--enable-management-controllers and --enable-cell-controllers"
+            )
+        if settings.federation is not None:
+            parser.error("--mode single has no hub: leave --federation-kubeconfig out")
+
+
+def _federation(
+    parser: argparse.ArgumentParser, parsed: argparse.Namespace
+) -> FederationSettings | None:
+    if parsed.federation_kubeconfig is None:
+        if parsed.federation_context:
+            parser.error("--federation-context names a context of --federation-kubeconfig FILE")
+        return None
+    return FederationSettings(parsed.federation_kubeconfig, parsed.federation_context)
 
 
 # --- the flags
@@ -149,12 +196,19 @@ def manager_parser() -> argparse.ArgumentParser:
     _add_switch(parser, "enable-management-controllers", text="those beside the projects")
     _add_switch(parser, "enable-cell-controllers", text="those of the cells")
     _add_switch(parser, "enable-propagator", text="stand in for Karmada on the hub")
+    _add_mode(parser)
     _add_leader(parser)
     parser.add_argument(
         "--metrics-address",
         type=_loopback_address,
         metavar="HOST:PORT",
         help="serve /metrics and /healthz there, without a password: on this machine only",
+    )
+    parser.add_argument(
+        "--health-probe-bind-address",
+        type=_address,
+        metavar="HOST:PORT",
+        help="serve /healthz and /readyz there; they say nothing else, so any address will do",
     )
     _add_boot_time(parser)
     _add_telemetry(parser)
@@ -185,6 +239,48 @@ def _add_leader(parser: argparse.ArgumentParser) -> None:
         type=_plane,
         metavar="PLANE",
         help="hold one lease, of exactly that name, on this plane instead",
+    )
+
+
+def _add_mode(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mode",
+        choices=("auto", "single", "federated"),
+        default="auto",
+        help="single: one API server is everything, without a hub; auto takes that for granted "
+        "when both groups run and no context of the kubeconfig is named as a plane",
+    )
+    parser.add_argument(
+        "--context",
+        default="",
+        metavar="NAME",
+        help="in single mode: the context to use instead of the current one",
+    )
+    parser.add_argument(
+        "--project",
+        type=_dns_label,
+        default="default",
+        metavar="NAME",
+        help="in single mode: the project whose quota counts",
+    )
+    parser.add_argument(
+        "--cluster-name",
+        type=_dns_label,
+        default="single",
+        metavar="NAME",
+        help="in single mode: how quota claims name this cluster",
+    )
+    parser.add_argument(
+        "--federation-kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="the hub, where it has a file of its own",
+    )
+    parser.add_argument(
+        "--federation-context",
+        default="",
+        metavar="NAME",
+        help="its context in that file, instead of the current one",
     )
 
 
@@ -258,15 +354,28 @@ def _plane(text: str) -> PlaneName:
     return PlaneName(text)
 
 
-def _loopback_address(text: str) -> tuple[str, int]:
+def _dns_label(text: str) -> str:
+    try:
+        project_plane(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def _address(text: str) -> tuple[str, int]:
+    """ADDRESS:PORT, or :PORT for every address of the machine."""
     host, _, port = text.rpartition(":")
     try:
-        address = ipaddress.ip_address(host.strip("[]"))
+        return str(ipaddress.ip_address(host.strip("[]") or "0.0.0.0")), _port(port)  # noqa: S104
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not ADDRESS:PORT") from None
-    if not address.is_loopback:
+
+
+def _loopback_address(text: str) -> tuple[str, int]:
+    host, port = _address(text)
+    if not ipaddress.ip_address(host).is_loopback:
         raise argparse.ArgumentTypeError(
             f"{host} can be reached from outside, and nothing here asks who calls; "
             "use 127.0.0.1 and a proxy that does"
         )
-    return str(address), _port(port)
+    return host, port

@@ -17,6 +17,7 @@ from datum_compute import __version__
 from datum_compute.api.errors import ApiError
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.holdings import Holdings
+from datum_compute.api.labels import FEDERATION_FINALIZERS
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix, plane_role
 from datum_compute.api.quotametrics import DEFAULT_LIMITS
 from datum_compute.api.timestamps import timestamp
@@ -26,7 +27,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import Context, uncounted
 from datum_compute.controllers.notices import misled_notice
 from datum_compute.drivers.driver import Driver
 from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
@@ -109,16 +110,22 @@ def build_manager(
     tracer: Tracer | None = None,
     registry: CollectorRegistry | None = None,
     fence: Callable[[], None] = nothing_in_the_way,
+    single_project: str = "",
 ) -> Manager[Context]:
-    def context(manager: Manager[Context]) -> Context:
-        planes = Planes(manager.view, manager.engaged, tell)
-        return Context(planes, drivers, ports.unix_s, holdings, authority)
+    """``single_project`` is the only one there is, where one API server is everything."""
 
+    def context(manager: Manager[Context]) -> Context:
+        unreleased = FEDERATION_FINALIZERS if single_project else frozenset[str]()
+        planes = Planes(manager.view, manager.engaged, tell, unreleased)
+        mapped = metrics.mapped if metrics is not None else uncounted
+        return Context(planes, drivers, ports.unix_s, holdings, authority, single_project, mapped)
+
+    metrics = RuntimeMetrics(registry) if registry is not None else None
     return Manager(
         [instrumented(controller, tracer) for controller in controllers],
         context,
         ports.random,
-        metrics=RuntimeMetrics(registry) if registry is not None else None,
+        metrics=metrics,
         report=lambda misled: tell(misled_notice(misled)),
         fence=fence,
     )

@@ -22,7 +22,7 @@ from datum_compute.api.conditions import TRUE, Condition, find_condition
 from datum_compute.api.identity import normalized_city
 from datum_compute.api.instance import AVAILABLE, READY, Instance
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME
-from datum_compute.api.workload import Workload
+from datum_compute.api.workload import PROGRESSING, Workload
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 
 # Reasons that only point at another object, which knows the cause.
@@ -193,7 +193,8 @@ def _cause(place: Place, deployment: WorkloadDeployment, instances: Sequence[Ins
         (i for i in instances if place_of(i) == place), key=lambda instance: instance.metadata.name
     )
     candidates = [_not_true(i.status.conditions, READY) for i in here]
-    candidates.append(_not_true(deployment.status.conditions, AVAILABLE))
+    conditions = deployment.status.conditions
+    candidates += [_not_true(conditions, type_) for type_ in (AVAILABLE, PROGRESSING)]
     told = [cause for cause in candidates if cause.reason]
     return min(told, key=lambda cause: cause.reason in POINTERS, default=Cause())
 

@@ -14,6 +14,10 @@ from datum_compute.planes.planes import Planes
 from datum_compute.runtime.key import Key
 
 
+def uncounted(_edge: str, _outcome: str) -> None:
+    """Nobody collects metrics."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     planes: Planes
@@ -24,10 +28,14 @@ class Context:
     authority: str  # the certificates that clients of the planes trust, as PEM
     # The project of all namespaces that do not say whose they are, where there is only one.
     single_project: str = ""
+    # Counts whether an object leads to one other, to none or to many: by edge and outcome.
+    mapped: Callable[[str, str], None] = uncounted
     # What this process has promised and not yet put on record: addresses that it has chosen, and
     # claims (by the uid that they have) that it is about to release.
     addresses: AddressBook = field(default_factory=AddressBook)
     leaving: dict[Key, str] = field(default_factory=dict)
+    # Since when cells have not answered, by name.
+    silent_since_s: dict[str, float] = field(default_factory=dict)
 
     def now(self) -> str:
         return timestamp(self.unix_s())

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import groupby
-from typing import assert_never
+from typing import TypeVar, assert_never
+
+import msgspec
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Conflict, Invalid
@@ -26,6 +28,8 @@ from datum_compute.planning.actions import (
 )
 from datum_compute.runtime.outcome import Done, Later
 from datum_compute.runtime.together import together
+
+T = TypeVar("T", bound=ApiObject)
 
 
 async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
@@ -60,7 +64,7 @@ async def _carry_out(planes: Planes, action: Action) -> None:
         case Wait():
             return
         case Create(plane, kind, obj):
-            await planes.need(plane).create(kind, obj)
+            await planes.need(plane).create(kind, _releasable(planes, obj))
         case Delete(plane, kind, ref, uid, _, version):
             await planes.need(plane).delete(kind, ref, uid=uid, version=version)
         case Patch(plane, kind, ref, patch):
@@ -75,6 +79,15 @@ async def _carry_out(planes: Planes, action: Action) -> None:
             await planes.need(plane).patch_status(kind, ref, status, version=version)
         case _:
             assert_never(action)
+
+
+def _releasable(planes: Planes, obj: T) -> T:
+    """Without the finalizers that would hold it for ever."""
+    metadata = obj.metadata
+    kept = [name for name in metadata.finalizers if name not in planes.unreleased]
+    if kept == metadata.finalizers:
+        return obj
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(metadata, finalizers=kept))
 
 
 def _observed(planes: Planes, action: Action) -> ApiObject | None:
@@ -98,6 +111,10 @@ async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
             {"op": "test", "path": f"{item.path}/{item.key}", "value": item.value},
             {"op": "remove", "path": item.path},
         ]
+    operations += [
+        {"op": "add", "path": f"/spec/{name}", "value": value}
+        for name, value in removal.fields.items()
+    ]
     try:
         await planes.need(removal.plane).patch(removal.kind, removal.ref, operations)
     except Invalid as error:

@@ -8,7 +8,7 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.kinds import IP_ALLOCATION
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
-from datum_compute.api.plane import PLATFORM, project_plane
+from datum_compute.api.plane import PLATFORM, PlaneName, member_name, project_plane
 from datum_compute.controllers.context import Context
 from datum_compute.planning.prefixes import Ledger, Pool, pool_label
 from datum_compute.runtime.controller import Mapping
@@ -17,11 +17,14 @@ from datum_compute.runtime.key import Key
 from datum_compute.runtime.view import View
 
 
-def observe_ledger(context: Context, holder: ApiObject, pool: Pool | None) -> Ledger:
+def observe_ledger(
+    context: Context, plane: PlaneName, holder: ApiObject, pool: Pool | None
+) -> Ledger:
     recorded = context.planes.need(PLATFORM).read(IP_ALLOCATION)
     own = recorded.labelled(labels.HOLDER_UID, holder.metadata.uid)
     in_pool = recorded.labelled(labels.POOL, pool_label(pool.cidr)) if pool is not None else []
-    return Ledger(own, frozenset(a.spec.cidr for a in in_pool))
+    of_project = sum(a.spec.project == member_name(plane) for a in in_pool)
+    return Ledger(own, frozenset(a.spec.cidr for a in in_pool), of_project)
 
 
 def to_holder(kind: KindInfo[Any]) -> Mapping:

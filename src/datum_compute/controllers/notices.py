@@ -29,13 +29,16 @@ _TELLING_CONDITION = {
     INSTANCE.kind: "Ready",
 }
 
+# On its way out, because somebody wants that.
+LEAVING = ("Stopping", "Removing")
+
 # Not there yet, and nothing wrong with that.
 ON_THE_WAY = frozenset(
     {
         *("Pending", "PendingProgramming", "ProgrammingInProgress", "Starting"),
         *("InstancesProvisioning", "NetworkProvisioning", "SchedulingGatesPresent"),
         *("AwaitingPropagation", "NoAvailablePlacements", "NoAvailableDeployments"),
-        *("Stopping", "Removing"),
+        *LEAVING,
     }
 )
 
@@ -115,7 +118,8 @@ def _transition(
     if new["status"] == TRUE:
         yield Notice(plane, about, "Normal", new["reason"], note)
     elif not observed.is_terminating and (_was_so(old) or new["reason"] not in ON_THE_WAY):
-        yield Notice(plane, about, "Warning", new["reason"], note)
+        leaves = new["reason"] in LEAVING
+        yield Notice(plane, about, "Normal" if leaves else "Warning", new["reason"], note)
 
 
 def _was_so(old: Condition | None) -> bool:

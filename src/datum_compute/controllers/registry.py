@@ -72,3 +72,19 @@ NEIGHBOURS: tuple[Controller[Context], ...] = (
     *contents.CONTROLLERS,
     *definition.CONTROLLERS,
 )
+
+# What only makes sense where planes are many: the way to the hub and back, and copies.
+_OF_MANY_PLANES: tuple[Controller[Context], ...] = (
+    federator.CONTROLLER,
+    policy.CONTROLLER,
+    projector.CONTROLLER,
+    catalogue.CONTROLLER,
+    writeback.CONTROLLER,
+)
+
+
+def single_cluster(project: str) -> tuple[Controller[Context], ...]:
+    """Both groups where one API server is everything, for this project."""
+    kept = (c for c in (*MANAGEMENT, *CELL) if c not in _OF_MANY_PLANES)
+    released = claimrelease.controller(project)
+    return tuple(released if c is claimrelease.CONTROLLER else c for c in kept)

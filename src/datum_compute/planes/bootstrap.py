@@ -36,8 +36,13 @@ async def ensure_plane(client: Client, plane: PlaneName) -> None:
     await ensure_roles(client, plane)
     for name in (*_NAMESPACES, *_OF_ROLE.get(plane_role(plane), ())):
         await _ensure(client, NAMESPACE, Namespace(metadata=ObjectMeta(name=name)))
-    for name, (cpu, memory) in BUILT_IN_SIZES.items():
-        await _ensure(client, INSTANCE_TYPE, _size(name, cpu, memory))
+    for kind, size in built_in_sizes():
+        await _ensure(client, kind, size)
+
+
+def built_in_sizes() -> list[tuple[KindInfo[InstanceType], InstanceType]]:
+    sizes = BUILT_IN_SIZES.items()
+    return [(INSTANCE_TYPE, _size(name, cpu, memory)) for name, (cpu, memory) in sizes]
 
 
 def _size(name: str, cpu: str, memory: str) -> InstanceType:

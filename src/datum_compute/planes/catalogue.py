@@ -68,15 +68,36 @@ _CLASS: LocationClass = "datum-managed"
 _PROJECTS = KindReference(api_group=RESOURCE_MANAGER, kind=PROJECT_KIND)
 
 
+Made = tuple[KindInfo[Any], ApiObject]
+
+
+def objects_of_platform(cells: Iterable[PlaneName]) -> list[Made]:
+    """What ``ensure_platform`` makes, for planes that somebody else brings up."""
+    return [
+        *((LOCATION, _location(city)) for city in cities_of(cells)),
+        *((REGISTRATION, registration_of(metric)) for metric in METRICS),
+        (SERVICE, _service()),
+        (SERVICE_CONFIGURATION, _configuration()),
+    ]
+
+
+def objects_of_project(
+    plane: PlaneName, cells: Iterable[PlaneName], limits: Mapping[str, int] = DEFAULT_LIMITS
+) -> list[Made]:
+    """What ``ensure_project`` makes, for planes that somebody else brings up."""
+    return [
+        (NETWORK, _default_network()),
+        *((LOCATION_BINDING, _location_binding(city)) for city in cities_of(cells)),
+        (GRANT, _grant(member_name(plane), limits)),
+    ]
+
+
 async def ensure_platform(platform: Client, cells: Iterable[PlaneName], now: str) -> None:
     """The places of the cells, the compute service, and what is counted for it."""
-    for city in cities_of(cells):
-        location = await _ensured(platform, LOCATION, _location(city))
-        await _ensure_condition(platform, LOCATION, location, ("Ready", "ServedByCell"), now)
-    for metric in METRICS:
-        await _ensured(platform, REGISTRATION, registration_of(metric))
-    await _ensured(platform, SERVICE, _service())
-    await _ensured(platform, SERVICE_CONFIGURATION, _configuration())
+    for kind, obj in objects_of_platform(cells):
+        made = await _ensured(platform, kind, obj)
+        if kind is LOCATION:
+            await _ensure_condition(platform, LOCATION, made, ("Ready", "ServedByCell"), now)
 
 
 async def ensure_project(
@@ -87,12 +108,11 @@ async def ensure_project(
     limits: Mapping[str, int] = DEFAULT_LIMITS,
 ) -> None:
     """A network, the right to use every place there is, and the quota that everybody gets."""
-    await _ensured(project, NETWORK, _default_network())
-    for city in cities_of(cells):
-        binding = await _ensured(project, LOCATION_BINDING, _location_binding(city))
-        about = ("Available", "AllGatesOpen")
-        await _ensure_condition(project, LOCATION_BINDING, binding, about, now)
-    await _ensured(project, GRANT, _grant(member_name(plane), limits))
+    about = ("Available", "AllGatesOpen")
+    for kind, obj in objects_of_project(plane, cells, limits):
+        made = await _ensured(project, kind, obj)
+        if kind is LOCATION_BINDING:
+            await _ensure_condition(project, LOCATION_BINDING, made, about, now)
 
 
 async def release_project(platform: Client, plane: PlaneName) -> None:

@@ -18,6 +18,7 @@ class Planes:
     """Lookups never fall back to another plane than the one that was named.
 
     ``tell`` takes what users of a plane should know; it never waits and never fails.
+    ``unreleased`` are finalizers that nobody here would ever take off: they are not put on.
     """
 
     def __init__(
@@ -25,10 +26,12 @@ class Planes:
         engaged_view: Callable[[PlaneName], View | None],
         engaged: Callable[[], Sequence[PlaneName]] = tuple,
         tell: Callable[[Notice], None] = untold,
+        unreleased: frozenset[str] = frozenset(),
     ) -> None:
         self._engaged_view = engaged_view
         self._engaged = engaged
         self.tell = tell
+        self.unreleased = unreleased
 
     def engaged(self) -> Sequence[PlaneName]:
         """Those that there are at this moment, in order."""

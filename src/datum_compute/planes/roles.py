@@ -27,6 +27,7 @@ COORDINATION = "coordination.k8s.io"
 DEFINITIONS = "apiextensions.k8s.io"
 AGGREGATE_TO = "rbac.compute.datumapis.com/aggregate-to-"
 MANAGER_USER = "system:compute-manager"
+OPERATOR_USER = "system:operator"
 CELLS_GROUP = "system:cells"
 
 READ = ("get", "list", "watch")
@@ -113,6 +114,13 @@ _PROJECT_ADMIN = (
     _on("authorization.k8s.io", ("localsubjectaccessreviews", "subjectaccessreviews"), "create"),
 )
 
+# Who runs the platform, on a project's plane: what the project may use, and nothing of its own.
+_QUOTA_OPERATOR = (
+    _on(QUOTA, ("resourcegrants",), *READ, *WRITE),
+    _on(QUOTA, ("resourceregistrations", "resourceclaims", "allowancebuckets"), *READ),
+    _on("", ("namespaces", "events"), *READ),
+)
+
 # --- programs
 
 
@@ -172,10 +180,31 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
     ),
 }
 
+
+def single_cluster_rules() -> tuple[JsonObject, ...]:
+    """What the controllers need where one API server is everything and does the housekeeping
+    itself, as Kubernetes does: no right to anything of others."""
+    of_roles = (_MANAGER[role] for role in ("platform", "project", "cell"))
+    written = [rule for rules in of_roles for rule in rules if rule not in _KEEP_HOUSE]
+    groups = (COMPUTE, NETWORKING, QUOTA, IPAM, REGION)
+    needed = (
+        *(_on(group, ("*",), *READ) for group in groups),
+        _on("", ("namespaces",), *READ),
+        _on("", ("events",), "get", "create", "patch"),
+        _on(COORDINATION, ("leases",), "get", "create", "patch"),
+        # To name an owner that waits for what it owns; some API servers ask for that.
+        _on(COMPUTE, ("workloads/finalizers", "workloaddeployments/finalizers"), "update"),
+        _on(COMPUTE, ("instances/finalizers",), "update"),
+        _on(NETWORKING, ("networks/finalizers", "networkcontexts/finalizers"), "update"),
+        *(rule for rule in written if rule["apiGroups"] != [""]),
+    )
+    return tuple(rule for at, rule in enumerate(needed) if rule not in needed[:at])
+
+
 # A cell that joins: its controllers on its own plane, and what it reports to the hub.
 _CELL: dict[str, tuple[JsonObject, ...]] = {
     # The quota claims of its instances; which of them are its own the labels say.
-    "project": (_on(QUOTA, ("resourceclaims",), *READ, "create", "delete"),),
+    "project": (_on(QUOTA, ("resourceclaims",), *READ, *OWN),),
     "hub": (
         _on(COMPUTE, ("workloaddeployments", "instances"), *READ),
         *_owned(COMPUTE, "instances"),
@@ -221,6 +250,7 @@ def rules_by_role(plane: PlaneName) -> dict[str, tuple[JsonObject, ...]]:
         "manager": _MANAGER[role],
         "cell": _CELL.get(role, ()),
         **({"metrics-reader": _METRICS_READER} if role == "platform" else {}),
+        **({"quota-operator": _QUOTA_OPERATOR} if role == "project" else {}),
         "system:public-info-viewer": _PUBLIC,
         "system:discovery": _DISCOVERY,
         "system:basic-user": _BASIC_USER,
@@ -239,6 +269,8 @@ def subjects_by_role(plane: PlaneName) -> dict[str, tuple[tuple[str, str], ...]]
         "system:discovery": (everybody,),
         "system:basic-user": (everybody,),
     }
+    if role == "project":
+        found["quota-operator"] = (("User", OPERATOR_USER),)
     if role in ("hub", "project"):
         found["cell"] = (("Group", CELLS_GROUP),)
     if role == "cell":

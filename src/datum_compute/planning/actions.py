@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
@@ -76,6 +76,8 @@ class RemoveItems:
     uid: str
     items: tuple[ListItem, ...]
     reason: str
+    # Fields of the spec that are said in the same write, by name.
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

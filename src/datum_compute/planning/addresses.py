@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
+from typing import Any
 
 from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict
 from datum_compute.api.instance import (
@@ -84,6 +85,13 @@ def interface_of(
         addresses=found,
         mtu=attachment.mtu,
     )
+
+
+def location_fields(instance: Instance, attachment: NetworkAttachment | None) -> dict[str, Any]:
+    """Where it is, for an instance that was made before anybody knew."""
+    if attachment is None or not attachment.location or instance.spec.location is not None:
+        return {}
+    return {"location": {"name": attachment.location}}
 
 
 def network_verdict(

@@ -103,7 +103,7 @@ def plan_attachment(
     network = network_of(deployment.spec.template, deployment.metadata.namespace)
     if location is None:
         message = f"The project has no LocationBinding for {deployment.spec.city_code}"
-        return _told(plane, deployment, _problem(network, "LocationNotAvailable", message))
+        return _told(plane, deployment, _problem(network, "", "LocationNotAvailable", message))
     wanted = Wanted(network, location.spec.location_ref.name)
     ref = binding_ref(deployment, wanted)
     binding = next((b for b in bindings if ref_of(b) == ref), None)
@@ -111,7 +111,7 @@ def plan_attachment(
         plane, NETWORK_BINDING, _binding(deployment, wanted, ref), binding, f"for {network}"
     )
     actions += _leave_old(plane, deployment, network, [b for b in bindings if ref_of(b) != ref])
-    attachment = _attachment(network, binding, presence)
+    attachment = _attachment(wanted, binding, presence)
     if attachment is None:
         return Plan((*actions, Wait(f"{network} is not in {wanted.location} yet")), RECHECK_S)
     told = _told(plane, deployment, attachment)
@@ -119,14 +119,15 @@ def plan_attachment(
 
 
 def _attachment(
-    network: Ref, binding: NetworkBinding | None, presence: Presence | None
+    wanted: Wanted, binding: NetworkBinding | None, presence: Presence | None
 ) -> NetworkAttachment | None:
     """None while nothing is decided."""
+    network, location = wanted.network, wanted.location
     ready = binding and find_condition(binding.status.conditions, "Ready")
     if not ready:
         return None
     if ready.status == FALSE:
-        return _problem(network, ready.reason, ready.message)
+        return _problem(network, location, ready.reason, ready.message)
     if ready.status != TRUE or presence is None:
         return None
     context = presence.context
@@ -136,12 +137,13 @@ def _attachment(
     prefixes = [_prefix(subnet) for subnet in found if subnet is not None and prefix_of(subnet)]
     if not prefixes:
         message = f"Network {network} gives out no addresses: its ipam.mode is Policy"
-        return _problem(network, "NoAddresses", message)
+        return _problem(network, location, "NoAddresses", message)
     return NetworkAttachment(
         network=network.name,
         namespace=network.namespace,
         prefixes=prefixes,
         mtu=context.spec.mtu,
+        location=location,
     )
 
 
@@ -151,9 +153,13 @@ def _prefix(subnet: Subnet) -> AttachedPrefix:
     return AttachedPrefix(family=subnet.spec.ip_family, prefix=str(prefix), gateway=gateway)
 
 
-def _problem(network: Ref, reason: str, message: str) -> NetworkAttachment:
-    problem = AttachmentProblem(reason=reason, message=message)
-    return NetworkAttachment(network=network.name, namespace=network.namespace, problem=problem)
+def _problem(network: Ref, location: str, reason: str, message: str) -> NetworkAttachment:
+    return NetworkAttachment(
+        network=network.name,
+        namespace=network.namespace,
+        problem=AttachmentProblem(reason=reason, message=message),
+        location=location,
+    )
 
 
 def _told(plane: PlaneName, deployment: WorkloadDeployment, new: NetworkAttachment) -> Plan:

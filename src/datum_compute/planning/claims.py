@@ -4,6 +4,10 @@ wanted or something runs in it, and replaced when the next instance has another 
 A claim belongs to the slot (deployment and ordinal), so a restart at full quota keeps its place and
 needs nobody's consent. It lies in the project, named for the instance, and carries labels that say
 where the instance is: on which cell, in which namespace.
+
+Whoever deletes a claim, or the namespace it lies in, frees nothing while a machine runs: a granted
+claim is held by a finalizer until its slot is empty, counts until then, and is as good as any other
+to whoever comes into the slot meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import hashlib
 from dataclasses import dataclass
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict, find_condition
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict, find_condition, is_true
 from datum_compute.api.identity import decoded_project
 from datum_compute.api.instance import QUOTA_UNDECIDED, Instance
 from datum_compute.api.kinds import CLAIM
@@ -23,7 +27,15 @@ from datum_compute.api.quotametrics import consumer_of
 from datum_compute.api.reasons import Reason
 from datum_compute.api.resourceclaim import GRANTED, ResourceClaim, ResourceClaimSpec
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Action, Create, Delete, Plan, Wait
+from datum_compute.planning.actions import (
+    Create,
+    Delete,
+    Patch,
+    Plan,
+    Wait,
+    add_finalizer,
+    drop_finalizer,
+)
 from datum_compute.planning.sizing import Size, requests_of
 
 _PREFIX = "instance-"
@@ -48,15 +60,16 @@ class ClaimHome:
 
 
 def claim_home(cell: PlaneName, namespace: Namespace | None, single: str = "") -> ClaimHome | None:
-    """By the identity of the cell's namespace. Without one, and with the name of a single project,
-    claims lie beside their instances; otherwise nobody knows whose they are."""
+    """By the identity of the cell's namespace. Without one, and with the name of the single project
+    of a single cluster, claims lie in the namespace of their instances; otherwise nobody knows
+    whose they are."""
     identity = namespace.metadata.labels if namespace is not None else {}
     project = decoded_project(identity.get(labels.UPSTREAM_CLUSTER, ""))
     upstream = identity.get(labels.UPSTREAM_NAMESPACE, "")
     if project and upstream:
         return ClaimHome(project_plane(project), upstream, project, member_name(cell))
     if single and namespace is not None:
-        return ClaimHome(cell, namespace.metadata.name, single, member_name(cell))
+        return ClaimHome(project_plane(single), namespace.metadata.name, single, member_name(cell))
     return None
 
 
@@ -89,6 +102,7 @@ def new_claim(home: ClaimHome, instance: Instance, size: Size | None) -> Resourc
                 labels.INSTANCE_NAMESPACE: instance.metadata.namespace,
                 **{label: told[label] for label in kept if label in told},
             },
+            finalizers=[labels.CLAIM_FINALIZER],
         ),
         spec=ResourceClaimSpec(
             consumer_ref=consumer_of(home.project),
@@ -114,11 +128,13 @@ def plan_claim(
     if claim is None:
         made = new_claim(home, instance, size)
         return Plan((Create(home.plane, CLAIM, made, "an instance needs it"),))
-    if not is_for(claim, home, instance) or claim.is_terminating:
+    if not is_for(claim, home, instance):
         return Plan((Wait(f"claim {ref_of(claim)} is in the way"),), RECHECK_S)
     if not is_of_size(claim, size):
         # What was here before is gone, machine and all: nobody uses the old amount any more.
-        return Plan((_release(home.plane, claim, "the instance has another size now"),))
+        return _release(home.plane, claim, "the instance has another size now")
+    if claim.is_terminating and not is_granted(claim):
+        return Plan((Wait(f"claim {ref_of(claim)} goes and is made again"),), RECHECK_S)
     return Plan()
 
 
@@ -134,13 +150,17 @@ def plan_release(
     deployment: WorkloadDeployment | None,
 ) -> Plan:
     """``instance`` and ``deployment`` are what the cell holds of the claim's slot."""
-    if claim.is_terminating or instance is not None:
-        return Plan()
+    if claim.is_terminating and (instance is None or not is_granted(claim)):
+        return _release(plane, claim, "somebody deleted it")
+    if claim.is_terminating:
+        return Plan((Wait(f"{ref_of(claim)} is in use"),), requeue_after_s=RECHECK_S)
+    if instance is not None:
+        return Plan(tuple(add_finalizer(plane, CLAIM, claim, labels.CLAIM_FINALIZER)))
     number = claim.metadata.labels.get(labels.INSTANCE_INDEX, "")
     if deployment is not None and is_wanted(deployment, number):
         waits = Wait("the slot is wanted and will be filled again")
         return Plan((waits,), requeue_after_s=RECHECK_S)
-    return Plan((_release(plane, claim, "the slot is no longer wanted"),))
+    return _release(plane, claim, "the slot is no longer wanted")
 
 
 def is_wanted(deployment: WorkloadDeployment, ordinal: str) -> bool:
@@ -149,8 +169,23 @@ def is_wanted(deployment: WorkloadDeployment, ordinal: str) -> bool:
     return int(ordinal[:9]) < deployment.spec.scale_settings.min_replicas
 
 
-def _release(plane: PlaneName, claim: ResourceClaim, reason: str) -> Action:
-    return Delete(plane, CLAIM, ref_of(claim), claim.metadata.uid, reason)
+def _release(plane: PlaneName, claim: ResourceClaim, reason: str) -> Plan:
+    """Deleted first, then let go: what is said to be leaving cannot be taken for anything else."""
+    if claim.is_terminating:
+        return Plan(tuple(drop_finalizer(plane, CLAIM, claim, labels.CLAIM_FINALIZER)))
+    return Plan((Delete(plane, CLAIM, ref_of(claim), claim.metadata.uid, reason),))
+
+
+def is_granted(claim: ResourceClaim) -> bool:
+    return is_true(claim.status.conditions, GRANTED)
+
+
+def releases(plan: Plan) -> bool:
+    """Whether the plan of a claim lets it go, or takes the first step of that."""
+    lets_go = (
+        a for a in plan.actions if isinstance(a, Patch) and not a.patch["metadata"]["finalizers"]
+    )
+    return any(isinstance(a, Delete) for a in plan.actions) or any(lets_go)
 
 
 # --- what the instance is told
@@ -163,7 +198,7 @@ def quota_verdict(
     if home is None:
         message = f"Namespace {instance.metadata.namespace} does not say which project it is of"
         return Verdict(FALSE, Reason.QUOTA_PROJECT_ID_UNRESOLVABLE, message)
-    if claim is None or claim.is_terminating:
+    if claim is None or (claim.is_terminating and not is_granted(claim)):
         return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
     if not is_for(claim, home, instance):
         owner = claim.metadata.labels.get(labels.SOURCE_CLUSTER, "somebody else")

@@ -28,6 +28,7 @@ from datum_compute.api.workloaddeployment import (
 from datum_compute.planning.actions import Plan, Wait, add_finalizer, drop_finalizer
 from datum_compute.planning.blocking import blocked_slots, worst_cause
 from datum_compute.planning.instances import plan_slots, wanted_replicas
+from datum_compute.planning.newinstance import location_of
 from datum_compute.planning.objects import plan_status
 from datum_compute.planning.ordinals import Slots, is_ready, slots_of
 from datum_compute.planning.progress import deadline_in_s, progressed_at, progressing
@@ -84,6 +85,7 @@ def _status(
         blocked=blocked_slots(slots, wanted),
         observed_generation=deployment.metadata.generation,
         observed_source=_source(deployment),
+        location=location_of(deployment),
     )
     stepped = progressed_at(deployment, counted, now)
     counted = msgspec.structs.replace(counted, progressed_at=stepped)

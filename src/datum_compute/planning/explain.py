@@ -19,14 +19,13 @@ from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
 from datum_compute.api.server import Server
-from datum_compute.api.workload import Workload
+from datum_compute.api.workload import PROGRESSING, Workload
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Create, Delete, Wait, described
 from datum_compute.planning.advice import Move, advice_on
 from datum_compute.planning.deployment import REPLICAS_READY
 from datum_compute.planning.instances import plan_instances
 from datum_compute.planning.ordinals import ordinal
-from datum_compute.planning.progress import PROGRESSING
 
 T = TypeVar("T", bound=ApiObject)
 

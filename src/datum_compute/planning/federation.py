@@ -25,6 +25,7 @@ from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, PlaneName, member_name
 from datum_compute.api.reasons import Reason
 from datum_compute.api.resourcebinding import ResourceBinding
+from datum_compute.api.workload import BlockedReplicas
 from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
 from datum_compute.planning.actions import (
     Action,
@@ -109,9 +110,11 @@ def mirrored_status(
     available = decided("Available", blocker, generation=generation, now=now)
     # Only what the project itself knows: what the cell said earlier is nobody's claim any more.
     known = [c for c in deployment.status.conditions if c.type == available.type]
+    wanted = deployment.spec.scale_settings.min_replicas
     return WorkloadDeploymentStatus(
         conditions=with_condition(known, available),
-        desired_replicas=deployment.spec.scale_settings.min_replicas,
+        desired_replicas=wanted,
+        blocked=[BlockedReplicas(reason=blocker.reason, replicas=wanted, message=blocker.message)],
         observed_generation=deployment.status.observed_generation,
     )
 

@@ -67,7 +67,8 @@ ON_NEW_INSTANCES: tuple[tuple[str, Applies], ...] = (
 class Decision:
     """What is known about one gate: the condition that records it, and the verdict.
 
-    ``records`` are fields of the status that belong to the gate, written with its condition.
+    ``records`` are fields of the status that belong to the gate, written with its condition;
+    ``fields`` are fields of the spec, written when the gate goes.
     """
 
     gate: str
@@ -75,6 +76,7 @@ class Decision:
     verdict: Verdict
     recheck_s: float | None = None
     records: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_clear(self) -> bool:
@@ -127,9 +129,9 @@ def plan_removal(
     )
     if not items:
         return []
-    return [
-        RemoveItems(plane, INSTANCE, ref_of(instance), instance.metadata.uid, items, "clear now")
-    ]
+    fields = {n: value for d in decisions if d.is_clear for n, value in d.fields.items()}
+    ref, uid = ref_of(instance), instance.metadata.uid
+    return [RemoveItems(plane, INSTANCE, ref, uid, items, "clear now", fields)]
 
 
 def is_too_soon(instance: Instance, decisions: Sequence[Decision], age_s: float) -> bool:

@@ -4,6 +4,7 @@ the gates that hold it until what it needs is there."""
 from __future__ import annotations
 
 from datum_compute.api import labels
+from datum_compute.api.fields import NamespacedReference
 from datum_compute.api.identity import instance_name
 from datum_compute.api.instance import Instance, InstanceControl, InstanceSpec, TemplateSpec
 from datum_compute.api.kinds import DEPLOYMENT
@@ -28,8 +29,15 @@ def new_instance(deployment: WorkloadDeployment, number: int, current: str) -> I
             # behind an instance that is gone.
             finalizers=[labels.INSTANCE_FINALIZER, labels.PROVISIONER_FINALIZER],
         ),
-        spec=InstanceSpec(**asked, controller=control),
+        spec=InstanceSpec(**asked, controller=control, location=location_of(deployment)),
     )
+
+
+def location_of(deployment: WorkloadDeployment) -> NamespacedReference | None:
+    """Of the project; not known before somebody has looked for the network there."""
+    attachment = deployment.spec.network_attachment
+    name = attachment.location if attachment is not None else ""
+    return NamespacedReference(name=name) if name else None
 
 
 def platform_labels(deployment: WorkloadDeployment, number: int) -> dict[str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import ApiStruct, JsonObject, canonical_where_unlike, plain
+from datum_compute.api.codec import ApiStruct, JsonObject, canonical, canonical_where_unlike, plain
 from datum_compute.api.mergepatch import merge_patch
 from datum_compute.api.meta import ApiObject, KindInfo, ref_of
 from datum_compute.api.plane import PlaneName
@@ -38,9 +38,14 @@ def plan_status(
     desired: ApiStruct,
     reason: str = "report",
 ) -> list[Action]:
-    """Write the status if it differs."""
+    """Write the status if it differs. The first time all of it: counts that are none are said."""
     reported = getattr(observed, "status")  # noqa: B009 - every kind that has one
-    patch = merge_patch(*canonical_where_unlike(reported, desired))
+    if reported == desired:
+        return []
+    if reported == type(reported)():
+        patch = merge_patch({}, canonical(desired))
+    else:
+        patch = merge_patch(*canonical_where_unlike(reported, desired))
     if not patch:
         return []
     version = observed.metadata.resource_version

@@ -33,6 +33,7 @@ class Pool:
 
     cidr: str
     length: int
+    project_max: int | None = None  # how many of them one project may hold
 
     @property
     def whole(self) -> IPv4Network | IPv6Network:
@@ -61,8 +62,9 @@ class Pool:
 
 
 # Of the whole platform: one /20 for each network and location, one /48 for each network.
-IPV4_SUBNETS = Pool("10.128.0.0/9", 20)
-IPV6_NETWORKS = Pool("fd20::/20", 48)
+# No project may take so many that nothing is left for others.
+IPV4_SUBNETS = Pool("10.128.0.0/9", 20, project_max=128)
+IPV6_NETWORKS = Pool("fd20::/20", 48, project_max=1024)
 IPV6_SUBNET_LENGTH = 64
 
 
@@ -78,11 +80,12 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What is on record: the holder's own allocations, and every prefix of the pool that is
-    taken."""
+    """What is on record: the holder's own allocations, every prefix of the pool that is taken, and
+    how many of those are its project's."""
 
     own: Sequence[IPAllocation]
     taken: Collection[str]
+    of_project: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,8 @@ def plan_taking(
         kept = next((a for a in own if a.spec.cidr == shown), own[0])
         spare = tuple(_release(a, "one is enough") for a in own if a is not kept)
         return Taking(kept.spec.cidr, spare)
+    if pool.project_max is not None and ledger.of_project >= pool.project_max:
+        return Taking(refusal=_too_many(holder, pool, ledger))
     exact = shown or wished
     if exact and not pool.contains(exact):
         message = f"{exact} is no /{pool.length} of {pool.cidr}"
@@ -117,6 +122,15 @@ def plan_taking(
         return Taking(refusal=Verdict(FALSE, "AddressPoolExhausted", message))
     taking = Create(PLATFORM, IP_ALLOCATION, _allocation(holder, pool, cidr), "take a prefix")
     return Taking(cidr, (taking,))
+
+
+def _too_many(holder: Holder, pool: Pool, ledger: Ledger) -> Verdict:
+    message = (
+        f"Project {member_name(holder.plane)} holds {ledger.of_project} of at most "
+        f"{pool.project_max} prefixes of {pool.cidr} (/{pool.length}); "
+        "delete a network that is not needed"
+    )
+    return Verdict(FALSE, "PrefixLimitReached", message)
 
 
 def plan_giving_back(own: Sequence[IPAllocation]) -> list[Action]:

@@ -19,10 +19,8 @@ from datum_compute.api.conditions import (
 )
 from datum_compute.api.reasons import Reason
 from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.api.workload import ReplicaCounts
+from datum_compute.api.workload import PROGRESSING, ReplicaCounts
 from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
-
-PROGRESSING = "Progressing"
 
 
 def progressed_at(

@@ -27,7 +27,7 @@ from datum_compute.api.allowancebucket import (
     ContributingGrant,
 )
 from datum_compute.api.codec import decode_as, encode, plain
-from datum_compute.api.conditions import FALSE, TRUE, Verdict, is_true
+from datum_compute.api.conditions import FALSE, TRUE, Verdict
 from datum_compute.api.fields import ObjectReference
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT
 from datum_compute.api.meta import ObjectMeta
@@ -43,6 +43,7 @@ from datum_compute.api.resourceclaim import (
 from datum_compute.api.resourcegrant import ResourceGrant, ResourceGrantStatus
 from datum_compute.api.resourceregistration import ResourceRegistration
 from datum_compute.planning.actions import Action, Plan
+from datum_compute.planning.claims import is_granted
 from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.verdicts import with_verdicts
 
@@ -89,10 +90,6 @@ class Ruling:
     claim: ResourceClaim
     verdict: Verdict
     lacking: tuple[str, ...] = ()
-
-
-def is_granted(claim: ResourceClaim) -> bool:
-    return is_true(claim.status.conditions, GRANTED)
 
 
 def filed_under(claim: ResourceClaim) -> str:

@@ -21,15 +21,21 @@ from datum_compute.api.conditions import (
 from datum_compute.api.identity import normalized_city
 from datum_compute.api.instance import AVAILABLE
 from datum_compute.api.reasons import DEPLOYMENT_RANK, Reason
-from datum_compute.api.workload import Placement, PlacementStatus, Workload, WorkloadStatus
+from datum_compute.api.workload import (
+    PROGRESSING,
+    Placement,
+    PlacementStatus,
+    Workload,
+    WorkloadStatus,
+)
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.blocking import blocked_sum
-from datum_compute.planning.progress import PROGRESSING
 from datum_compute.planning.template import template_hash
 
 # What a whole says about its rollout, by what its worst part says.
 _PROGRESS_ORDER = (
     Reason.PROGRESS_DEADLINE_EXCEEDED,
+    Reason.NO_MATCHING_LOCATION,
     Reason.CELL_UNREACHABLE,
     Reason.ROLLOUT_PAUSED,
     Reason.ROLLING_OUT,
@@ -102,7 +108,10 @@ def _progressing(
     silent: list[str] = []
     for deployment in deployments:
         found = find_condition(deployment.status.conditions, PROGRESSING)
-        if found is None or not _speaks_of(deployment, workload, current):
+        available = find_condition(deployment.status.conditions, AVAILABLE)
+        if available is not None and available.reason == Reason.NO_MATCHING_LOCATION:
+            words.setdefault(available.reason, (available, deployment.spec.city_code))
+        elif found is None or not _speaks_of(deployment, workload, current):
             silent.append(deployment.spec.city_code)
         else:
             words.setdefault(found.reason, (found, deployment.spec.city_code))

@@ -20,7 +20,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -62,7 +62,7 @@ class Notice:
     note: str
 
 
-def reference_to(kind: KindInfo[ApiObject], obj: ApiObject) -> ObjectReference:
+def reference_to(kind: KindInfo[Any], obj: ApiObject) -> ObjectReference:
     metadata = obj.metadata
     return ObjectReference(
         api_version=kind.api_version,

@@ -163,8 +163,10 @@ class Workers(Generic[C]):
                 self._queue.pause(key, pause)
                 return "done"
             case Later(seconds, pause):
+                delay_s = seconds * (1 + JITTER * self._random.random())
                 self._queue.pause(key, pause)
-                self._queue.add_after(key, seconds * (1 + JITTER * self._random.random()))
+                self._queue.add_after(key, delay_s)
+                _log.debug("%s %s: again in %.2f s", self._controller.name, key, delay_s)
                 return "later"
             case Terminal(message):
                 if self._kind is not None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
-from datum_compute.api.plane import PlaneName, path_prefix
+from datum_compute.api.plane import PLATFORM, PlaneName, path_prefix
 from datum_compute.api.quotametrics import DEFAULT_LIMITS
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
@@ -44,6 +44,9 @@ class Duties:
     centre: bool
     controllers: tuple[Controller[Context], ...]
     elsewhere: tuple[PlaneName, ...]
+    # With the name of the only project, all planes elsewhere are one API server, and the machines
+    # of its cell are this host's to drive.
+    single_project: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,11 +283,14 @@ class ManagingProcess:
         raise Unreachable(f"{self.duties.name} serves nothing: {request.path}")
 
     async def run(self) -> None:
-        manager = build_manager(self.duties.controllers, {}, self.ports)
-        for plane in self.duties.elsewhere:
+        duties, single = self.duties, self.duties.single_project
+        providers = self.around.providers if single else {}
+        drivers = {plane: provider.driver() for plane, provider in providers.items()}
+        manager = build_manager(duties.controllers, drivers, self.ports, single_project=single)
+        for plane in duties.elsewhere:
             client = Client(
                 self.reach(plane),
-                prefix=path_prefix(plane),
+                prefix=path_prefix(PLATFORM if single else plane),
                 token=self.around.credentials.manager,
                 agent=MANAGER_AGENT,
             )

@@ -186,6 +186,8 @@ def i14_removed_for_a_reason(truth: Truth, step: Step) -> str:
     deployment = rows.get(ObjectKey(DEPLOYMENT.resource, step.key.namespace, owner))
     if deployment is None or is_terminating(deployment):
         return ""
+    if truth.is_leaving(step.plane, step.key.namespace):
+        return ""
     if any(name.startswith((step.key.namespace, owner)) for _, name in truth.tampered):
         return ""  # somebody else wanted it gone, here or further up
     wanted = deployment["spec"].get("scaleSettings", {}).get("minReplicas", 1)

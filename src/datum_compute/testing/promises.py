@@ -99,6 +99,8 @@ def i12_one_at_a_time(truth: Truth, step: Step) -> str:
         return ""
     if any(plane == step.plane for plane, _ in truth.tampered):
         return ""
+    if truth.is_leaving(step.plane, step.key.namespace):
+        return ""
     wanted = deployment.get("spec", {}).get("scaleSettings", {}).get("minReplicas", 1)
     if _ordinal(before) >= wanted:
         return ""

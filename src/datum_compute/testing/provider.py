@@ -6,6 +6,7 @@ may be accepted and never come, be reported gone and live on, or be there twice 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -25,6 +26,7 @@ class Provider:
     now: Callable[[], float]
     boot_s: float = 0.2
     stop_s: float = 0.1
+    remove_s: float = 0.0  # how long it takes before it even begins to remove a machine
     machines: MachineTable = field(default_factory=MachineTable)
     lie: Lie | None = None
     away: int = 0  # how many faults keep it from answering
@@ -76,6 +78,8 @@ class ProviderDriver:
             self.provider.hidden[machine_id] = None
             self.provider.lied_about[machine_id] = None
             return
+        if self.provider.remove_s:
+            await asyncio.sleep(self.provider.remove_s)
         await self.inner.remove(machine_id)
 
     async def observe(self, machine_id: str) -> MachineState | None:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix
 from datum_compute.app.wiring import EVERYTHING
@@ -36,11 +37,13 @@ class HostTransport:
 
 @dataclass(frozen=True, slots=True)
 class SingleHost:
-    """The host, the providers behind its cells, and every row it has written."""
+    """The host, the providers behind its cells, every row it has written, and the planes that its
+    controllers cannot reach."""
 
     host: SimulatedHost
     providers: dict[PlaneName, Provider]
     writes: list[Change] = field(default_factory=list)
+    silent: set[PlaneName] = field(default_factory=set)
 
     def client(self, plane: PlaneName) -> Client:
         """A user's, with the token of the plane."""
@@ -84,8 +87,15 @@ def single_host(
     def noted(_number: int, batch: Sequence[Entry]) -> None:
         writes.extend(entry for entry in batch if isinstance(entry, Change))
 
-    def reach(_source: str, _plane: PlaneName) -> Transport:
-        return HostTransport(host.answer)
+    silent: set[PlaneName] = set()
+
+    def reach(_source: str, plane: PlaneName) -> Transport:
+        async def answer(request: Request) -> Response:
+            if plane in silent:
+                raise Unreachable(f"{plane} does not answer")
+            return await host.answer(request)
+
+        return HostTransport(answer)
 
     def failed(_name: str, error: BaseException) -> None:
         raise error
@@ -102,4 +112,4 @@ def single_host(
     )
     duties = Duties("all", planes, True, controllers, ())
     host = SimulatedHost(duties, around, Disk(Random(1)), Random(1), 0)  # noqa: S311
-    return SingleHost(host, providers, writes)
+    return SingleHost(host, providers, writes, silent)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from datum_compute.api.codec import JsonObject, decode
-from datum_compute.api.kinds import EVENT, LEASE
+from datum_compute.api.kinds import EVENT, LEASE, NAMESPACE
 from datum_compute.api.plane import PlaneName
 from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey, PlaneDeleted
 from datum_compute.testing.provider import Provider
@@ -103,6 +103,11 @@ class Truth:
         for key, row in self.rows.get(plane, {}).items():
             if key.resource == resource:
                 yield key, row
+
+    def is_leaving(self, plane: str, namespace: str) -> bool:
+        """Whether the namespace is being deleted with everything in it."""
+        row = self.rows.get(plane, {}).get(ObjectKey(NAMESPACE.resource, "", namespace))
+        return row is not None and is_terminating(row)
 
     def machines(self) -> Iterator[tuple[PlaneName, str]]:
         """Every machine that is alive, as (cell, id)."""

@@ -1,4 +1,5 @@
-"""ResourceClaim of a slot -> gone, when nothing runs in the slot and nobody wants it.
+"""ResourceClaim of a slot -> gone, when nothing runs in the slot and nobody wants it, or somebody
+has deleted the claim.
 
 That is asked of the cell itself, not of a cache. From then until the claim is gone no instance gets
 its gate cleared by it: one that comes at this very moment waits for a claim of its own.
@@ -7,6 +8,7 @@ its gate cleared by it: one that comes at this very moment waits for a claim of 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from datum_compute.api import labels
@@ -17,8 +19,14 @@ from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.resourceclaim import ResourceClaim
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.actions import Delete, Plan
-from datum_compute.planning.claims import claim_home, claim_ref, instance_of, plan_release
+from datum_compute.planning.actions import Plan
+from datum_compute.planning.claims import (
+    claim_home,
+    claim_ref,
+    instance_of,
+    plan_release,
+    releases,
+)
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
@@ -50,11 +58,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     plan = plan_release(
         key.plane, claim, cell.read(INSTANCE).get(ref), cell.read(DEPLOYMENT).get(owner)
     )
-    if key not in context.leaving and _releases(plan):
+    if key not in context.leaving and releases(plan):
         plan = await _asked(context, cell, key, claim)
     if key in context.leaving:
         # Whether an earlier attempt arrived nobody knows, so there is no way back.
-        await context.planes.need(key.plane).delete(CLAIM, key.ref, uid=claim.metadata.uid)
+        await carry_out(context.planes, plan_release(key.plane, claim, None, None))
         return Later(LEAVING_S)
     return await carry_out(context.planes, plan)
 
@@ -71,7 +79,7 @@ async def _asked(context: Context, cell: View, key: Key, claim: ResourceClaim) -
     except BaseException:
         del context.leaving[key]
         raise
-    if not _releases(plan):
+    if not releases(plan):
         del context.leaving[key]
     return plan
 
@@ -81,10 +89,6 @@ def _owner(claim: ResourceClaim, ref: Ref) -> Ref:
     return Ref(ref.namespace, told or ref.name.rpartition("-")[0])
 
 
-def _releases(plan: Plan) -> bool:
-    return any(isinstance(action, Delete) for action in plan.actions)
-
-
 async def _now(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:
     try:
         return await cell.client.get(kind, ref)
@@ -92,14 +96,19 @@ async def _now(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:
         return None
 
 
-def from_instance(view: View, change: Change[Any]) -> Iterable[Key]:
+def concerns_release(old: ResourceClaim, new: ResourceClaim) -> bool:
+    """Whether it was granted matters only for one that is leaving."""
+    return new.is_terminating or beyond_status(old, new)
+
+
+def _from_instance(single_project: str, view: View, change: Change[Any]) -> Iterable[Key]:
     """When the last thing in a slot is gone."""
     if change.new is None:
         metadata = change.latest.metadata
-        yield from _claims(view, metadata.namespace, [metadata.name])
+        yield from _claims(single_project, view, metadata.namespace, [metadata.name])
 
 
-def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
+def _from_deployment(single_project: str, view: View, change: Change[Any]) -> Iterable[Key]:
     """The slots that it no longer wants."""
     old, new = change.old, change.new
     if old is None:
@@ -107,24 +116,31 @@ def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
     wanted = 0 if new is None or new.is_terminating else new.spec.scale_settings.min_replicas
     before, metadata = old.spec.scale_settings.min_replicas, old.metadata
     names = [instance_name(metadata.name, number) for number in range(wanted, before)]
-    yield from _claims(view, metadata.namespace, names)
+    yield from _claims(single_project, view, metadata.namespace, names)
 
 
-def _claims(view: View, namespace: str, names: Iterable[str]) -> Iterable[Key]:
-    home = claim_home(view.plane, view.cached(NAMESPACE).get(Ref("", namespace)))
+def _claims(single_project: str, view: View, namespace: str, names: Iterable[str]) -> Iterable[Key]:
+    found = view.cached(NAMESPACE).get(Ref("", namespace))
+    home = claim_home(view.plane, found, single_project)
     if home is not None:
         yield from (Key(home.plane, claim_ref(home, name)) for name in names)
 
 
-CONTROLLER = Controller(
-    name="claim-release",
-    role="project",
-    reconcile=reconcile,
-    edges=(
-        for_(CLAIM, when=beyond_status),
-        watches(INSTANCE, from_instance, on="cell"),
-        watches(DEPLOYMENT, from_deployment, on="cell"),
-        reads(NAMESPACE, on="cell"),
-    ),
-    workers=MANY_WORKERS,
-)
+def controller(single_project: str = "") -> Controller[Context]:
+    """``single_project`` as in the context: what wakes the controller knows no context."""
+    return Controller(
+        name="claim-release",
+        role="project",
+        reconcile=reconcile,
+        edges=(
+            for_(CLAIM, when=concerns_release),
+            watches(INSTANCE, partial(_from_instance, single_project), on="cell"),
+            watches(DEPLOYMENT, partial(_from_deployment, single_project), on="cell"),
+            reads(NAMESPACE, on="cell"),
+        ),
+        finalizers=(labels.CLAIM_FINALIZER,),
+        workers=MANY_WORKERS,
+    )
+
+
+CONTROLLER = controller()

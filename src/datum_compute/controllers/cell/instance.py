@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from datum_compute.api.errors import Conflict
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.controllers.cell import networkgate, quotagate
@@ -30,7 +31,13 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if is_too_soon(instance, decisions, quotagate.waiting_s(context, instance)):
         return Later(FIRST_WORD_S)
     plan = plan_readiness(key.plane, instance, decisions, context.now())
-    return await carry_out(context.planes, plan)
+    try:
+        return await carry_out(context.planes, plan)
+    except Conflict:
+        # Others write too. Who waits is looked at in time, however often that happens.
+        if plan.requeue_after_s is None:
+            raise
+        return Later(plan.requeue_after_s)
 
 
 CONTROLLER = Controller(

@@ -13,7 +13,7 @@ from datum_compute.api.instance import NETWORK_READY, Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.controllers.context import Context
-from datum_compute.planning.addresses import interface_of, network_verdict
+from datum_compute.planning.addresses import interface_of, location_fields, network_verdict
 from datum_compute.planning.gates import NETWORK, Decision, gate_names
 from datum_compute.runtime.controller import Edge, reads, watches
 from datum_compute.runtime.informer import Change
@@ -39,7 +39,8 @@ def decide_network(context: Context, key: Key, instance: Instance) -> Decision |
             records = {"networkInterfaces": plain(interfaces)}
     verdict = network_verdict(instance, attachment, interfaces)
     recheck_s = None if verdict.status == TRUE else RECHECK_S
-    return Decision(NETWORK, NETWORK_READY, verdict, recheck_s, records)
+    fields = location_fields(instance, attachment)
+    return Decision(NETWORK, NETWORK_READY, verdict, recheck_s, records, fields)
 
 
 def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:

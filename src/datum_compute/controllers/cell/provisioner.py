@@ -21,6 +21,7 @@ from datum_compute.runtime.controller import (
     reads,
     watches,
 )
+from datum_compute.runtime.events import Notice, reference_to
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Terminal
@@ -67,7 +68,13 @@ async def check_owner(context: Context, key: Key) -> Outcome:
         view.read(INSTANCE).get(tag.ref) if tag else None,
         view.read(SERVER).labelled(labels.INSTANCE_UID, tag.uid) if tag else (),
     )
-    return Done() if owner.match is Match.HIT else Terminal(f"{owner.match}: {owner.message}")
+    context.mapped("server-owner", owner.match)
+    if owner.match is Match.HIT:
+        return Done()
+    note = f"{owner.match}: {owner.message}"
+    about = reference_to(SERVER, server)
+    context.planes.tell(Notice(key.plane, about, "Warning", "AmbiguousOwner", note))
+    return Terminal(note)
 
 
 CONTROLLERS = (

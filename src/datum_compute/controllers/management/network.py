@@ -27,7 +27,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if network is None:
         return Done()
     contexts = view.read(NETWORK_CONTEXT).owned_by(network.metadata.uid)
-    ledger = observe_ledger(context, network, IPV6_NETWORKS)
+    ledger = observe_ledger(context, key.plane, network, IPV6_NETWORKS)
     prefix = network.status.ipam.ipv6_prefix
     recorded = context.planes.need(PLATFORM).read(IP_ALLOCATION)
     inside = len(recorded.labelled(labels.POOL, pool_label(prefix))) if prefix else 0

@@ -27,7 +27,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if subnet is None:
         return Done()
     network = _network_of(view, subnet)
-    ledger = observe_ledger(context, subnet, pool_of(subnet, network))
+    ledger = observe_ledger(context, key.plane, subnet, pool_of(subnet, network))
     plan = plan_subnet(key.plane, subnet, network, ledger, context.now())
     return await carry_out(context.planes, plan)
 

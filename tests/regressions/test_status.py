@@ -1,0 +1,121 @@
+"""What users read: locations, blocked counts, zeros that are said, and who is called silent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from datum_compute.api.codec import decode
+from datum_compute.api.conditions import find_condition
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import HUB
+from tests.regressions.platform import CELL, PROJECT, Platform, on_platform
+
+SCALE = {"minReplicas": 1}
+
+
+async def workload_condition(platform: Platform, type_: str) -> tuple[str, str, str]:
+    found = find_condition((await platform.workload()).status.conditions, type_)
+    return (found.status, found.reason, found.message) if found is not None else ("", "", "")
+
+
+def test_the_location_lands_on_the_deployment_and_on_every_instance() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy(replicas=2)
+        await platform.until_ready("web:1", 2)
+        (deployment,) = (await platform.project.list(DEPLOYMENT)).items
+        assert deployment.status.location is not None
+        assert deployment.status.location.name == "dfw"
+        shown = (await platform.project.list(INSTANCE)).items
+        assert [i.spec.location and i.spec.location.name for i in shown] == ["dfw", "dfw"]
+
+    on_platform(story)
+
+
+def test_a_city_without_a_cell_is_counted_as_blocked_and_is_no_rollout() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        cities = ["DFW", "XYZ"]
+        placement = {"name": "default", "cityCodes": cities, "scaleSettings": SCALE}
+        await platform.change(placements=[placement])
+        await asyncio.sleep(10)
+        blocked = (await platform.workload()).status.blocked
+        assert [(b.reason, b.replicas) for b in blocked] == [("NoMatchingLocation", 1)]
+        _, reason, message = await workload_condition(platform, "Progressing")
+        assert (reason, "XYZ" in message) == ("NoMatchingLocation", True)
+
+    on_platform(story)
+
+
+def test_a_paused_rollout_says_that_it_is_paused() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy(replicas=2)
+        await platform.until_ready("web:1", 2)
+        await platform.change(paused=True)
+        await platform.change_image("web:2")
+        await asyncio.sleep(10)
+        status, reason, message = await workload_condition(platform, "Progressing")
+        assert (status, reason) == ("Unknown", "RolloutPaused")
+        assert "0 of 2 instances are updated" in message
+
+    on_platform(story)
+
+
+def test_counts_of_nothing_are_said_from_the_first_status_on() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        for plane, kind in ((PROJECT, WORKLOAD), (PROJECT, DEPLOYMENT), (CELL, DEPLOYMENT)):
+            statuses = [
+                decode(change.body)["status"]
+                for change in platform.writes
+                if (change.plane, change.key.resource) == (plane, kind.resource)
+                and change.body is not None
+                and "conditions" in decode(change.body).get("status", {})
+            ]
+            counts = ("replicas", "readyReplicas", "updatedReplicas", "desiredReplicas")
+            assert all(name in statuses[0] for name in counts), (plane, kind.kind)
+
+    on_platform(story)
+
+
+def test_scaling_down_what_is_healthy_warns_of_nothing() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy(replicas=3)
+        await platform.until_ready("web:1", 3)
+        placement = {"name": "default", "cityCodes": ["DFW"], "scaleSettings": SCALE}
+        await platform.change(placements=[placement])
+        await platform.until_ready("web:1", 1)
+        await asyncio.sleep(10)
+        told: list[dict[str, Any]] = (await platform.project.list_plain(EVENT)).items
+        assert [e for e in told if e["type"] == "Warning"] == []
+        assert "Stopping" in {e["reason"] for e in told}
+
+    on_platform(story)
+
+
+def test_one_missed_answer_of_a_cell_changes_nothing_and_half_a_minute_does() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        hub = platform.host.operator(HUB)
+
+        async def ready() -> str:
+            found = await hub.get(CLUSTER, Ref("", "dfw"))
+            condition = find_condition(found.status.conditions, "Ready")
+            return condition.status if condition is not None else ""
+
+        platform.host.silent.add(CELL)
+        await asyncio.sleep(25)
+        assert await ready() == "True"
+        assert (await platform.available()).status == "True"
+        await asyncio.sleep(20)
+        assert await ready() == "False"
+        assert (await platform.available()).reason == "CellUnreachable"
+        platform.host.silent.clear()
+        await asyncio.sleep(20)
+        assert await ready() == "True"
+
+    on_platform(story)

@@ -1,0 +1,16 @@
+"""Single-cluster mode in virtual time: the same promises, kept by two processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.testing import single_cluster
+from datum_compute.testing.single_cluster import run_single_cluster
+from datum_compute.testing.streams import stream
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_worlds_on_one_api_server_hold(seed: int) -> None:
+    drawn = single_cluster.draw_faults(stream(seed, "faults"), 0.0)
+    happened = run_single_cluster(seed)
+    assert sum(count for sign, count in happened.items() if sign.startswith("fault")) == len(drawn)
