@@ -32,6 +32,7 @@ from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import Layout, Platform
 from datum_compute.drivers.driver import PermanentError
+from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.store.memory import MemoryJournal
@@ -88,7 +89,7 @@ class Witness:
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         tokens = {plane: f"token-of-{plane}" for plane in (PLATFORM, HUB, CELL)}
         return Platform(
-            Layout((PROJECT,), {CELL: FailingDriver({}, now=ports.unix_s)}),
+            Layout((PROJECT,), {CELL: FailingDriver(MachineTable(), now=ports.unix_s)}),
             ports,
             MemoryJournal(),
             Credentials("canary-of-manager", {**tokens, PROJECT: TOKEN}),

@@ -56,7 +56,7 @@ def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) 
     patch: JsonObject = {}
     spec, present = getattr(desired, "spec", None), getattr(observed, "spec", None)
     # The spec of a Namespace belongs to its plane.
-    if spec != present and not kind.built_in:
+    if spec is not None and present is not None and not kind.built_in:
         inner = merge_patch(*canonical_where_unlike(present, spec))
         if inner:
             patch["spec"] = inner
