@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import access, runtime, server, simulator, store, watch
+from bench import access, instances, runtime, server, simulator, store, watch
 from bench.measurement import Measurement, keep, table
 
 BENCHES: dict[str, Callable[[], list[Measurement]]] = {
     "access": access.measure,
+    "instances": instances.measure,
     "runtime": runtime.measure,
     "server": server.measure,
     "simulator": simulator.measure,

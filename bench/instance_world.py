@@ -1,66 +1,64 @@
-"""A cell with its project in this process, durable, with the controllers that make instances.
+"""Single-cluster mode in this process: one API server, durable, and every controller that makes
+instances of a Workload on it.
 
-The deployments are written to the cell itself, with their network attached, as the hub would have
-it; claims lie in the project beside it. Quota and network gates are part of the way, hub copies
-are not. Every write of the controllers can be recorded.
+Users write Workloads; quota, networks and both gates are part of the way. Every write, by whom ever
+it is, can be recorded, for the floor that replays it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.exchange import Request, Response
-from datum_compute.api.identity import encoded_cluster
-from datum_compute.api.instance import InstanceTemplate
-from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
+from datum_compute.api.kinds import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    NAMESPACE,
+    NETWORK,
+    WORKLOAD,
+)
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, PLATFORM, cell_plane, path_prefix, project_plane
-from datum_compute.api.quotametrics import METRICS
-from datum_compute.api.workload import ScaleSettings
-from datum_compute.api.workloaddeployment import (
-    AttachedPrefix,
-    NetworkAttachment,
-    WorkloadDeployment,
-    WorkloadDeploymentSpec,
-    WorkloadRef,
-)
+from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
+from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, project_plane
+from datum_compute.api.quotametrics import METRICS, QUOTA_NAMESPACE
+from datum_compute.api.workload import Workload
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.local_server import settle_memory
-from datum_compute.app.ports import real_ports
-from datum_compute.app.wiring import Layout, Platform
+from datum_compute.app.ports import Ports, real_ports
+from datum_compute.app.wiring import BOOTSTRAP, Layout, Platform, build_manager, build_recorder
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.controllers import registry
-from datum_compute.controllers.management import quota, registration
+from datum_compute.controllers.context import Context
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.planes.catalogue import objects_of_project
+from datum_compute.planes.roles import MANAGER_USER, single_cluster_rules
+from datum_compute.runtime.controller import Controller
 from datum_compute.store.sqlite import SqliteJournal
 
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")
-SPACE = "bench"
+SPACE = "default"
 PLENTY = 10**9
+REPLICAS_MAX = 1000  # of one Workload in one city
 
-CONTROLLERS = (
-    *registry.CELL,
-    *quota.CONTROLLERS,
-    registration.CONTROLLER,
-    *registry.NEIGHBOURS,
-)
+CREDENTIALS = Credentials("manager", {PLATFORM: "user", HUB: "hub"})
+_RBAC = "rbac.authorization.k8s.io"
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A write that was made: what was sent, and the object as it was answered."""
+    """A write that was made: what was sent, and what was answered."""
 
     request: Request
     answer: Response
@@ -83,109 +81,155 @@ class RecordingTransport:
 @dataclass(frozen=True, slots=True)
 class World:
     platform: Platform
-    cell: Client  # as somebody who may do everything there
+    user: Client
     written: list[Recorded]
+    names: list[str]  # of the Workloads
 
-    async def deploy(self, names: Iterable[str], replicas: int) -> None:
+    async def deploy(self, replicas: int) -> list[str]:
+        """So many instances more, in Workloads as large as they may be; names of the latter."""
+        known = len(self.names)
+        while replicas > 0:
+            self.names.append(f"web{len(self.names)}")
+            await self._deploy(self.names[-1], min(replicas, REPLICAS_MAX))
+            replicas -= REPLICAS_MAX
+        return self.names[known:]
+
+    async def _deploy(self, name: str, replicas: int) -> None:
+        """With a network of its own: one has 4,093 addresses in a city."""
+        spec = NetworkSpec(ipam=NetworkIpam(mode="Auto"), ip_families=["IPv4"])
+        metadata = ObjectMeta(name=name, namespace=SPACE)
+        await self.user.create(NETWORK, Network(metadata=metadata, spec=spec))
+        await self.user.create_plain(WORKLOAD, workload(name, replicas))
+
+    async def roll(self, names: Iterable[str]) -> None:
+        container = {"name": "app", "image": "web:2"}
+        template = {"spec": {"runtime": {"sandbox": {"containers": [container]}}}}
         for name in names:
-            await self.cell.create(DEPLOYMENT, deployment(name, replicas))
-
-    async def roll(self, name: str) -> None:
-        template = template_of("web:2")
-        await self.cell.patch(DEPLOYMENT, Ref(SPACE, name), {"spec": {"template": template}})
+            await self.user.patch(WORKLOAD, Ref(SPACE, name), {"spec": {"template": template}})
 
     async def ready(self, names: Iterable[str]) -> None:
-        """Every deployment says of its newest generation that all of it is ready."""
+        """Every Workload says of its newest generation that all of it is ready."""
         for name in names:
-            await self.cell.wait(DEPLOYMENT, Ref(SPACE, name), _is_rolled_out, timeout_s=600)
+            await self.user.wait(WORKLOAD, Ref(SPACE, name), _is_rolled_out, timeout_s=1800)
 
     def versions(self) -> int:
-        """How many writes all planes have seen."""
-        return sum(self.platform.store.version(p) for p in self.platform.store.planes())
+        """How many writes there have been."""
+        return self.platform.store.version(PLATFORM)
 
-    async def quiet(self, seconds: float = 0.5) -> None:
-        """Nothing has been written for so long."""
+    async def quiet(self, seconds: float = 1.5) -> None:
+        """Return when nothing has been written for so long."""
         before = -1
-        while before != (before := self.versions()):
+        while before != self.versions():
+            before = self.versions()
             await asyncio.sleep(seconds)
 
 
 @asynccontextmanager
 async def new_world(state: Path) -> AsyncIterator[World]:
-    tokens = {plane: f"token-{plane}" for plane in (PLATFORM, HUB, PROJECT, CELL)}
-    ports, journal = real_ports(), SqliteJournal(state / "bench.db")
-    driver = SimulatedDriver(MachineTable(), now=ports.unix_s)
-    limits = {metric.resource_type: PLENTY for metric in METRICS}
     written: list[Recorded] = []
-    registry_ = CollectorRegistry()
-    platform = Platform(
-        Layout((PROJECT,), {CELL: driver}, limits=limits),
-        ports,
-        journal,
-        Credentials("manager", tokens),
-        controllers=CONTROLLERS,
-        registry=registry_,
-        reach=lambda _plane: transport,
-    )
-    transport = RecordingTransport(InProcessTransport(platform.dispatch), written)
+    ports = real_ports()
+    async with served(state / "bench.db", ports, registry.NEIGHBOURS) as platform:
+        sending = InProcessTransport(platform.dispatch)
+        transport = RecordingTransport(sending, written)
+        await _bring_up(platform, written)
+        user = _client(transport, "user")
+        async with _managed(_client(transport, "manager"), ports):
+            world = World(platform, user, written, [])
+            await world.quiet()
+            settle_memory()
+            yield world
+
+
+@asynccontextmanager
+async def served(
+    database: Path, ports: Ports, controllers: Sequence[Controller[Context]]
+) -> AsyncIterator[Platform]:
+    """An API server for one plane."""
+    journal = SqliteJournal(database)
+    layout = Layout((), {})
+    platform = Platform(layout, ports, journal, CREDENTIALS, controllers=controllers)
     await platform.load()
     running = asyncio.create_task(platform.run())
     try:
         await platform.ready.wait()
-        prefix = path_prefix(CELL)
-        user = Client(transport, prefix=prefix, token=tokens[CELL], agent="bench")
-        world = World(platform, user, written)
-        platform.registry = registry_
-        await world.cell.create(NAMESPACE, space())
-        await world.quiet()
-        settle_memory()
-        yield world
+        yield platform
     finally:
         running.cancel()
         await asyncio.wait([running])
         await journal.close()
 
 
-def space() -> Namespace:
-    identity = {
-        labels.UPSTREAM_CLUSTER: encoded_cluster("default"),
-        labels.UPSTREAM_NAMESPACE: "default",
-    }
-    return Namespace(metadata=ObjectMeta(name=SPACE, labels=identity))
-
-
-def template_of(image: str) -> JsonObject:
-    container = {"name": "app", "image": image}
-    return {"spec": {"runtime": {"sandbox": {"containers": [container]}}}}
-
-
-def deployment(name: str, replicas: int) -> WorkloadDeployment:
-    from datum_compute.api.codec import typed
-
-    return WorkloadDeployment(
-        metadata=ObjectMeta(name=name, namespace=SPACE),
-        spec=WorkloadDeploymentSpec(
-            workload_ref=WorkloadRef(name=name, uid=f"uid-of-{name}"),
-            placement_name="default",
-            city_code="DFW",
-            template=typed(template_of("web:1"), InstanceTemplate),
-            scale_settings=ScaleSettings(
-                min_replicas=replicas,
-                instance_management_policy="Parallel",
-                max_unavailable="25%",
-            ),
-            network_attachment=NetworkAttachment(
-                network="default",
-                namespace="default",
-                prefixes=[AttachedPrefix(family="IPv4", prefix="10.0.0.0/12", gateway="10.0.0.1")],
-                mtu=1400,
-            ),
-        ),
+@asynccontextmanager
+async def _managed(client: Client, ports: Ports) -> AsyncIterator[None]:
+    """``compute-manager`` in single-cluster mode."""
+    numbers = CollectorRegistry()
+    names = (PLATFORM, PROJECT, CELL)
+    clients: dict[PlaneName, Client] = dict.fromkeys(names, client)
+    recorder = build_recorder(clients.get, ports, numbers)
+    manager = build_manager(
+        registry.single_cluster("default"),
+        {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)},
+        ports,
+        single_project="default",
+        tell=recorder.tell,
+        registry=numbers,
     )
+    for name in names:
+        manager.engage(name, client)
+    running = [asyncio.create_task(manager.run()), asyncio.create_task(recorder.run())]
+    try:
+        await manager.synced()
+        yield
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)
 
 
-def _is_rolled_out(found: WorkloadDeployment | None) -> bool:
+def _client(transport: RecordingTransport, token: str) -> Client:
+    return Client(transport, prefix="", token=token, agent="bench")
+
+
+async def _bring_up(platform: Platform, written: list[Recorded]) -> None:
+    """As the files in deploy/single-cluster do it, with quota for everybody."""
+    answering = InProcessTransport(partial(platform.server.dispatch_as, BOOTSTRAP))
+    operator = _client(RecordingTransport(answering, written), "")
+    metadata = {"metadata": {"name": "compute-manager"}, "apiVersion": f"{_RBAC}/v1"}
+    rules = list(single_cluster_rules())
+    await operator.create_plain(CLUSTER_ROLE, {**metadata, "kind": "ClusterRole", "rules": rules})
+    role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": "compute-manager"}
+    subjects = [{"apiGroup": _RBAC, "kind": "User", "name": MANAGER_USER}]
+    binding = {"kind": "ClusterRoleBinding", "roleRef": role, "subjects": subjects}
+    await operator.create_plain(CLUSTER_ROLE_BINDING, {**metadata, **binding})
+    await operator.create(NAMESPACE, Namespace(metadata=ObjectMeta(name=QUOTA_NAMESPACE)))
+    limits = {metric.resource_type: PLENTY for metric in METRICS}
+    for kind, obj in objects_of_project(PROJECT, (CELL,), limits):
+        await operator.create(kind, obj)
+
+
+def workload(name: str, replicas: int) -> JsonObject:
+    scale = {
+        "minReplicas": replicas,
+        "instanceManagementPolicy": "Parallel",
+        "maxUnavailable": "25%",
+    }
+    template = {
+        "runtime": {"sandbox": {"containers": [{"name": "app", "image": "web:1"}]}},
+        "networkInterfaces": [{"network": {"name": name}}],
+    }
+    return {
+        "apiVersion": WORKLOAD.api_version,
+        "kind": WORKLOAD.kind,
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": {
+            "template": {"spec": template},
+            "placements": [{"name": "main", "cityCodes": ["DFW"], "scaleSettings": scale}],
+        },
+    }
+
+
+def _is_rolled_out(found: Workload | None) -> bool:
     if found is None or found.status.observed_generation != found.metadata.generation:
         return False
-    status, wanted = found.status, found.spec.scale_settings.min_replicas
+    status, wanted = found.status, found.spec.placements[0].scale_settings.min_replicas
     return status.replicas == status.ready_replicas == status.updated_replicas == wanted

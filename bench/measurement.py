@@ -29,7 +29,7 @@ class Measurement:
             return f"{'met' if met else 'MISSED'}: at least {self.at_least:,.0f}"
         if self.at_most is not None:
             met = self.value <= self.at_most
-            return f"{'met' if met else 'MISSED'}: at most {self.at_most:,.0f}"
+            return f"{'met' if met else 'MISSED'}: at most {self.at_most:,.4g}"
         return ""
 
 

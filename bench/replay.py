@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.instance_world import CELL, PROJECT, Recorded
+from bench.instance_world import Recorded, served
 from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.exchange import Request, Response
-from datum_compute.api.plane import HUB, PLATFORM
-from datum_compute.app.credentials import Credentials
 from datum_compute.app.local_server import settle_memory
 from datum_compute.app.ports import real_ports
-from datum_compute.app.wiring import Layout, Platform
+from datum_compute.app.wiring import BOOTSTRAP, Platform
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
-from datum_compute.store.sqlite import SqliteJournal
 
 AT_ONCE = 64
 _SUBRESOURCE = "/status"
@@ -53,12 +48,14 @@ async def replayed(
     """What each part costs a bare client, one part after the other, once the writes ``before``
     have been made."""
     spent = []
-    async with _bare_platform(state) as transport:
+    async with served(state / "floor.db", real_ports(), ()) as platform:
+        transport = _Sender(platform)
         chains: dict[str, _Chain] = {}
         for write in before:
             chain = chains.setdefault(_object_path(write), _Chain())
             chain.writes = [write]
             await _work_off(transport, [chain])
+        settle_memory()
         for part in parts:
             for chain in chains.values():
                 chain.writes.clear()
@@ -71,7 +68,7 @@ async def replayed(
     return spent
 
 
-async def _work_off(transport: InProcessTransport, waiting: Iterable[_Chain]) -> None:
+async def _work_off(transport: _Sender, waiting: Iterable[_Chain]) -> None:
     for chain in waiting:
         if not chain.version and chain.writes[0].request.method != "POST":
             await _look_up(transport, chain)
@@ -81,7 +78,7 @@ async def _work_off(transport: InProcessTransport, waiting: Iterable[_Chain]) ->
             _note(chain, response)
 
 
-async def _look_up(transport: InProcessTransport, chain: _Chain) -> None:
+async def _look_up(transport: _Sender, chain: _Chain) -> None:
     """What a platform makes for itself is there already."""
     first = chain.writes[0]
     request = replace(first.request, method="GET", path=_object_path(first), body=b"")
@@ -120,21 +117,13 @@ def _replaced(facts: JsonObject, chain: _Chain) -> None:
             facts[name] = value
 
 
-@asynccontextmanager
-async def _bare_platform(state: Path) -> AsyncIterator[InProcessTransport]:
-    """The same planes without any controller."""
-    tokens = {plane: f"token-{plane}" for plane in (PLATFORM, HUB, PROJECT, CELL)}
-    ports, journal = real_ports(), SqliteJournal(state / "floor.db")
-    drivers = {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)}
-    credentials = Credentials("manager", tokens)
-    platform = Platform(Layout((PROJECT,), drivers), ports, journal, credentials, controllers=())
-    await platform.load()
-    running = asyncio.create_task(platform.run())
-    try:
-        await platform.ready.wait()
-        settle_memory()
-        yield InProcessTransport(platform.dispatch)
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
-        await journal.close()
+class _Sender:
+    """Each request as whoever sent it; those without a token came from the operator."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._user = InProcessTransport(platform.dispatch)
+        self._operator = InProcessTransport(partial(platform.server.dispatch_as, BOOTSTRAP))
+
+    async def send(self, request: Request) -> Response:
+        has_token = "authorization" in request.headers
+        return await (self._user if has_token else self._operator).send(request)

@@ -7,7 +7,9 @@ import pytest
 from datum_compute.api.codec import (
     ApiStruct,
     DecodeError,
+    canonical,
     canonical_hash,
+    canonical_where_unlike,
     copied,
     decode,
     decode_as,
@@ -117,3 +119,18 @@ def test_a_copy_shares_nothing() -> None:
     copy = copied(original)
     copy["a"]["b"].append(2)
     assert original == {"a": {"b": [1]}}
+
+
+def test_two_structs_are_compared_without_what_is_equal_in_them() -> None:
+    one, other = (typed(MANIFEST, Workload) for _ in range(2))
+    assert canonical_where_unlike(one, other) == [{}, {}]
+    scaled = {**PLACEMENT, "scaleSettings": {"minReplicas": 2}}
+    changed = typed({**MANIFEST, "spec": {"template": TEMPLATE, "placements": [scaled]}}, Workload)
+    assert canonical_where_unlike(one.spec, changed.spec) == [
+        {"placements": canonical(one)["spec"]["placements"]},
+        {"placements": canonical(changed)["spec"]["placements"]},
+    ]
+
+
+def test_a_field_that_is_its_default_on_one_side_is_said_on_the_other_only() -> None:
+    assert canonical_where_unlike(Old(name="a"), Old(name="a", size=2)) == [{}, {"size": 2}]

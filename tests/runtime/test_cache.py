@@ -81,6 +81,8 @@ def test_indexes_always_equal_a_scan(
     for letter in "abc":
         expected = [o for o in model.values() if o.metadata.name == letter]
         assert _names(found.indexed("first-letter", letter)) == _names(expected)
+        assert found.counts("first-letter").get(letter, 0) == len(expected)
+    assert found.uids() == {ref: obj.metadata.uid for ref, obj in model.items()}
 
 
 def test_a_changed_label_moves_the_object_to_its_new_place() -> None:

@@ -13,6 +13,7 @@ from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
 from datum_compute.api.meta import Ref
+from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, cell_plane, path_prefix, project_plane
 from datum_compute.client.transport import is_watch
 from datum_compute.planes.bootstrap import ensure_plane
@@ -400,3 +401,37 @@ def test_what_wakes_a_controller_from_outside_may_fail_and_begins_anew(
 
     assert with_planes(test) == ["machine"]
     assert "the driver is not there yet" in caplog.text
+
+
+def test_a_difference_that_does_not_matter_wakes_nobody_but_what_is_new_and_gone_does() -> None:
+    async def test(loop: VirtualLoop, planes: Planes) -> list[int]:
+        calls, counts = 0, []
+
+        async def counted(_manager: Manager[Any], _key: Key) -> Outcome:
+            nonlocal calls
+            calls += 1
+            return Done()
+
+        def relabelled(old: Namespace, new: Namespace) -> bool:
+            return old.metadata.labels.get("x") != new.metadata.labels.get("x")
+
+        edge = for_(NAMESPACE, when=relabelled)
+        controller = Controller(name="test", role="cell", reconcile=counted, edges=(edge,))
+        manager: Manager[Any] = Manager([controller], lambda manager: manager, Random(1))
+        client = await planes.create(ONE)
+        manager.engage(ONE, client)
+        running = loop.create_task(manager.run())
+        await client.create(NAMESPACE, a_namespace("a"))
+        for labels in ({"other": "1"}, {"x": "1"}):
+            await asyncio.sleep(1)
+            counts.append(calls)
+            await client.patch(NAMESPACE, Ref("", "a"), {"metadata": {"labels": labels}})
+        await asyncio.sleep(1)
+        counts.append(calls)
+        await client.delete(NAMESPACE, Ref("", "a"))
+        await client.finalize_namespace(await client.get(NAMESPACE, Ref("", "a")))
+        await asyncio.sleep(1)
+        running.cancel()
+        return [*counts, calls]
+
+    assert with_planes(test) == [1, 1, 2, 3]

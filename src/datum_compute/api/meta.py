@@ -168,4 +168,7 @@ def owner_reference(owner: ApiObject, kind: KindInfo[T]) -> OwnerReference:
 
 def controller_uid(obj: ApiObject) -> str:
     """UID of the controlling owner, or the empty string."""
-    return next((o.uid for o in obj.metadata.owner_references if o.controller), "")
+    for owner in obj.metadata.owner_references:  # asked of every instance in every pass
+        if owner.controller:
+            return owner.uid
+    return ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -40,6 +41,7 @@ class Block:
         return str(ip_address(self.first + index % self.count))
 
 
+@lru_cache(maxsize=1024)
 def block_of(prefix: str) -> Block:
     network = ip_network(prefix)
     reserved = 3 if network.version == 4 else 2

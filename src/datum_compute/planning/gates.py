@@ -53,7 +53,7 @@ from datum_compute.planning.spread import spread
 NETWORK, QUOTA, REFERENCED_DATA = "Network", "Quota", "ReferencedData"
 
 # How long a new instance waits for the first word about its gates before it says so.
-FIRST_WORD_S = 2.0
+FIRST_WORD_S = 5.0
 
 Applies = Callable[[WorkloadDeployment], bool]
 

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
+from datum_compute.api import labels
 from datum_compute.api.codec import plain
 from datum_compute.api.instance import Instance, TemplateSpec
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
@@ -26,11 +28,12 @@ from datum_compute.api.meta import controller_uid, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Action, Create, Delete, Patch, PatchLabels, Plan, Wait
-from datum_compute.planning.newinstance import new_instance, platform_labels
+from datum_compute.planning.newinstance import new_instance, platform_labels, shared_labels
 from datum_compute.planning.ordinals import Slots, slots_of, unavailable_max
 from datum_compute.planning.template import template_hash
 
 Step = Create | Delete | Wait
+_asked = attrgetter(*TemplateSpec.__struct_fields__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +105,8 @@ def _slate(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots, wante
 
 def is_current(instance: Instance, current: str, template: TemplateSpec) -> bool:
     """By hash, and by what it really asks for: a spec edited by hand is drift as well."""
-    return instance.spec.controller.template_hash == current and all(
-        getattr(instance.spec, field) == getattr(template, field)
-        for field in TemplateSpec.__struct_fields__
-    )
+    same_hash = instance.spec.controller.template_hash == current
+    return same_hash and bool(_asked(instance.spec) == _asked(template))
 
 
 def _begun(steps: Sequence[Step], allowed: int | None) -> list[Step]:
@@ -136,12 +137,15 @@ def _surplus(plane: PlaneName, slots: Slots, wanted: int, *, ordered: bool) -> l
 def _repairs(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> list[Action]:
     """Labels and owners that somebody removed. Neither touches what runs."""
     actions: list[Action] = []
+    shared = shared_labels(deployment).items()
     for number, instance in slots.held.items():
         if instance.is_terminating:
             continue
         if not controller_uid(instance):
             actions.append(_adopt(plane, deployment, instance))
         observed = instance.metadata.labels
+        if shared <= observed.items() and observed.get(labels.INSTANCE_INDEX) == str(number):
+            continue
         wanted = platform_labels(deployment, number)
         wrong = {label: value for label, value in wanted.items() if observed.get(label) != value}
         if wrong:

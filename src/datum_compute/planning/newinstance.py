@@ -42,6 +42,11 @@ def location_of(deployment: WorkloadDeployment) -> NamespacedReference | None:
 
 def platform_labels(deployment: WorkloadDeployment, number: int) -> dict[str, str]:
     """Labels that the platform keeps on an instance, whatever its template says."""
+    return {**shared_labels(deployment), labels.INSTANCE_INDEX: str(number)}
+
+
+def shared_labels(deployment: WorkloadDeployment) -> dict[str, str]:
+    """Those that all instances of a deployment have."""
     spec = deployment.spec
     return {
         labels.WORKLOAD_UID: spec.workload_ref.uid,
@@ -50,5 +55,4 @@ def platform_labels(deployment: WorkloadDeployment, number: int) -> dict[str, st
         labels.DEPLOYMENT_NAME: deployment.metadata.name,
         labels.PLACEMENT_NAME: spec.placement_name,
         labels.CITY_CODE: spec.city_code,
-        labels.INSTANCE_INDEX: str(number),
     }

@@ -7,13 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import (
-    ApiStruct,
-    JsonObject,
-    canonical,
-    canonical_where_unlike,
-    plain,
-)
+from datum_compute.api.codec import ApiStruct, JsonObject, canonical, canonical_where_unlike, plain
 from datum_compute.api.mergepatch import merge_patch
 from datum_compute.api.meta import ApiObject, KindInfo, ref_of
 from datum_compute.api.plane import PlaneName
@@ -46,8 +40,10 @@ def plan_status(
 ) -> list[Action]:
     """Write the status if it differs. The first time all of it: counts that are none are said."""
     reported = getattr(observed, "status")  # noqa: B009 - every kind that has one
-    if reported == type(reported)() and reported != desired:
-        patch = canonical(desired)
+    if reported == desired:
+        return []
+    if reported == type(reported)():
+        patch = merge_patch({}, canonical(desired))
     else:
         patch = merge_patch(*canonical_where_unlike(reported, desired))
     if not patch:
@@ -60,7 +56,7 @@ def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) 
     patch: JsonObject = {}
     spec, present = getattr(desired, "spec", None), getattr(observed, "spec", None)
     # The spec of a Namespace belongs to its plane.
-    if spec is not None and present is not None and spec != present and not kind.built_in:
+    if spec is not None and present is not None and not kind.built_in:
         inner = merge_patch(*canonical_where_unlike(present, spec))
         if inner:
             patch["spec"] = inner

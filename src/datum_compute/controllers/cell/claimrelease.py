@@ -96,6 +96,11 @@ async def _now(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:
         return None
 
 
+def concerns_release(old: ResourceClaim, new: ResourceClaim) -> bool:
+    """Whether it was granted matters only for one that is leaving."""
+    return new.is_terminating or beyond_status(old, new)
+
+
 def _from_instance(single_project: str, view: View, change: Change[Any]) -> Iterable[Key]:
     """When the last thing in a slot is gone."""
     if change.new is None:
@@ -128,7 +133,7 @@ def controller(single_project: str = "") -> Controller[Context]:
         role="project",
         reconcile=reconcile,
         edges=(
-            for_(CLAIM, when=beyond_status),
+            for_(CLAIM, when=concerns_release),
             watches(INSTANCE, partial(_from_instance, single_project), on="cell"),
             watches(DEPLOYMENT, partial(_from_deployment, single_project), on="cell"),
             reads(NAMESPACE, on="cell"),

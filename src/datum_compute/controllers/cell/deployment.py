@@ -20,11 +20,12 @@ from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Pause
 from datum_compute.runtime.view import View
 
-# A pass looks at every instance, and every instance wakes it several times on its way. For each of
-# them a pass waits so long for more of its kind: all passes together cost the same small share of
-# the time, however many instances there are.
-QUIET_S = 20e-6
-MOST_S = 500e-6
+# A pass looks at every instance, and every instance wakes it several times on its way. So a pass
+# waits for more of them to do so, and the longer the more instances there are; what that costs in
+# all is the same small share for ten and for a thousand. One that moves in order has each step
+# wait for a pass, and moves little at a time: its passes wait less.
+PARALLEL = Pause(quiet_s=100e-6, most_s=5e-3)
+ORDERED = Pause(quiet_s=20e-6, most_s=500e-6)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -35,8 +36,14 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     instances = _instances_of(view, deployment)
     plan = plan_deployment(key.plane, deployment, instances, context.now())
     outcome = await carry_out(context.planes, plan)
-    many = max(len(instances), deployment.spec.scale_settings.min_replicas)
-    return replace(outcome, pause=Pause(QUIET_S * many, MOST_S * many))
+    return replace(outcome, pause=_pause(deployment, len(instances)))
+
+
+def _pause(deployment: WorkloadDeployment, instances: int) -> Pause:
+    settings = deployment.spec.scale_settings
+    each = ORDERED if settings.instance_management_policy == "OrderedReady" else PARALLEL
+    many = max(instances, settings.min_replicas)
+    return Pause(each.quiet_s * many, each.most_s * many)
 
 
 def _instances_of(view: View, deployment: WorkloadDeployment) -> list[Instance]:

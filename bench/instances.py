@@ -1,0 +1,137 @@
+"""Instances from a Workload to Ready: how many writes, how long, and what it costs when it is done.
+
+Single-cluster mode in process with a durable store, network and quota gates included. Beside it
+stands the floor: a bare client that makes the very same writes on a platform without controllers
+(``bench/replay.py``). Both are held against each other in processor time, which a machine shared
+with others does not change; the wall clock is shown beside it.
+
+Costs of an instance are compared between 100 instances and the second half of 20,000.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.instance_world import Recorded, World, new_world
+from bench.measurement import Measurement
+from bench.replay import Spent, replayed
+
+FEW, MANY, CROWD = 100, 1_000, 10_000
+SETTLED_S = 30.0
+# The objects that there are for each instance, and nothing else has.
+OWN = frozenset({"instances", "servers", "resourceclaims"})
+EVENTS = "events"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that was asked for: what it took until it was so, and the writes on the way."""
+
+    spent: Spent
+    writes: list[Recorded]
+
+
+def measure() -> list[Measurement]:
+    few = asyncio.run(_per_instance_ms(FEW))
+    return [*asyncio.run(_thousand()), *asyncio.run(_crowd(few))]
+
+
+async def _thousand() -> list[Measurement]:
+    """A Workload of a thousand comes up and is rolled; then the same writes without controllers."""
+    with TemporaryDirectory() as state:
+        async with new_world(Path(state)) as world:
+            before = list(world.written)
+            made = await _deployed(world, MANY)
+            between = await _rest(world)
+            rolled = await _rolled(world)
+        floors = await replayed(Path(state), before, made.writes, between, rolled.writes)
+    return [*_writes(made.writes), *_times(made.spent, floors[0], rolled.spent, floors[2])]
+
+
+def _writes(writes: Sequence[Recorded]) -> list[Measurement]:
+    counts = Counter(_plural(write) for write in writes)
+    own = sum(counts[plural] for plural in OWN)
+    others = len(writes) - own - counts[EVENTS]
+    return [
+        Measurement("writes of an instance", own / MANY, "", at_most=8),
+        Measurement("shared writes, per instance", others / MANY, ""),
+        Measurement("events, per instance", counts[EVENTS] / MANY, ""),
+    ]
+
+
+def _times(made: Spent, made_floor: Spent, rolled: Spent, rolled_floor: Spent) -> list[Measurement]:
+    names = "bare client, 1,000 made", "bare client, 1,000 rolled"
+    return [
+        Measurement(names[0], made_floor.cpu_s, "cpu s"),
+        Measurement("1,000 made", made.cpu_s, "cpu s", names[0], at_most=1.5 * made_floor.cpu_s),
+        Measurement("1,000 made, by the clock", made.wall_s, "s", at_most=4),
+        Measurement(names[1], rolled_floor.cpu_s, "cpu s"),
+        Measurement("1,000 rolled", rolled.cpu_s, "cpu s", names[1], at_most=2.5 * made.cpu_s),
+        Measurement("1,000 rolled, by the clock", rolled.wall_s, "s"),
+    ]
+
+
+async def _crowd(few_ms: float) -> list[Measurement]:
+    """Ten thousand settle, and then there are ten thousand more."""
+    with TemporaryDirectory() as state:
+        async with new_world(Path(state)) as world:
+            await _deployed(world, CROWD)
+            await _rest(world)
+            cpu_s, versions = time.process_time(), world.versions()
+            await asyncio.sleep(SETTLED_S)
+            busy = (time.process_time() - cpu_s) / SETTLED_S
+            written = world.versions() - versions
+            more = await _deployed(world, CROWD)
+    more_ms = more.spent.cpu_s / CROWD * 1000
+    few = f"an instance of {FEW}"
+    return [
+        Measurement("10,000 settled, writes", written, "", at_most=0),
+        Measurement("10,000 settled, processor", busy * 100, "%", at_most=2),
+        Measurement(few, few_ms, "cpu ms"),
+        Measurement("an instance of 20,000", more_ms, "cpu ms", few, at_most=1.2 * few_ms),
+    ]
+
+
+async def _per_instance_ms(instances: int) -> float:
+    with TemporaryDirectory() as state:
+        async with new_world(Path(state)) as world:
+            made = await _deployed(world, instances)
+    return made.spent.cpu_s / instances * 1000
+
+
+async def _deployed(world: World, instances: int) -> Step:
+    world.written.clear()
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    await world.ready(await world.deploy(instances))
+    return _step(world, wall_s, cpu_s)
+
+
+async def _rolled(world: World) -> Step:
+    world.written.clear()
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    await world.roll(world.names)
+    await world.ready(world.names)
+    return _step(world, wall_s, cpu_s)
+
+
+async def _rest(world: World) -> list[Recorded]:
+    """What is still written after everything is ready: events, and what buckets show."""
+    world.written.clear()
+    await world.quiet()
+    return list(world.written)
+
+
+def _step(world: World, wall_s: float, cpu_s: float) -> Step:
+    spent = Spent(time.perf_counter() - wall_s, time.process_time() - cpu_s)
+    return Step(spent, list(world.written))
+
+
+def _plural(write: Recorded) -> str:
+    _, _, rest = write.request.path.rpartition("/namespaces/")
+    return rest.split("/")[1] if "/" in rest else rest

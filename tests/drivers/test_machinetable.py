@@ -1,0 +1,28 @@
+"""The machines of a name are found however the table was changed."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datum_compute.drivers.behaviours import Machine
+from datum_compute.drivers.machinetable import MachineTable
+
+MACHINE = Machine(number=1, image="web:1", runs_from_s=0.0)
+ids = st.builds(lambda name, uid: f"ns/{name}/{uid}", st.sampled_from("abc"), st.integers(0, 3))
+
+
+@given(st.lists(st.tuples(st.sampled_from(("set", "pop", "clear")), ids), max_size=40))
+def test_names_always_equal_a_scan(steps: list[tuple[str, str]]) -> None:
+    table, model = MachineTable(), {}
+    for step, machine_id in steps:
+        for machines in (table, model):
+            if step == "set":
+                machines[machine_id] = MACHINE
+            elif step == "pop":
+                machines.pop(machine_id, None)
+            elif machine_id.endswith("0"):
+                machines.clear()
+        assert dict(table) == model
+        for name in ("ns/a/", "ns/b/", "ns/c/"):
+            assert table.named(name) == sorted(m for m in model if m.startswith(name))
