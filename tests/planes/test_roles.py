@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 
 from datum_compute.admission.finalizers import GUARDS, RELEASE
+from datum_compute.admission.ownership import CONTROL
 from datum_compute.api.codec import JsonObject, canonical_hash, encode
-from datum_compute.api.kinds import KINDS
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, KINDS, NETWORK
 from datum_compute.api.plane import PlaneName
 from datum_compute.planes.roleobjects import MADE_WITH
 from datum_compute.planes.roles import admin_user, rules_by_role, subjects_by_role
@@ -151,6 +152,14 @@ async def test_what_roles_allow_said_by_hand(
         assert server.api.authorizer.allows(user, PlaneName(plane), wanted) is expected
 
 
+# Verbs that no request has: admission asks for them.
+OWN_VERBS: dict[str, Collection[str]] = {
+    RELEASE: GUARDS.keys(),
+    CONTROL: (DEPLOYMENT.resource, INSTANCE.resource),
+    "use": (NETWORK.resource,),
+}
+
+
 def served_verbs() -> dict[tuple[str, str], set[str]]:
     """By group and resource, as rules name them."""
     found: dict[tuple[str, str], set[str]] = {}
@@ -158,8 +167,8 @@ def served_verbs() -> dict[tuple[str, str], set[str]]:
     for kind in catalogue.kinds():
         served = catalogue.find(kind.group, kind.version, kind.plural)
         assert served is not None
-        guards = {RELEASE} if kind.resource in GUARDS else set()
-        found.setdefault((kind.group, kind.plural), set()).update(served.verbs, guards)
+        more = {verb for verb, resources in OWN_VERBS.items() if kind.resource in resources}
+        found.setdefault((kind.group, kind.plural), set()).update(served.verbs, more)
         for name, verbs in served.subresources.items():
             found.setdefault((kind.group, f"{kind.plural}/{name}"), set()).update(verbs)
     return found

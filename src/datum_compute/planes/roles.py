@@ -143,7 +143,12 @@ _QUOTA_OPERATOR = (
 def _owned(group: str, *resources: str) -> tuple[JsonObject, ...]:
     """A controller makes, changes and removes these objects, and writes their status."""
     statuses = tuple(f"{resource}/status" for resource in resources)
-    return (_on(group, resources, *OWN, CONTROL), _on(group, statuses, "patch"))
+    return (_on(group, resources, *OWN), _on(group, statuses, "patch"))
+
+
+def _controlled(*resources: str) -> tuple[JsonObject, ...]:
+    """The same of what users see and only controllers write (admission/ownership.py)."""
+    return (*_owned(COMPUTE, *resources), _on(COMPUTE, resources, CONTROL))
 
 
 # What is done on every plane: the garbage collector follows owners of any kind, a namespace gets
@@ -174,7 +179,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         _on("authorization.k8s.io", ("subjectaccessreviews",), "create"),
         _on(COMPUTE, ("workloads",), "patch"),
         _on(COMPUTE, ("workloads/status",), "patch"),
-        *_owned(COMPUTE, "workloaddeployments", "instances"),
+        *_controlled("workloaddeployments", "instances"),
         _on(COMPUTE, ("instancetypes",), "create", "patch"),
         _on(COMPUTE, ("workloadrevisions",), "create", "delete"),
         _on(NETWORKING, ("networks",), "create", "patch"),
@@ -186,7 +191,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
     "hub": (
         *_KEEP_HOUSE,
         _on("", ("namespaces",), *OWN),
-        *_owned(COMPUTE, "workloaddeployments", "instances"),
+        *_controlled("workloaddeployments", "instances"),
         _on("", ("configmaps", "secrets"), *OWN),
         _on("policy.karmada.io", ("propagationpolicies", "clusterpropagationpolicies"), *OWN),
         *_owned("work.karmada.io", "resourcebindings", "clusterresourcebindings", "works"),
@@ -195,7 +200,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
     "cell": (
         *_KEEP_HOUSE,
         _on("", ("namespaces",), *OWN),
-        *_owned(COMPUTE, "workloaddeployments", "instances"),
+        *_controlled("workloaddeployments", "instances"),
         *_owned(REGION, "servers"),
         _on("", ("configmaps", "secrets"), *OWN),
         _on(COMPUTE, ("instancetypes",), "create", "patch"),
@@ -230,7 +235,7 @@ _CELL: dict[str, tuple[JsonObject, ...]] = {
     "project": (_on(QUOTA, ("resourceclaims",), *READ, *OWN),),
     "hub": (
         _on(COMPUTE, ("workloaddeployments", "instances"), *READ),
-        *_owned(COMPUTE, "instances"),
+        *_controlled("instances"),
     ),
     "cell": (
         _on("", ("namespaces", "configmaps", "secrets"), *READ),
@@ -240,7 +245,7 @@ _CELL: dict[str, tuple[JsonObject, ...]] = {
         _on(COMPUTE, ("instances",), RELEASE),
         _on(REGION, ("servers",), RELEASE),
         _on(REGION, ("servers",), *READ),
-        *_owned(COMPUTE, "instances"),
+        *_controlled("instances"),
         *_owned(REGION, "servers"),
         _on("", ("events",), "get", "create", "patch"),
         _on(COORDINATION, ("leases",), "get", "create", "patch"),
