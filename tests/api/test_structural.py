@@ -159,6 +159,13 @@ def test_a_long_value_is_cut_in_the_message() -> None:
     assert "must be of type integer" in cause.message
 
 
+def test_a_key_that_no_number_can_be_is_refused_and_not_a_defect() -> None:
+    item = {"type": "object", "properties": {"name": {"type": "string"}}}
+    lists = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+    schema = field({"type": "array", "items": item, **lists})
+    assert problems(schema, {"x": [{"name": 2**70}]}) == [("x[0].name", INVALID)]
+
+
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),

@@ -185,11 +185,19 @@ def check_unique(items: list[Any], keys: tuple[str, ...], path: str, report: Rep
     seen: set[bytes] = set()
     for index, item in enumerate(items):
         identity = {k: item.get(k) for k in keys} if keys and isinstance(item, dict) else item
-        found = sorted_bytes(identity)
+        found = _identity_bytes(identity)
         if found in seen:
             message = f"Duplicate value: {shown(identity)}"
             report.errors.append(Cause(f"{path}[{index}]", "FieldValueDuplicate", message))
         seen.add(found)
+
+
+def _identity_bytes(identity: Any) -> bytes:
+    """Also of numbers that JSON has no room for; that those do not fit is said elsewhere."""
+    try:
+        return sorted_bytes(identity)
+    except TypeError:
+        return repr(identity).encode(errors="surrogatepass")
 
 
 def _junctions(schema: JsonObject) -> list[Check]:
