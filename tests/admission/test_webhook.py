@@ -19,6 +19,7 @@ from datum_compute.admission.webhook import Webhook
 from datum_compute.api.codec import JsonObject, copied, decode
 from datum_compute.api.errors import ApiError, BadRequest, Forbidden, Unreachable
 from datum_compute.api.kinds import INSTANCE, WORKLOAD
+from datum_compute.api.labels import CHANGED_BY
 from datum_compute.server.jsonpatch import patched
 from tests.admission.reviews import ANN, review
 from tests.server.running_server import location_binding, workload
@@ -188,11 +189,17 @@ def test_cities_are_put_into_upper_case_by_a_patch_of_just_that() -> None:
     assert response["patchType"] == "JSONPatch"
     operations = decode(base64.b64decode(response["patch"]))
     path = "/spec/placements/0/cityCodes/0"
-    assert operations == [{"op": "replace", "path": path, "value": "DFW"}]
-    assert patched(sent, operations) == in_city("DFW")
+    assert {"op": "replace", "path": path, "value": "DFW"} in operations
+    assert {operation["path"].split("/")[1] for operation in operations} == {"spec", "metadata"}
+    assert patched(sent, operations)["spec"] == in_city("DFW")["spec"]
+    assert patched(sent, operations)["metadata"]["annotations"] == {CHANGED_BY: "ann"}
 
 
-@pytest.mark.parametrize("obj", [in_city("DFW"), {}, {"spec": {"placements": 7}}])
+def by_ann(obj: JsonObject) -> JsonObject:
+    return {**obj, "metadata": {**obj["metadata"], "annotations": {CHANGED_BY: "ann"}}}
+
+
+@pytest.mark.parametrize("obj", [by_ann(in_city("DFW")), {}, {"spec": {"placements": 7}}])
 def test_without_anything_to_change_there_is_no_patch(obj: JsonObject) -> None:
     assert mutated(review(obj)) == {"uid": "review-1", "allowed": True}
 

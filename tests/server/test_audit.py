@@ -133,7 +133,8 @@ async def test_long_names_of_strangers_are_cut() -> None:
 
 async def test_events_come_after_grants_too() -> None:
     async with audited() as (server, events):
-        await grant(server, rule("create", "workloads"))
+        network = rule("use", "networks", group="networking.datumapis.com")
+        await grant(server, rule("create", "workloads"), network)
         await server.json("POST", WORKLOADS, workload(), token=ANN)
     assert [said(e)[:4] for e in events] == [
         ("root", "create", "clusterroles", "held"),

@@ -26,6 +26,7 @@ async def guarded() -> AsyncIterator[Server]:
     """With a workload that both a user and the platform hold; ann may write workloads."""
     async with server_with_ann() as server:
         await grant(server, rule(EVERY_WRITE, "workloads workloads/status"))
+        await grant(server, rule("use", "networks", group="networking.datumapis.com"), name="net")
         await server.json("POST", WORKLOADS, with_finalizers(WORKLOAD_FINALIZER, OWN))
         yield server
 

@@ -15,6 +15,7 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
     BINDING,
+    CLAIM,
     CLUSTER_BINDING,
     DEPLOYMENT,
     INSTANCE,
@@ -31,7 +32,12 @@ _FIELD = "metadata.finalizers"
 
 GUARDS: Mapping[str, tuple[str, ...]] = {
     WORKLOAD.resource: (labels.WORKLOAD_FINALIZER,),
-    DEPLOYMENT.resource: (labels.FEDERATOR_FINALIZER, labels.WORKLOAD_FINALIZER),
+    DEPLOYMENT.resource: (
+        labels.FEDERATOR_FINALIZER,
+        labels.WORKLOAD_FINALIZER,
+        labels.REFERENCED_DATA_FINALIZER,
+    ),
+    CLAIM.resource: (labels.CLAIM_FINALIZER,),
     INSTANCE.resource: (labels.INSTANCE_FINALIZER, labels.PROVISIONER_FINALIZER),
     SERVER.resource: (labels.DRIVER_FINALIZER,),
     NETWORK.resource: (labels.NETWORK_FINALIZER,),

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from datum_compute.admission.authorship import with_author
 from datum_compute.admission.chain import defaulted, faults
 from datum_compute.admission.grace import DEPRECATION_GRACE_S
 from datum_compute.admission.hookedkinds import hooked_kind
@@ -51,7 +52,8 @@ class Webhook:
         _check_of(kind)(review.object, "", report)
         if report.errors:
             return allowed(review)
-        return mutated(review, defaulted(kind, review.object, review.old_object))
+        old, user = review.old_object, review.requester.name
+        return mutated(review, with_author(kind, defaulted(kind, review.object, old), old, user))
 
     async def validate(self, review: Review) -> JsonObject:
         kind = _kind_of(review)

@@ -232,7 +232,7 @@ def single_cluster_rules() -> tuple[JsonObject, ...]:
 # A cell that joins: its controllers on its own plane, and what it reports to the hub.
 _CELL: dict[str, tuple[JsonObject, ...]] = {
     # The quota claims of its instances; which of them are its own the labels say.
-    "project": (_on(QUOTA, ("resourceclaims",), *READ, *OWN),),
+    "project": (_on(QUOTA, ("resourceclaims",), *READ, *OWN, RELEASE),),
     "hub": (
         _on(COMPUTE, ("workloaddeployments", "instances"), *READ),
         *_controlled("instances"),

@@ -7,6 +7,7 @@ from functools import partial
 
 import msgspec
 
+from datum_compute.admission.authorship import with_author
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import AlreadyExists, BadRequest, Cause
 from datum_compute.api.exchange import JSON, Response
@@ -121,9 +122,10 @@ async def _attempt(
     new = proposal.obj
     if definitions.is_definition(kind):
         new = definitions.settled(ports, plane, catalogue.kinds(), new, None)
+    owned = with_author(kind, creation.own(new), None, call.user.name)
     with ports.creations.counted(plane, identity.namespace, kind.storage):
         stored = await commit.put(
-            ports, call, key, creation.own(new), old=None, dry_run=creation.dry_run
+            ports, call, key, owned, old=None, dry_run=creation.dry_run
         )
     return stored, headers
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from datum_compute.admission.authorship import with_author
 from datum_compute.api.codec import JsonObject, decode
 from datum_compute.api.errors import BadRequest
 from datum_compute.api.exchange import Response
@@ -120,7 +121,7 @@ async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: 
         new = proposal.obj
         if definitions.is_definition(call.kind):
             new = definitions.settled(ports, call.plane, catalogue.kinds(), new, old)
-        new = change.own(old, proposed, new)
+        new = with_author(call.kind, change.own(old, proposed, new), old, call.user.name)
         if same(new, old) and conversion.is_current(record):
             return conversion.body_of(record), headers
         return await _written(ports, catalogue, call, new, record, dry=dry), headers

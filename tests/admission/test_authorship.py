@@ -1,0 +1,48 @@
+"""Who changed a workload last is the server's to say."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.admission.authorship import with_author
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.kinds import CONFIG_MAP, WORKLOAD
+from datum_compute.api.labels import CHANGED_BY
+
+
+def workload(image: str, *, by: str = "", **annotations: str) -> JsonObject:
+    marks = {**annotations, **({CHANGED_BY: by} if by else {})}
+    return {"metadata": {"name": "web", "annotations": marks}, "spec": {"image": image}}
+
+
+def author(obj: JsonObject) -> str:
+    found: str = obj["metadata"]["annotations"].get(CHANGED_BY, "")
+    return found
+
+
+@pytest.mark.parametrize("claimed", ["", "eve"])
+def test_a_new_one_is_its_creators_whatever_it_claims(claimed: str) -> None:
+    assert author(with_author(WORKLOAD, workload("a", by=claimed), None, "ada")) == "ada"
+
+
+@pytest.mark.parametrize("claimed", ["", "eve", "ada"])
+def test_who_changes_the_spec_is_its_author(claimed: str) -> None:
+    old = workload("a", by="ada")
+    assert author(with_author(WORKLOAD, workload("b", by=claimed), old, "bob")) == "bob"
+
+
+@pytest.mark.parametrize("claimed", ["", "eve", "ada"])
+def test_who_changes_anything_else_is_not(claimed: str) -> None:
+    old = workload("a", by="ada")
+    after = with_author(WORKLOAD, workload("a", by=claimed, note="x"), old, "bob")
+    assert author(after) == "ada"
+    assert after["metadata"]["annotations"]["note"] == "x"
+
+
+def test_a_claim_on_one_of_an_earlier_release_is_taken_away() -> None:
+    assert author(with_author(WORKLOAD, workload("a", by="eve"), workload("a"), "eve")) == ""
+
+
+def test_other_kinds_are_left_alone() -> None:
+    obj = workload("a", by="eve")
+    assert with_author(CONFIG_MAP, obj, None, "ada") is obj
