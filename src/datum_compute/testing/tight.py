@@ -14,6 +14,7 @@ from datum_compute.api.instance import QUOTA_GRANTED
 from datum_compute.api.kinds import BUCKET, CLAIM, INSTANCE, NAMESPACE, WORKLOAD
 from datum_compute.api.plane import project_plane
 from datum_compute.api.reasons import Reason
+from datum_compute.api.resourceclaim import GRANTED
 from datum_compute.testing.core import Core
 from datum_compute.testing.quota_totals import quota_totals
 from datum_compute.testing.truth import Truth, condition, is_terminating, is_true
@@ -31,6 +32,12 @@ def i2_grants_are_used_up(truth: Truth, core: Core) -> str:
         if not core.lost and found != wanted:
             return f"{project} runs {found} machines, {wanted} are wanted and allowed"
     return ""
+
+
+def _held_by_hand(truth: Truth, project: str) -> int:
+    """An instance that an operator made, gates and all, was granted its share like any other."""
+    claims = truth.of_resource(project_plane(project), CLAIM.resource)
+    return sum("-poison" in key.name and is_true(row, GRANTED) for key, row in claims)
 
 
 def i22_waiting_is_for_quota(truth: Truth, core: Core) -> str:
