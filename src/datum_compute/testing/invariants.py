@@ -14,6 +14,7 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.planes.upstream import upstream_key
 from datum_compute.store.journal import Entry, ObjectKey, PlaneDeleted
 from datum_compute.testing.host import MANAGER_TOKEN
 from datum_compute.testing.hot_loops import RecentWrites
@@ -254,6 +255,8 @@ def i15_project_lets_go_last(truth: Truth, step: Step) -> str:
     if (step.plane, step.key.name) in truth.tampered:
         return ""
     home = step.before["metadata"].get("annotations", {}).get(labels.FEDERATION_NAMESPACE, "")
+    if not home:
+        return _never_guarded(truth, step)
     for cell in truth.providers:
         copy = ObjectKey(DEPLOYMENT.resource, home, step.key.name)
         found = truth.rows.get(cell, {}).get(copy)
@@ -264,6 +267,15 @@ def i15_project_lets_go_last(truth: Truth, step: Step) -> str:
             return f"I15: {_where(step)} is called gone; {cell} has it and no tombstone stands"
         if is_true(_cluster(truth, cell) or {}, "Ready") and not _is_late(truth, cell):
             return f"I15: {_where(step)} is called gone; {cell} answers and has it"
+    return ""
+
+
+def _never_guarded(truth: Truth, step: Step) -> str:
+    """Where it goes is recorded before anything is written there: else nobody cleans up."""
+    for key, row in truth.of_resource(HUB, DEPLOYMENT.resource):
+        found = upstream_key(row["metadata"].get("labels", {}), key.name)
+        if found is not None and (found.plane, found.ref.name) == (step.plane, step.key.name):
+            return f"I15: {_where(step)} is called gone; the hub has it, and that is on no record"
     return ""
 
 
