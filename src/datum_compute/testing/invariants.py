@@ -26,6 +26,7 @@ from datum_compute.testing.promises import (
     i7_done_is_done,
     i12_one_at_a_time,
     i14_nothing_wanted_is_dropped,
+    i15_instance_leaves_after_its_copy,
     i15_instance_leaves_after_its_machine,
     i15_plane_goes_drained,
 )
@@ -321,6 +322,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         i14_removed_for_a_reason,
         i12_one_at_a_time,
         i15_instance_leaves_after_its_machine,
+        i15_instance_leaves_after_its_copy,
         i4_gate_goes_with_its_grant,
     ),
     CLAIM.resource: (i2_within_the_limit, i2_claim_outlives_its_machine),
