@@ -22,6 +22,7 @@ from datum_compute.api.kinds import (
     WORKLOAD,
 )
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.planes.upstream import upstream_key
 from datum_compute.store.journal import Entry, ObjectKey, PlaneDeleted
 from datum_compute.testing.data_checks import (
     i18_secret_bytes_stay_in_secrets,
@@ -38,6 +39,7 @@ from datum_compute.testing.promises import (
     i7_done_is_done,
     i12_one_at_a_time,
     i14_nothing_wanted_is_dropped,
+    i15_instance_leaves_after_its_copy,
     i15_instance_leaves_after_its_machine,
     i15_plane_goes_drained,
 )
@@ -272,6 +274,8 @@ def i15_project_lets_go_last(truth: Truth, step: Step) -> str:
     if (step.plane, step.key.name) in truth.tampered:
         return ""
     home = step.before["metadata"].get("annotations", {}).get(labels.FEDERATION_NAMESPACE, "")
+    if not home:
+        return _never_guarded(truth, step)
     for cell in truth.providers:
         copy = ObjectKey(DEPLOYMENT.resource, home, step.key.name)
         found = truth.rows.get(cell, {}).get(copy)
@@ -282,6 +286,15 @@ def i15_project_lets_go_last(truth: Truth, step: Step) -> str:
             return f"I15: {_where(step)} is called gone; {cell} has it and no tombstone stands"
         if is_true(_cluster(truth, cell) or {}, "Ready") and not _is_late(truth, cell):
             return f"I15: {_where(step)} is called gone; {cell} answers and has it"
+    return ""
+
+
+def _never_guarded(truth: Truth, step: Step) -> str:
+    """Where it goes is recorded before anything is written there: else nobody cleans up."""
+    for key, row in truth.of_resource(HUB, DEPLOYMENT.resource):
+        found = upstream_key(row["metadata"].get("labels", {}), key.name)
+        if found is not None and (found.plane, found.ref.name) == (step.plane, step.key.name):
+            return f"I15: {_where(step)} is called gone; the hub has it, and that is on no record"
     return ""
 
 
@@ -327,6 +340,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         i14_removed_for_a_reason,
         i12_one_at_a_time,
         i15_instance_leaves_after_its_machine,
+        i15_instance_leaves_after_its_copy,
         i4_gate_goes_with_its_grant,
     ),
     CLAIM.resource: (i2_within_the_limit, i2_claim_outlives_its_machine),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
-from datum_compute.api.plane import cell_plane
+from datum_compute.api.plane import HUB, cell_plane
 from datum_compute.api.reasons import Reason
 from datum_compute.app.wiring import EVERYTHING
 from datum_compute.planes.revoking import held_back_on
@@ -159,6 +159,23 @@ class LeavingInstances:
         if step.at_s - since_s < LEAVING_TOLD_S:
             return ""
         return f"I7: {step.plane} {step.key.name} was called Ready until it had left"
+
+
+def i15_instance_leaves_after_its_copy(truth: Truth, step: Step) -> str:
+    """I15: an Instance is gone from its cell only when the hub has no copy of it any more. A create
+    that comes late may bring one back; that is found and removed, and no reason to complain."""
+    if step.after is not None or step.before is None or not step.plane.startswith("cell/"):
+        return ""
+    if labels.INSTANCE_FINALIZER not in step.before["metadata"].get("finalizers", ()):
+        return ""
+    if truth.writes_come_late or truth.tampered or HUB in truth.restored:
+        return ""
+    copy = truth.rows[HUB].get(step.key)
+    if copy is None or is_terminating(copy) or step.plane in truth.restored:
+        return ""
+    if cell_plane(copy["metadata"].get("labels", {}).get(labels.CELL, "none")) != step.plane:
+        return ""
+    return f"I15: {step.plane} {step.key.name} left, the hub shows it"
 
 
 def i14_nothing_wanted_is_dropped(truth: Truth, step: Step) -> str:

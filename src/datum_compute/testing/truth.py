@@ -48,6 +48,7 @@ class Truth:
     tampered: dict[tuple[str, str], None] = field(default_factory=dict)
     emptied: dict[str, None] = field(default_factory=dict)
     restored: dict[str, None] = field(default_factory=dict)  # planes that went back to a backup
+    writes_come_late: bool = False  # some that their senders gave up, or a second time
     only_machines_fail: bool = False  # no fault of the world touches a host, a disk or a link
     ready_since_s: dict[PlaneName, float] = field(default_factory=dict)
     _times: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)

@@ -42,7 +42,14 @@ from datum_compute.testing.composed_faults import RestorePlane
 from datum_compute.testing.core import Core
 from datum_compute.testing.disk import Disk
 from datum_compute.testing.exclusion import exclusion_watched
-from datum_compute.testing.faults import EmptyHost, LoseMachine, LyingProvider, ProviderAway
+from datum_compute.testing.faults import (
+    DelayWrites,
+    EmptyHost,
+    LoseMachine,
+    LyingProvider,
+    ProviderAway,
+    RepeatWrites,
+)
 from datum_compute.testing.host import (
     EPOCH_S,
     Duties,
@@ -165,6 +172,9 @@ class World:
         self.truth.only_machines_fail = all(
             isinstance(fault, LyingProvider | ProviderAway | LoseMachine)
             for fault in scenario.faults
+        )
+        self.truth.writes_come_late = any(
+            isinstance(fault, DelayWrites | RepeatWrites) for fault in scenario.faults
         )
         self.observer = Observer(self.truth, layout.projects)
         self.observer.on_broken = self._stop
