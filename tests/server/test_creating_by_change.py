@@ -29,6 +29,8 @@ async def test_an_apply_creates_only_for_those_who_may_create() -> None:
         refused = await server.status("PATCH", web, workload(), headers=APPLY, **options)
         assert 'cannot create resource "workloads"' in refused["message"]
         await grant(server, rule("create", "workloads"), name="more")
-        await grant(server, rule("use", "networks", group="networking.datumapis.com"), name="network")
+        await grant(
+            server, rule("use", "networks", group="networking.datumapis.com"), name="network"
+        )
         made = await server.ask("PATCH", web, workload(), headers=APPLY, **options)
         assert made.status == 201

@@ -124,9 +124,7 @@ async def _attempt(
         new = definitions.settled(ports, plane, catalogue.kinds(), new, None)
     owned = with_author(kind, creation.own(new), None, call.user.name)
     with ports.creations.counted(plane, identity.namespace, kind.storage):
-        stored = await commit.put(
-            ports, call, key, owned, old=None, dry_run=creation.dry_run
-        )
+        stored = await commit.put(ports, call, key, owned, old=None, dry_run=creation.dry_run)
     return stored, headers
 
 

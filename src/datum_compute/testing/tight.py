@@ -100,12 +100,6 @@ def _running(truth: Truth, core: Core) -> Counter[str]:
     return found
 
 
-def _held_by_hand(truth: Truth, project: str) -> int:
-    """Claims of instances that an operator made, with gates: theirs as long as they are there."""
-    claims = truth.of_resource(project_plane(project), CLAIM.resource)
-    return sum(key.name == "instance-poison" and is_true(row, "Granted") for key, row in claims)
-
-
 def _projections(truth: Truth, core: Core, name: str) -> Iterator[JsonObject]:
     for project in core.projects:
         for key, row in truth.of_resource(project_plane(project), INSTANCE.resource):

@@ -163,6 +163,21 @@ async def test_a_body_at_the_limit_is_read(server: Server) -> None:
     assert (await asked(server, request("POST", body=body))).status == 201
 
 
+async def test_a_body_in_very_many_chunks_is_read(server: Server) -> None:
+    body = encode(workload())
+    parts = [body[i : i + 1] for i in range(len(body))]
+    head = request("POST", headers={"Transfer-Encoding": "chunked"})
+    assert (await asked(server, head + chunked(*parts))).status == 201
+
+
+async def test_trailers_that_never_end_are_cut_off(server: Server) -> None:
+    wire = Wire(front_of(server))
+    wire.send(request("POST", headers={"Transfer-Encoding": "chunked"}) + b"1\r\n{\r\n0\r\n")
+    for _ in range(500):
+        wire.send(b"a: b\r\n" * 10_000)
+    assert (await wire.answer()).status == 413
+
+
 async def test_chunks_that_are_mostly_frame_end_somewhere(server: Server) -> None:
     wire = Wire(front_of(server))
     wire.send(request("POST", headers={"Transfer-Encoding": "chunked"}) + b"1;x=")

@@ -43,6 +43,8 @@ class Outgoing:
 
     def _flush(self) -> None:
         gathered, self._gathered = self._gathered, []
+        if self.lost:
+            return
         self._transport.write(gathered[0] if len(gathered) == 1 else b"".join(gathered))
         if self._closing:
             self._transport.close()

@@ -58,8 +58,7 @@ class RequestReader:
         self._raw_headers: RawHeaders = []
         self._version = ""
         self._message_bytes = 0
-        self._parts: list[bytes] = []
-        self._body_bytes = 0
+        self._body: bytes | bytearray = b""
         # Clients send the same heads again and again; those of the last request are kept.
         self._last_url = b""
         self._target: Target = ("", {})
@@ -83,14 +82,15 @@ class RequestReader:
     def on_message_begin(self) -> None:
         self.stage = Stage.HEAD
         self.wants_continue = False
-        self._url, self._raw_headers, self._parts = b"", [], []
-        self._body_bytes = self._message_bytes = 0
+        self._url, self._raw_headers = b"", []
+        self._body, self._message_bytes = b"", 0
 
     def on_url(self, url: bytes) -> None:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._raw_headers.append((name, value))
+        if self.stage is Stage.HEAD:  # what follows a body in chunks means nothing here
+            self._raw_headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         self.stage = Stage.BODY
@@ -100,25 +100,29 @@ class RequestReader:
             self._refuse(error)
 
     def on_body(self, part: bytes) -> None:
-        self._body_bytes += len(part)
-        if self._body_bytes > BODY_BYTES_MAX:
+        if self.refusal is not None:
+            return
+        if len(self._body) + len(part) > BODY_BYTES_MAX:
             self._refuse(_too_large())
-        if self.refusal is None:
-            self._parts.append(part)
+        elif not self._body:
+            self._body = part
+        else:  # grows in place: a body of a million small chunks takes no more than its size
+            self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
+            self._body += part
 
     def on_message_complete(self) -> None:
         self.stage = Stage.NOTHING
         self.wants_continue = False
         if self.refusal is not None:
             return
-        parser, parts = self._parser, self._parts
+        parser = self._parser
         path, query = self._target
         request = Request(
             parser.get_method().decode("ascii"),
             path,
             query,
             self._headers,
-            (parts[0] if len(parts) == 1 else b"".join(parts)) if parts else b"",
+            bytes(self._body),
             self._certificate_pem,
         )
         plain = self._version == "1.0"
@@ -132,7 +136,6 @@ class RequestReader:
         if self._version not in _VERSIONS:
             raise BadRequest("this server speaks HTTP/1.1")
         url, raw = self._url, self._raw_headers
-        self._raw_headers = []  # what follows a body in chunks means nothing here
         if url != self._last_url:
             self._target, self._last_url = target_of(url), url
         if raw != self._last_headers:
@@ -152,7 +155,7 @@ class RequestReader:
     def _refuse(self, error: ApiError) -> None:
         if self.refusal is None:
             self.refusal = error
-            self._parts = []
+            self._body = b""
 
     def _count(self, more: int) -> None:
         """A message that does not end must end somewhere. The first piece may hold the end of
