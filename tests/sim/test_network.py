@@ -253,3 +253,15 @@ def test_lost_deletes_leave_out_deletions_only_and_expiring_tells_of_410() -> No
             await anext(pipe)
 
     run(story)
+
+
+def test_a_silent_watch_is_told_of_until_its_reader_has_left() -> None:
+    async def story(net: Net) -> None:
+        pipe = await net.open_watch()
+        assert net.network.what_is_stalled() == ""
+        pipe.half_open = True
+        assert "here" in net.network.what_is_stalled()
+        await pipe.aclose()
+        assert net.network.what_is_stalled() == ""
+
+    run(story)

@@ -97,6 +97,9 @@ def i12_one_at_a_time(truth: Truth, step: Step) -> str:
     deployment = truth.rows[step.plane].get(key)
     if deployment is None or is_terminating(deployment) or not is_true(before, "Ready"):
         return ""
+    home = truth.rows[step.plane].get(ObjectKey(NAMESPACE.resource, "", step.key.namespace))
+    if home is not None and is_terminating(home):
+        return ""  # everything in it goes at once
     if any(plane == step.plane for plane, _ in truth.tampered):
         return ""
     wanted = deployment.get("spec", {}).get("scaleSettings", {}).get("minReplicas", 1)

@@ -213,6 +213,7 @@ class World:
         await acting
         if raging.done():
             await raging
+        await self._until(self.network.what_is_stalled)
         await self._until(lambda: what_is_missing(self.truth, self._core()))
         await self._be_quiet()
         return picture(self.truth, self._core())
@@ -412,11 +413,11 @@ def brought_up(layout: WorldLayout) -> Disks:
     return run_virtual(stream(0, "schedule"), main)
 
 
-class _Metadata(ApiStruct):
+class _Metadata(ApiStruct, frozen=True):
     resource_version: str = ""
 
 
-class _Versioned(ApiStruct):
+class _Versioned(ApiStruct, frozen=True):
     """The one thing that is looked at in every answer; the rest is not even made into objects."""
 
     metadata: _Metadata = _Metadata()
