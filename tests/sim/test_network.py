@@ -293,3 +293,15 @@ def test_writes_that_will_still_arrive_are_counted() -> None:
         assert net.network.on_the_way == 0
 
     run(story)
+
+
+def test_a_silent_watch_is_told_of_until_its_reader_has_left() -> None:
+    async def story(net: Net) -> None:
+        pipe = await net.open_watch()
+        assert net.network.what_is_stalled() == ""
+        pipe.half_open = True
+        assert "here" in net.network.what_is_stalled()
+        await pipe.aclose()
+        assert net.network.what_is_stalled() == ""
+
+    run(story)

@@ -46,6 +46,16 @@ def test_i12_a_second_instance_is_taken_while_one_leaves(scene: Scene, fine: boo
     assert scene.complaint.startswith("I12") != fine
 
 
+def test_i12_does_not_count_what_goes_with_its_namespace(scene: Scene) -> None:
+    scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(2, "web:2"))
+    scene.put(CELL, NAMESPACE, HOME, namespace="", metadata=LEAVING)
+    for number in (0, 1):
+        instance(scene, number)
+    for number in (0, 1):
+        instance(scene, number, **LEAVING)
+    assert not scene.complaint
+
+
 def workload(scene: Scene, image: str) -> None:
     placement = {"name": "a", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": 1}}
     names = ("replicas", "readyReplicas", "updatedReplicas", "desiredReplicas")

@@ -101,6 +101,13 @@ class Network:
         """The watches that source has open at target."""
         return [p for p in self._pipes if (p.source, p.target) == (source, target)]
 
+    def what_is_stalled(self) -> str:
+        """A watch that went silent and whose reader has not noticed yet, which takes a minute."""
+        for pipe in self._pipes:
+            if pipe.half_open:
+                return f"a watch of {pipe.source} at {pipe.target} is silent"
+        return ""
+
     def forget_host(self, host: str) -> None:
         """The process died: its connections break, and those to it are closed."""
         for pipe in list(self._pipes):

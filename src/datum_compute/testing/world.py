@@ -241,6 +241,7 @@ class World:
         await self._until(lambda: "late writes arrive" if self.network.on_the_way else "")
         if raging.done():
             await raging
+        await self._until(self.network.what_is_stalled)
         await self._until(lambda: what_is_missing(self.truth, self._core()))
         await self._be_quiet()
         return picture(self.truth, self._core())

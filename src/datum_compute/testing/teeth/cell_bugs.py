@@ -23,7 +23,7 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Create, Delete, Patch, Plan, Wait, drop_finalizer
 from datum_compute.planning.instances import plan_slots, wanted_replicas
 from datum_compute.planning.ordinals import Slots, serves, slots_of
-from datum_compute.planning.projection import plan_writeback
+from datum_compute.planning.projection import plan_withdrawal, plan_writeback
 from datum_compute.planning.provisioning import plan_provisioning, provisioned_status
 from datum_compute.planning.readiness import plan_readiness
 from datum_compute.runtime.view import View
@@ -292,7 +292,8 @@ def _ready_while_terminating() -> Iterator[None]:
 
 @contextmanager
 def _orphaned_hub_copy() -> Iterator[None]:
-    """An instance that goes is released by its write-back before the hub's copy is gone."""
+    """An instance that goes is released by its write-back before the hub's copy is gone, and
+    nobody withdraws copies that their cell no longer has."""
 
     def make(original: Any) -> Any:
         def plan(cell: Any, instance: Any, hub_deployment: Any, copy: Any) -> Any:
@@ -301,7 +302,8 @@ def _orphaned_hub_copy() -> Iterator[None]:
 
         return plan
 
-    with function_replaced(plan_writeback, make):
+    withdrawn = function_replaced(plan_withdrawal, lambda _: lambda cell, copy: Plan())
+    with function_replaced(plan_writeback, make), withdrawn:
         yield
 
 
