@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,9 +16,11 @@ ids = st.builds(lambda name, uid: f"ns/{name}/{uid}", st.sampled_from("abc"), st
 
 @given(st.lists(st.tuples(st.sampled_from(("set", "pop", "clear")), ids), max_size=40))
 def test_names_always_equal_a_scan(steps: list[tuple[str, str]]) -> None:
-    table, model = MachineTable(), {}
+    table = MachineTable()
+    model: dict[str, Machine] = {}
     for step, machine_id in steps:
-        for machines in (table, model):
+        both: tuple[MutableMapping[str, Machine], ...] = (table, model)
+        for machines in both:
             if step == "set":
                 machines[machine_id] = MACHINE
             elif step == "pop":

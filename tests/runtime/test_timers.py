@@ -23,7 +23,11 @@ def a_key(number: int) -> Key:
 def test_everybody_comes_up_in_time(delays: list[float]) -> None:
     async def main(loop: VirtualLoop) -> dict[Key, float]:
         woken: dict[Key, float] = {}
-        timers = Timers(lambda key: woken.setdefault(key, loop.time()))
+
+        def wake(key: Key) -> None:
+            woken[key] = loop.time()
+
+        timers = Timers(wake)
         for number, delay in enumerate(delays):
             timers.set(a_key(number), delay)
         await asyncio.sleep(30)
