@@ -25,7 +25,7 @@ def test_everybody_comes_up_in_time(delays: list[float]) -> None:
         woken: dict[Key, float] = {}
 
         def wake(key: Key) -> None:
-            woken.setdefault(key, loop.time())
+            woken[key] = loop.time()
 
         timers = Timers(wake)
         for number, delay in enumerate(delays):

@@ -14,7 +14,7 @@ from datum_compute.api.instance import QUOTA_GRANTED, Instance
 from datum_compute.api.kinds import CLAIM, INSTANCE_TYPE, NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.reasons import Reason
-from datum_compute.api.resourceclaim import ResourceClaim
+from datum_compute.api.resourceclaim import GRANTED, ResourceClaim
 from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.controllers.context import Context
 from datum_compute.planning.claims import (
@@ -106,8 +106,17 @@ def from_claim(_view: View, change: Change[Any]) -> Iterable[Key]:
         yield Key(*found)
 
 
+def from_decided_claim(view: View, change: Change[Any]) -> Iterable[Key]:
+    """As above, but for a new claim: as long as it is undecided, it says what no claim says."""
+    if change.old is None and change.new is not None:
+        granted = find_condition(change.new.status.conditions, GRANTED)
+        if granted is None or granted.reason == Reason.PENDING_EVALUATION:
+            return ()
+    return from_claim(view, change)
+
+
 EDGES: tuple[Edge, ...] = (
-    watches(CLAIM, from_claim, on="project"),
+    watches(CLAIM, from_decided_claim, on="project"),
     reads(NAMESPACE),
     reads(INSTANCE_TYPE),
 )
