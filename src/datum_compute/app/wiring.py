@@ -35,7 +35,7 @@ from datum_compute.drivers.driver import Driver
 from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
 from datum_compute.planes.catalogue import ensure_platform, ensure_project, release_project
 from datum_compute.planes.planes import Planes, untold
-from datum_compute.planes.revoking import ask_to_go, held_back_on
+from datum_compute.planes.revoking import ask_to_go, held_back_on, mark_revoked
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.events import EventRecorder, Notice
 from datum_compute.runtime.instrumented import instrumented
@@ -244,6 +244,7 @@ class Platform:
             raise ValueError(f"{plane} cannot be added while running: only projects can")
         await self.store.create_plane(plane)
         await self._bring_up(plane)
+        await mark_revoked(self._bootstrap_client(plane), revoked=False)
         if self._manager.view(plane) is None:
             self._manager.engage(plane, self._own_client(plane))
 
@@ -265,6 +266,7 @@ class Platform:
         """Everything that is held back is asked to go. The plane stays engaged until it has gone,
         because who holds it back must still see it."""
         client, told = self._bootstrap_client(plane), ""
+        await mark_revoked(client, revoked=True)
         while self._manager.view(plane) is not None:
             if held := await ask_to_go(client, _HELD_BACK):
                 if told != held[0]:

@@ -6,11 +6,14 @@ Asks the plane itself, not a cache: what is held may belong to controllers of an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from datum_compute.api import labels
 from datum_compute.api.errors import Conflict, NotFound
-from datum_compute.api.meta import ApiObject, KindInfo, ref_of
+from datum_compute.api.kinds import NAMESPACE
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.client.client import Client
 from datum_compute.runtime.controller import Controller
 
@@ -30,6 +33,13 @@ def held_back_on(role: str, controllers: Sequence[Controller[Any]]) -> HeldBack:
     holding = [c for c in controllers if c.role == role and c.finalizers]
     kinds = {c.kind.resource: c.kind for c in holding if c.kind is not None}
     return HeldBack(tuple(kinds.values()), frozenset(f for c in holding for f in c.finalizers))
+
+
+async def mark_revoked(client: Client, *, revoked: bool) -> None:
+    """Tell those who make things anew, in whatever process, to leave that; or to go on."""
+    mark = {"metadata": {"annotations": {labels.REVOKED: "true" if revoked else None}}}
+    with suppress(NotFound):
+        await client.patch(NAMESPACE, Ref("", "default"), mark)
 
 
 async def ask_to_go(client: Client, held_back: HeldBack) -> list[str]:

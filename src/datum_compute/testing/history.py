@@ -21,7 +21,8 @@ def i13_history_ends_with_the_present(truth: Truth, core: Core) -> str:
         plane = project_plane(project)
         rows = [row for _, row in truth.of_resource(plane, REVISION.resource)]
         revisions = [typed(row, WorkloadRevision) for row in rows]
-        for _, row in truth.of_resource(plane, WORKLOAD.resource):
+        workloads = (row for _, row in truth.of_resource(plane, WORKLOAD.resource))
+        for row in (row for row in workloads if row.get("spec")):
             missing = _misrecorded(typed(row, Workload), revisions)
             if missing:
                 return f"{plane}: {missing}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from datum_compute.api import labels
 from datum_compute.api.kinds import NAMESPACE, NETWORK
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.controllers.context import Context
@@ -29,6 +30,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     view = context.planes.need(key.plane)
     namespace = view.read(NAMESPACE).get(key.ref)
     if key.ref != _NAMESPACE or namespace is None or namespace.is_terminating:
+        return Done()
+    if labels.REVOKED in namespace.metadata.annotations:
         return Done()
     if view.read(NETWORK).get(ref_of(_WANTED)) is not None:
         return Done()
