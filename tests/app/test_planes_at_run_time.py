@@ -89,8 +89,7 @@ def test_a_plane_that_is_removed_leaves_nothing_behind_on_other_planes() -> None
         homes = await homes_of(running)
         assert len(homes) == 2
         await running.platform.remove_plane(ADDED)
-        taken = [a.spec.project for a in (await running.client(PLATFORM).list(IP_ALLOCATION)).items]
-        assert sorted(taken) == ["added", "first"]
+        assert len(table) == 1, "a plane is drained before it goes"
         await asyncio.sleep(120)
         assert len(table) == 1
         assert len(await homes_of(running)) == 1

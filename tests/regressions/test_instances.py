@@ -339,11 +339,10 @@ def test_what_operators_do_to_a_size_reaches_every_plane() -> None:
         )
         await operator.create(INSTANCE_TYPE, large)
         await asyncio.sleep(5)
-        for phase in ("Deprecated", "Disabled"):
-            lifecycle = {"phase": phase, "replacementInstanceType": "d1-standard-8"}
-            await operator.patch(INSTANCE_TYPE, LARGE, {"spec": {"lifecycle": lifecycle}})
+        lifecycle = {"phase": "Deprecated", "replacementInstanceType": "d1-standard-8"}
+        await operator.patch(INSTANCE_TYPE, LARGE, {"spec": {"lifecycle": lifecycle}})
         await asyncio.sleep(5)
         copies = [await c.get(INSTANCE_TYPE, LARGE) for c in (platform.project, platform.cell)]
         return [f"{c.spec.resources.cpu} {c.spec.lifecycle.phase}" for c in copies]
 
-    assert on_platform(story) == ["16 Disabled", "16 Disabled"]
+    assert on_platform(story) == ["16 Deprecated", "16 Deprecated"]

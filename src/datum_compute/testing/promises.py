@@ -186,6 +186,8 @@ def i14_nothing_wanted_is_dropped(truth: Truth, step: Step) -> str:
         return ""
     if (after is not None and not is_terminating(after)) or truth.tampered:
         return ""
+    if truth.is_leaving(step.plane, step.key.namespace):
+        return ""
     own = before["metadata"].get("labels", {})
     key = ObjectKey(WORKLOAD.resource, step.key.namespace, own.get(labels.WORKLOAD_NAME, ""))
     workload = truth.rows[step.plane].get(key)
