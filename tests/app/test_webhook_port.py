@@ -131,8 +131,8 @@ async def test_rights_and_cities_are_those_of_the_plane(hook: Hook) -> None:
 
 async def test_defaults_come_as_a_patch(hook: Hook) -> None:
     response = await hook.verdict(sent("dfw"), "edith", "/mutate")
-    (operation,) = decode(base64.b64decode(response["patch"]))
-    assert (operation["op"], operation["value"]) == ("replace", "DFW")
+    operations = decode(base64.b64decode(response["patch"]))
+    assert ("replace", "DFW") in [(o["op"], o["value"]) for o in operations]
 
 
 NONSENSE = [

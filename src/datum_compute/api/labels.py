@@ -27,7 +27,7 @@ RESTARTED_AT = _COMPUTE + "restartedAt"
 # Annotation of a Workload: who changed its spec last, as the server knows it.
 CHANGED_BY = _COMPUTE + "changed-by"
 
-# Annotation of a project's namespace ``default``: its plane is on its way out, nothing is made anew.
+# Annotation of a project's namespace ``default``: its plane is on its way out; make nothing anew.
 REVOKED = _COMPUTE + "revoked"
 
 # Routing: on the hub deployment and on the hub Cluster; policies match both.

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
+from datum_compute.api.errors import Forbidden, NotFound
 from datum_compute.api.identity import decoded_project, federation_namespace, source_uid
 from datum_compute.api.kinds import (
     BINDING,
@@ -45,11 +46,12 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     project = _project_of(context, home)
     if not source_uid(name) or (project is None and not removed):
         return Done()
-    if _names_its_source(project, home, name) or _is_known(context, source_uid(name)):
+    # Of a project that is removed, caches of a manager elsewhere may still have the last they saw.
+    if not removed and (_names_its_source(project, home, name) or _is_known(context, name)):
         return Done()
     if not _is_empty(hub, name):
         return Later(RECHECK_S)
-    if project is not None and await _has_source(project, source_uid(name)):
+    if project is not None and await _has_source(project, source_uid(name), removed=removed):
         return Later(RECHECK_S)
     if not await _is_proven_empty(hub, name):
         return Later(RECHECK_S)
@@ -70,8 +72,9 @@ def _names_its_source(project: View | None, home: Home, name: str) -> bool:
     return source is not None and source.metadata.uid == source_uid(name)
 
 
-def _is_known(context: Context, uid: str) -> bool:
+def _is_known(context: Context, name: str) -> bool:
     """Of any project: what a home says of its project is a label, and labels can be edited."""
+    uid = source_uid(name)
     projects = (p for p in context.planes.engaged() if plane_role(p) == "project")
     return any(
         namespace.metadata.uid == uid
@@ -86,8 +89,13 @@ def _is_empty(hub: View, name: str) -> bool:
     return all(name not in _homes_of(work) for work in hub.read(WORK).all())
 
 
-async def _has_source(project: View, uid: str) -> bool:
-    listed = await project.client.list(NAMESPACE)
+async def _has_source(project: View, uid: str, *, removed: bool) -> bool:
+    try:
+        listed = await project.client.list(NAMESPACE)
+    except (NotFound, Forbidden):
+        if not removed:
+            raise
+        return False  # there is no such plane any more, nor anybody who may do anything on it
     return any(namespace.metadata.uid == uid for namespace in listed.items)
 
 
