@@ -17,7 +17,9 @@ from datum_compute.api.schema import INT_OR_STRING, structural_schema
 Drawn = st.SearchStrategy[Any]
 
 _WORDS = st.text(string.ascii_letters + string.digits + "-. /", max_size=8)
-_ANYTHING = st.dictionaries(_WORDS, st.integers() | _WORDS | st.booleans(), max_size=2)
+# A larger one on the wire is read as a number with a fraction.
+_NUMBERS = st.integers(-(2**63), 2**63 - 1)
+_ANYTHING = st.dictionaries(_WORDS, _NUMBERS | _WORDS | st.booleans(), max_size=2)
 _FORMATS = {
     "byte": st.binary(max_size=4).map(lambda value: b64encode(value).decode()),
     "date-time": st.just("2026-01-02T03:04:05Z"),

@@ -78,7 +78,7 @@ def test_history_names_every_change_the_newest_first(desk: Desk) -> None:
     assert "placements[default].scaleSettings.minReplicas: 1 -> 3" in newest
     assert newest.endswith("active")
     assert "containers[app].env[KEY]: changed (+1)" in middle
-    assert first.split() == ["1", "5m", "web:1", "first", "-", "-"]
+    assert first.split() == ["1", "5m", "web:1", "first", "ada", "-"]
     assert "hunter" not in desk.out
 
 
