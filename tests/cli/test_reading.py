@@ -180,7 +180,7 @@ def binding(city: str) -> LocationBinding:
 
 def test_cities_say_whether_they_can_be_used(desk: Desk, world: World) -> None:
     async def two(client: Client) -> None:
-        for city, status, reason in (("ZRH", "False", "CellDrained"), ("AMS", "True", "Open")):
+        for city, status, reason in (("ZZZ", "False", "CellDrained"), ("AAA", "True", "Open")):
             await client.create(LOCATION_BINDING, binding(city))
             said = {"type": "Available", "status": status, "reason": reason, "message": "told"}
             await said_of(client, LOCATION_BINDING, Ref("", city.lower()), {"conditions": [said]})
@@ -189,10 +189,10 @@ def test_cities_say_whether_they_can_be_used(desk: Desk, world: World) -> None:
     assert desk.run("cities") == 0
     heading, first, *_, last = desk.out.splitlines()
     assert heading.split() == ["CITY", "STATUS"]
-    assert first.split() == ["AMS", "Available"]
-    assert last == "ZRH    Unavailable (cell drained)"
+    assert first.split() == ["AAA", "Available"]
+    assert last == "ZZZ    Unavailable (cell drained)"
     assert desk.run("cities", "-o", "name") == 0
-    assert "city/AMS\n" in desk.out
+    assert "city/AAA\n" in desk.out
 
 
 def test_instance_types_come_smallest_first(desk: Desk) -> None:
