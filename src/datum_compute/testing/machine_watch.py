@@ -45,11 +45,16 @@ def machines_complaint(truth: Truth) -> str:
         if slot in alive or last_s is None or now_s - last_s <= KNOWN_S:
             continue
         gone = f"{cell} {key.name}: its machine is gone for {now_s - last_s:.0f} s"
-        if _could_be_back(truth, cell):
+        if _could_be_back(truth, cell) and not _is_held(row):
             return f"I19: {gone}, and its cell has not brought it back"
         if is_true(row, "Available"):
             return f"I7: {gone}, and it is still called Available"
     return ""
+
+
+def _is_held(row: JsonObject) -> bool:
+    """A gate keeps it from a machine, such as that of data which only the centre can bring."""
+    return bool(row.get("spec", {}).get("controller", {}).get("schedulingGates"))
 
 
 def _could_be_back(truth: Truth, cell: PlaneName) -> bool:

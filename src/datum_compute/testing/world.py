@@ -207,7 +207,7 @@ class World:
 
     async def run(self, disks: Disks) -> Outcome:
         final, busy = await self.settle(disks), self._tasks_alive()
-        if self._scenario.seed % _STARTED_ANEW_EVERY == _STARTED_ANEW_AT and not self.chaos.lost:
+        if self._scenario.seed % _STARTED_ANEW_EVERY == _STARTED_ANEW_AT and self._is_sound():
             await self._start_anew()
         self.observer.say("the end: everything is deleted")
         await self.people.delete_everything()
@@ -298,6 +298,10 @@ class World:
         for life, count in self._tasks_alive().items():
             if count > before.get(life, count) + TASKS_MORE:
                 raise InvariantBroken(f"I20: {life} has {count} tasks, {before[life]} before")
+
+    def _is_sound(self) -> bool:
+        """No cell is lost, and no operator left objects that contradict each other."""
+        return not self.chaos.lost and not self.people.tampered
 
     async def _start_anew(self) -> None:
         """I24: processes that start on settled stores, as after an upgrade, write nothing."""
