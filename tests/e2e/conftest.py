@@ -6,25 +6,19 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
 import os
 import re
-import ssl
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from hack.find_kubectl import NoKubectl, kubectl
 
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.platform import LocalPlatform
+from tests.e2e.platform import CITIES, LocalPlatform, allow_on_platform
 
 PROJECT = "project/default"
-CITIES = ("DFW", "LHR", "ORD")
 _NAME_MAX = 50
 
 
@@ -69,35 +63,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlatform]:
     done = running.up("--port", "0")
     assert done.returncode == 0, done.stderr
     for city in CITIES:
-        _allow_on_platform(running, city)
+        allow_on_platform(running, city)
     yield running
     running.down()
-
-
-def _allow_on_platform(running: LocalPlatform, city: str) -> None:
-    """Let workloads on the platform plane name the city, as a project's LocationBinding does."""
-    config = yaml.safe_load(running.kubeconfig.read_text())
-    (cluster,) = [c["cluster"] for c in config["clusters"] if c["name"] == "platform"]
-    (user,) = [u["user"] for u in config["users"] if u["name"] == "platform"]
-    binding = {
-        "apiVersion": "networking.datumapis.com/v1alpha",
-        "kind": "LocationBinding",
-        "metadata": {"name": city.lower()},
-        "spec": {
-            "locationRef": {"name": city.lower()},
-            "locationClassName": "datum-managed",
-            "topology": {"topology.datum.net/city-code": city},
-        },
-    }
-    request = urllib.request.Request(
-        f"{cluster['server']}/apis/networking.datumapis.com/v1alpha/locationbindings",
-        data=json.dumps(binding).encode(),
-        headers={"authorization": f"Bearer {user['token']}", "content-type": "application/json"},
-    )
-    authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-    trusted = ssl.create_default_context(cadata=authority)
-    with urllib.request.urlopen(request, context=trusted, timeout=30) as answer:
-        assert answer.status == 201
 
 
 @pytest.fixture(scope="session")

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.e2e.kubectl import Kubectl
 
 BIN = Path(sys.executable).parent
 COMMAND_S = 60
+# Those that workloads on the platform plane may name.
+CITIES = ("DFW", "LHR", "ORD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +89,29 @@ def eventually(holds: Callable[[], bool], what: str, within_s: float = 30) -> No
     while not holds():
         assert time.monotonic() < deadline, f"not within {within_s} s: {what}"
         time.sleep(0.05)
+
+
+def allow_on_platform(running: LocalPlatform, city: str) -> None:
+    """Let workloads on the platform plane name the city, as a project's LocationBinding does."""
+    config = yaml.safe_load(running.kubeconfig.read_text())
+    (cluster,) = [c["cluster"] for c in config["clusters"] if c["name"] == "platform"]
+    (user,) = [u["user"] for u in config["users"] if u["name"] == "platform"]
+    binding = {
+        "apiVersion": "networking.datumapis.com/v1alpha",
+        "kind": "LocationBinding",
+        "metadata": {"name": city.lower()},
+        "spec": {
+            "locationRef": {"name": city.lower()},
+            "locationClassName": "datum-managed",
+            "topology": {"topology.datum.net/city-code": city},
+        },
+    }
+    request = urllib.request.Request(
+        f"{cluster['server']}/apis/networking.datumapis.com/v1alpha/locationbindings",
+        data=json.dumps(binding).encode(),
+        headers={"authorization": f"Bearer {user['token']}", "content-type": "application/json"},
+    )
+    authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+    trusted = ssl.create_default_context(cadata=authority)
+    with urllib.request.urlopen(request, context=trusted, timeout=30) as answer:
+        assert answer.status == 201

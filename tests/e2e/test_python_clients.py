@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.platform import LocalPlatform
+from tests.e2e.platform import CITIES, LocalPlatform, allow_on_platform
 from tests.server.running_server import namespace, workload
 
 pytestmark = [
@@ -38,6 +38,8 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlatform
     running = LocalPlatform(tmp_path_factory.mktemp("platform") / "state")
     done = running.up("--port", "0")
     assert done.returncode == 0, done.stderr
+    for city in CITIES:
+        allow_on_platform(running, city)
     yield running
     running.down()
 

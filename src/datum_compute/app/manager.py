@@ -196,13 +196,13 @@ async def _build_work(world: _World, check: Callable[[], None], tracer: Tracer |
 
 async def _open_ports(world: _World, numbers: CollectorRegistry, work: _Work) -> None:
     settings = world.settings
-    for what, address, pages in (
-        ("metrics", settings.metrics_address, metrics_pages(numbers)),
-        ("health", settings.health_address, health_pages(work.what_is_missing)),
+    for what, path, address, pages in (
+        ("metrics", "/metrics", settings.metrics_address, metrics_pages(numbers)),
+        ("health", "/readyz", settings.health_address, health_pages(work.what_is_missing)),
     ):
         port = await world.connections.enter_async_context(pages_port(address, pages))
         if address is not None:
-            _log.info("%s on http://%s:%d", what, address[0], port)
+            _log.info("%s on http://%s:%d%s", what, address[0], port, path)
 
 
 async def _open_webhook(world: _World) -> None:
