@@ -215,7 +215,7 @@ def single_cluster_rules() -> tuple[JsonObject, ...]:
     written = [rule for rules in of_roles for rule in rules if rule not in _KEEP_HOUSE]
     groups = (COMPUTE, NETWORKING, QUOTA, IPAM, REGION)
     needed = (
-        *(_on(group, ("*",), *READ) for group in groups),
+        *(_on(group, ("*",), *READ, RELEASE) for group in groups),
         # What templates refer to lies beside them.
         _on("", ("namespaces", "configmaps", "secrets"), *READ),
         _on("", ("events",), "get", "create", "patch"),
