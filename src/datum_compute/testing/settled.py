@@ -29,7 +29,10 @@ from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.drawing import NAMES
-from datum_compute.testing.history import i13_history_ends_with_the_present
+from datum_compute.testing.history import (
+    i6_subnets_have_left,
+    i13_history_ends_with_the_present,
+)
 from datum_compute.testing.people import NAMESPACE_NAME, Wanted
 from datum_compute.testing.silent import i7_nothing_outlives_its_cell
 from datum_compute.testing.tight import (
@@ -258,6 +261,7 @@ _ALWAYS: tuple[Settled, ...] = (
     i3_every_machine_has_an_owner,
     i6_copies_are_as_on_the_cells,
     i13_history_ends_with_the_present,
+    i6_subnets_have_left,
     i22_blockers_are_named,
     i6_cells_are_known_to_answer,
     i7_nothing_outlives_its_cell,
