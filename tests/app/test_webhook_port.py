@@ -235,6 +235,10 @@ async def serial_number(hook: Hook) -> int:
     return x509.load_der_x509_certificate(shown).serial_number
 
 
+def serial_of(certificate: Path) -> int:
+    return x509.load_pem_x509_certificate(certificate.read_bytes()).serial_number
+
+
 def renewed(folder: Path) -> ServerCertificate:
     """Signed again by the same authority."""
     (folder / "server.crt").unlink()
@@ -250,10 +254,11 @@ async def test_a_new_certificate_counts_from_the_next_connection_on(tmp_path: Pa
     first = await serial_number(hook)
     following = asyncio.create_task(follow_certificate(context, files.certificate, files.key, 0.01))
     await asyncio.sleep(0)  # it has seen the first pair
-    renewed(tmp_path)
+    renewal = renewed(tmp_path)
     async with asyncio.timeout(ENOUGH_S):
-        while await serial_number(hook) == first:
+        while (shown := await serial_number(hook)) == first:
             pass
+    assert shown == serial_of(renewal.certificate)
     following.cancel()
     served.close()
 

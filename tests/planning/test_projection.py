@@ -117,9 +117,11 @@ def test_a_copy_of_an_earlier_deployment_is_left_to_the_garbage_collector() -> N
     assert isinstance(wait, Wait)
 
 
-def test_a_copy_of_an_instance_that_its_cell_does_not_have_leaves_the_hub() -> None:
-    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
-    (delete,) = plan_withdrawal(CELL, copy).actions
-    assert isinstance(delete, Delete)
-    assert plan_withdrawal(cell_plane("iad"), copy).is_settled
-    assert plan_withdrawal(CELL, None).is_settled
+def test_a_hub_deployment_that_does_not_say_whose_it_is_is_waited_for() -> None:
+    """Seen: write-back failed again and again when somebody edited the labels away."""
+    nameless = hub_deployment()
+    metadata = msgspec.structs.replace(nameless.metadata, labels={})
+    nameless = msgspec.structs.replace(nameless, metadata=metadata)
+    plan = plan_writeback(CELL, an_instance(0), nameless, None)
+    assert [type(action) for action in plan.actions] == [Wait]
+    assert plan.requeue_after_s is not None

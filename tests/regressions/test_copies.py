@@ -52,7 +52,7 @@ def test_an_edited_note_does_not_keep_a_copy_from_leaving() -> None:
 
 def test_instances_of_a_cell_that_comes_back_empty_leave_the_hub() -> None:
     """The cell loses its store, and comes back to a workload that wants fewer instances."""
-    run_scenario(
+    outcome = run_scenario(
         Scenario(
             seed=1,
             layout=WorldLayout("split", ("alpha",), ("dfw",)),
@@ -64,6 +64,8 @@ def test_instances_of_a_cell_that_comes_back_empty_leave_the_hub() -> None:
             chaos_s=10.0,
         )
     )
+    instances = [line for line in outcome.final if "instances" in line and line.startswith("hub")]
+    assert len(instances) == 1, outcome.final
 
 
 async def _is_empty(platform: Platform) -> bool:

@@ -30,12 +30,13 @@ def many_small() -> JsonObject:
 def test_the_largest_template_runs_and_is_told_of(filling: Callable[[], JsonObject]) -> None:
     """Seen: accepted, and then its deployment or its status did not fit."""
 
-    async def story(platform: Platform) -> None:
+    async def story(platform: Platform) -> str:
         container = {"name": "app", "image": "web:2", **filling()}
         template = {"spec": {"runtime": {"sandbox": {"containers": [container]}}}}
         await platform.deploy()
         await platform.until_ready("web:1")
         await platform.change(template=template)
         await platform.until_ready("web:2")
+        return (await platform.available()).status
 
-    on_platform(story, boot_s=0.0)
+    assert on_platform(story, boot_s=0.0) == "True"

@@ -212,6 +212,9 @@ def test_optional_sources_hold_nothing() -> None:
         await put(platform, CONFIG_MAP, "web", {"colour": "blue"})
         await deploy(platform, env=[{"name": "A", "valueFrom": absent}])
         await platform.until_ready("web:1")
+        (instance,) = await platform.instances()
+        assert instance.spec.controller.scheduling_gates == []
+        assert [source.name for source in instance.status.referenced_data] == ["web"]
 
     on_platform(story)
 

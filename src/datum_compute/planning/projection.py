@@ -16,6 +16,8 @@ from datum_compute.planning.silence import Silence, unheard_instance
 
 OWNER_S = 5.0
 
+_IDENTITY = (labels.UPSTREAM_NAMESPACE, labels.UPSTREAM_CLUSTER)
+
 
 def plan_writeback(
     cell: PlaneName,
@@ -33,10 +35,11 @@ def plan_writeback(
         return Plan(tuple(release))
     if hub_deployment is None or hub_deployment.is_terminating:
         return Plan(requeue_after_s=60)
-    identity = {
-        label: hub_deployment.metadata.labels[label]
-        for label in (labels.UPSTREAM_NAMESPACE, labels.UPSTREAM_CLUSTER)
-    }
+    said = hub_deployment.metadata.labels
+    identity = {label: said[label] for label in _IDENTITY if label in said}
+    if len(identity) < len(_IDENTITY):
+        # Somebody took the labels away; the federator puts them back, and that wakes us.
+        return Plan((Wait("the hub's deployment does not say whose it is"),), OWNER_S)
     identity[labels.CELL] = member_name(cell)
     return _plan_copy(HUB, instance, hub_deployment, copy, identity)
 

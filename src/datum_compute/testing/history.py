@@ -1,17 +1,17 @@
-"""What must hold after the calm of what takes its time: the record of changes, and prefixes."""
+"""What must hold of the record of changes after the calm: it ends with the present."""
 
 from __future__ import annotations
 
 import itertools
 
 from datum_compute.api.codec import canonical, typed
-from datum_compute.api.kinds import REVISION, SUBNET, WORKLOAD
+from datum_compute.api.kinds import REVISION, WORKLOAD
 from datum_compute.api.plane import project_plane
 from datum_compute.api.workload import Workload
 from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.planning.revisions import KEPT
 from datum_compute.testing.core import Core
-from datum_compute.testing.truth import Truth, is_terminating
+from datum_compute.testing.truth import Truth
 
 
 def i13_history_ends_with_the_present(truth: Truth, core: Core) -> str:
@@ -26,15 +26,6 @@ def i13_history_ends_with_the_present(truth: Truth, core: Core) -> str:
             missing = _misrecorded(typed(row, Workload), revisions)
             if missing:
                 return f"{plane}: {missing}"
-    return ""
-
-
-def i6_subnets_have_left(truth: Truth, core: Core) -> str:
-    """I6: prefixes are given back a while after their last user; a lost cell may still use one."""
-    for project in core.projects:
-        for key, row in truth.of_resource(project_plane(project), SUBNET.resource):
-            if is_terminating(row) and not core.lost:
-                return f"subnet {key.name} of {project} is still leaving"
     return ""
 
 

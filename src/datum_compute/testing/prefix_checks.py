@@ -1,10 +1,14 @@
-"""What must hold of prefixes at every commit. Checks as in ``invariants.py``, which lists them."""
+"""What must hold of prefixes: at every commit (``invariants.py`` lists those checks), and after the
+calm (``settled.py`` lists those)."""
 
 from __future__ import annotations
 
 from ipaddress import ip_address, ip_network
 
-from datum_compute.testing.truth import Step, Truth
+from datum_compute.api.kinds import SUBNET
+from datum_compute.api.plane import project_plane
+from datum_compute.testing.core import Core
+from datum_compute.testing.truth import Step, Truth, is_terminating
 
 
 def i2_prefix_outlives_its_machines(truth: Truth, step: Step) -> str:
@@ -20,4 +24,13 @@ def i2_prefix_outlives_its_machines(truth: Truth, step: Step) -> str:
             for address in machine.addresses:
                 if ip_address(address.partition("/")[0]) in given_back:
                     return f"I2: {step.key.name} is given back, {cell} {machine_id} has {address}"
+    return ""
+
+
+def i6_subnets_have_left(truth: Truth, core: Core) -> str:
+    """I6: prefixes are given back a while after their last user; a lost cell may still use one."""
+    for project in core.projects:
+        for key, row in truth.of_resource(project_plane(project), SUBNET.resource):
+            if is_terminating(row) and not core.lost:
+                return f"subnet {key.name} of {project} is still leaving"
     return ""

@@ -29,11 +29,9 @@ from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.drawing import NAMES
-from datum_compute.testing.history import (
-    i6_subnets_have_left,
-    i13_history_ends_with_the_present,
-)
+from datum_compute.testing.history import i13_history_ends_with_the_present
 from datum_compute.testing.people import NAMESPACE_NAME, Wanted
+from datum_compute.testing.prefix_checks import i6_subnets_have_left
 from datum_compute.testing.silent import i7_nothing_outlives_its_cell
 from datum_compute.testing.tight import (
     i2_buckets_add_up,
@@ -162,7 +160,8 @@ def _homes(truth: Truth, project: str) -> dict[str, str]:
 def _state(row: JsonObject) -> str:
     ready = condition(row, "Ready")
     image = row["spec"]["runtime"]["sandbox"]["containers"][0]["image"]
-    return f"{image} Ready={ready['status'] if ready else None}"
+    said = (ready["status"], ready.get("lastTransitionTime")) if ready else None
+    return f"{image} Ready={said}"
 
 
 def _difference(left: Mapping[str, str], right: Mapping[str, str]) -> str:

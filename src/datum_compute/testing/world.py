@@ -31,9 +31,6 @@ from datum_compute.api.plane import (
 from datum_compute.client.client import Client
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
-from datum_compute.controllers import registry
-from datum_compute.controllers.context import Context
-from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.leader import LeadershipLost
 from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
@@ -41,6 +38,7 @@ from datum_compute.testing.chaos import Chaos
 from datum_compute.testing.composed_faults import RestorePlane
 from datum_compute.testing.core import Core
 from datum_compute.testing.disk import Disk
+from datum_compute.testing.duties import duties_of
 from datum_compute.testing.exclusion import exclusion_watched
 from datum_compute.testing.faults import (
     DelayWrites,
@@ -52,19 +50,16 @@ from datum_compute.testing.faults import (
 )
 from datum_compute.testing.host import (
     EPOCH_S,
-    Duties,
     SimulatedHost,
     Surroundings,
     credentials_of,
 )
 from datum_compute.testing.invariants import InvariantBroken, Observer
 from datum_compute.testing.layout import (
-    CENTRE,
     USER,
     WorldLayout,
     host_of_cell,
     host_of_plane,
-    managers_of,
 )
 from datum_compute.testing.leading import usurper_complaint
 from datum_compute.testing.listening import Listening
@@ -442,38 +437,6 @@ class World:
 
     def listening(self) -> Listening:
         return Listening(self.observer.complain)
-
-
-def duties_of(layout: WorldLayout) -> list[Duties]:
-    """Who runs what: the one process, or the centre, perhaps a manager, and the cells."""
-    cells = tuple(cell_plane(cell) for cell in layout.cells)
-    added = tuple(project_plane(name) for name in layout.revocable if name in layout.projects)
-    central = tuple(plane for plane in layout.planes if plane not in cells)
-    if layout.processes == "one":
-        everything = (*registry.MANAGEMENT, *registry.HUB, *registry.CELL, *registry.NEIGHBOURS)
-        return [Duties("all", layout.planes, True, everything, (), added)]
-    of_cells = tuple(c for c in registry.NEIGHBOURS if c.role == "cell")
-    of_centre = tuple(c for c in registry.NEIGHBOURS if c.role != "cell")
-    managing = (*registry.MANAGEMENT, *registry.HUB)
-    if layout.processes == "managers":
-        found = [
-            Duties(CENTRE, central, True, of_centre, cells, added),
-            *(_managing(layout, name, managing) for name in managers_of(layout)),
-        ]
-    else:
-        found = [Duties(CENTRE, central, True, (*managing, *of_centre), cells, added)]
-    for cell in layout.cells:
-        controllers = (*registry.CELL, *of_cells)
-        name = host_of_cell(layout, cell)
-        above = (HUB, *map(project_plane, layout.projects))  # and the claims of its instances
-        found.append(Duties(name, (cell_plane(cell),), False, controllers, above))
-    return found
-
-
-def _managing(
-    layout: WorldLayout, name: str, controllers: tuple[Controller[Context], ...]
-) -> Duties:
-    return Duties(name, (), False, controllers, layout.planes, candidate=layout.managers > 1)
 
 
 @lru_cache(maxsize=64)
