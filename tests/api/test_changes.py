@@ -57,6 +57,9 @@ def spec(**container: Any) -> dict[str, Any]:
             {"metadata": {"labels": {"a": "1"}}},
             ["metadata.labels.b: removed"],
         ),
+        ({"spec": {}}, {"spec": {"paused": True}}, ["paused: false -> true"]),
+        ({"spec": {"paused": True}}, {"spec": {}}, ["paused: true -> false"]),
+        ({"spec": {}}, {"spec": {"paused": False}}, ["paused: added false"]),
     ],
 )
 def test_changes_read_well(before: dict[str, Any], after: dict[str, Any], lines: list[str]) -> None:

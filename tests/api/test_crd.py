@@ -79,6 +79,7 @@ def test_scale_is_a_subresource_where_a_kind_says_how_many_it_wants_and_has() ->
         "scale": {
             "specReplicasPath": ".spec.scaleSettings.minReplicas",
             "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
         },
     }
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from datum_compute.api.checkreport import Check
 from datum_compute.api.codec import JsonObject, decode, encode, typed
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta import KindInfo
@@ -17,7 +19,7 @@ from tests.api.generated_objects import objects_of
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_defaults_change_nothing_for_a_reader_and_all_that_is_written_is_valid(
     kind: KindInfo[Any], data: st.DataObject
@@ -34,8 +36,13 @@ def test_defaults_change_nothing_for_a_reader_and_all_that_is_written_is_valid(
     assert typed(defaulted_without_a_problem(kind, written), kind.model) == read
 
 
+@cache
+def _check(kind: KindInfo[Any]) -> Check:
+    return compiled(structural_schema(kind))
+
+
 def defaulted_without_a_problem(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
     report = Report()
-    result: JsonObject = compiled(structural_schema(kind))(obj, "", report)
+    result: JsonObject = _check(kind)(obj, "", report)
     assert (report.errors, report.unknown) == ([], [])
     return result

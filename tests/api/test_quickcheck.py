@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import pytest
@@ -31,6 +33,7 @@ VALUES = st.recursive(
     max_leaves=12,
 )
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+EITHER = {INT_OR_STRING: True, "anyOf": [NUMBER, TEXT]}
 BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 SET = {"x-kubernetes-list-type": "set"}
 NAMED = {"type": "object", "properties": {"name": TEXT, "a": NUMBER}}
@@ -43,6 +46,7 @@ SCHEMAS: list[tuple[JsonObject, JsonObject]] = [
     ({**TEXT, "enum": ["a", "b"]}, {"type": "boolean", "default": False}),
     ({**TEXT, "pattern": "^a+$"}, {**TEXT, "default": "too long", "maxLength": 2}),
     ({INT_OR_STRING: True}, {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+    ({**EITHER, "minimum": 1, "pattern": "^a+$"}, {**EITHER, "format": "uint64"}),
     ({"type": "object", PRESERVE: True}, {PRESERVE: True, "default": {"a": [1]}}),
     ({"type": "object", "additionalProperties": TEXT}, {"type": "object"}),
     ({"type": "object", "additionalProperties": True}, {**TEXT, "not": {}}),
@@ -69,7 +73,7 @@ def answer(check: Check, value: Any) -> tuple[str, Report]:
 
 
 @pytest.mark.parametrize("fields", SCHEMAS, ids=str)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_schema_and_any_value(
     fields: tuple[JsonObject, JsonObject], data: st.DataObject
@@ -83,15 +87,20 @@ def test_any_schema_and_any_value(
         assert {"value": value} == before
 
 
+@cache
+def checks_of(kind: KindInfo[Any]) -> tuple[Check, Callable[[Any], Any], Check]:
+    schema = whole_object(structural_schema(kind))
+    return quick(schema), quickcheck._fit(schema), compiled(schema)
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_objects_of_every_kind_whole_and_damaged(kind: KindInfo[Any], data: st.DataObject) -> None:
-    schema = whole_object(structural_schema(kind))
-    fast, slow = quick(schema), compiled(schema)
+    fast, fit, slow = checks_of(kind)
     value = {**data.draw(objects_of(kind)), "metadata": {"name": "a", "odd": None}}
     assert answer(fast, value) == answer(slow, value)
-    assert quickcheck._fit(schema)(value) == slow(value, "", Report())
+    assert fit(value) == slow(value, "", Report())
     for _ in range(5):
         value = deepcopy(value)
         damage(value, data)

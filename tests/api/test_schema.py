@@ -155,3 +155,20 @@ def test_fields_of_our_own_kinds_that_we_do_not_know_are_dropped() -> None:
 
 def test_the_description_is_the_sentence_that_opens_the_module() -> None:
     assert structural_schema(WORKLOAD)["description"].startswith("Workload: a template and the")
+
+
+@EACH_KIND
+def test_every_limit_of_an_integer_is_one_as_a_float_too(kind: KindInfo[Any]) -> None:
+    """Kubernetes reads limits as floats and refuses those that are no integers then."""
+    for path, schema in nodes(kind.kind, structural_schema(kind)):
+        for word in ("minimum", "maximum"):
+            limit = schema.get(word, 0)
+            assert int(float(limit)) == limit, f"{path} has a {word} of {limit}"
+
+
+def test_an_integer_or_a_text_is_no_larger_than_64_bits() -> None:
+    check = compiled({INT_OR_STRING: True, "anyOf": [{"type": "integer"}, {"type": "string"}]})
+    for value, fits in ((2**63 - 1, True), (2**63, False), ("4Gi", True)):
+        report = Report()
+        check(value, "cpu", report)
+        assert (not report.errors) is fits

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.kinds import DEPLOYMENT, SERVER, WORKLOAD
+from datum_compute.api.kinds import DEPLOYMENT, KINDS, SERVER, WORKLOAD
+from datum_compute.api.patternwords import IMAGE, WORDS
 from datum_compute.api.schema import PRESERVE, structural_schema
 from datum_compute.api.structural import Report, compiled
 
@@ -28,9 +29,10 @@ def field(schema: JsonObject) -> JsonObject:
 
 
 INVALID, REQUIRED = "FieldValueInvalid", "FieldValueRequired"
+WRONG_TYPE, TOO_LONG = "FieldValueTypeInvalid", "FieldValueTooLong"
 
 # schema of the field x, a value that is right, a value that is wrong
-LIMITS: list[tuple[JsonObject, Any, Any]] = [
+TYPES: list[tuple[JsonObject, Any, Any]] = [
     ({"type": "string"}, "a", 1),
     ({"type": "string"}, "", ["a"]),
     ({"type": "integer"}, 1, "1"),
@@ -41,6 +43,8 @@ LIMITS: list[tuple[JsonObject, Any, Any]] = [
     ({"type": "boolean"}, False, 0),
     ({"type": "array", "items": {"type": "string"}}, ["a"], "a"),
     ({"type": "object"}, {}, []),
+]
+LIMITS: list[tuple[JsonObject, Any, Any]] = [
     ({"type": "integer"}, 2**63 - 1, 2**63),
     ({"type": "integer", "format": "int64"}, -(2**63), 2**64 - 1),
     ({"type": "integer", "format": "int32"}, 2**31 - 1, 2**31),
@@ -53,7 +57,6 @@ LIMITS: list[tuple[JsonObject, Any, Any]] = [
     ({"type": "integer", "minimum": 1}, 1, 0),
     ({"type": "integer", "maximum": 9}, 9, 10),
     ({"type": "string", "minLength": 1}, "a", ""),
-    ({"type": "string", "maxLength": 2}, "ab", "abc"),
     ({"type": "string", "pattern": "^[a-z]+$"}, "ab", "aB"),
     ({"type": "string", "pattern": "^[a-z]+$"}, "ab", "ab\n"),
     ({"type": "string", "pattern": "[a-z]"}, "1b2", "12"),
@@ -62,12 +65,19 @@ LIMITS: list[tuple[JsonObject, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "right", "wrong"), LIMITS)
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong", "reason"),
+    [
+        *((*row, WRONG_TYPE) for row in TYPES),
+        *((*row, INVALID) for row in LIMITS),
+        ({"type": "string", "maxLength": 2}, "ab", "abc", TOO_LONG),
+    ],
+)
 def test_a_limit_lets_the_right_value_pass_and_names_the_wrong_one(
-    schema: JsonObject, right: Any, wrong: Any
+    schema: JsonObject, right: Any, wrong: Any, reason: str
 ) -> None:
     assert problems(field(schema), {"x": right}) == []
-    assert problems(field(schema), {"x": wrong}) == [("x", INVALID)]
+    assert problems(field(schema), {"x": wrong}) == [("x", reason)]
 
 
 def test_enumerations_list_what_is_supported() -> None:
@@ -81,7 +91,7 @@ def test_every_error_is_found_with_its_path() -> None:
     items = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["name"]}
     schema = field({"type": "array", "items": items})
     assert problems(schema, {"x": [{"name": 1, "n": "one"}, {"n": 2}]}) == [
-        ("x[0].n", INVALID),
+        ("x[0].n", WRONG_TYPE),
         ("x[0].name", REQUIRED),
         ("x[1].name", REQUIRED),
     ]
@@ -98,13 +108,14 @@ def test_unknown_fields_are_dropped_and_named() -> None:
 def test_open_objects_keep_what_they_do_not_know() -> None:
     schema = {PRESERVE: True, **field({"type": "integer"})}
     assert walked(schema, {"x": 1, "y": {"z": [2]}})[0] == {"x": 1, "y": {"z": [2]}}
-    assert problems(schema, {"x": "one", "y": 2}) == [("x", INVALID)]
+    assert problems(schema, {"x": "one", "y": 2}) == [("x", WRONG_TYPE)]
 
 
 def test_maps_check_every_value() -> None:
     schema = field({"type": "object", "additionalProperties": {"type": "string"}})
     assert walked(schema, {"x": {"a": "b"}})[0] == {"x": {"a": "b"}}
-    assert problems(schema, {"x": {"a": 1, "b": None}}) == [("x.a", INVALID), ("x.b", INVALID)]
+    found = problems(schema, {"x": {"a": 1, "b": None}})
+    assert found == [("x.a", WRONG_TYPE), ("x.b", WRONG_TYPE)]
 
 
 def test_defaults_fill_what_is_absent_or_null_at_any_depth() -> None:
@@ -163,7 +174,7 @@ def test_a_key_that_no_number_can_be_is_refused_and_not_a_defect() -> None:
     item = {"type": "object", "properties": {"name": {"type": "string"}}}
     lists = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     schema = field({"type": "array", "items": item, **lists})
-    assert problems(schema, {"x": [{"name": 2**70}]}) == [("x[0].name", INVALID)]
+    assert problems(schema, {"x": [{"name": 2**70}]}) == [("x[0].name", WRONG_TYPE)]
 
 
 JSON_VALUES = st.recursive(
@@ -224,3 +235,26 @@ def test_an_image_must_be_a_reference(image: str, fine: bool) -> None:
     containers = structural_schema(SERVER)["properties"]["spec"]["properties"]["containers"]
     compiled(containers["items"]["properties"]["image"])(image, "image", report)
     assert (not report.errors) == fine
+
+
+@pytest.mark.parametrize(
+    ("image", "told"), [("Web:1", "in lower case"), ("web:", "[:tag]"), ("a b", "such as web:1.2")]
+)
+def test_a_pattern_that_is_too_long_to_read_is_said_in_words(image: str, told: str) -> None:
+    (cause,) = walked(field({"type": "string", "pattern": IMAGE}), {"x": image})[1].errors
+    assert told in cause.message
+    assert "[a-z0-9]" not in cause.message
+
+
+def test_every_long_pattern_of_a_field_has_words() -> None:
+    def patterns(schema: Any) -> set[str]:
+        if isinstance(schema, list):
+            return {found for item in schema for found in patterns(item)}
+        if not isinstance(schema, dict):
+            return set()
+        own = schema.get("pattern")
+        inner = {found for part in schema.values() for found in patterns(part)}
+        return inner | ({own} if isinstance(own, str) else set())
+
+    found = {pattern for kind in KINDS for pattern in patterns(structural_schema(kind))}
+    assert [pattern for pattern in found if len(pattern) > 60 and pattern not in WORDS] == []

@@ -17,11 +17,13 @@ _LONG_PATHS = (
     "spec.",
 )
 _ABSENT = object()
+# What items of a list are told apart by.
+_IDENTITIES = ("name", "cityCode")
 
 
 def render_changes(observed: JsonObject, desired: JsonObject) -> list[str]:
     """One line for every field that changes, in the order of the fields."""
-    return [_shortened(line) for line in _lines(observed, desired, "")]
+    return [shortened(line) for line in _lines(observed, desired, "")]
 
 
 def _lines(observed: Any, desired: Any, path: str) -> Iterator[str]:
@@ -48,12 +50,15 @@ def _named(value: Any, *, beside: Any = None) -> dict[str, Any] | None:
         return {} if isinstance(beside, list) and _named(beside) else None
     if not isinstance(value, list):
         return None
-    if not all(isinstance(item, dict) and "name" in item for item in value):
-        return None
-    return {str(item["name"]): item for item in value}
+    for key in _IDENTITIES:
+        if all(isinstance(item, dict) and key in item for item in value):
+            return {str(item[key]): item for item in value}
+    return None
 
 
 def _shown_change(observed: Any, desired: Any, path: str) -> str:
+    if _is_switch(observed, desired):
+        return "false -> true" if desired is True else "true -> false"
     if observed is _ABSENT:
         return "added" if _is_hidden(desired, path) else f"added {_shown(desired)}"
     if desired is _ABSENT:
@@ -63,16 +68,25 @@ def _shown_change(observed: Any, desired: Any, path: str) -> str:
     return f"{_shown(observed)} -> {_shown(desired)}"
 
 
+def _is_switch(observed: Any, desired: Any) -> bool:
+    """A boolean that changes its meaning: one that is not there is false."""
+    booleans = all(value is _ABSENT or isinstance(value, bool) for value in (observed, desired))
+    return booleans and (observed is True) != (desired is True)
+
+
 def _is_hidden(value: Any, path: str) -> bool:
     return ".env" in path or isinstance(value, dict) or _named(value) is not None
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, list):
         return ",".join(str(item) for item in value) or "none"
     return str(value)
 
 
-def _shortened(line: str) -> str:
+def shortened(line: str) -> str:
+    """Without the way to where most fields are."""
     prefix = next((p for p in _LONG_PATHS if line.startswith(p)), "")
     return line.removeprefix(prefix)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from datum_compute.api.errors import Cause
 
@@ -12,17 +13,14 @@ from datum_compute.api.errors import Cause
 Check = Callable[[Any, str, "Report"], Any]
 
 
-@dataclass(slots=True)
-class Report:
+class Report(msgspec.Struct):
     """What a walk found: errors by field, and the unknown fields it dropped."""
 
-    errors: list[Cause] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
+    errors: list[Cause] = []
+    unknown: list[str] = []
 
-    def invalid(self, path: str, value: Any, why: str) -> None:
-        self.errors.append(
-            Cause(path, "FieldValueInvalid", f"Invalid value: {shown(value)}: {why}")
-        )
+    def invalid(self, path: str, value: Any, why: str, reason: str = "FieldValueInvalid") -> None:
+        self.errors.append(Cause(path, reason, f"Invalid value: {shown(value)}: {why}"))
 
     def required(self, path: str) -> None:
         self.errors.append(Cause(path, "FieldValueRequired", "Required value"))

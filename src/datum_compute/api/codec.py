@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
 
 import msgspec
 import orjson
@@ -19,12 +19,19 @@ T = TypeVar("T")
 JsonObject = dict[str, Any]
 
 
-class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ApiStruct(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
+):
     """Base of every typed piece of an API object.
 
     Defaults are left out when encoding, so that a new field with a default changes no bytes
-    and therefore no template hash.
+    and therefore no template hash. Frozen trees have no cycles, so the collector of garbage need
+    not look at them.
     """
+
+
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+_NEVER = object()  # equals no value: of fields that are always said
 
 
 class DecodeError(ValueError):
@@ -80,44 +87,78 @@ def canonical(value: Any) -> Any:
     that a default written out and a default left unsaid are one and the same. Structs that want
     all their fields said (omit_defaults=False: counts, conditions) keep them.
     """
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    # Scalars are most of what there is: they are not worth a call each.
+    if kind is dict:
+        return {n: i if type(i) in _SCALARS else canonical(i) for n, i in value.items()}
+    if kind is list:
+        if value and isinstance(value[0], msgspec.Struct) and _says_all(type(value[0])):
+            return msgspec.to_builtins(value)  # conditions, nearly always
+        return [item if type(item) in _SCALARS else canonical(item) for item in value]
     if isinstance(value, msgspec.Struct):
-        return {
-            field.encode_name: canonical(getattr(value, field.name))
-            for field in _fields(type(value))
-            if not (value.__struct_config__.omit_defaults and _is_default(field, value))
-        }
-    if isinstance(value, dict):
-        return {name: canonical(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [canonical(item) for item in value]
+        found = {}
+        for name, said_as, default in _said(type(value)):
+            item = getattr(value, name)
+            if item != default:
+                found[said_as] = item if type(item) in _SCALARS else canonical(item)
+        return found
     return value
 
 
 def canonical_where_unlike(one: msgspec.Struct, other: msgspec.Struct) -> list[JsonObject]:
-    """The canonical JSON of two structs of a type, without the fields in which they are equal."""
+    """The canonical JSON of two structs of a type, without the fields in which they are equal: what
+    a patch from the one to the other is made of. Of a list in the first, which a patch replaces as
+    a whole, is only said that it is another one: null."""
     parts: list[JsonObject] = [{}, {}]
-    omits = one.__struct_config__.omit_defaults
-    for field in _fields(type(one)):
-        if getattr(one, field.name) == getattr(other, field.name):
+    for name, said_as, default in _said(type(one)):
+        items = getattr(one, name), getattr(other, name)
+        if items[0] == items[1]:
             continue
-        for struct, part in zip((one, other), parts, strict=True):
-            if not (omits and _is_default(field, struct)):
-                part[field.encode_name] = canonical(getattr(struct, field.name))
+        if items[0] != default:
+            parts[0][said_as] = None if type(items[0]) is list else canonical(items[0])
+        if items[1] != default:
+            parts[1][said_as] = canonical(items[1])
     return parts
 
 
 @cache
-def _fields(model: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    return msgspec.structs.fields(model)
+def _says_all(model: type[msgspec.Struct]) -> bool:
+    """Whether a struct always says all of its fields, and they are scalars: then nothing in it is
+    left out."""
+    fields = msgspec.structs.fields(model)
+    scalar = (str, int, float, bool)
+    is_plain = all(_bare(field.type) in scalar for field in fields)
+    return is_plain and not model.__struct_config__.omit_defaults
 
 
-def _is_default(field: msgspec.structs.FieldInfo, owner: msgspec.Struct) -> bool:
-    value = getattr(owner, field.name)
+def _bare(annotation: Any) -> Any:
+    """A type without what is said about it; the type of the values of a Literal."""
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) is Literal:
+        kinds = {type(value) for value in get_args(annotation)}
+        return kinds.pop() if len(kinds) == 1 else None
+    return annotation
+
+
+@cache
+def _said(model: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
+    """Of each field: its name, how it is called in JSON, and the value that need not be said."""
+    omits = model.__struct_config__.omit_defaults
+    return tuple(
+        (field.name, field.encode_name, _default(field) if omits else _NEVER)
+        for field in msgspec.structs.fields(model)
+    )
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
     if field.default is not msgspec.NODEFAULT:
-        return bool(value == field.default)
+        return field.default
     if field.default_factory is not msgspec.NODEFAULT:
-        return bool(value == field.default_factory())
-    return False
+        return field.default_factory()
+    return _NEVER
 
 
 def canonical_hash(value: Any) -> str:

@@ -8,6 +8,7 @@ them in a template; a new way to refer to a source needs a line there.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -21,6 +22,8 @@ FileMode = Annotated[int, Meta(ge=0, le=0o777)]
 MountPath = Annotated[str, Meta(pattern="^/[^:]*$", max_length=1024)]
 FilePath = Annotated[str, Meta(pattern="^[^/:][^:]*$", max_length=1024)]
 FILE_MODE = 0o644
+# A key of a whole source that can become a variable, with its prefix; others are left out.
+VARIABLE_FROM_KEY = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 _OPTIONAL = says("Go on without it if the source or the key is not there.")
 _MODE = says("Permissions of the files, such as 420 (octal 644).")

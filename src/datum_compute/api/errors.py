@@ -60,6 +60,7 @@ class ApiError(Exception):
         self.kind = kind
         self.causes = tuple(causes)
         self.retry_after_s = retry_after_s
+        self.request_id = ""  # of the request that was refused, where the server names it
 
 
 class BadRequest(ApiError):
@@ -152,6 +153,9 @@ _BY_REASON = {error.reason: error for error in ERRORS}
 _BY_CODE = {error.code: error for error in reversed(ERRORS) if error is not AlreadyExists}
 
 
+_WITHOUT_DETAILS = (400, 401)
+
+
 def to_status(error: ApiError) -> dict[str, Any]:
     """The Kubernetes Status object of an error."""
     about = {"name": error.name, "group": error.group, "kind": error.kind}
@@ -169,7 +173,8 @@ def to_status(error: ApiError) -> dict[str, Any]:
         "status": "Failure",
         "message": error.message,
         "reason": error.reason,
-        "details": details,
+        # As Kubernetes does it: of what could not be read at all there is nothing to say.
+        **({"details": details} if details or error.code not in _WITHOUT_DETAILS else {}),
         "code": error.code,
     }
 

@@ -20,6 +20,10 @@ REFERENCE_FIELDS = (
 )
 
 
+# The reason of the event that tells of a deployment which was deleted while its cell was silent.
+DELETION_UNCONFIRMED = "DeletionUnconfirmed"
+
+
 class EventSource(ApiStruct, frozen=True, kw_only=True):
     component: str = ""
     host: str = ""

@@ -6,8 +6,8 @@ or hand them over in process.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -30,6 +30,20 @@ class ByteStream(Protocol):
     async def aclose(self) -> None: ...
 
 
+class Duplex(Protocol):
+    """Both directions of a connection that has left HTTP, after an answer of 101."""
+
+    async def read(self) -> bytes:
+        """Some bytes; none when the other side has gone."""
+        ...
+
+    async def write(self, data: bytes) -> None:
+        """At the pace of the other side; nothing happens when that has gone."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
 class Request(msgspec.Struct, frozen=True):
     method: str
     path: str
@@ -40,7 +54,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """Either a whole body, or a stream of chunks (a watch: one JSON line each)."""
+    """A whole body, a stream of chunks (a watch: one JSON line each), or with 101 neither."""
 
     status: int
     body: bytes = b""
@@ -48,3 +62,11 @@ class Response(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
     stream: ByteStream | None = None
     created: str = ""  # the name of the object that is new, for the trail; not on the wire
+    # With 101: who talks from here on, for the port that serves; and the way, for who has asked.
+    switched: Callable[[Duplex], Coroutine[Any, Any, None]] | None = None
+    duplex: Duplex | None = None
+
+
+def is_upgrade(request: Request) -> bool:
+    """Whether it asks to leave HTTP for something else; it must not be sent twice."""
+    return "upgrade" in request.headers

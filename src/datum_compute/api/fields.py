@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from datum_compute.api.codec import ApiStruct
+from datum_compute.api.patternwords import CPU, DNS_LABEL, DNS_NAME, MEMORY, PORT_NAME
 
 LIST_TYPE, LIST_KEYS = "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
 VALIDATIONS = "x-kubernetes-validations"
@@ -46,15 +47,13 @@ def defaults_to(value: Any) -> Meta:
 SET = Meta(extra_json_schema={LIST_TYPE: "set"})
 MAP_BY_NAME = keyed("name")
 
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _CIDR = "/[0-9]{1,3}$"
-_POSITIVE = r"([1-9][0-9]*(\.[0-9]+)?|0\.[0-9]*[1-9][0-9]*)"
 
-DnsLabel = Annotated[str, Meta(pattern=f"^{_LABEL}$", max_length=63)]
-DnsName = Annotated[str, Meta(pattern=rf"^{_LABEL}(\.{_LABEL})*$", max_length=253)]
+DnsLabel = Annotated[str, Meta(pattern=DNS_LABEL, max_length=63)]
+DnsName = Annotated[str, Meta(pattern=DNS_NAME, max_length=253)]
 PortName = Annotated[
     str,
-    Meta(pattern="^([a-z0-9]+-)*[a-z0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$", max_length=15),
+    Meta(pattern=PORT_NAME, max_length=15),
 ]
 Text = Annotated[str, Meta(max_length=1024)]
 ShortText = Annotated[str, Meta(max_length=253)]
@@ -70,13 +69,9 @@ Mtu = Annotated[int, Meta(ge=1300, le=8856)]
 PrefixLength = Annotated[int, Meta(ge=1, le=128)]
 
 # As in Kubernetes a whole number may stand without quotes.
-Cpu = (
-    Annotated[int, Meta(ge=1, le=INT64_MAX)]
-    | Annotated[str, Meta(pattern=f"^{_POSITIVE}m?$", max_length=20)]
-)
+Cpu = Annotated[int, Meta(ge=1, le=INT64_MAX)] | Annotated[str, Meta(pattern=CPU, max_length=20)]
 Memory = (
-    Annotated[int, Meta(ge=1, le=INT64_MAX)]
-    | Annotated[str, Meta(pattern=f"^{_POSITIVE}([kMGTPE]|[KMGTPE]i)?$", max_length=20)]
+    Annotated[int, Meta(ge=1, le=INT64_MAX)] | Annotated[str, Meta(pattern=MEMORY, max_length=20)]
 )
 
 IpFamily = Literal["IPv4", "IPv6"]

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.meta import KindInfo, OwnerReference, Ref
 
 
@@ -62,6 +63,10 @@ class Holdings(Protocol):
         ...
 
     def find(self, resource: str, ref: Ref) -> Held | None: ...
+
+    def content(self, resource: str, ref: Ref) -> JsonObject | None:
+        """The whole object, as it is stored."""
+        ...
 
     def dependents(self, uid: str) -> list[Held]:
         """Objects that name this uid as an owner."""

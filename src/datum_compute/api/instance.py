@@ -8,6 +8,13 @@ from msgspec import Meta, field
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import UNKNOWN, Condition, Conditions, undecided
+from datum_compute.api.containeroptions import (
+    GRACE_S,
+    ImageRecord,
+    Probe,
+    PullPolicy,
+    SecurityContext,
+)
 from datum_compute.api.corefields import SecretText
 from datum_compute.api.datasources import (
     EnvFromSource,
@@ -31,17 +38,16 @@ from datum_compute.api.fields import (
     says,
 )
 from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.patternwords import DNS_LABEL, IMAGE
+from datum_compute.api.scaletozero import ScaleToZero, Wake
 
-# [host[:port]/]path[:tag][@digest], as registries understand it.
-_HOST = (
-    "[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]+)?"
-)
-_PATH = "[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
-_TAG = "[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}"
-_DIGEST = "[a-z0-9]+:[0-9a-fA-F]{32,}"
-InterfaceName = Annotated[str, Meta(pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=15)]
-ImageReference = Annotated[
-    str, Meta(pattern=f"^({_HOST}/)?{_PATH}(:{_TAG})?(@{_DIGEST})?$", max_length=1024)
+InterfaceName = Annotated[str, Meta(pattern=DNS_LABEL, max_length=15)]
+ImageReference = Annotated[str, Meta(pattern=IMAGE, max_length=1024)]
+
+
+GraceSeconds = Annotated[
+    Annotated[int, Meta(ge=0, le=3600)],
+    says("Seconds between asking the containers to end and ending them."),
 ]
 
 
@@ -92,6 +98,17 @@ class Container(ApiStruct, frozen=True, kw_only=True):
     volume_attachments: VolumeAttachments = []
     ports: Annotated[list[ContainerPort], MAP_BY_NAME, says("Ports it listens on.")] = []
     resources: ContainerResources = ContainerResources()
+    image_pull_policy: Annotated[
+        PullPolicy,
+        says("When to ask the registry; empty: always for the tag latest, else if not present."),
+    ] = ""
+    readiness_probe: Annotated[
+        Probe | None, says("The instance is available only while this is answered well.")
+    ] = None
+    liveness_probe: Annotated[
+        Probe | None, says("The instance is started again when this is not answered well.")
+    ] = None
+    security_context: SecurityContext = SecurityContext()
 
 
 class Sandbox(ApiStruct, frozen=True, kw_only=True):
@@ -103,6 +120,7 @@ class Sandbox(ApiStruct, frozen=True, kw_only=True):
     image_pull_secrets: Annotated[
         list[PullSecret], MAP_BY_NAME, says("Secrets by which registries let the images be read.")
     ] = []
+    termination_grace_period_seconds: GraceSeconds = GRACE_S
 
 
 class RuntimeResources(ApiStruct, frozen=True, kw_only=True):
@@ -146,6 +164,10 @@ class TemplateSpec(ApiStruct, frozen=True, kw_only=True):
         MAP_BY_NAME,
         says("Files from ConfigMaps and Secrets; containers attach them."),
     ] = []
+    scale_to_zero: Annotated[
+        ScaleToZero | None,
+        says("Instances without connections sleep, and the next one wakes them; else never."),
+    ] = None
 
 
 class TemplateMeta(ApiStruct, frozen=True, kw_only=True):
@@ -191,7 +213,7 @@ class InstanceSpec(TemplateSpec, frozen=True, kw_only=True):
 class NetworkAssignments(ApiStruct, frozen=True, kw_only=True):
     """Addresses that were given to the interface."""
 
-    network_ip: Annotated[str, says("Address inside the network.")] = field(
+    network_ip: Annotated[str, says("Address that it is reached at, from inside.")] = field(
         name="networkIP", default=""
     )
     external_ip: Annotated[str, says("Address for the outside, if it has one.")] = field(
@@ -244,6 +266,11 @@ QUOTA_UNDECIDED = Condition(
 )
 
 
+Images = Annotated[
+    list[ImageRecord], MAP_BY_NAME, says("What each container really runs, once it is known.")
+]
+
+
 class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
     network_interfaces: Annotated[
@@ -251,10 +278,12 @@ class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
     ] = []
     controller: InstanceControlStatus = InstanceControlStatus()
     referenced_data: PinnedSources = []
+    images: Images = []
     resources: Annotated[
         ResourceAmounts,
         says("The most that its machine may use, which is what its quota was claimed for."),
     ] = ResourceAmounts()
+    last_wake: Annotated[Wake | None, says("The last time that it was woken, if ever.")] = None
 
 
 class Instance(ApiObject, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from datum_compute.api import (
     instance,
     instancetype,
     ipallocation,
+    jointoken,
     lease,
     location,
     locationbinding,
@@ -93,6 +94,7 @@ ORGANIZATION = organization.KIND
 PROJECT = project.KIND
 
 CLUSTER = cluster.KIND
+JOIN_TOKEN = jointoken.KIND
 POLICY = propagationpolicy.KIND
 CLUSTER_POLICY = clusterpropagationpolicy.KIND
 BINDING = resourcebinding.KIND
@@ -141,6 +143,7 @@ KINDS: tuple[KindInfo[Any], ...] = (
     ORGANIZATION,
     PROJECT,
     CLUSTER,
+    JOIN_TOKEN,
     POLICY,
     CLUSTER_POLICY,
     BINDING,

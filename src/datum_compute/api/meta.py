@@ -113,6 +113,7 @@ class KindInfo(Generic[T]):
     short_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     scale: Scale | None = None
+    scaled_by: str = ""  # what to do instead, where there is no scale and people look for one
     categories: tuple[str, ...] = ()
     selectable: tuple[Selectable, ...] = ()
     needs_version: bool = True  # a PUT must say which version it replaces
@@ -135,6 +136,10 @@ class KindInfo(Generic[T]):
         object.__setattr__(self, "api_version", version)
         object.__setattr__(self, "resource", resource)
         object.__setattr__(self, "storage", self.stored_as or resource)
+
+    def __hash__(self) -> int:
+        """Quick; those of all fields together would be dearer than what is looked up by it."""
+        return hash((self.api_version, self.kind))
 
     @property
     def singular(self) -> str:

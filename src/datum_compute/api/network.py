@@ -23,9 +23,11 @@ from datum_compute.api.fields import (
     defaults_to,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta import ApiObject, Column, KindInfo, Ref
 
 MTU = 1460
+# Every project has it from its first moment; workloads of any namespace may use it.
+DEFAULT_NETWORK = Ref("default", "default")
 
 
 class NetworkIpam(ApiStruct, frozen=True, kw_only=True):

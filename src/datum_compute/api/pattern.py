@@ -12,6 +12,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 _sre = importlib.import_module("re._parser")
@@ -23,6 +24,7 @@ _SINGLE = (_ops.LITERAL, _ops.NOT_LITERAL, _ops.IN, _ops.ANY)
 _REPEATS = (_ops.MAX_REPEAT, _ops.MIN_REPEAT)
 _EDGES = (_ops.AT_BOUNDARY, _ops.AT_NON_BOUNDARY)
 _OPTIONALS_MAX = 3
+_TEXTS_MAX, _TEXT_LENGTH_MAX = 256, 256
 _FLAGS = re.IGNORECASE | re.DOTALL | re.UNICODE | re.VERBOSE
 
 Search = Callable[[str], bool]
@@ -38,7 +40,13 @@ def compiled_search(pattern: str) -> Search:
         ends = pattern.endswith("$") and not pattern.endswith(r"\$")
         found = re.compile(pattern.removesuffix("$") + r"\Z" if ends else pattern)
         return lambda text: found.search(text) is not None
-    return _Machine(parsed).search
+    return _remembering(_Machine(parsed).search)
+
+
+def _remembering(search: Search) -> Search:
+    """Images, types and hashes are the same few short texts in many objects."""
+    known = lru_cache(maxsize=_TEXTS_MAX)(search)
+    return lambda text: known(text) if len(text) <= _TEXT_LENGTH_MAX else search(text)
 
 
 def _is_harmless(items: list[Any]) -> bool:

@@ -36,13 +36,39 @@ class ClusterAffinity(ApiStruct, frozen=True, kw_only=True):
     label_selector: LabelSelector | None = None
 
 
+class SpreadConstraint(ApiStruct, frozen=True, kw_only=True):
+    """How many groups of clusters are chosen of those that match."""
+
+    spread_by_field: str = ""
+    min_groups: int = 0
+    max_groups: int = 0
+
+
 class PropagationPlacement(ApiStruct, frozen=True, kw_only=True):
     cluster_affinity: ClusterAffinity = ClusterAffinity()
+    spread_constraints: list[SpreadConstraint] = []
+
+
+class SuspendClusters(ApiStruct, frozen=True, kw_only=True):
+    cluster_names: list[str] = []
+
+
+class Suspension(ApiStruct, frozen=True, kw_only=True):
+    """Nothing new is sent, to all clusters or to those named. What is there stays and reports, and
+    what is deleted goes."""
+
+    dispatching: bool | None = None
+    dispatching_on_clusters: SuspendClusters | None = None
+
+    def holds(self, cluster: str) -> bool:
+        named = self.dispatching_on_clusters
+        return bool(self.dispatching) or (named is not None and cluster in named.cluster_names)
 
 
 class PropagationSpec(ApiStruct, frozen=True, kw_only=True):
     resource_selectors: Annotated[list[ResourceSelector], Meta(min_length=1)]
     placement: PropagationPlacement = PropagationPlacement()
+    suspension: Suspension | None = None
 
 
 class PropagationPolicy(ApiObject, frozen=True, kw_only=True):

@@ -9,15 +9,16 @@ from fractions import Fraction
 from functools import lru_cache
 
 _DECIMAL = {"k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+_PARTS = {"m": 1, "u": 1000, "n": 1_000_000}  # of a thousandth
 _MEBI = 1 << 20
 
 
 @lru_cache(maxsize=1024)  # few sizes, asked for again and again
 def millicores(amount: int | str) -> int:
-    """Of ``2``, ``1.5`` or ``500m``."""
+    """Of ``2``, ``1.5`` or ``500m``; what was measured comes as ``1500u`` or ``9n`` too."""
     text = str(amount)
-    if text.endswith("m"):
-        return _up(Fraction(text[:-1]))
+    if text[-1:] in _PARTS:
+        return _up(Fraction(text[:-1]) / _PARTS[text[-1]])
     return _up(Fraction(text) * 1000)
 
 

@@ -15,8 +15,9 @@ from typing import Any, NoReturn
 
 from datum_compute.api.checkreport import Check, Report
 from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.api.formats import ANY_INTEGER, INTEGER_RANGES
 from datum_compute.api.remembered import Remembered, key_of
-from datum_compute.api.schema import EMBEDDED, PRESERVE
+from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.structural import check_unique, compiled, list_keys, plain_type
 from datum_compute.api.valuerules import value_rules
 
@@ -25,6 +26,8 @@ Fit = Callable[[Any], Any]  # returns the value as it should be stored, or raise
 _LONG_WAY = ("nullable", "allOf", "anyOf", "oneOf", "not", EMBEDDED)
 _OF_LENGTH = frozenset({"minLength", "maxLength"})
 _OF_VALUES = _OF_LENGTH | {"enum", "pattern", "format"}  # all that can be asked of a text
+_OF_NUMBERS = frozenset({"enum", "minimum", "maximum", "multipleOf", INT_OR_STRING})
+_EITHER = [{"type": "integer"}, {"type": "string"}]  # what anyOf says of an integer or a text
 _SCALARS: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
@@ -96,6 +99,8 @@ def _remembering(schema: JsonObject) -> Fit:
 
 def _fit(schema: JsonObject) -> Fit:
     kind = schema.get("type")
+    if _is_int_or_text(schema):
+        return _ruled_fit((int, str), value_rules(schema))
     if any(keyword in schema for keyword in _LONG_WAY):
         return _long_way(schema)
     if kind in _SCALARS:
@@ -124,11 +129,45 @@ def _with_rules(inner: Fit, rules: tuple[Check, ...]) -> Fit:
     return fit
 
 
-def _scalar_fit(schema: JsonObject) -> Fit:
-    if schema.keys() & _OF_VALUES <= _OF_LENGTH and schema["type"] == "string":
-        return _text_fit(schema)
-    expected, rules = _SCALARS[schema["type"]], value_rules(schema)
+def _is_int_or_text(schema: JsonObject) -> bool:
+    """Whether it is one of either, said the way that Kubernetes has for it, and nothing else that
+    could mean more than that."""
+    said = [keyword for keyword in ("type", "format", *_LONG_WAY) if keyword in schema]
+    return bool(schema.get(INT_OR_STRING)) and said == ["anyOf"] and schema["anyOf"] == _EITHER
 
+
+def _scalar_fit(schema: JsonObject) -> Fit:
+    asked = schema.keys() & _OF_VALUES
+    if schema["type"] == "string" and asked <= _OF_LENGTH:
+        return _text_fit(schema)
+    if schema["type"] == "string" and asked == {"enum"}:
+        return _choice_fit(schema["enum"])
+    if schema["type"] == "integer" and not schema.keys() & _OF_NUMBERS:
+        return _number_fit(*INTEGER_RANGES.get(schema.get("format", ""), ANY_INTEGER))
+    return _ruled_fit(_SCALARS[schema["type"]], value_rules(schema))
+
+
+def _choice_fit(allowed: list[Any]) -> Fit:
+    def fit(value: Any) -> Any:
+        if type(value) is not str or value not in allowed:
+            raise _Misfit
+        return value
+
+    return fit
+
+
+def _number_fit(low: float, high: float) -> Fit:
+    """Whole numbers that need only be as large as their format allows."""
+
+    def fit(value: Any) -> Any:
+        if type(value) is not int or not low <= value <= high:
+            raise _Misfit
+        return value
+
+    return fit
+
+
+def _ruled_fit(expected: tuple[type, ...], rules: tuple[Check, ...]) -> Fit:
     def fit(value: Any) -> Any:
         if type(value) not in expected:
             raise _Misfit
@@ -155,6 +194,8 @@ def _text_fit(schema: JsonObject) -> Fit:
 def _object_fit(schema: JsonObject, part: Callable[[JsonObject], Fit] | None = None) -> Fit:
     """``part`` makes the fit of each field, if not ``_fit`` does."""
     fields, others = schema.get("properties", {}), schema.get("additionalProperties")
+    if not fields and schema.get(PRESERVE) and not schema.get("required") and others is None:
+        return _anything_inside  # metadata, which has rules of its own
     fits = {name: (part or _fit)(field) for name, field in fields.items()}
     other = _fit(others) if isinstance(others, dict) else None
     # The type that is all a field must have: most fields need no more than a look at that.
@@ -162,7 +203,7 @@ def _object_fit(schema: JsonObject, part: Callable[[JsonObject], Fit] | None = N
     plain_other = plain_type(others) if isinstance(others, dict) else None
     keeps_unknown = bool(schema.get(PRESERVE)) or others is True
     defaults = {name: _default_of(field) for name, field in fields.items() if "default" in field}
-    required = tuple(name for name in schema.get("required", ()) if name not in defaults)
+    required = frozenset(name for name in schema.get("required", ()) if name not in defaults)
 
     def fit(value: Any) -> Any:
         if type(value) is not dict:
@@ -180,15 +221,20 @@ def _object_fit(schema: JsonObject, part: Callable[[JsonObject], Fit] | None = N
                     changes[name] = kept
             elif not keeps_unknown:
                 raise _Misfit
-        for name in required:
-            if name not in value:
-                raise _Misfit
+        if not required <= value.keys():
+            raise _Misfit
         for name, default in defaults.items():
             if name not in value:
                 changes[name] = default()
         return {**value, **changes} if changes else value
 
     return fit
+
+
+def _anything_inside(value: Any) -> Any:
+    if type(value) is not dict:
+        raise _Misfit
+    return value
 
 
 def _default_of(field: JsonObject) -> Callable[[], Any]:

@@ -29,8 +29,11 @@ class Reason(StrEnum):
 
     # The instance cannot run as it was asked for.
     IMAGE_UNAVAILABLE = "ImageUnavailable"
+    REGISTRY_UNREACHABLE = "RegistryUnreachable"  # it may have the image
     INSTANCE_CRASHING = "InstanceCrashing"
     CONFIGURATION_ERROR = "ConfigurationError"
+    UNSCHEDULABLE = "Unschedulable"  # no node of the cell takes it
+    NOT_READY = "NotReady"  # it runs, and does not answer its readiness probe
 
     # Quota.
     PENDING_QUOTA = "PendingQuota"
@@ -61,6 +64,7 @@ class Reason(StrEnum):
     SOURCE_UNAUTHORIZED = "SourceUnauthorized"
     SOURCE_TOO_LARGE = "SourceTooLarge"
     SOURCE_NAME_TOO_LONG = "SourceNameTooLong"
+    SOURCE_NAME_RESERVED = "SourceNameReserved"
     REFERENCED_DATA_NOT_READY = "ReferencedDataNotReady"
 
     # Network.
@@ -87,7 +91,14 @@ class Reason(StrEnum):
     # Between planes.
     NO_MATCHING_LOCATION = "NoMatchingLocation"
     REMOVING = "Removing"
+    HELD_BY_FINALIZER = "HeldByFinalizer"
     CELL_UNREACHABLE = "CellUnreachable"
+    AMBIGUOUS_SERVING_LOCATION = "AmbiguousServingLocation"
+    CELL_DRAINED = "CellDrained"
+
+    # Fallback cities.
+    FALLBACK_ENGAGED = "FallbackEngaged"
+    FALLBACK_EXHAUSTED = "FallbackExhausted"
 
 
 # Which cause of an Instance that is not Ready speaks first: the highest rank wins.
@@ -95,35 +106,44 @@ INSTANCE_RANK: dict[str, int] = {
     Reason.NETWORK_FAILED_TO_CREATE: 7,
     Reason.CELL_UNREACHABLE: 6,
     Reason.IMAGE_UNAVAILABLE: 5,
+    Reason.REGISTRY_UNREACHABLE: 5,
     Reason.INSTANCE_CRASHING: 5,
     Reason.CONFIGURATION_ERROR: 5,
     Reason.SOURCE_NOT_FOUND: 5,
     Reason.SOURCE_UNAUTHORIZED: 5,
     Reason.SOURCE_TOO_LARGE: 5,
     Reason.SOURCE_NAME_TOO_LONG: 5,
+    Reason.SOURCE_NAME_RESERVED: 5,
     Reason.REFERENCED_DATA_NOT_READY: 4,
     Reason.AWAITING_PROPAGATION: 4,
     Reason.RESOLVING: 4,
     Reason.PENDING_QUOTA: 3,
+    Reason.NOT_READY: 2,
+    Reason.UNSCHEDULABLE: 2,
     Reason.PROVISIONING: 1,
 }
 
 # The same for a deployment or workload of which nothing is ready.
 DEPLOYMENT_RANK: dict[str, int] = {
+    Reason.AMBIGUOUS_SERVING_LOCATION: 8,
     Reason.NETWORK_FAILED_TO_CREATE: 7,
     Reason.NETWORK_NOT_FOUND: 6,
     Reason.CELL_UNREACHABLE: 6,
     Reason.IMAGE_UNAVAILABLE: 5,
+    Reason.REGISTRY_UNREACHABLE: 5,
     Reason.INSTANCE_CRASHING: 5,
     Reason.CONFIGURATION_ERROR: 5,
     Reason.SOURCE_NOT_FOUND: 5,
     Reason.SOURCE_UNAUTHORIZED: 5,
     Reason.SOURCE_TOO_LARGE: 5,
     Reason.SOURCE_NAME_TOO_LONG: 5,
+    Reason.SOURCE_NAME_RESERVED: 5,
     Reason.REFERENCED_DATA_NOT_READY: 4,
     Reason.QUOTA_NOT_GRANTED: 3,
     Reason.NETWORK_PROVISIONING: 2,
     Reason.NO_MATCHING_LOCATION: 2,
+    Reason.CELL_DRAINED: 2,
     Reason.SCHEDULING_GATES_PRESENT: 2,
+    Reason.NOT_READY: 2,
     Reason.INSTANCES_PROVISIONING: 1,
 }

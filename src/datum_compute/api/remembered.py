@@ -7,6 +7,7 @@ small values are kept, and all are forgotten when there are too many.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import orjson
@@ -31,6 +32,15 @@ class Remembered(Generic[V]):
 
     def __init__(self) -> None:
         self._known: dict[bytes, V] = {}
+
+    def recalled(self, value: Any, make: Callable[[Any], V]) -> V:
+        """What ``make`` makes of a value, made once for equal values."""
+        key = key_of(value)
+        known = self._known.get(key)
+        if known is None:
+            known = make(value)
+            self.put(key, known)
+        return known
 
     def get(self, key: bytes) -> V | None:
         return self._known.get(key)

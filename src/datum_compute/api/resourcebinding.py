@@ -7,6 +7,7 @@ from typing import Any
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.propagationpolicy import Suspension
 
 
 class ObjectReference(ApiStruct, frozen=True, kw_only=True):
@@ -24,6 +25,7 @@ class TargetCluster(ApiStruct, frozen=True, kw_only=True):
 class ResourceBindingSpec(ApiStruct, frozen=True, kw_only=True):
     resource: ObjectReference
     clusters: list[TargetCluster] = []
+    suspension: Suspension | None = None
 
 
 class AggregatedStatusItem(ApiStruct, frozen=True, kw_only=True):

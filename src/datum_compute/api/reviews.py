@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from datum_compute.api.celljoin import CELL_JOIN
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.meta import ApiObject, KindInfo
 
@@ -129,4 +130,5 @@ REVIEWS = (
     SELF_RULES_REVIEW,
     SELF_REVIEW,
     TOKEN_REVIEW,
+    CELL_JOIN,
 )

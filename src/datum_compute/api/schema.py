@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from datum_compute.api.codec import JsonObject, plain
-from datum_compute.api.fields import LIST_TYPE
+from datum_compute.api.fields import INT64_MAX, LIST_TYPE
 from datum_compute.api.meta import KindInfo
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
@@ -81,6 +81,8 @@ def _inlined(schema: JsonObject, definitions: JsonObject) -> JsonObject:
             schema[inner] = _inlined(schema[inner], definitions)
     if "enum" in schema:
         schema.setdefault("type", "string")
+    if schema.get("maximum") == INT64_MAX:
+        _leave_to_the_format(schema)
     if schema.get("type") == "array":
         schema.setdefault(LIST_TYPE, "atomic")
     if _is_free_form(schema):
@@ -99,6 +101,13 @@ def _joined(choices: list[JsonObject], schema: JsonObject) -> JsonObject:
     assert types == ["integer", "string"], f"Kubernetes has no such union: {choices}"
     limits = {word: v for choice in choices for word, v in choice.items() if word != "type"}
     return {INT_OR_STRING: True, "anyOf": [{"type": t} for t in types], **limits, **schema}
+
+
+def _leave_to_the_format(schema: JsonObject) -> None:
+    """Kubernetes reads limits as floats, in which the largest integer is one too many."""
+    del schema["maximum"]
+    if schema.get("type") == "integer":
+        schema["format"] = "int64"
 
 
 def _one_line(text: str) -> str:

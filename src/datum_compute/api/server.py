@@ -7,10 +7,18 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from datum_compute.api.codec import ApiStruct
+from datum_compute.api.containeroptions import GRACE_S
 from datum_compute.api.datasources import PinnedSources, PullSecret, Volume
 from datum_compute.api.fields import MAP_BY_NAME, says
-from datum_compute.api.instance import Container, NetworkInterfaceStatus, ResourceAmounts
+from datum_compute.api.instance import (
+    Container,
+    GraceSeconds,
+    Images,
+    NetworkInterfaceStatus,
+    ResourceAmounts,
+)
 from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.scaletozero import ScaleToZero, Wake
 
 Phase = Literal["Pending", "Running", "Sleeping", "Stopped", "Failed"]
 
@@ -28,10 +36,14 @@ class ServerSpec(ApiStruct, frozen=True, kw_only=True):
     image_pull_secrets: Annotated[
         list[PullSecret], MAP_BY_NAME, says("Secrets by which registries let the images be read.")
     ] = []
+    termination_grace_period_seconds: GraceSeconds = GRACE_S
     volumes: Annotated[list[Volume], MAP_BY_NAME, says("Files that the containers attach.")] = []
     interfaces: Annotated[
         list[NetworkInterfaceStatus], MAP_BY_NAME, says("Its interfaces with their addresses.")
     ] = []
+    scale_to_zero: Annotated[
+        ScaleToZero | None, says("When the machine sleeps, and how; else it never does.")
+    ] = None
     tags: Annotated[
         dict[str, str], says("Marks by which the machine is found again, such as its instance.")
     ] = {}
@@ -48,6 +60,8 @@ class ServerStatus(ApiStruct, frozen=True, kw_only=True):
     last_lines: Annotated[list[str], says("The last lines of its output, if it ended badly.")] = []
     observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
     referenced_data: PinnedSources = []
+    images: Images = []
+    last_wake: Annotated[Wake | None, says("The last time that it was woken, if ever.")] = None
 
 
 class Server(ApiObject, frozen=True, kw_only=True):

@@ -16,13 +16,18 @@ from datum_compute.api.fields import (
     ShortText,
     Text,
     Time,
+    immutable,
     says,
 )
 from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 
 
 class ServiceEntitlementSpec(ApiStruct, frozen=True, kw_only=True):
-    service_ref: Annotated[LocalReference, says("The service, by the name of its object.")]
+    service_ref: Annotated[
+        LocalReference,
+        says("The service, by the name of its object."),
+        immutable("request the other service instead"),
+    ]
     request_message: Annotated[Text, says("A word to whoever approves it.")] = ""
 
 

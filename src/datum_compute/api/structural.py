@@ -70,7 +70,8 @@ def _typed(schema: JsonObject) -> Check:
 
     def check(value: Any, path: str, report: Report) -> Any:
         if not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
-            report.invalid(path, HIDDEN if secret else value, f"must be of type {kind}")
+            seen, why = HIDDEN if secret else value, f"must be of type {kind}"
+            report.invalid(path, seen, why, "FieldValueTypeInvalid")
             return value
         return inner(value, path, report)
 

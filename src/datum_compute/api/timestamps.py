@@ -21,6 +21,7 @@ def micro_timestamp(unix_s: float) -> str:
     return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+@lru_cache(maxsize=64)  # what is said together is of the same second
 def normalized_time(text: str) -> str:
     """The same moment in whole seconds and UTC; raises ValueError for what is no time."""
     return _in_utc(text).isoformat(timespec="seconds").replace("+00:00", "Z")

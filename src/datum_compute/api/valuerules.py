@@ -19,6 +19,8 @@ from datum_compute.api.formats import (
     SECRET_FORMATS,
 )
 from datum_compute.api.pattern import compiled_search
+from datum_compute.api.patternwords import WORDS
+from datum_compute.api.schema import INT_OR_STRING
 
 
 def value_rules(schema: JsonObject) -> tuple[Check, ...]:
@@ -58,6 +60,8 @@ def _enum_rule(schema: JsonObject) -> Check | None:
 def _text_rule(schema: JsonObject) -> Check | None:
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength")
     fits = compiled_search(schema["pattern"]) if "pattern" in schema else None
+    pattern = schema.get("pattern", "")
+    asked = f"must be {WORDS[pattern]}" if pattern in WORDS else f"should match '{pattern}'"
     if not shortest and longest is None and fits is None:
         return None
 
@@ -67,9 +71,10 @@ def _text_rule(schema: JsonObject) -> Check | None:
         if len(value) < shortest:
             report.invalid(path, value, f"should be at least {shortest} chars long")
         if longest is not None and len(value) > longest:
-            report.invalid(path, value, f"may not be longer than {longest} chars")
+            why = f"may not be longer than {longest} chars"
+            report.invalid(path, value, why, "FieldValueTooLong")
         elif fits is not None and not fits(value):
-            report.invalid(path, value, f"should match '{schema['pattern']}'")
+            report.invalid(path, value, asked)
 
     return check
 
@@ -92,6 +97,8 @@ def _format_rule(schema: JsonObject) -> Check | None:
 def _range_rule(schema: JsonObject) -> Check | None:
     """How large a number of this type and format may be, whatever else is asked of it."""
     kind, name = schema.get("type"), schema.get("format", "")
+    if schema.get(INT_OR_STRING):
+        kind = "integer"
     found = NUMBER_RANGES.get(name) if kind == "number" else None
     if kind == "integer":
         found = INTEGER_RANGES.get(name, ANY_INTEGER)
@@ -100,7 +107,7 @@ def _range_rule(schema: JsonObject) -> Check | None:
     (low, high), called = found, name if name in INTEGER_RANGES or kind == "number" else "int64"
 
     def check(value: Any, path: str, report: Report) -> None:
-        if not low <= value <= high:
+        if isinstance(value, int | float) and not low <= value <= high:
             why = f"must be of type {kind} with format {called}, from {low} to {high}"
             report.invalid(path, value, why)
 

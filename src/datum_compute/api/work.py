@@ -22,6 +22,7 @@ class WorkloadTemplate(ApiStruct, frozen=True, kw_only=True):
 
 class WorkSpec(ApiStruct, frozen=True, kw_only=True):
     workload: WorkloadTemplate
+    suspend_dispatching: bool | None = None
 
 
 class ManifestStatus(ApiStruct, frozen=True, kw_only=True):

@@ -8,13 +8,14 @@ from msgspec import Meta
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.fields import MAP_BY_NAME, SET, DnsLabel, keyed, says
+from datum_compute.api.fields import MAP_BY_NAME, SET, DnsLabel, ShortText, keyed, says
 from datum_compute.api.instance import InstanceTemplate
 from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.patternwords import CITY_CODE
 
 PROGRESSING = "Progressing"  # the condition that tells of a rollout
 
-CityCode = Annotated[str, Meta(pattern="^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$", max_length=32)]
+CityCode = Annotated[str, Meta(pattern=CITY_CODE, max_length=32)]
 
 
 # A number of instances, or a share of them such as 25%; never none, or no rollout could move.
@@ -49,6 +50,17 @@ class ScaleSettings(ApiStruct, frozen=True, kw_only=True):
     ] = 600
 
 
+class CityFloor(ApiStruct, frozen=True, kw_only=True):
+    """How little is too little in one city."""
+
+    city_code: Annotated[CityCode, says("One of the cityCodes of the placement.")]
+    ready_replicas: Annotated[
+        int,
+        Meta(ge=1, le=1000),
+        says("With fewer ready instances than that, for a while, the city has failed."),
+    ]
+
+
 class Placement(ApiStruct, frozen=True, kw_only=True):
     """Cities that are scaled alike."""
 
@@ -60,6 +72,32 @@ class Placement(ApiStruct, frozen=True, kw_only=True):
         says("Codes of the cities to run in, such as DFW; stored in upper case."),
     ]
     scale_settings: ScaleSettings
+    fallback_city_codes: Annotated[
+        list[CityCode],
+        Meta(max_length=100),
+        says(
+            "Cities that take the share of one that has failed, the first that is free. None: "
+            "nothing ever moves by itself."
+        ),
+    ] = []
+    city_floors: Annotated[
+        list[CityFloor],
+        Meta(max_length=100),
+        keyed("cityCode"),
+        says("When a city has failed; one that is not named when none of its instances is ready."),
+    ] = []
+    fallback_after_seconds: Annotated[
+        int,
+        Meta(ge=30, le=86_400),
+        says("For how long a city must have been below its floor."),
+    ] = 120
+
+
+class CityRestart(ApiStruct, frozen=True, kw_only=True):
+    """A restart of the instances in one city."""
+
+    city_code: Annotated[CityCode, says("Code of the city.")]
+    at: Annotated[ShortText, says("When it was asked for; a new value replaces every instance.")]
 
 
 class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
@@ -74,6 +112,12 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
         bool,
         says("Hold a rollout where it is: nothing that runs is replaced. Scaling goes on."),
     ] = False
+    restarts: Annotated[
+        list[CityRestart],
+        keyed("cityCode"),
+        Meta(max_length=100),
+        says("Restarts of single cities, the last one of each."),
+    ] = []
 
 
 class BlockedReplicas(ApiStruct, frozen=True, kw_only=True):
@@ -101,11 +145,34 @@ class ReplicaCounts(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     ] = []
 
 
+FallbackPhase = Literal["Engaging", "Engaged", "Returning", "Exhausted"]
+
+
+class PlacementFallback(ApiStruct, frozen=True, kw_only=True):
+    """A city whose share runs, or is to run, in another."""
+
+    city_code: Annotated[str, says("The city, as the placement names it.")]
+    fallback_city_code: Annotated[str, says("The city that takes its share.")] = ""
+    phase: Annotated[
+        FallbackPhase,
+        says(
+            "Engaging: the other is coming up, nothing is removed yet. Engaged: it has taken over. "
+            "Returning: on the way back. Exhausted: no fallback city is free."
+        ),
+    ]
+    since: Annotated[str, says("Since when the other city has been at it (RFC 3339).")] = ""
+
+
 class PlacementStatus(ReplicaCounts, frozen=True, kw_only=True):
     """One placement, over all its cities."""
 
     name: Annotated[str, says("Name of the placement.")]
     conditions: Conditions = []
+    fallbacks: Annotated[
+        list[PlacementFallback],
+        keyed("cityCode"),
+        says("Cities whose share runs, or is to run, elsewhere."),
+    ] = []
 
 
 class WorkloadStatus(ReplicaCounts, frozen=True, kw_only=True):
@@ -136,6 +203,10 @@ KIND = KindInfo(
     model=Workload,
     short_names=("wl",),
     categories=("all", "compute"),
+    scaled_by=(
+        "every placement has a number of its own; use `datumctl compute scale`, or change "
+        "spec.placements[].scaleSettings.minReplicas"
+    ),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Available", '.status.conditions[?(@.type=="Available")].status'),

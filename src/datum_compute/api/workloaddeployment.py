@@ -10,7 +10,15 @@ from typing import Annotated
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.fields import IpFamily, NamespacedReference, immutable, keyed, says
+from datum_compute.api.fields import (
+    MAP_BY_NAME,
+    IpFamily,
+    NamespacedReference,
+    ShortText,
+    immutable,
+    keyed,
+    says,
+)
 from datum_compute.api.instance import InstanceTemplate
 from datum_compute.api.meta import ApiObject, Column, KindInfo, Scale, selectable_fields
 from datum_compute.api.workload import (
@@ -84,15 +92,53 @@ class ObservedSource(ApiStruct, frozen=True, kw_only=True):
     template_hash: Annotated[str, says("Identity of its template.")] = ""
 
 
+class Endpoint(ApiStruct, frozen=True, kw_only=True):
+    """Where a named port is reached from the host of the cell."""
+
+    name: Annotated[ShortText, says("Name of the port.")]
+    host: Annotated[ShortText, says("Address that is listened on.")]
+    port: Annotated[int, says("Port that is listened on.")]
+    url: Annotated[ShortText, says("The same as a URL.")]
+
+
+class LastKnown(ApiStruct, frozen=True, kw_only=True):
+    """What a cell said before it fell silent."""
+
+    as_of: Annotated[str, says("Since when it has not answered (RFC 3339).")]
+    ready_replicas: Annotated[int, says("Instances that were ready then.")] = 0
+
+
+class GrantedSlots(ApiStruct, frozen=True, kw_only=True):
+    """Slots that have quota for an instance of a size."""
+
+    size: Annotated[ShortText, says("What each was granted, such as 1000m/2048Mi.")]
+    ordinals: Annotated[str, says("Their numbers, such as 0-3,7.")]
+
+
 class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):
     conditions: Conditions = []
     observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
     observed_source: ObservedSource = ObservedSource()
+    selector: Annotated[str, says("Labels of its instances, as a selector: for autoscalers.")] = ""
     location: Annotated[
         NamespacedReference | None, says("The project's location that the city is, once known.")
     ] = None
     progressed_at: Annotated[
         str | None, says("When the rollout last came a step further (RFC 3339).")
+    ] = None
+    endpoints: Annotated[
+        list[Endpoint],
+        MAP_BY_NAME,
+        says("Where its ports are reached; connections are balanced over what is ready."),
+    ] = []
+    granted: Annotated[
+        list[GrantedSlots],
+        keyed("size"),
+        says("Which ordinals have quota, as the cell keeps it for when its project is away."),
+    ] = []
+    last_known: Annotated[
+        LastKnown | None,
+        says("Set while the cell does not answer: the other counts are as old, and none is ready."),
     ] = None
 
 
@@ -110,7 +156,7 @@ KIND = KindInfo(
     short_names=("wd",),
     categories=("all", "compute"),
     selectable=selectable_fields("spec.cityCode", "spec.placementName", "spec.workloadRef.name"),
-    scale=Scale(".spec.scaleSettings.minReplicas", ".status.replicas"),
+    scale=Scale(".spec.scaleSettings.minReplicas", ".status.replicas", ".status.selector"),
     columns=(
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("City", ".spec.cityCode"),

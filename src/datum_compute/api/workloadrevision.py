@@ -42,7 +42,7 @@ class WorkloadRevisionSpec(ApiStruct, frozen=True, kw_only=True):
     ] = []
     actor: Annotated[ShortText, says("Who asked for it.")] = ""
     restores: Annotated[
-        Revision | None, says("The revision that was gone back to, if it is an undo.")
+        Revision | None, says("The revision whose template was gone back to, if it is an undo.")
     ] = None
     images: Annotated[
         list[PinnedImage], keyed("container"), says("Digests of the images, where known.")
