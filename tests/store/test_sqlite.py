@@ -127,7 +127,7 @@ async def test_only_the_owner_may_read_any_file(tmp_path: Path) -> None:
             modes = {entry.name: entry.stat().st_mode & 0o777 for entry in os.scandir(tmp_path)}
     finally:
         os.umask(old_mask)
-    assert set(modes) == {"state.db", "state.db-wal", "state.db-shm", "state.lock"}
+    assert set(modes) == {"state.db", "state.db-wal", "state.lock"}
     assert set(modes.values()) == {0o600}
 
 
@@ -245,6 +245,38 @@ def test_writes_that_hit_the_end_of_the_disk_leave_nothing(tmp_path: Path) -> No
     stored = asyncio.run(stored_names(tmp_path))
     assert stored == sorted(acknowledged)
     assert not set(refused) & set(stored)
+
+
+START_ON_A_FULL_DISK = """
+import asyncio, resource, sys
+from pathlib import Path
+from datum_compute.api.errors import ServiceUnavailable
+from datum_compute.store.sqlite import SqliteJournal
+from datum_compute.testing.running_store import contents, put, refusal, running
+
+async def main() -> None:
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, unlimited[1]))
+    async with running(SqliteJournal(Path(sys.argv[1]))) as store:
+        assert sorted(contents(store)) == ["early"], "reads go on"
+        assert await refusal(put(store, "refused")) is ServiceUnavailable
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        assert await refusal(put(store, "late")) is None
+
+asyncio.run(main())
+"""
+
+
+async def test_a_store_that_starts_on_a_full_disk_is_read_and_recovers(tmp_path: Path) -> None:
+    async with running(SqliteJournal(database(tmp_path))) as store:
+        await put(store, "early")
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", START_ON_A_FULL_DISK, str(database(tmp_path))),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await started.communicate()
+    assert started.returncode == 0, said.decode()
+    assert await stored_names(tmp_path) == ["early", "late"]
 
 
 class FailingCommit:

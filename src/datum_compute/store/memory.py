@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from datum_compute.store.journal import (
     Change,
@@ -20,6 +20,13 @@ class MemoryJournal:
     def __init__(self) -> None:
         self._versions: dict[str, int] = {}  # outlive their plane
         self._objects: dict[str, dict[ObjectKey, tuple[int, bytes]]] = {}
+
+    def take(self, planes: Mapping[str, LoadedPlane]) -> None:
+        """Hold these planes, as if they had been loaded and written anew."""
+        for name, plane in planes.items():
+            self._versions[name] = plane.version
+            if not plane.deleted:
+                self._objects[name] = dict(plane.objects)
 
     def copy(self) -> MemoryJournal:
         """Another one that holds the same."""

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from datum_compute.api.codec import decode_as
+from datum_compute.api.codec import JsonObject, decode_as
 from datum_compute.store.journal import ObjectKey
+
+_NO_LABELS: Mapping[str, str] = {}
 
 
 class _IndexedOwner(msgspec.Struct, frozen=True):
@@ -35,6 +37,21 @@ class Record(msgspec.Struct, frozen=True):
     owners: tuple[str, ...] = ()  # uids
     finalizers: tuple[str, ...] = ()
     terminating: bool = False
+
+
+def record_of(key: ObjectKey, version: int, body: bytes, metadata: JsonObject) -> Record:
+    """The record of a body whose metadata is at hand and will not be changed any more."""
+    owners = metadata.get("ownerReferences")
+    return Record(
+        key,
+        version,
+        body,
+        metadata.get("uid", ""),
+        metadata.get("labels", _NO_LABELS),
+        tuple([owner.get("uid", "") for owner in owners]) if owners else (),
+        tuple(metadata.get("finalizers", ())),
+        "deletionTimestamp" in metadata,
+    )
 
 
 def indexed(key: ObjectKey, version: int, body: bytes) -> Record:

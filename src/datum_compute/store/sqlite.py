@@ -17,7 +17,7 @@ import fcntl
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
@@ -48,6 +48,11 @@ _NOT_COMMITTED = frozenset(
 )
 
 _ROWS_AT_ONCE = (64, 16, 4, 1)
+# A row that is replaced instead would move, and the index with it: that is three times the pages.
+_IN_PLACE = (
+    "ON CONFLICT (plane, resource, namespace, name) "
+    "DO UPDATE SET version=excluded.version, body=excluded.body"
+)
 _PAGE_BYTES = 4096
 WAL_BYTES_MAX = 16 * 1024 * 1024  # before it is moved into the database
 
@@ -68,6 +73,12 @@ class SqliteJournal:
         self._lock_file: int | None = None
         self._closed = False
 
+    def claim(self) -> None:
+        """Keep every other process away from the directory, from now until close. Loading does it
+        too; this is for whoever looks at files beside the database first."""
+        if self._lock_file is None:
+            self._lock_file = hold_lock(self._path.with_suffix(".lock"))
+
     async def load(self) -> dict[str, LoadedPlane]:
         return await self._on_thread(self._open_and_load)
 
@@ -86,7 +97,7 @@ class SqliteJournal:
 
     def _open_and_load(self) -> dict[str, LoadedPlane]:
         try:
-            self._lock_file = _locked(self._path.with_suffix(".lock"))
+            self.claim()
             self._connection = _opened(self._path)
             _check(self._connection, self._path)
             return _read_all(self._connection, self._path)
@@ -145,7 +156,30 @@ class SqliteJournal:
             self._lock_file = None
 
 
-def _locked(path: Path) -> int:
+def write_database(path: Path, planes: Mapping[str, LoadedPlane]) -> None:
+    """A new database that holds these planes; it is on disk when this returns.
+
+    Raises JournalError; what is left behind then is no database to use.
+    """
+    try:
+        connection = _opened(path)
+        try:
+            _check(connection, path)
+            connection.execute("BEGIN IMMEDIATE")
+            for name, plane in sorted(planes.items()):
+                row = (name, plane.version, int(plane.deleted))
+                connection.execute("INSERT INTO planes VALUES (?, ?, ?)", row)
+                changes = [Change(name, v, key, b) for key, (v, b) in plane.objects.items()]
+                _write_changes(connection, changes)
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            connection.close()
+    except (sqlite3.Error, OSError) as error:
+        raise JournalError(f"{path} cannot be written: {error}") from error
+
+
+def hold_lock(path: Path) -> int:
     """An open file that no second process can lock, for as long as it is open."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -163,6 +197,9 @@ def _opened(path: Path) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     os.chmod(path, 0o600)
     connection = sqlite3.connect(path, isolation_level=None)
+    # Nobody shares the file, so the index of the WAL need not be a file either: one could not be
+    # made on a full disk.
+    connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
     (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA wal_autocheckpoint=0")
@@ -237,7 +274,7 @@ def _write_changes(connection: sqlite3.Connection, changes: Sequence[Change]) ->
         size = next(size for size in _ROWS_AT_ONCE if size <= len(rows))
         marks = ",".join(["(?,?,?,?,?,?)"] * size)
         connection.execute(
-            f"INSERT OR REPLACE INTO objects VALUES {marks}",  # noqa: S608 - question marks only
+            f"INSERT INTO objects VALUES {marks} {_IN_PLACE}",  # noqa: S608 - question marks only
             [value for row in rows[:size] for value in row],
         )
         rows = rows[size:]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from datum_compute.api.codec import DecodeError
+from datum_compute.api.codec import DecodeError, JsonObject
 from datum_compute.api.errors import (
     AlreadyExists,
     ApiError,
@@ -40,8 +40,8 @@ from datum_compute.store.journal import (
     PlaneCreated,
     PlaneDeleted,
 )
-from datum_compute.store.record import Record, indexed
-from datum_compute.store.watchlog import StoreEvent, Watch, WatchLog
+from datum_compute.store.record import Record, indexed, record_of
+from datum_compute.store.watchlog import Concerns, StoreEvent, Watch, WatchLog
 
 WATCH_WINDOW = 1000
 
@@ -77,6 +77,11 @@ class _Plane:
     dependents: dict[str, dict[ObjectKey, None]] = field(default_factory=dict)  # by owner uid
     # Dicts, because the order in which they are gone through must not depend on addresses.
     listeners: dict[Listener, None] = field(default_factory=dict)
+
+    def get(self, key: ObjectKey) -> Record | None:
+        resource, namespace, name = key
+        of_resource = self.objects.get(resource)
+        return of_resource.get((namespace, name)) if of_resource else None
 
     def put(self, record: Record) -> Record | None:
         """Take in an object; returns what it replaces."""
@@ -164,9 +169,25 @@ class Store:
             found.closing = self._enqueued(PlaneDeleted(plane, found.assigned), None)
         await asyncio.shield(found.closing)  # others may be waiting for it
 
+    def contents(self) -> dict[str, LoadedPlane]:
+        """Everything, as of one moment over all planes: what a load would find. Only durable writes
+        are in it, and whatever is written later does not change it."""
+        planes = {
+            name: LoadedPlane(
+                plane.version,
+                {
+                    record.key: (record.version, record.body)
+                    for of_resource in plane.objects.values()
+                    for record in of_resource.values()
+                },
+            )
+            for name, plane in self._planes.items()
+        }
+        retired = {n: LoadedPlane(v, {}, deleted=True) for n, v in self._retired.items()}
+        return {**retired, **planes}
+
     def get(self, plane: str, key: ObjectKey) -> Record | None:
-        of_resource = self._plane(plane).objects.get(key.resource, {})
-        return of_resource.get((key.namespace, key.name))
+        return self._plane(plane).get(key)
 
     def snapshot(self, plane: str, resource: str, namespace: str | None = None) -> Snapshot:
         """Records sorted by namespace and name; all namespaces when none is given."""
@@ -211,8 +232,11 @@ class Store:
             found.logs[resource] = WatchLog(found.version, self._window)
             log.close()
 
-    def watch(self, plane: str, resource: str, since: int) -> Watch:
-        """Events strictly after ``since``; raises Expired when those are no longer known."""
+    def watch(
+        self, plane: str, resource: str, since: int, concerns: Concerns | None = None
+    ) -> Watch:
+        """Events strictly after ``since``; raises Expired when those are no longer known. What
+        does not concern the reader need not wake it."""
         found = self._plane(plane)
         if since > found.version:
             # Only another life of this plane (an older backup) can have given it out.
@@ -220,7 +244,7 @@ class Store:
                 f"resource version {since} is ahead of plane {plane!r}, which is at "
                 f"{found.version}; list again"
             )
-        return self._log(found, resource).watch(since)
+        return self._log(found, resource).watch(since, concerns)
 
     def version(self, plane: str) -> int:
         return self._plane(plane).version
@@ -229,12 +253,20 @@ class Store:
         """Call ``waker`` after every change of a resource, and when the plane goes."""
         self._log(self._plane(plane), resource).subscribe(waker)
 
-    async def put(self, plane: str, key: ObjectKey, expected: int, encode: Encode) -> Record:
+    async def put(
+        self,
+        plane: str,
+        key: ObjectKey,
+        expected: int,
+        encode: Encode,
+        metadata: JsonObject | None = None,
+    ) -> Record:
         """Write an object that is at version ``expected`` now (0: that does not exist).
 
-        ``encode`` gets the version the object will have and returns its body.
+        ``encode`` gets the version the object will have and returns its body. Who has the metadata
+        of that body at hand, and leaves it alone from now on, spares the store reading it.
         """
-        record = self._next_record(plane, key, expected, encode)
+        record = self._next_record(plane, key, expected, encode, metadata)
         await self._written(Change(plane, record.version, key, record.body), record)
         return record
 
@@ -244,11 +276,22 @@ class Store:
         await self._written(Change(plane, record.version, key, None), record)
         return record
 
-    def _next_record(self, plane: str, key: ObjectKey, expected: int, encode: Encode) -> Record:
+    def _next_record(
+        self,
+        plane: str,
+        key: ObjectKey,
+        expected: int,
+        encode: Encode,
+        metadata: JsonObject | None = None,
+    ) -> Record:
         """The object's next state, at a version of its own that nobody else gets."""
         found = self._checked(plane, key, expected)
         found.assigned += 1
-        return indexed(key, found.assigned, encode(found.assigned))
+        version = found.assigned
+        body = encode(version)
+        if metadata is None:
+            return indexed(key, version, body)
+        return record_of(key, version, body, metadata)
 
     async def _written(self, change: Change, record: Record) -> None:
         done = self._enqueued(change, record)
@@ -261,7 +304,7 @@ class Store:
         found = self._plane(plane)
         if found.closing is not None:
             raise NotFound(f"plane {plane!r} is being deleted")
-        present = self.get(plane, key)
+        present = found.get(key)
         if key in found.pending:
             raise Conflict(
                 f'{key.resource} "{key.name}" is being written; read it and try again',
@@ -357,6 +400,9 @@ class Store:
 
     def _apply(self, pending: _Pending) -> None:
         match pending.entry:
+            case Change(plane, version, key, body):
+                assert pending.record is not None
+                self._apply_change(self._planes[plane], version, key, body, pending.record)
             case PlaneCreated(plane):
                 if plane not in self._planes:
                     version = self._retired.pop(plane, 0)
@@ -366,9 +412,6 @@ class Store:
                 self._retired[plane] = version
                 for log in gone.logs.values():
                     log.close()
-            case Change(plane, version, key, body):
-                assert pending.record is not None
-                self._apply_change(self._planes[plane], version, key, body, pending.record)
 
     def _apply_change(
         self, found: _Plane, version: int, key: ObjectKey, body: bytes | None, record: Record

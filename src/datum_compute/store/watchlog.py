@@ -2,6 +2,9 @@
 
 A watch is a position in the shared history, not a queue of its own: a slow reader costs
 nothing, and one that falls behind the window is told Expired and lists again.
+
+Who waits may say which changes concern it, and is not woken by the others: on the hub many cells
+wait for changes of their own among those of all. What it sleeps through it has passed.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ class StoreEvent(msgspec.Struct, frozen=True):
     previous: Record | None
 
 
+# Asked inside of a commit, for every change and every watch that waits: quick, and never raises.
+Concerns = Callable[[StoreEvent], bool]
+
 # Large objects that change often must not fill the memory with their past.
 WINDOW_BYTES = 16 * 1024 * 1024
 
@@ -41,6 +47,7 @@ class WatchLog:
         self._floor = floor
         # A dict, because the order in which readers wake must not depend on addresses.
         self._wakers: dict[Callable[[], None], None] = {}
+        self._waiting: dict[Watch, None] = {}
         self._closed = False
 
     def append(self, event: StoreEvent) -> None:
@@ -50,6 +57,8 @@ class WatchLog:
             self._forget(len(self._events) - self._window)
         elif self._size_bytes > WINDOW_BYTES:
             self._forget(max(1, len(self._events) // 2))
+        for watch in list(self._waiting):
+            watch.hear(event)
         self._wake()
 
     def _forget(self, count: int) -> None:
@@ -64,13 +73,15 @@ class WatchLog:
     def close(self) -> None:
         """The plane is gone: every watch ends."""
         self._closed = True
+        for watch in list(self._waiting):
+            watch.interrupt()
         self._wake()
 
-    def watch(self, since: int) -> Watch:
+    def watch(self, since: int, concerns: Concerns | None = None) -> Watch:
         if since < self._floor:
             raise _expired(since, self._floor)
         position = self._dropped + _first_after(self._events, since)
-        return Watch(self, position)
+        return Watch(self, position, concerns)
 
     def read(self, position: int) -> tuple[list[StoreEvent], int]:
         if position < self._dropped:
@@ -87,6 +98,13 @@ class WatchLog:
         """The version of the last event; before the first one, where the history begins."""
         return self._events[-1].version if self._events else self._floor
 
+    def wait(self, watch: Watch) -> None:
+        """Let it hear of changes from now on; it has read all that were before."""
+        self._waiting[watch] = None
+
+    def leave(self, watch: Watch) -> None:
+        self._waiting.pop(watch, None)
+
     def subscribe(self, waker: Callable[[], None]) -> Callable[[], None]:
         self._wakers[waker] = None
         return lambda: self._wakers.pop(waker, None)
@@ -97,12 +115,14 @@ class WatchLog:
 
 
 class Watch:
-    """One reader. ``next_events`` waits for news, or returns none after the timeout."""
+    """One reader. ``next_events`` waits for news, or returns none after the timeout. Those that do
+    not concern it may be among them; alone they do not end the wait."""
 
-    def __init__(self, log: WatchLog, position: int) -> None:
+    def __init__(self, log: WatchLog, position: int, concerns: Concerns | None = None) -> None:
         self._log = log
         self._position = position
-        self._wake: Callable[[], None] | None = None  # while somebody waits
+        self._concerns = concerns
+        self._news: asyncio.Future[None] | None = None  # while somebody waits
 
     @property
     def closed(self) -> bool:
@@ -110,30 +130,33 @@ class Watch:
 
     def interrupt(self) -> None:
         """Whoever waits for news gets what there is now."""
-        if self._wake is not None:
-            self._wake()
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def hear(self, event: StoreEvent) -> None:
+        """The next change, while somebody waits."""
+        if self._news is None or self._news.done():
+            return  # reads on from where it was woken
+        if self._concerns is None or self._concerns(event):
+            self._news.set_result(None)
+        else:
+            self._position += 1
 
     async def next_events(self, timeout_s: float) -> list[StoreEvent]:
         events, self._position = self._log.read(self._position)
         if events or self._log.closed:
             return events
-        loop = asyncio.get_running_loop()
-        news: asyncio.Future[None] = loop.create_future()
-
-        def wake() -> None:
-            if not news.done():
-                news.set_result(None)
-
         # Lighter than asyncio.timeout, and every event passes here once for every watcher.
-        unsubscribe = self._log.subscribe(wake)
-        timer = loop.call_later(timeout_s, wake)
-        self._wake = wake
+        loop = asyncio.get_running_loop()
+        self._news = loop.create_future()
+        timer = loop.call_later(timeout_s, self.interrupt)
+        self._log.wait(self)
         try:
-            await news
+            await self._news
         finally:
-            self._wake = None
+            self._news = None
             timer.cancel()
-            unsubscribe()
+            self._log.leave(self)
         events, self._position = self._log.read(self._position)
         return events
 

@@ -1,0 +1,123 @@
+"""Everything a store holds as lines of text: what a backup is made of.
+
+The first line says the format and which planes follow, then comes a line for every object, with its
+body byte for byte, and the last line holds the number of objects and a checksum of all lines before
+it. A dump that was cut short, or changed by accident, is not taken for one.
+
+Rules it keeps: planes and objects stand in their order by name, so two dumps of the same state are
+equal; a newer format is refused, not guessed at. To change the format: raise FORMAT and read the
+older ones too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from datum_compute.store.journal import LoadedPlane, ObjectKey
+
+FORMAT = 1
+KIND = "datum-compute-dump"
+
+
+class DumpError(Exception):
+    """This is no dump, not a whole one, or one of a newer release; the message says which."""
+
+
+class _PlaneLine(msgspec.Struct, frozen=True):
+    name: str
+    version: int
+    deleted: bool
+    objects: int
+
+
+class _Head(msgspec.Struct, frozen=True):
+    kind: str
+    format: int
+    planes: list[_PlaneLine]
+
+
+class _ObjectLine(msgspec.Struct, frozen=True, array_like=True):
+    plane: str
+    resource: str
+    namespace: str
+    name: str
+    version: int
+    body: msgspec.Raw
+
+
+class _Tail(msgspec.Struct, frozen=True):
+    objects: int
+    sha256: str
+
+
+Planes = Mapping[str, LoadedPlane]
+
+
+def dumped(planes: Planes) -> bytes:
+    lines = [msgspec.json.encode(line) for line in _lines(planes)]
+    body = b"\n".join(lines) + b"\n"
+    tail = _Tail(len(lines) - 1, hashlib.sha256(body).hexdigest())
+    return body + msgspec.json.encode(tail) + b"\n"
+
+
+def _lines(planes: Planes) -> Iterator[_Head | _ObjectLine]:
+    ordered = sorted(planes.items())
+    told = [_PlaneLine(name, p.version, p.deleted, len(p.objects)) for name, p in ordered]
+    yield _Head(KIND, FORMAT, told)
+    for name, plane in ordered:
+        for key, (version, body) in sorted(plane.objects.items()):
+            yield _ObjectLine(name, *key, version, msgspec.Raw(body))
+
+
+def undumped(dump: bytes) -> dict[str, LoadedPlane]:
+    """The planes of a dump; raises DumpError when it is not exactly as it was written."""
+    try:
+        lines = dump.split(b"\n")
+        if len(lines) < 3 or lines[-1]:
+            raise DumpError("it is cut short")
+        head = _checked_head(lines[0])
+        _check_tail(dump, lines)
+        return _filled(head, (msgspec.json.decode(line, type=_ObjectLine) for line in lines[1:-2]))
+    except msgspec.DecodeError as error:
+        raise DumpError(f"it is damaged: {error}") from error
+
+
+def _checked_head(line: bytes) -> _Head:
+    try:
+        head = msgspec.json.decode(line, type=_Head)
+    except msgspec.DecodeError as error:
+        raise DumpError("it is not a dump of this platform") from error
+    if head.kind != KIND:
+        raise DumpError("it is not a dump of this platform")
+    if not 1 <= head.format <= FORMAT:
+        raise DumpError(
+            f"it was written by a newer release (format {head.format}, this one knows {FORMAT}); "
+            "upgrade datum-compute"
+        )
+    return head
+
+
+def _check_tail(dump: bytes, lines: list[bytes]) -> None:
+    try:
+        tail = msgspec.json.decode(lines[-2], type=_Tail)
+    except msgspec.DecodeError as error:
+        raise DumpError("it is cut short") from error
+    body = memoryview(dump)[: len(dump) - len(lines[-2]) - 1]
+    if tail.objects != len(lines) - 3 or tail.sha256 != hashlib.sha256(body).hexdigest():
+        raise DumpError("it is damaged: the checksum does not match")
+
+
+def _filled(head: _Head, lines: Iterable[_ObjectLine]) -> dict[str, LoadedPlane]:
+    planes = {p.name: LoadedPlane(p.version, {}, deleted=p.deleted) for p in head.planes}
+    for line in lines:
+        if line.plane not in planes:
+            raise DumpError(f"it is damaged: an object of {line.plane!r}, which is no plane of it")
+        key = ObjectKey(line.resource, line.namespace, line.name)
+        planes[line.plane].objects[key] = (line.version, bytes(line.body))
+    for told in head.planes:
+        if len(planes[told.name].objects) != told.objects:
+            raise DumpError(f"it is damaged: objects of {told.name!r} are missing")
+    return planes

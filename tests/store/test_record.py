@@ -1,0 +1,28 @@
+"""The two ways to a record say the same: by the bytes of an object, and by its metadata at hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.api.codec import JsonObject, encode
+from datum_compute.store.journal import ObjectKey
+from datum_compute.store.record import indexed, record_of
+
+KEY = ObjectKey("things.example.com", "home", "one")
+OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "its-owner", "uid": "o-1"}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"name": "one", "uid": "u-1"},
+        {"name": "one", "uid": "u-1", "labels": {"tier": "front"}, "annotations": {"a": "b"}},
+        {"name": "one", "ownerReferences": [OWNER, {**OWNER, "uid": "o-2", "controller": True}]},
+        {"name": "one", "ownerReferences": [{"name": "without-uid"}], "finalizers": ["f", "g"]},
+        {"name": "one", "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"]},
+    ],
+)
+def test_metadata_at_hand_is_indexed_as_the_bytes_are(metadata: JsonObject) -> None:
+    body = encode({"metadata": metadata, "spec": {"size": 3}})
+    assert record_of(KEY, 7, body, metadata) == indexed(KEY, 7, body)
