@@ -9,6 +9,7 @@ from datum_compute.admission.questions import Answers, May, Write
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.labels import RESTARTED_AT
 from tests.admission.writes import on_networks, with_template
 
 OWN, SHARED = {"name": "own"}, {"name": "shared", "namespace": "infra"}
@@ -88,9 +89,54 @@ def test_data_takes_the_right_to_read_it_also_where_it_is_optional() -> None:
     assert 'may not get Secret "db" in the namespace "default"' in causes[0].message
 
 
-def test_only_data_that_is_named_for_the_first_time_takes_the_right() -> None:
+def test_whoever_changes_what_runs_must_be_able_to_read_all_that_it_is_given() -> None:
+    """Else the data could be handed to code of anybody's choice."""
+    before = reading({"env": [SECRET_REF]}, volumes=[FILES])
+    rights = (get("secrets", "db"), get("secrets", "cert"))
+    changes = (
+        reading({"env": [SECRET_REF], "image": "spy:1"}, volumes=[FILES]),
+        reading({"env": [SECRET_REF], "command": ["printenv"]}, volumes=[FILES]),
+        reading({"env": [SECRET_REF]}, volumes=[FILES], networkInterfaces=[{"network": OWN}]),
+    )
+    for changed in changes:
+        causes = found(write(changed, before), use("own"))
+        assert [cause.reason for cause in causes] == ["FieldValueForbidden"] * 2
+        assert 'the template takes Secret "db", which you may not get' in causes[0].message
+        assert 'verb "get" on secrets' in causes[0].message
+        assert found(write(changed, before), use("own"), *rights) == []
+
+
+def test_data_that_is_no_longer_taken_asks_for_nothing() -> None:
+    before = reading({"env": [SECRET_REF], "envFrom": [OPTIONAL]})
+    asked = write(reading({"envFrom": [OPTIONAL], "image": "web:2"}), before)
+    assert list(asks_for_access(asked)) == [get("configmaps", "flags")]
+
+
+def test_scale_pause_placements_and_restarts_run_nothing_else() -> None:
     before = reading({"env": [SECRET_REF]})
-    again = {"name": "AGAIN", "valueFrom": {"secretKeyRef": {"name": "db", "key": "other"}}}
-    assert found(write(reading({"env": [SECRET_REF, again]}), before)) == []
-    (cause,) = found(write(reading({"env": [SECRET_REF], "envFrom": [OPTIONAL]}), before))
-    assert "flags" in cause.message
+    spec = before["spec"]
+    marked = {"metadata": {"annotations": {RESTARTED_AT: "2026-01-01T00:00:00Z"}}}
+    harmless: tuple[JsonObject, ...] = (
+        {"placements": [{"name": "main", "cityCodes": ["DFW"]}]},
+        {"paused": True},
+        {"restarts": [{"cityCode": "DFW", "at": "2026-01-01T00:00:00Z"}]},
+        {"template": {**spec["template"], **marked}},
+    )
+    for change in harmless:
+        assert found(write({**before, "spec": {**spec, **change}}, before)) == []
+
+
+def test_a_field_that_came_with_a_release_and_has_its_default_is_no_change() -> None:
+    before = reading({"env": [SECRET_REF]})
+    defaulted = reading({"env": [SECRET_REF], "command": [], "args": []}, volumes=[])
+    assert found(write(defaulted, before)) == []
+
+
+def test_a_mark_of_a_restart_hides_no_other_change() -> None:
+    before = reading({"env": [SECRET_REF]})
+    after = reading({"env": [SECRET_REF], "image": "spy:1"})
+    after["spec"]["template"]["metadata"] = {"annotations": {RESTARTED_AT: "now"}}
+    assert len(found(write(after, before))) == 1
+    labelled = reading({"env": [SECRET_REF]})
+    labelled["spec"]["template"]["metadata"] = {"labels": {"app": "other"}}
+    assert len(found(write(labelled, before))) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.admission.cities import LOCATIONS, asks_for_locations, cities_are_known
+from datum_compute.admission.findings import Warned
 from datum_compute.admission.questions import Answers, Write
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
@@ -18,11 +19,24 @@ def a_location(city: str) -> JsonObject:
 
 def found(new: JsonObject, old: JsonObject | None, *known: str) -> list[Cause]:
     answers = Answers(listed={LOCATIONS: [a_location(city) for city in known]})
-    return list(cities_are_known(Write(WORKLOAD, "default", new, old), answers))
+    findings = cities_are_known(Write(WORKLOAD, "default", new, old), answers)
+    return [finding for finding in findings if isinstance(finding, Cause)]
 
 
 def test_a_city_of_the_project_is_fine_however_its_location_writes_it() -> None:
     assert found(in_cities(("DFW",), ("ORD",)), None, "dfw", " ord") == []
+
+
+def test_a_city_that_cannot_be_used_now_is_worth_a_warning() -> None:
+    said = {"type": "Available", "status": "False", "message": "Cell lhr does not answer"}
+    closed = {**a_location("LHR"), "status": {"conditions": [said]}}
+    answers = Answers(listed={LOCATIONS: [closed, a_location("DFW")]})
+    write = Write(WORKLOAD, "default", in_cities(("LHR", "DFW")), None)
+    (warned,) = cities_are_known(write, answers)
+    assert isinstance(warned, Warned)
+    assert "LHR cannot be used now: Cell lhr does not answer" in warned.text
+    open_again = Answers(listed={LOCATIONS: [closed, a_location("LHR"), a_location("DFW")]})
+    assert list(cities_are_known(write, open_again)) == []
 
 
 def test_an_unknown_city_is_refused_with_the_nearest() -> None:

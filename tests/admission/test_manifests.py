@@ -13,6 +13,7 @@ from hack.write_webhooks import webhook_files
 from datum_compute.admission.chain import CHAIN
 from datum_compute.admission.hookedkinds import hooked_kind, mutated_kinds, validated_kinds
 from datum_compute.admission.reading import READING
+from datum_compute.admission.removing import REMOVING
 from datum_compute.admission.webhook import PATIENCE_S
 from datum_compute.api.kinds import KINDS, WORKLOAD
 
@@ -46,6 +47,18 @@ def test_every_kind_of_ours_with_rules_is_asked_about() -> None:
     assert resources(webhooks("mutating.yaml")) == {kind.resource for kind in mutated_kinds()}
     assert hooked_kind(WORKLOAD.group, WORKLOAD.version, WORKLOAD.plural) is WORKLOAD
     assert hooked_kind("", "v1", "secrets") is None
+
+
+def test_every_kind_with_rules_for_deletions_is_asked_about_then() -> None:
+    asked = {
+        f"{resource}.{group}"
+        for hook in webhooks("validating.yaml")
+        for rule in hook["rules"]
+        if "DELETE" in rule["operations"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert asked == set(REMOVING)
 
 
 @pytest.mark.parametrize("file", ["validating.yaml", "mutating.yaml"])

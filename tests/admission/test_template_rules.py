@@ -53,13 +53,21 @@ FINE = [
     env(valueFrom={"secretKeyRef": KEY}),
     env(value="", valueFrom={"configMapKeyRef": KEY}),
     running(envFrom=[{"secretRef": {"name": "a"}}]),
+    running(envFrom=[{"prefix": "my.app-1_", "secretRef": {"name": "a"}}]),
+    env(name="my.app-1_"),
+    env(name="%1$s"),
     volume(secret={"secretName": "a"}),
     volume(**files("a/b", "c..d")),
     on_networks({"name": "net", "namespace": "other"}),
     running(resources={"requests": {"cpu": "1", "memory": "1Gi"}}),
     with_amounts({"cpu": "500m", "memory": "1Gi"}, {"cpu": 1, "memory": "1024Mi"}),
     with_amounts({"cpu": "4"}, {"memory": "1Gi"}),
+    running(readinessProbe={"httpGet": {"port": 80}}, livenessProbe={"exec": {"command": ["x"]}}),
+    running(ports=[{"name": "web", "port": 80}], readinessProbe={"tcpSocket": {"port": "web"}}),
+    running(securityContext={"runAsUser": 1, "runAsGroup": 1}),
 ]
+
+UNUSABLE = ("=", "A=B", "A B", "é", "A\n", "\x00", "\x7f")
 
 WRONG = [
     (env(value="x", valueFrom={"secretKeyRef": KEY}), f"{CONTAINER}.env[0].valueFrom", "Invalid"),
@@ -68,6 +76,15 @@ WRONG = [
         env(valueFrom={"secretKeyRef": KEY, "configMapKeyRef": KEY}),
         f"{CONTAINER}.env[0].valueFrom.secretKeyRef",
         "Forbidden",
+    ),
+    *((env(name=name), f"{CONTAINER}.env[0].name", "Invalid") for name in UNUSABLE),
+    *(
+        (
+            running(envFrom=[{"prefix": prefix, "configMapRef": {"name": "a"}}]),
+            f"{CONTAINER}.envFrom[0].prefix",
+            "Invalid",
+        )
+        for prefix in (*UNUSABLE, "1_")
     ),
     (running(envFrom=[{"prefix": "A_"}]), f"{CONTAINER}.envFrom[0]", "Required"),
     (volume(), VOLUME, "Required"),
@@ -101,6 +118,22 @@ WRONG = [
     ),
     (running(resources={"requests": {"cpu": "1"}}), f"{RESOURCES}.requests.memory", "Required"),
     (running(resources={"requests": {"memory": "1Gi"}}), f"{RESOURCES}.requests.cpu", "Required"),
+    (running(readinessProbe={}), f"{CONTAINER}.readinessProbe", "Required"),
+    (
+        running(livenessProbe={"tcpSocket": {"port": 1}, "exec": {"command": ["x"]}}),
+        f"{CONTAINER}.livenessProbe.exec",
+        "Forbidden",
+    ),
+    (
+        running(readinessProbe={"httpGet": {"port": "web"}}),
+        f"{CONTAINER}.readinessProbe.httpGet.port",
+        "NotFound",
+    ),
+    (
+        running(securityContext={"runAsGroup": 1}),
+        f"{CONTAINER}.securityContext.runAsUser",
+        "Required",
+    ),
     (
         with_amounts({"cpu": "1001m"}, {"cpu": "1"}),
         f"{CONTAINER}.resources.requests.cpu",
@@ -126,7 +159,12 @@ def test_a_secret_value_is_in_no_message() -> None:
 
 
 @pytest.mark.parametrize(
-    "workload", [on_networks({"name": "a.b"}), running(resources={"requests": {"cpu": "1"}})]
+    "workload",
+    [
+        on_networks({"name": "a.b"}),
+        running(resources={"requests": {"cpu": "1"}}),
+        env(name="A B"),
+    ],
 )
 def test_what_an_earlier_release_took_may_stay(workload: JsonObject) -> None:
     assert admit(WORKLOAD, workload, workload)[1] == []

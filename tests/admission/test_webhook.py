@@ -18,7 +18,7 @@ from datum_compute.admission.review import Requester, read_review
 from datum_compute.admission.webhook import Webhook
 from datum_compute.api.codec import JsonObject, copied, decode
 from datum_compute.api.errors import ApiError, BadRequest, Forbidden, Unreachable
-from datum_compute.api.kinds import INSTANCE, WORKLOAD
+from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, WORKLOAD
 from datum_compute.api.labels import CHANGED_BY
 from datum_compute.server.jsonpatch import patched
 from tests.admission.reviews import ANN, review
@@ -112,6 +112,21 @@ async def test_a_change_of_metadata_or_status_is_nobodys_business() -> None:
     assert around.asked == []
 
 
+async def test_a_template_with_a_secret_is_changed_by_those_who_may_read_it() -> None:
+    old = stored()
+    (container,) = old["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
+    container["envFrom"] = [{"secretRef": {"name": "db"}}]
+    changed, scaled = copied(old), copied(old)
+    (other,) = changed["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
+    other["image"] = "spy:1"
+    scaled["spec"]["placements"][0]["scaleSettings"] = {"minReplicas": 5}
+    response = await Surroundings().validated(review(changed, old))
+    assert "which you may not get" in response["status"]["message"]
+    assert (await Surroundings().validated(review(scaled, old)))["allowed"] is True
+    around = Surroundings(rights=("use", "get"))
+    assert (await around.validated(review(changed, old)))["allowed"] is True
+
+
 async def test_what_an_unknown_release_stored_counts_as_new() -> None:
     around = Surroundings(rights=())
     response = await around.validated(review(stored(), {"spec": {"placements": "?"}}))
@@ -181,6 +196,28 @@ async def test_a_deprecated_size_warns() -> None:
 def mutated(body: JsonObject) -> JsonObject:
     response: JsonObject = Surroundings().webhook.mutate(read_review(body))["response"]
     return response
+
+
+async def test_a_type_that_is_offered_is_not_deleted() -> None:
+    spec = {"resources": {"cpu": "1", "memory": "2Gi"}, "lifecycle": {"phase": "Deprecated"}}
+    offered = {"metadata": {"name": "old", "uid": "1"}, "spec": spec}
+
+    async def ask(requester: Requester, questions: Sequence[Question]) -> Answers:
+        return Answers(listed={q: [offered] for q in questions if isinstance(q, Listing)})
+
+    async def verdict(old: JsonObject) -> JsonObject:
+        body = review(None, old, kind=INSTANCE_TYPE, operation="DELETE", name="old")
+        answer = await Webhook(ask, lambda: 0.0).validate(read_review(body))
+        response: JsonObject = answer["response"]
+        return response
+
+    identity = {"apiVersion": INSTANCE_TYPE.api_version, "kind": INSTANCE_TYPE.kind}
+    refused = await verdict({**identity, **copied(offered)})
+    assert refused["allowed"] is False
+    assert "delete it once it is Disabled" in refused["status"]["message"]
+    spec["lifecycle"] = {"phase": "Disabled"}
+    assert (await verdict({**identity, **copied(offered)}))["allowed"] is True
+    assert (await verdict({"spec": "?"}))["allowed"] is True
 
 
 def test_cities_are_put_into_upper_case_by_a_patch_of_just_that() -> None:

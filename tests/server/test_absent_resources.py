@@ -42,6 +42,7 @@ async def test_a_subresource_that_a_kind_does_not_have_is_named_with_those_it_ha
     status = await server.status(method, f"{WORKLOADS}/web/scale", {})
     assert (status["code"], status["reason"]) == (404, "NotFound")
     assert '"web" has no "scale"' in status["message"]
+    assert "datumctl compute scale" in status["message"]
     assert status["message"].endswith("of this kind: status")
 
 

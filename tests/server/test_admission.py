@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, decode
-from datum_compute.api.exchange import MERGE_PATCH, Response
+from datum_compute.api.codec import JsonObject, copied, decode
+from datum_compute.api.exchange import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.api.meta import KindInfo
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.server.authentication import User
@@ -157,6 +158,26 @@ async def test_a_network_of_another_namespace_takes_the_right_there(project: Ser
     }
 
 
+async def test_a_network_that_is_being_deleted_takes_no_new_workloads(server: Server) -> None:
+    networks = f"{PROJECT}/apis/networking.datumapis.com/v1alpha/namespaces/default/networks"
+    held = {"name": "leaving", "finalizers": ["example.com/held"]}
+    ipam = {"ipam": {"mode": "Auto"}}
+    kind = {"apiVersion": "networking.datumapis.com/v1alpha", "kind": "Network"}
+    await server.json("POST", networks, {**kind, "metadata": held, "spec": ipam})
+    early = on_network(name="leaving")
+    await server.json("POST", WORKLOADS, {**early, "metadata": {"name": "early"}})
+    await server.json("DELETE", f"{networks}/leaving")
+    refused = await server.status("POST", WORKLOADS, on_network(name="leaving"))
+    where = "spec.template.spec.networkInterfaces[0].network"
+    assert causes(refused) == {where: "FieldValueForbidden"}
+    await server.merge(f"{WORKLOADS}/early", {"spec": {"paused": True}})
+    await server.json("POST", WORKLOADS, workload())
+    template = {"spec": {"template": on_network(name="leaving")["spec"]["template"]}}
+    assert causes(await server.patch_refused(f"{WORKLOADS}/web", template)) == {
+        where: "FieldValueForbidden"
+    }
+
+
 def cluster_role_of(*rules: JsonObject) -> JsonObject:
     kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
     return {**kind, "metadata": {"name": "users"}, "rules": list(rules)}
@@ -174,6 +195,35 @@ async def test_who_cannot_read_a_secret_cannot_have_it_read(project: Server) -> 
     assert (await patched(project, f"{WORKLOADS}/web", scaled, ANN)).status == 200
     template = {"spec": {"template": reading_secret("other")["spec"]["template"]}}
     assert (await patched(project, f"{WORKLOADS}/web", template, ANN)).status == 422
+
+
+async def test_who_cannot_read_a_secret_cannot_choose_what_runs_with_it(project: Server) -> None:
+    use = rule("use", "networks", group="networking.datumapis.com")
+    await grant(project, rule("create update patch", "workloads"), use, prefix=PROJECT)
+    editor = holder("project-editor")
+    made = await project.json("POST", WORKLOADS, reading_secret("db"), token=editor)
+    where = "spec.template.spec.runtime.sandbox.containers[0].envFrom[0].secretRef"
+    image = "/spec/template/spec/runtime/sandbox/containers/0/image"
+    spying = copied(made)
+    (container,) = spying["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
+    container["args"] = ["printenv"]
+    applied = {**reading_secret("db"), "spec": {"template": spying["spec"]["template"]}}
+    tries: list[tuple[str, str, Any, dict[str, str]]] = [
+        ("PATCH", JSON_PATCH, [{"op": "replace", "path": image, "value": "spy:1"}], {}),
+        ("PATCH", APPLY_PATCH, applied, {"fieldManager": "ann", "force": "true"}),
+        ("PUT", "application/json", spying, {}),
+    ]
+    for method, media_type, body, query in tries:
+        headers = {"content-type": media_type}
+        path = f"{WORKLOADS}/web"
+        answer = await project.ask(method, path, body, token=ANN, headers=headers, **query)
+        assert causes(decode(answer.body)) == {where: "FieldValueForbidden"}
+    restarted = {"metadata": {"annotations": {RESTARTED_AT: "2026-01-01T00:00:00Z"}}}
+    restart = {"spec": {"paused": True, "template": restarted}}
+    assert (await patched(project, f"{WORKLOADS}/web", restart, ANN)).status == 200
+    assert (
+        await patched(project, f"{WORKLOADS}/web", {"spec": spying["spec"]}, editor)
+    ).status == 200
 
 
 # --- what belongs to controllers

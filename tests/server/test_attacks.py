@@ -187,7 +187,7 @@ async def test_names_of_strangers_do_nothing_to_terminals_and_logs(
             status = decode(answer.body)
             texts = [
                 status["message"],
-                *(c["message"] for c in status["details"].get("causes", ())),
+                *(c["message"] for c in status.get("details", {}).get("causes", ())),
             ]
             assert all(text.isprintable() for text in texts), texts
             for value in answer.headers.values():

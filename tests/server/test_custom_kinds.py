@@ -220,8 +220,8 @@ async def test_paths_of_a_definition_are_checked(
     [
         ({"color": "green"}, "spec.color", "FieldValueNotSupported"),
         ({"size": 0}, "spec.size", "FieldValueInvalid"),
-        ({"size": "big"}, "spec.size", "FieldValueInvalid"),
-        ([], "spec", "FieldValueInvalid"),
+        ({"size": "big"}, "spec.size", "FieldValueTypeInvalid"),
+        ([], "spec", "FieldValueTypeInvalid"),
     ],
 )
 async def test_objects_are_checked_by_their_schema(

@@ -46,7 +46,7 @@ def _bigger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 SCHEMAS = st.recursive(SCALARS, _bigger, max_leaves=12)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schema=SCHEMAS, more=st.dictionaries(NAMES, SCHEMAS, max_size=2), obj=VALUES)
 def test_no_schema_makes_the_server_fail(schema: Any, more: JsonObject, obj: Any) -> None:
     properties = {"spec": schema, **more}

@@ -10,7 +10,7 @@ from datum_compute.admission.finalizers import GUARDS
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.exchange import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response
 from datum_compute.api.labels import WORKLOAD_FINALIZER
-from datum_compute.controllers import registry
+from datum_compute.app.wiring import EVERYTHING
 from tests.server.granting import ANN, grant, rule, server_with_ann
 from tests.server.running_server import WORKLOADS, Server, workload
 
@@ -140,6 +140,5 @@ async def test_elsewhere_the_same_word_guards_nothing(guarded: Server) -> None:
 
 
 def test_every_finalizer_of_a_controller_is_guarded() -> None:
-    controllers = (*registry.MANAGEMENT, *registry.HUB, *registry.CELL, *registry.NEIGHBOURS)
-    held = {f for controller in controllers for f in controller.finalizers}
+    held = {f for controller in EVERYTHING for f in controller.finalizers}
     assert held == {f for finalizers in GUARDS.values() for f in finalizers}

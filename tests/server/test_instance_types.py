@@ -19,10 +19,10 @@ def sized(size: str, **more: Any) -> JsonObject:
     return made
 
 
-async def keep(server: Server, name: str) -> None:
-    spec = {"resources": {"cpu": "1", "memory": "2Gi"}}
+async def keep(server: Server, name: str, *, cpu: str = "1", prefix: str = "") -> None:
+    spec = {"resources": {"cpu": cpu, "memory": "2Gi"}}
     kind = {"apiVersion": "compute.datumapis.com/v1alpha", "kind": "InstanceType"}
-    await server.json("POST", TYPES, {**kind, "metadata": {"name": name}, "spec": spec})
+    await server.json("POST", prefix + TYPES, {**kind, "metadata": {"name": name}, "spec": spec})
 
 
 async def retire(server: Server, name: str, *phases: str) -> None:
@@ -78,3 +78,28 @@ async def test_a_deprecated_type_cannot_be_disabled_before_its_grace_is_over() -
         assert causes(refused) == {"spec.lifecycle.phase": "FieldValueForbidden"}
         server.clock.now_s += 3600
         await server.merge(f"{TYPES}/old", disabled)
+
+
+async def test_a_type_is_deleted_when_it_is_disabled_and_not_before(server: Server) -> None:
+    await keep(server, "d1-standard-2")
+    await keep(server, "old")
+    for phase in ("Active", "Deprecated"):
+        refused = await server.status("DELETE", f"{TYPES}/old")
+        assert causes(refused) == {"spec.lifecycle.phase": "FieldValueForbidden"}
+        assert phase in refused["message"]
+        await retire(server, "old", {"Active": "Deprecated", "Deprecated": "Disabled"}[phase])
+    await server.json("DELETE", f"{TYPES}/old")
+    all_of_them = await server.status("DELETE", TYPES)
+    assert causes(all_of_them) == {"spec.lifecycle.phase": "FieldValueForbidden"}
+
+
+async def test_a_copy_of_a_type_goes_when_its_original_is_gone_or_another(server: Server) -> None:
+    """Those who keep the copies can, without a right that anybody else has not."""
+    await keep(server, "d1-standard-2")
+    await keep(server, "stale", prefix=PROJECT)
+    await keep(server, "d1-standard-2", prefix=PROJECT)
+    assert (await server.status("DELETE", f"{PROJECT}{TYPES}/d1-standard-2"))["code"] == 422
+    await server.json("DELETE", f"{PROJECT}{TYPES}/stale")
+    await keep(server, "other", cpu="4", prefix=PROJECT)
+    await keep(server, "other")
+    await server.json("DELETE", f"{PROJECT}{TYPES}/other")

@@ -104,6 +104,24 @@ def test_later_operations_do_not_change_the_patch_itself() -> None:
     assert patched({}, patch) == patched({}, patch) == {"a": [1]}
 
 
+def test_an_operation_changes_nothing_but_the_document() -> None:
+    before, value = {"a": {"b": [{"c": 1}]}, "d": {}}, {"x": {"y": 1}}
+    patch = [
+        op("add", "/a/b/0/e", value=value),
+        op("replace", "/a/b/0/e/x/y", value=2),
+        op("copy", "/f", **origin("/a")),
+        op("remove", "/a/b/0/c"),
+        op("add", "/f/b/-", value=3),
+    ]
+    after = patched(before, patch)
+    changed = {"x": {"y": 2}}
+    assert after["a"] == {"b": [{"e": changed}]}
+    assert after["f"] == {"b": [{"c": 1, "e": changed}, 3]}
+    assert before == {"a": {"b": [{"c": 1}]}, "d": {}}
+    assert value == {"x": {"y": 1}}
+    assert after["d"] is before["d"]  # what stays as it is need not be looked at again
+
+
 def test_copies_cannot_grow_a_document_without_end() -> None:
     doubling = [op("copy", f"/x{n}", **origin("")) for n in range(64)]
     with pytest.raises(BadRequest, match=f"at most {COPIED_BYTES_MAX} bytes"):

@@ -164,6 +164,12 @@ async def test_a_project_is_an_object_and_the_way_to_its_plane(server: Server) -
         "metadata": {"name": "demo"},
         "spec": {"ownerRef": {"kind": "Organization", "name": "acme"}},
     }
+    organization = {
+        "apiVersion": "resourcemanager.miloapis.com/v1alpha1",
+        "kind": "Organization",
+        "metadata": {"name": "acme"},
+    }
+    await server.json("POST", projects.replace("projects", "organizations"), organization)
     await server.json("POST", projects, project)
     assert (await server.json("GET", f"{projects}/demo"))["kind"] == "Project"
     ready = {"type": "Ready", "status": "True", "reason": "Ready"}

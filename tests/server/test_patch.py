@@ -139,3 +139,34 @@ async def test_a_dry_run_patch_stores_nothing(server: Server, web: JsonObject) -
     shown = await server.merge(WEB, {"metadata": {"labels": {"a": "9"}}}, dryRun="All")
     assert shown["metadata"]["labels"]["a"] == "9"
     assert await server.json("GET", WEB) == web
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("creationTimestamp", "x"),
+        ("creationTimestamp", ""),
+        ("creationTimestamp", 5),
+        ("deletionTimestamp", "2026-13-01T00:00:00Z"),
+        ("deletionGracePeriodSeconds", "soon"),
+        ("selfLink", 1),
+    ],
+)
+async def test_what_cannot_be_metadata_is_400_with_its_field(
+    server: Server, field: str, value: Any
+) -> None:
+    made = await server.json("POST", WORKLOADS, workload())
+    refused = await server.patch_refused(f"{WORKLOADS}/web", {"metadata": {field: value}})
+    assert refused["code"] == 400
+    assert f"metadata.{field}" in refused["message"]
+    assert await server.json("GET", f"{WORKLOADS}/web") == made
+
+
+async def test_metadata_that_the_server_owns_is_ignored_when_it_is_well_formed(
+    server: Server,
+) -> None:
+    made = await server.json("POST", WORKLOADS, workload())
+    sent = {"creationTimestamp": "2001-01-01T00:00:00+01:00", "generation": 7, "selfLink": "/x"}
+    patched = await server.merge(f"{WORKLOADS}/web", {"metadata": sent})
+    for name in ("creationTimestamp", "generation"):
+        assert patched["metadata"][name] == made["metadata"][name]

@@ -322,3 +322,14 @@ def test_an_event_is_never_behind_a_bookmark_of_its_version() -> None:
 
 def version(server: Server) -> str:
     return str(server.store.version("platform"))
+
+
+async def test_a_watch_that_slept_through_a_whole_history_of_others_goes_on() -> None:
+    async with running_server(watch_window=2) as server:
+        watch = await server.watch(WORKLOADS, labelSelector="on=yes")
+        nothing_yet = asyncio.create_task(watch.names(1))
+        await asyncio.sleep(0)
+        for number in range(10):
+            await server.json("POST", WORKLOADS, workload(f"other-{number}"))
+        await server.json("POST", WORKLOADS, workload("own", labels={"on": "yes"}))
+        assert await nothing_yet == [("ADDED", "own")]

@@ -2,8 +2,12 @@
 
 The platform attaches networks and reads ConfigMaps and Secrets on behalf of the workload, with
 rights of its own. So the writer must hold the verb ``use`` on each network, and ``get`` on each
-source of data, in the namespace that it lies in. Only what is named for the first time is asked
-about: others may scale and repair what somebody else was allowed to set up.
+source of data, in the namespace that it lies in.
+
+A network is asked about when it is named for the first time. Data is asked about again whenever the
+template changes: whoever chooses the image, the command or a further container chooses who gets to
+see the data. A restart runs the same code with the same data, and scale, pause and placements lie
+outside of the template: others may do all that with what somebody else was allowed to set up.
 
 A workload that names no network is in the project's own (``default``), which is there for every
 namespace: for that one, the right to use a network of that name in the own namespace is enough.
@@ -12,13 +16,16 @@ namespace: for that one, the right to use a network of that name in the own name
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from msgspec import structs
 
 from datum_compute.admission.questions import Answers, May, Write
 from datum_compute.api.codec import DecodeError, JsonObject, typed
 from datum_compute.api.errors import Cause
 from datum_compute.api.instance import InstanceTemplate
 from datum_compute.api.kinds import CONFIG_MAP, NETWORK, SECRET
+from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.api.references import references
 
 _INTERFACES = "spec.template.spec.networkInterfaces"
@@ -33,37 +40,59 @@ class Reached:
     field: str
     what: str
     right: May
+    is_kept: bool = False
 
 
 def asks_for_access(write: Write) -> Iterable[May]:
-    for reached in _newly_reached(write):
+    for reached in _to_ask_about(write):
         yield reached.right
 
 
 def references_are_allowed(write: Write, answers: Answers) -> Iterable[Cause]:
-    for reached in _newly_reached(write):
+    for reached in _to_ask_about(write):
         if not answers.allowed[reached.right]:
-            yield Cause(reached.field, "FieldValueForbidden", f"Forbidden: {_why(reached)}")
+            why = _why_kept(reached) if reached.is_kept else _why(reached)
+            yield Cause(reached.field, "FieldValueForbidden", f"Forbidden: {why}")
 
 
-def _newly_reached(write: Write) -> list[Reached]:
+def _to_ask_about(write: Write) -> list[Reached]:
     if not write.changes_spec:
         return []
-    before = _rights_before(write.old, write.namespace) if write.old is not None else set()
-    return [r for r in _reached(write.new, write.namespace) if r.right not in before]
+    before = _before(write)
+    if before is None:
+        return list(_reached(write.new, write.namespace))
+    runs_other = _what_runs(write.new) != _what_runs(before)
+    known = {reached.right for reached in _reached(before, write.namespace)}
+    found = (replace(r, is_kept=r.right in known) for r in _reached(write.new, write.namespace))
+    return [r for r in found if not r.is_kept or (runs_other and r.right.verb == "get")]
 
 
-def _rights_before(old: JsonObject, namespace: str) -> set[May]:
+def _before(write: Write) -> JsonObject | None:
+    """None also for what another release wrote: then everything counts as new."""
+    if write.old is None:
+        return None
     try:
-        return {reached.right for reached in _reached(old, namespace)}
+        _template(write.old)
     except DecodeError:
-        return set()  # written by another release: everything counts as new
+        return None
+    return write.old
+
+
+def _template(workload: JsonObject) -> InstanceTemplate:
+    return typed(workload["spec"]["template"], InstanceTemplate)
+
+
+def _what_runs(workload: JsonObject) -> InstanceTemplate:
+    """The template without the mark of a restart. Typed, so that a field that another release did
+    not know yet is no change while it has its default."""
+    template = _template(workload)
+    marks = {k: v for k, v in template.metadata.annotations.items() if k != RESTARTED_AT}
+    return structs.replace(template, metadata=structs.replace(template.metadata, annotations=marks))
 
 
 def _reached(workload: JsonObject, namespace: str) -> Iterator[Reached]:
     yield from _networks(workload, namespace)
-    template = typed(workload["spec"]["template"], InstanceTemplate)
-    for reference in references(template):
+    for reference in references(_template(workload)):
         kind = _SOURCES[reference.kind]
         right = May("get", kind.group, kind.plural, namespace, reference.name)
         what = f'{reference.kind} "{reference.name}"'
@@ -91,4 +120,13 @@ def _why(reached: Reached) -> str:
     return (
         f'you may not {right.verb} {reached.what} in the namespace "{right.namespace}"; '
         f'ask for the verb "{right.verb}" on {resource} there, or name another'
+    )
+
+
+def _why_kept(reached: Reached) -> str:
+    right = reached.right
+    return (
+        f"the template takes {reached.what}, which you may not {right.verb} in the namespace "
+        f'"{right.namespace}"; to change what runs with it ask for the verb "{right.verb}" on '
+        f"{right.resource} there (without it you may scale, pause, restart and place the workload)"
     )

@@ -17,11 +17,16 @@ from datum_compute.admission import (
     addresses,
     configdata,
     customresourcedefinition,
+    entitlement,
     event,
     instancetype,
+    probes,
+    project,
     rbac,
+    reservednames,
     secret,
     service,
+    sleeping,
     template,
     workload,
 )
@@ -35,6 +40,7 @@ from datum_compute.api.kinds import (
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     DEFINITION,
+    ENTITLEMENT,
     EVENT,
     EVENTS_V1,
     INSTANCE_TYPE,
@@ -63,6 +69,9 @@ class Rules:
     validations: tuple[Validation, ...] = ()
 
 
+_NO_RULES = Rules()
+
+
 def _event_rules(words: event.Words) -> Rules:
     rules = event.EventRules(words)
     return Rules(
@@ -78,15 +87,22 @@ CHAIN: Mapping[str, Rules] = {
             name_at_most(63, "it becomes a label value"),
             workload.template_fits,
             workload.template_labels_are_labels,
+            reservednames.template_leaves_platform_names_alone,
             workload.cities_are_unique,
+            workload.floors_can_be_kept,
             workload.port_names_are_unique,
             workload.env_names_are_unique,
             template.variables_have_one_source,
+            template.variables_can_be_set,
             template.volumes_have_one_source,
             template.volumes_and_attachments_match,
             template.networks_are_names,
             template.requests_are_whole,
             template.requests_fit_limits,
+            probes.probes_ask_one_thing,
+            probes.groups_come_with_users,
+            sleeping.idle_times_make_sense,
+            sleeping.sleepers_can_be_woken,
         ),
     ),
     CONFIG_MAP.resource: Rules(
@@ -164,14 +180,20 @@ CHAIN: Mapping[str, Rules] = {
             service.phase_goes_forward,
             service.metrics_are_declared,
             service.limits_are_in_order,
+            service.nothing_is_provisioned,
         )
     ),
     ORGANIZATION.resource: Rules(
         validations=(name_at_most(50, "its namespace is organization-<name>"),)
     ),
     PROJECT.resource: Rules(
-        validations=(name_at_most(55, "names that are made from it have a limit of 63"),)
+        defaults=(project.with_organization,),
+        validations=(
+            name_at_most(55, "names that are made from it have a limit of 63"),
+            project.name_is_a_label,
+        ),
     ),
+    ENTITLEMENT.resource: Rules(validations=(entitlement.named_as_its_service,)),
 }
 
 
@@ -184,12 +206,12 @@ def admit(
 
 
 def defaulted(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> JsonObject:
-    for default in CHAIN.get(kind.resource, Rules()).defaults:
+    for default in CHAIN.get(kind.resource, _NO_RULES).defaults:
         new = default(new, old)
     return new
 
 
 def faults(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> list[Cause]:
-    validations = CHAIN.get(kind.resource, Rules()).validations
+    validations = CHAIN.get(kind.resource, _NO_RULES).validations
     found = [cause for validation in validations for cause in validation(new, old)]
     return [*immutable_fields_stay(kind, new, old), *found]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datum_compute.admission.questions import Answers, Listing, May, Question
 from datum_compute.admission.review import Requester
 from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import NotFound
 from datum_compute.api.reviews import SUBJECT_ACCESS_REVIEW
 from datum_compute.client.client import Client
 
@@ -44,11 +45,17 @@ class ClientLookups:
         return status.get("allowed") is True and status.get("denied") is not True
 
     async def _listed(self, listing: Listing) -> list[JsonObject]:
-        if listing.catalogue and self.platform is not None:
-            kept = await self.platform.list_plain(listing.kind)
-            if kept.items:
-                return kept.items
-        return (await self.plane.list_plain(listing.kind)).items
+        by_platform = self.platform if listing.catalogue else None
+        kept = await _all(by_platform, listing) if by_platform is not None else []
+        return kept or await _all(self.plane, listing)
+
+
+async def _all(client: Client, listing: Listing) -> list[JsonObject]:
+    """None of a kind that the plane does not serve."""
+    try:
+        return (await client.list_plain(listing.kind)).items
+    except NotFound:
+        return []
 
 
 def access_review(requester: Requester, right: May) -> JsonObject:

@@ -16,10 +16,14 @@ from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
     BINDING,
     CLAIM,
+    CLUSTER,
     CLUSTER_BINDING,
+    CONSUMER,
     DEPLOYMENT,
+    ENTITLEMENT,
     INSTANCE,
     NETWORK,
+    PROJECT,
     SERVER,
     SUBNET,
     WORK,
@@ -45,6 +49,10 @@ GUARDS: Mapping[str, tuple[str, ...]] = {
     BINDING.resource: (labels.BINDING_FINALIZER,),
     CLUSTER_BINDING.resource: (labels.BINDING_FINALIZER,),
     WORK.resource: (labels.EXECUTION_FINALIZER,),
+    PROJECT.resource: (labels.PROJECT_FINALIZER,),
+    ENTITLEMENT.resource: (labels.ENTITLEMENT_FINALIZER,),
+    CONSUMER.resource: (labels.CONSUMER_FINALIZER,),
+    CLUSTER.resource: (labels.CLUSTER_FINALIZER,),
 }
 
 

@@ -10,12 +10,17 @@ from typing import Any
 
 from datum_compute.admission.chain import CHAIN
 from datum_compute.admission.reading import READING
+from datum_compute.admission.removing import REMOVING
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta import KindInfo
 
 
 def validated_kinds() -> tuple[KindInfo[Any], ...]:
     return tuple(k for k in _own_kinds() if k.resource in CHAIN or k.resource in READING)
+
+
+def removal_is_asked_about(kind: KindInfo[Any]) -> bool:
+    return kind.resource in REMOVING
 
 
 def mutated_kinds() -> tuple[KindInfo[Any], ...]:

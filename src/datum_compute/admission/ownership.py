@@ -27,7 +27,8 @@ def asks_who_controls(write: Write) -> Iterable[May]:
 
 
 def controllers_write(write: Write, answers: Answers) -> Iterable[Cause]:
-    if _is_controllers_work(write) and not answers.allowed[_right(write)]:
+    # What was not asked needs no right.
+    if not answers.allowed.get(_right(write), True):
         plural = write.kind.plural
         why = (
             f"{plural} are written by controllers and cannot be changed by hand; "

@@ -8,15 +8,15 @@ alone. So the same rules run in both, and a test needs nothing but values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.meta import KindInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """What somebody wants to store: a new object, or ``new`` instead of ``old``.
 
     ``new`` has passed the schema, its defaults are filled in. ``deprecation_grace_s`` is how long
@@ -35,8 +35,15 @@ class Write:
         return self.old is None or self.new.get("spec") != self.old.get("spec")
 
 
-@dataclass(frozen=True, slots=True)
-class May:
+class Removal(msgspec.Struct, frozen=True):
+    """What somebody wants to delete, as it is stored."""
+
+    kind: KindInfo[Any]
+    namespace: str
+    old: JsonObject
+
+
+class May(msgspec.Struct, frozen=True):
     """Whether the user behind the write may do something on the plane that is written to."""
 
     verb: str
@@ -46,8 +53,7 @@ class May:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """All objects of a kind: of the plane that is written to, or those that operators keep for
     all projects (of the same plane where there is no other)."""
 
@@ -58,9 +64,8 @@ class Listing:
 Question = May | Listing
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(msgspec.Struct, frozen=True):
     """To every question that was asked; to look for another is a defect."""
 
-    allowed: Mapping[May, bool] = field(default_factory=dict)
-    listed: Mapping[Listing, Sequence[JsonObject]] = field(default_factory=dict)
+    allowed: Mapping[May, bool] = {}
+    listed: Mapping[Listing, Sequence[JsonObject]] = {}

@@ -12,11 +12,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from datum_compute.admission import access, cities, grace, ownership, sizes
+import msgspec
+
+from datum_compute.admission import (
+    access,
+    cities,
+    entitlement,
+    grace,
+    leavingnetworks,
+    ownership,
+    project,
+    sizes,
+)
 from datum_compute.admission.findings import Finding, Warned
 from datum_compute.admission.questions import Answers, Question, Write
 from datum_compute.api.errors import Cause
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, INSTANCE_TYPE, WORKLOAD
+from datum_compute.api.kinds import (
+    DEPLOYMENT,
+    ENTITLEMENT,
+    INSTANCE,
+    INSTANCE_TYPE,
+    PROJECT,
+    WORKLOAD,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +47,28 @@ _OWNERSHIP = (ReadingRule(ownership.asks_who_controls, ownership.controllers_wri
 
 READING: Mapping[str, tuple[ReadingRule, ...]] = {
     WORKLOAD.resource: (
+        ReadingRule(entitlement.asks_for_access, entitlement.project_has_access),
         ReadingRule(cities.asks_for_locations, cities.cities_are_known),
         ReadingRule(sizes.asks_for_types, sizes.size_is_offered),
         ReadingRule(access.asks_for_access, access.references_are_allowed),
+        ReadingRule(leavingnetworks.asks_for_networks, leavingnetworks.networks_stay),
     ),
     DEPLOYMENT.resource: _OWNERSHIP,
     INSTANCE.resource: _OWNERSHIP,
+    PROJECT.resource: (ReadingRule(project.asks_for_organizations, project.organization_is_there),),
+    ENTITLEMENT.resource: (
+        ReadingRule(entitlement.asks_for_services, entitlement.service_is_offered),
+    ),
     INSTANCE_TYPE.resource: (ReadingRule(grace.asks_nothing, grace.grace_has_passed),),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(msgspec.Struct, frozen=True):
     causes: tuple[Cause, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+_NOTHING = Findings()
 
 
 def questions_of(write: Write) -> tuple[Question, ...]:
@@ -54,6 +80,8 @@ def questions_of(write: Write) -> tuple[Question, ...]:
 def judged(write: Write, answers: Answers) -> Findings:
     rules = READING.get(write.kind.resource, ())
     found = [finding for rule in rules for finding in rule.finds(write, answers)]
+    if not found:
+        return _NOTHING
     return Findings(
         causes=tuple(f for f in found if isinstance(f, Cause)),
         warnings=tuple(f.text for f in found if isinstance(f, Warned)),

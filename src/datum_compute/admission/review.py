@@ -15,7 +15,7 @@ from datum_compute.api.codec import ApiStruct, DecodeError, JsonObject, encode, 
 from datum_compute.api.errors import ApiError, BadRequest, to_status
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
-CREATE, UPDATE = "CREATE", "UPDATE"
+CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
 _WARNINGS_MAX, _WARNING_LENGTH_MAX = 16, 256  # longer ones are cut by API servers
 
 
@@ -64,6 +64,10 @@ class Review(ApiStruct, frozen=True, kw_only=True):
     def is_write(self) -> bool:
         """Of an object as a whole; everything else has no rules here."""
         return self.operation in (CREATE, UPDATE) and not self.sub_resource
+
+    @property
+    def is_removal(self) -> bool:
+        return self.operation == DELETE and not self.sub_resource
 
 
 def read_review(body: JsonObject) -> Review:

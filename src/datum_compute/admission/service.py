@@ -34,6 +34,13 @@ def limits_are_in_order(new: JsonObject, old: JsonObject | None) -> Iterable[Cau
             yield Cause(path, "FieldValueInvalid", f"Invalid value: {given}: {why}")
 
 
+def nothing_is_provisioned(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """What would be accepted and never made."""
+    if new["spec"].get("provisioning", {}).get("resources"):
+        why = "objects for entitled projects are not supported yet; leave it out"
+        yield Cause("spec.provisioning.resources", "FieldValueForbidden", f"Forbidden: {why}")
+
+
 def _used_metrics(quota: JsonObject) -> Iterator[tuple[str, str]]:
     for index, limit in enumerate(quota.get("limits", ())):
         yield f"spec.quota.limits[{index}].metric", limit["metric"]

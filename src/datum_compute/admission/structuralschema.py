@@ -19,6 +19,7 @@ from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.structural import Report, compiled
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean")
+_BEYOND = 2.0**63  # the first that is too large, which is what the largest is as a float
 _LIST_TYPE, _LIST_KEYS = "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
 _MAP_TYPE = "x-kubernetes-map-type"
 _CEL = "x-kubernetes-validations"
@@ -167,6 +168,12 @@ def _value_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
             yield _invalid(f"{path}.pattern", schema["pattern"], f"cannot be read: {error}")
     if "enum" in schema and not schema["enum"]:
         yield _required(f"{path}.enum", "must list at least one value")
+    if schema.get("type") == "integer":
+        for word in ("minimum", "maximum"):
+            limit = schema.get(word)
+            if isinstance(limit, int) and not -_BEYOND <= float(limit) < _BEYOND:
+                why = "is read as a float, and as one it is no integer of 64 bits"
+                yield _invalid(f"{path}.{word}", limit, why)
     if schema.get("multipleOf") is not None and schema["multipleOf"] <= 0:
         yield _invalid(f"{path}.multipleOf", schema["multipleOf"], "must be greater than 0")
 

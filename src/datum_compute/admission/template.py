@@ -5,16 +5,19 @@ Names and fields are told, values never: they may be secret.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
+from datum_compute.api.datasources import VARIABLE_FROM_KEY
 from datum_compute.api.errors import Cause
 from datum_compute.api.names import dns_label_problem
 from datum_compute.api.quantities import mebibytes, millicores
 
 _TEMPLATE = "spec.template.spec"
 _RUNTIME = f"{_TEMPLATE}.runtime"
+_VARIABLE_NAME = re.compile("[!-<>-~]+")
 _AMOUNTS = {"cpu": millicores, "memory": mebibytes}
 
 
@@ -23,17 +26,32 @@ def variables_have_one_source(new: JsonObject, old: JsonObject | None) -> Iterab
         for index, variable in enumerate(container.get("env", ())):
             where, source = f"{path}.env[{index}]", variable.get("valueFrom")
             if source is not None:
-                yield from _one_of(f"{where}.valueFrom", source, "configMapKeyRef", "secretKeyRef")
+                yield from one_of(f"{where}.valueFrom", source, "configMapKeyRef", "secretKeyRef")
                 if variable.get("value"):
                     why = "may not be specified when value is not empty; keep one of them"
                     yield _invalid(f"{where}.valueFrom", why)
         for index, source in enumerate(container.get("envFrom", ())):
-            yield from _one_of(f"{path}.envFrom[{index}]", source, "configMapRef", "secretRef")
+            yield from one_of(f"{path}.envFrom[{index}]", source, "configMapRef", "secretRef")
+
+
+def variables_can_be_set(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Of names that are given for the first time: no process could be started with others, and with
+    such a prefix no key of a source would become a variable."""
+    known = {name for _, name in _variable_names(old)} if old else set()
+    for path, name in _variable_names(new):
+        if name not in known and not _VARIABLE_NAME.fullmatch(name):
+            why = "must be printable ASCII characters without = and spaces, such as LOG_LEVEL"
+            yield _invalid(path, f"{name!a}: {why}")
+    known = {prefix for _, prefix in _prefixes(old)} if old else set()
+    for path, prefix in _prefixes(new):
+        if prefix not in known and not VARIABLE_FROM_KEY.fullmatch(prefix):
+            why = "must be letters, digits, '-', '_' and '.', and begin with no digit, such as DB_"
+            yield _invalid(path, f"{prefix!a}: {why}")
 
 
 def volumes_have_one_source(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     for path, volume in _volumes(new):
-        yield from _one_of(path, volume, "configMap", "secret")
+        yield from one_of(path, volume, "configMap", "secret")
         for field in ("configMap", "secret"):
             yield from _file_paths(f"{path}.{field}", volume.get(field) or {})
 
@@ -59,8 +77,8 @@ def volumes_and_attachments_match(new: JsonObject, old: JsonObject | None) -> It
 
 def networks_are_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     """Of networks that are named for the first time: their names become parts of others."""
-    before = [interface["network"] for _, interface in _interfaces(old)] if old else []
-    for path, interface in _interfaces(new):
+    before = [interface["network"] for _, interface in interfaces(old)] if old else []
+    for path, interface in interfaces(new):
         network = interface["network"]
         if network in before:
             continue
@@ -101,12 +119,26 @@ def containers(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{_RUNTIME}.sandbox.containers[{index}]", container
 
 
+def _variable_names(workload: JsonObject) -> Iterator[tuple[str, str]]:
+    for path, container in containers(workload):
+        for index, variable in enumerate(container.get("env", ())):
+            yield f"{path}.env[{index}].name", variable["name"]
+
+
+def _prefixes(workload: JsonObject) -> Iterator[tuple[str, str]]:
+    for path, container in containers(workload):
+        for index, source in enumerate(container.get("envFrom", ())):
+            if source.get("prefix"):
+                yield f"{path}.envFrom[{index}].prefix", source["prefix"]
+
+
 def _volumes(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
     for index, volume in enumerate(workload["spec"]["template"]["spec"].get("volumes", ())):
         yield f"{_TEMPLATE}.volumes[{index}]", volume
 
 
-def _interfaces(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
+def interfaces(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each with its field."""
     found = workload["spec"]["template"]["spec"].get("networkInterfaces", ())
     for index, interface in enumerate(found):
         yield f"{_TEMPLATE}.networkInterfaces[{index}]", interface
@@ -129,7 +161,7 @@ def _file_paths(path: str, source: JsonObject) -> Iterator[Cause]:
         seen.add(file)
 
 
-def _one_of(path: str, holder: JsonObject, *fields: str) -> Iterator[Cause]:
+def one_of(path: str, holder: JsonObject, *fields: str) -> Iterator[Cause]:
     given = [field for field in fields if holder.get(field) is not None]
     if not given:
         message = f"Required value: exactly one of {' and '.join(fields)} must be given"

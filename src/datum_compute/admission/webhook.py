@@ -18,9 +18,10 @@ from datum_compute.admission.authorship import with_author
 from datum_compute.admission.chain import defaulted, faults
 from datum_compute.admission.grace import DEPRECATION_GRACE_S
 from datum_compute.admission.hookedkinds import hooked_kind
-from datum_compute.admission.questions import Answers, Question, Write
-from datum_compute.admission.reading import Findings, judged, questions_of
+from datum_compute.admission.questions import Answers, Question, Removal, Write
+from datum_compute.admission.reading import judged, questions_of
 from datum_compute.admission.refusal import invalid
+from datum_compute.admission.removing import objections, questions_before
 from datum_compute.admission.review import Requester, Review, allowed, mutated, refused
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import ApiError, BadRequest, Cause, ServiceUnavailable, Unreachable
@@ -56,6 +57,8 @@ class Webhook:
         return mutated(review, with_author(kind, defaulted(kind, review.object, old), old, user))
 
     async def validate(self, review: Review) -> JsonObject:
+        if review.is_removal:
+            return await self._removal(review)
         kind = _kind_of(review)
         if kind is None or review.object is None:
             return allowed(review)
@@ -63,9 +66,10 @@ class Webhook:
         warnings: tuple[str, ...] = ()
         if not causes:
             try:
-                found = await self._found(review.requester, write)
+                answers = await self._answers(review.requester, questions_of(write))
             except (ApiError, Unreachable, TimeoutError) as error:
                 return refused(review, _unanswered(error))
+            found = judged(write, answers)
             causes, warnings = list(found.causes), found.warnings
         if causes:
             name = review.name or str(write.new["metadata"].get("name", ""))
@@ -94,18 +98,31 @@ class Webhook:
         )
         return write, causes
 
-    async def _found(self, requester: Requester, write: Write) -> Findings:
-        questions = questions_of(write)
+    async def _removal(self, review: Review) -> JsonObject:
+        kind, old = _hooked(review), review.old_object
+        understood = _understood(kind, old) if kind is not None else None
+        if kind is None or understood is None:
+            return allowed(review)  # also what another release wrote: it may always go
+        removal = Removal(kind, review.namespace, understood)
+        try:
+            answers = await self._answers(review.requester, questions_before(removal))
+        except (ApiError, Unreachable, TimeoutError) as error:
+            return refused(review, _unanswered(error))
+        causes = objections(removal, answers)
+        return refused(review, invalid(kind, review.name, causes)) if causes else allowed(review)
+
+    async def _answers(self, requester: Requester, questions: Sequence[Question]) -> Answers:
         if not questions:
-            return judged(write, Answers())
+            return Answers()
         # In a task of its own: a port may begin requests outside of any.
-        answers = await asyncio.wait_for(self.ask(requester, questions), PATIENCE_S)
-        return judged(write, answers)
+        return await asyncio.wait_for(self.ask(requester, questions), PATIENCE_S)
 
 
 def _kind_of(review: Review) -> KindInfo[Any] | None:
-    if not review.is_write:
-        return None
+    return _hooked(review) if review.is_write else None
+
+
+def _hooked(review: Review) -> KindInfo[Any] | None:
     resource = review.resource
     return hooked_kind(resource.group, resource.version, resource.resource)
 

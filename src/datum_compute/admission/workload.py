@@ -18,11 +18,28 @@ TEMPLATE_BYTES_MAX = 256 * 1024
 
 def with_upper_case_cities(new: JsonObject, old: JsonObject | None) -> JsonObject:
     """Cities lie outside the template, so writing them in another case rolls nothing."""
-    placements = [
-        {**placement, "cityCodes": [normalized_city(city) for city in placement["cityCodes"]]}
-        for placement in new["spec"]["placements"]
-    ]
-    return {**new, "spec": {**new["spec"], "placements": placements}}
+    placements = [_with_upper_case(placement) for placement in new["spec"]["placements"]]
+    spec = {**new["spec"], "placements": placements}
+    if spec.get("restarts"):
+        spec["restarts"] = [
+            {**restart, "cityCode": normalized_city(restart["cityCode"])}
+            for restart in spec["restarts"]
+        ]
+    return {**new, "spec": spec}
+
+
+def _with_upper_case(placement: JsonObject) -> JsonObject:
+    found: JsonObject = {
+        field: [normalized_city(city) for city in placement[field]]
+        for field in ("cityCodes", "fallbackCityCodes")
+        if field in placement
+    }
+    if "cityFloors" in placement:
+        found["cityFloors"] = [
+            {**floor, "cityCode": normalized_city(floor["cityCode"])}
+            for floor in placement["cityFloors"]
+        ]
+    return {**placement, **found}
 
 
 def template_labels_are_labels(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -55,12 +72,38 @@ def template_fits(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
 
 
 def cities_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Within one placement; the schema could not see that dfw and DFW are the same city."""
+    """Within one placement; the schema could not see that dfw and DFW are the same city. A city
+    that a placement runs in is no fallback of it."""
     for index, placement in enumerate(new["spec"]["placements"]):
         yield from _duplicates(
-            (f"spec.placements[{index}].cityCodes[{position}]", normalized_city(city))
-            for position, city in enumerate(placement["cityCodes"])
+            (f"spec.placements[{index}].{field}[{position}]", normalized_city(city))
+            for field in ("cityCodes", "fallbackCityCodes")
+            for position, city in enumerate(placement.get(field, ()))
         )
+
+
+def floors_can_be_kept(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Each of a city of the placement, and not above what runs there."""
+    for index, placement in enumerate(new["spec"]["placements"]):
+        cities = [normalized_city(city) for city in placement["cityCodes"]]
+        most = placement["scaleSettings"]["minReplicas"]
+        path = f"spec.placements[{index}].cityFloors"
+        floors = placement.get("cityFloors", ())
+        for position, floor in enumerate(floors):
+            city, ready = normalized_city(floor["cityCode"]), floor["readyReplicas"]
+            if city not in cities:
+                why = f'Invalid value: "{city}": must be one of cityCodes: {", ".join(cities)}'
+                yield Cause(f"{path}[{position}].cityCode", "FieldValueInvalid", why)
+            if ready > most:
+                why = f"Invalid value: {ready}: must not be above minReplicas, which is {most}"
+                yield Cause(f"{path}[{position}].readyReplicas", "FieldValueInvalid", why)
+        yield from _duplicates(
+            (f"{path}[{position}].cityCode", normalized_city(floor["cityCode"]))
+            for position, floor in enumerate(floors)
+        )
+        if floors and not placement.get("fallbackCityCodes"):
+            why = "Forbidden: has no effect without fallbackCityCodes; name some, or leave it out"
+            yield Cause(path, "FieldValueForbidden", why)
 
 
 def port_names_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:

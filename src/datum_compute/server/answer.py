@@ -27,7 +27,7 @@ def error_answer(error: ApiError) -> Response:
     headers = {"retry-after": str(error.retry_after_s)} if error.retry_after_s else {}
     status = to_status(error)
     status["message"] = printable(error.message)
-    for cause in status["details"].get("causes", ()):
+    for cause in status.get("details", {}).get("causes", ()):
         cause["message"] = printable(cause["message"])
     return Response(error.code, encode(status), JSON, headers)
 

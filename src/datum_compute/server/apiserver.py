@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from datum_compute.admission.grace import DEPRECATION_GRACE_S
+from datum_compute.api.celljoin import CELL_JOIN
 from datum_compute.api.errors import ApiError, BadRequest, InternalError, MethodNotAllowed
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import KINDS
@@ -26,6 +27,8 @@ from datum_compute.server.access.accounts import AccountTokens
 from datum_compute.server.access.attributes import Attributes, attributes_of
 from datum_compute.server.access.audit import Auditor, AuditSink, Trail, nowhere
 from datum_compute.server.access.gate import Caller, Gate, has_credentials
+from datum_compute.server.access.joining import REGISTRAR, Certify, JoinDesk
+from datum_compute.server.access.jointokens import joiner
 from datum_compute.server.access.reviews import Desk, review
 from datum_compute.server.access.signer import TokenSigner
 from datum_compute.server.access.tokenrequest import token_request
@@ -33,6 +36,7 @@ from datum_compute.server.access.watches import PER_USER_MAX, OpenWatches
 from datum_compute.server.answer import error_answer, json_answer, page_not_found
 from datum_compute.server.authentication import Authenticator, User, authenticated
 from datum_compute.server.authorization import Authorizer
+from datum_compute.server.backup import BACKUP_PATH, backup_answer, is_home
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue
 from datum_compute.server.catalogues import Catalogues, PlaneApi
@@ -99,6 +103,7 @@ class ApiServer:
         tracer: Tracer | None = None,
         kinds: Iterable[KindInfo[Any]] = KINDS,
         deprecation_grace_s: float = DEPRECATION_GRACE_S,
+        certify: Certify | None = None,
     ) -> None:
         kinds = tuple(kinds)
         own = OwnDefinitions(kinds, clock())
@@ -113,8 +118,9 @@ class ApiServer:
         groups = self._catalogues.platform.catalogue.groups()
         authorizer = Authorizer(store, groups, self._watches.grants_changed)
         self._accounts = AccountTokens(store, signer, clock) if signer is not None else None
-        self._gate = Gate(authenticator, authorizer, self._accounts, clock)
+        self._gate = Gate(authenticator, authorizer, self._accounts, clock, partial(joiner, store))
         self._desk = Desk(self._gate, authorizer)
+        self._joins = JoinDesk(store, clock, partial(self.dispatch_as, REGISTRAR), certify)
         self._ports = Ports(
             store,
             clock,
@@ -223,7 +229,7 @@ class ApiServer:
         self._ports.store.version(plane)  # raises NotFound when there is no such plane
         if route is None:
             return self._non_resource(served, request, plane, path)
-        call = Call(caller.user, plane, route, request)
+        call = Call(caller.user, plane, route, request, route.served, route.served.kind)
         if trail.wanted.verb == "watch":
             still_open = self._gate.still_open(request, plane, trail.wanted)
             return await self._watch(call, caller.until_s, always if known else still_open)
@@ -271,8 +277,10 @@ class ApiServer:
         if path == "/":
             known = ["/api", "/apis", *PATHS, METRICS_PATH, "/openapi/v2", "/openapi/v3"]
             found = json_answer({"paths": known})
-        if path == METRICS_PATH and plane == PLATFORM:  # they are about the whole process
+        if path == METRICS_PATH and self._speaks_for_process(plane):
             found = self._metrics.page()
+        if path == BACKUP_PATH and is_home(self._ports.store, plane) and request.method == "GET":
+            found = backup_answer(self._ports.store)
         if found is None:
             check_subresource(served.catalogue, path)
             return page_not_found()
@@ -282,8 +290,14 @@ class ApiServer:
             raise _not_allowed(request.method)
         return found
 
+    def _speaks_for_process(self, plane: PlaneName) -> bool:
+        """The platform does, and where that is elsewhere the only plane there is: a cell."""
+        return plane == PLATFORM or PLATFORM not in self._ports.store.planes()
+
     async def _resource(self, verb: str, catalogue: Catalogue, call: Call) -> Response:
         ports = self._ports
+        if verb == "create" and call.kind is CELL_JOIN:
+            return await self._joins.answer(call)
         if verb == "create" and not call.served.stored:
             return review(self._desk, call)
         if verb == "create" and call.route.subresource == "token":
@@ -343,11 +357,13 @@ def _verb(request: Request, route: Route | None) -> str:
     method = "GET" if request.method == "HEAD" else request.method
     if route is None:
         return method.lower()
-    verb = route.verbs_by_method.get(method, method.lower())
+    verb = route.verbs_by_method.get(method)
+    if verb is None:
+        # A method such as DELETE must not pass for the verb of the same name.
+        return f"{method.lower()}{_NOT_ALLOWED}"
     if verb == "list" and request.method == "GET" and flag(request.query, "watch"):
         return "watch"
-    # A method such as DELETE must not pass for the verb of the same name.
-    return verb if method in route.verbs_by_method else f"{method.lower()}{_NOT_ALLOWED}"
+    return verb
 
 
 def _check_text(request: Request) -> None:

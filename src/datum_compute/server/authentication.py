@@ -9,17 +9,18 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.plane import PlaneName, plane_role
 
 EVERY_PLANE = "*"
+EVERY_PROJECT = "project/*"
 AUTHENTICATED = "system:authenticated"
 MASTERS = "system:masters"  # members may do everything on the planes they reach
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """``planes`` lists the planes the user may reach; ``*`` stands for all of them. What it may
-    do there is for the roles of the plane to say."""
+    """``planes`` lists the planes the user may reach; ``*`` stands for all of them, ``project/*``
+    for those of projects. What it may do there is for the roles of the plane to say."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -28,17 +29,26 @@ class User:
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def may_reach(self, plane: PlaneName) -> bool:
-        return EVERY_PLANE in self.planes or plane in self.planes
+        if EVERY_PLANE in self.planes or plane in self.planes:
+            return True
+        return EVERY_PROJECT in self.planes and plane_role(plane) == "project"
 
 
 @dataclass(frozen=True, slots=True)
 class Authenticator:
     """Users by the digest of their token."""
 
-    users: Mapping[bytes, User]
+    users: dict[bytes, User]
 
     def user_of(self, token: str) -> User | None:
         return self.users.get(token_digest(token))
+
+    def admit(self, token: str, user: User) -> None:
+        """From now on; for tokens that are changed while the server runs."""
+        self.users[token_digest(token)] = authenticated(user)
+
+    def dismiss(self, token: str) -> None:
+        self.users.pop(token_digest(token), None)
 
 
 def token_digest(token: str) -> bytes:

@@ -13,6 +13,7 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.roles import PlaneRoles, RoleBook
 from datum_compute.server.access.rules import EVERYTHING, Rule
+from datum_compute.server.access.slices import Slices
 from datum_compute.server.authentication import MASTERS, User
 from datum_compute.store.store import Store
 
@@ -27,19 +28,27 @@ class Authorizer:
         on_change: Callable[[PlaneName], None],
     ) -> None:
         self._book = RoleBook(store, protected_groups, on_change)
+        self.slices = Slices(store, on_change)
 
     def check(self, user: User, plane: PlaneName, wanted: Attributes) -> None:
         """Raise unless the user may reach the plane and do what it wants there."""
         if not user.may_reach(plane):
             raise refusal(user, wanted, f'the user has no access to plane "{plane}"')
-        if not self.allows(user, plane, wanted):
+        if MASTERS in user.groups:
+            return
+        roles = self._book.of(plane)
+        if roles is None or not roles.allows(user, wanted):
             raise refusal(user, wanted)
+        outside = self.slices.refusal(user, plane, wanted)
+        if outside:
+            raise refusal(user, wanted, outside)
 
     def allows(self, user: User, plane: PlaneName, wanted: Attributes) -> bool:
         if MASTERS in user.groups:
             return True
         roles = self._book.of(plane)
-        return roles is not None and roles.allows(user, wanted)
+        allowed = roles is not None and roles.allows(user, wanted)
+        return allowed and not self.slices.refusal(user, plane, wanted)
 
     def rules_of(self, user: User, plane: PlaneName, namespace: str) -> tuple[Rule, ...]:
         if MASTERS in user.groups:

@@ -21,14 +21,8 @@ class Call(msgspec.Struct, frozen=True):
     plane: PlaneName
     route: Route
     request: Request
-
-    @property
-    def served(self) -> Served:
-        return self.route.served
-
-    @property
-    def kind(self) -> KindInfo[Any]:
-        return self.route.served.kind
+    served: Served  # of the route; here because every step asks for them
+    kind: KindInfo[Any]
 
     @property
     def query(self) -> Mapping[str, str]:

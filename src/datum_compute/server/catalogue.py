@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -42,9 +42,15 @@ class Served:
     conversion: Conversion = AS_STORED
     status_at_first: JsonObject | None = None  # what a new object says before anybody looked at it
     stored: bool = True  # reviews are answered only
+    # Made once, because every request asks for them.
+    verbs: tuple[str, ...] = field(init=False)
+    subresources: dict[str, tuple[str, ...]] = field(init=False)  # verbs of each
 
-    @property
-    def verbs(self) -> tuple[str, ...]:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "verbs", self._verbs())
+        object.__setattr__(self, "subresources", self._subresources())
+
+    def _verbs(self) -> tuple[str, ...]:
         if not self.stored:
             return ("create",)
         if self.kind.none_here:
@@ -52,9 +58,7 @@ class Served:
         # Namespaces are never deleted in bulk: each is emptied first.
         return _EACH_ALONE if is_namespace(self.kind) else _ALSO_SEVERAL
 
-    @property
-    def subresources(self) -> dict[str, tuple[str, ...]]:
-        """Verbs by subresource."""
+    def _subresources(self) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {}
         if self.kind.has_status:
             found["status"] = ("get", "patch", "update")

@@ -60,6 +60,7 @@ async def put(
 ) -> bytes:
     """The body as it is served; a dry run stops just before the store."""
     check_grant(ports.authorizer, call, obj, old)
+    ports.authorizer.slices.check_written(call.user, call.plane, call.kind, obj)
     if dry_run:
         _check_absent(ports, call, key, old)
         return _sized(call, obj, encode(obj), old)
@@ -67,7 +68,11 @@ async def put(
     stored = call.served.conversion.to_stored(obj)
     try:
         record = await ports.store.put(
-            call.plane, key, expected, lambda v: _sized(call, obj, stamped(stored, v), old)
+            call.plane,
+            key,
+            expected,
+            lambda v: _sized(call, obj, stamped(stored, v), old),
+            stored["metadata"],
         )
     except Conflict as error:
         raise Raced from error

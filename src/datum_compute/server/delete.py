@@ -25,6 +25,7 @@ from datum_compute.server.document import decoded_body, same
 from datum_compute.server.metadata import ordered, terminating_metadata
 from datum_compute.server.options import choice, dry_run, flag, is_dry_run, number
 from datum_compute.server.ports import Ports
+from datum_compute.server.reading import check_removal
 from datum_compute.server.representation import representation_of
 from datum_compute.server.selectors import selected
 from datum_compute.server.update import holds_on, remove_object
@@ -123,6 +124,7 @@ async def _delete_one(
             raise ports.own.absence(call.kind, key)
         old = call.served.conversion.object_of(record)
         _check_preconditions(call, old, options)
+        check_removal(ports, call, old)
         held = {**old, "metadata": _with_policy(old["metadata"], options.policy)}
         if holds_on(call, held):
             if "deletionTimestamp" not in old["metadata"]:

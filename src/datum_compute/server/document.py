@@ -83,7 +83,21 @@ def _check_object_depth(value: Any) -> None:
 
 def same(left: Any, right: Any) -> bool:
     """Equal as JSON: true is not 1, 3 is not 3.0, the order of keys does not matter."""
-    return bool(left == right) and _canonical(left) == _canonical(right)
+    if left is right:
+        return True
+    if left != right:
+        return False
+    return type(left) is str or _canonical(left) == _canonical(right)
+
+
+def same_fields(left: JsonObject, right: JsonObject) -> bool:
+    """As ``same``, sooner done with objects that share their parts."""
+    if left.keys() != right.keys():
+        return False
+    for name, value in left.items():  # a loop, because a generator costs more than most of these
+        if value is not right[name] and not same(value, right[name]):
+            return False
+    return True
 
 
 def stamped(obj: JsonObject, version: int) -> bytes:

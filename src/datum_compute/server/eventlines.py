@@ -55,7 +55,7 @@ class EventLines:
                 return None
 
     def bookmark(self, version: int, *, initial_events_end: bool = False) -> bytes:
-        metadata: JsonObject = {"resourceVersion": str(version), "creationTimestamp": None}
+        metadata: JsonObject = {"resourceVersion": str(version)}
         if initial_events_end:
             metadata["annotations"] = {_INITIAL_EVENTS_END: "true"}
         return _line(b"BOOKMARK", self._shown.bookmark(metadata))

@@ -31,6 +31,8 @@ class FieldValidation(msgspec.Struct, frozen=True):
     ) -> dict[str, str]:
         """The headers that warn of what was dropped, and of what rules warn of; raises when the
         caller wants strictness."""
+        if not unknown and not warnings and not self.duplicates:
+            return {}
         if self.mode == IGNORE:
             return {"warning": warning_header(warnings)} if warnings else {}
         found = [f'unknown field "{shortened(field)}"' for field in unknown]

@@ -54,6 +54,10 @@ class PlaneHoldings:
         record = self._store.get(self._plane, ObjectKey(resource, ref.namespace, ref.name))
         return next(iter(self._held([record])), None) if record is not None else None
 
+    def content(self, resource: str, ref: Ref) -> JsonObject | None:
+        record = self._store.get(self._plane, ObjectKey(resource, ref.namespace, ref.name))
+        return decode(record.body) if record is not None else None
+
     def dependents(self, uid: str) -> list[Held]:
         return self._held(self._store.dependents(self._plane, uid))
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, copied, decode, encode
+from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.errors import BadRequest, Invalid
 from datum_compute.server.document import DEPTH_MAX, check_depth, json_type
 from datum_compute.server.problems import shortened
@@ -29,37 +29,40 @@ def patched(target: JsonObject, operations: Any) -> Any:
         raise BadRequest(f"a JSON patch must be an array, not {json_type(operations)}")
     if len(operations) > OPERATIONS_MAX:
         raise BadRequest(f"a JSON patch may have at most {OPERATIONS_MAX} operations")
-    session = _Session(copied(target))
+    session = _Session(target)
     for operation in operations:
-        session.apply(operation)
+        _carry_out(session, operation)
     return session.document
 
 
+def _carry_out(session: _Session, operation: Any) -> None:
+    if not isinstance(operation, dict):
+        raise BadRequest(f"an operation must be an object, not {json_type(operation)}")
+    name = operation.get("op")
+    run = _OPERATIONS.get(name) if isinstance(name, str) else None
+    if run is None:
+        listed = ", ".join(_OPERATIONS)
+        raise BadRequest(f"unknown operation {shortened(repr(name))}; known are: {listed}")
+    run(session, operation, _pointer(operation, "path"))
+
+
 class _Session:
+    """A document between two operations. What no operation changes is shared with the target, and
+    with the patch: objects and lists are copied when something in them changes, once each."""
+
     def __init__(self, document: Any) -> None:
         self.document = document
         self._copied_bytes = 0
-        self._operations: dict[str, Callable[[JsonObject, Pointer], None]] = {
-            "add": lambda operation, path: self._add(path, _fresh(_value(operation))),
-            "remove": lambda operation, path: self._discard(path),
-            "replace": self._replace,
-            "move": self._move,
-            "copy": self._copy,
-            "test": self._test,
-        }
+        self._ours: dict[int, JsonObject | list[Any]] = {}  # by address; kept, so that none is new
 
-    def apply(self, operation: Any) -> None:
-        if not isinstance(operation, dict):
-            raise BadRequest(f"an operation must be an object, not {json_type(operation)}")
-        name = operation.get("op")
-        run = self._operations.get(name) if isinstance(name, str) else None
-        if run is None:
-            listed = ", ".join(self._operations)
-            raise BadRequest(f"unknown operation {shortened(repr(name))}; known are: {listed}")
-        run(operation, _pointer(operation, "path"))
+    def add(self, operation: JsonObject, path: Pointer) -> None:
+        self._add(path, _value(operation))
 
-    def _replace(self, operation: JsonObject, path: Pointer) -> None:
-        value = _fresh(_value(operation))
+    def remove(self, _operation: JsonObject, path: Pointer) -> None:
+        self._discard(path)
+
+    def replace(self, operation: JsonObject, path: Pointer) -> None:
+        value = _value(operation)
         check_depth(value, DEPTH_MAX - len(path))
         if not path:
             self.document = value
@@ -71,7 +74,7 @@ class _Session:
         else:
             parent[_index(last, len(parent) - 1, path)] = value
 
-    def _move(self, operation: JsonObject, path: Pointer) -> None:
+    def move(self, operation: JsonObject, path: Pointer) -> None:
         source = _pointer(operation, "from")
         if path[: len(source)] == source and path != source:
             raise Invalid(f"cannot move {_shown(source)} into itself")
@@ -79,8 +82,12 @@ class _Session:
         self._discard(source)
         self._add(path, value)
 
-    def _copy(self, operation: JsonObject, path: Pointer) -> None:
+    def copy(self, operation: JsonObject, path: Pointer) -> None:
         self._add(path, self._copied(_pointer(operation, "from")))
+
+    def test(self, operation: JsonObject, path: Pointer) -> None:
+        if not _equal(self._read(path), _value(operation)):
+            raise Invalid(f"testing value {_shown(path)} failed")
 
     def _copied(self, source: Pointer) -> Any:
         """Copies and moves share one budget: a short patch must not make a huge document or
@@ -90,10 +97,6 @@ class _Session:
         if self._copied_bytes > COPIED_BYTES_MAX:
             raise BadRequest(f"a JSON patch may copy or move at most {COPIED_BYTES_MAX} bytes")
         return decode(body)
-
-    def _test(self, operation: JsonObject, path: Pointer) -> None:
-        if not _equal(self._read(path), _value(operation)):
-            raise Invalid(f"testing value {_shown(path)} failed")
 
     def _add(self, path: Pointer, value: Any) -> None:
         # Repeated copies and moves could nest deeper than any document that comes in.
@@ -121,31 +124,52 @@ class _Session:
     def _read(self, path: Pointer) -> Any:
         found = self.document
         for step in path:
-            if isinstance(found, dict):
-                _require(step in found, path)
-                found = found[step]
-            elif isinstance(found, list):
-                found = found[_index(step, len(found) - 1, path)]
-            else:
-                raise _missing(path)
+            found = found[_key(found, step, path)]
         return found
 
     def _parent(self, path: Pointer) -> tuple[JsonObject | list[Any], str]:
-        parent = self._read(path[:-1])
+        """What holds the end of a path, and how that is called in there; ours to change."""
+        parent = self.document = self._own(self.document)
+        for step in path[:-1]:
+            key = _key(parent, step, path)
+            inner = self._own(parent[key])
+            parent[key] = inner
+            parent = inner
         if not isinstance(parent, dict | list):
             raise _missing(path)
         return parent, path[-1]
+
+    def _own(self, value: Any) -> Any:
+        if id(value) in self._ours or not isinstance(value, dict | list):
+            return value
+        ours = value.copy()
+        self._ours[id(ours)] = ours
+        return ours
+
+
+_OPERATIONS: dict[str, Callable[[_Session, JsonObject, Pointer], None]] = {
+    "add": _Session.add,
+    "remove": _Session.remove,
+    "replace": _Session.replace,
+    "move": _Session.move,
+    "copy": _Session.copy,
+    "test": _Session.test,
+}
+
+
+def _key(holder: Any, step: str, path: Pointer) -> Any:
+    """Under what an object or a list holds the next part of a path."""
+    if isinstance(holder, dict) and step in holder:
+        return step
+    if isinstance(holder, list):
+        return _index(step, len(holder) - 1, path)
+    raise _missing(path)
 
 
 def _value(operation: JsonObject) -> Any:
     if "value" not in operation:
         raise BadRequest(f"operation {operation['op']!r} needs a value")
     return operation["value"]
-
-
-def _fresh(value: Any) -> Any:
-    """A later operation may change what this one put in; the patch itself must stay whole."""
-    return decode(encode(value)) if isinstance(value, dict | list) else value
 
 
 def _pointer(operation: JsonObject, field: str) -> Pointer:

@@ -13,9 +13,11 @@ import msgspec
 
 from datum_compute.api.codec import DecodeError, JsonObject, plain, typed
 from datum_compute.api.errors import BadRequest
+from datum_compute.api.formats import is_date_time
 from datum_compute.api.meta import KindInfo, ObjectMeta
 from datum_compute.api.timestamps import timestamp
 from datum_compute.server.document import json_type
+from datum_compute.server.problems import shortened
 
 _ORDER = (
     "name",
@@ -36,8 +38,12 @@ _ORDER = (
 _OF_CALLER = ("generateName", "labels", "annotations", "ownerReferences", "finalizers")
 _OF_SERVER = tuple(field for field in _ORDER if field not in _OF_CALLER)
 _DROPPED = ("selfLink",)
-_TEXTS = frozenset({"name", "generateName", "namespace"})
+_TEXTS = frozenset({"name", "generateName", "namespace", "uid", "resourceVersion"})
 _TEXT_MAPS = frozenset({"labels", "annotations"})
+_ONLY_TEXTS = {str}
+_OWNER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
+_OWNER_TYPES = (str, str, str, str, bool, bool)
+_ABSENT = object()
 
 
 class Incoming(msgspec.Struct, frozen=True):
@@ -51,54 +57,102 @@ class Incoming(msgspec.Struct, frozen=True):
     unknown: tuple[str, ...]
 
 
-def read_metadata(obj: JsonObject) -> Incoming:
+def read_metadata(obj: JsonObject, stored: JsonObject | None = None) -> Incoming:
+    """What a caller says; of a change, what is the very value that is ``stored`` is not looked at
+    again."""
     raw = obj.get("metadata")
     if raw is None:
         raw = {}
     if not isinstance(raw, dict):
         raise BadRequest(f"metadata must be an object, not {json_type(raw)}")
+    if _is_simple(raw, stored or {}):
+        return _incoming(raw)
     given = {name: value for name, value in raw.items() if value is not None}
     try:
-        checked = given if _is_simple(given) else plain(typed(given, ObjectMeta))
+        checked = plain(typed(given, ObjectMeta))
     except DecodeError as error:
         raise BadRequest(
             f"metadata cannot be read: {str(error).replace('$', 'metadata')}"
         ) from error
+    _check_ignored(given)
     unknown = [name for name in raw if name not in _ORDER and name not in _DROPPED]
+    return _incoming(checked, tuple(f"metadata.{name}" for name in unknown))
+
+
+def _incoming(checked: JsonObject, unknown: tuple[str, ...] = ()) -> Incoming:
     return Incoming(
-        name=checked.get("name", ""),
-        namespace=checked.get("namespace", ""),
-        uid=checked.get("uid", ""),
-        version=checked.get("resourceVersion", ""),
-        fields={name: checked[name] for name in _OF_CALLER if name in checked},
-        unknown=tuple(f"metadata.{name}" for name in unknown),
+        checked.get("name", ""),
+        checked.get("namespace", ""),
+        checked.get("uid", ""),
+        checked.get("resourceVersion", ""),
+        {name: checked[name] for name in _OF_CALLER if name in checked},
+        unknown,
     )
 
 
-def _is_simple(given: JsonObject) -> bool:
-    """Whether there are only names, labels and annotations, all texts and none of them empty: what
-    most creates say, and nothing that reading it as ObjectMeta would change."""
+def _check_ignored(given: JsonObject) -> None:
+    """What the server owns is not taken from callers, but what could not be it is a mistake."""
+    for name in ("creationTimestamp", "deletionTimestamp"):
+        _check_time(f"metadata.{name}", given.get(name))
+    seconds = given.get("deletionGracePeriodSeconds", 0)
+    if type(seconds) is not int:
+        raise _unreadable("metadata.deletionGracePeriodSeconds", "a whole number", seconds)
+    if not isinstance(given.get("selfLink", ""), str):
+        raise _unreadable("metadata.selfLink", "a string", given["selfLink"])
+
+
+def _check_time(field: str, value: Any) -> None:
+    if value is not None and not (isinstance(value, str) and is_date_time(value)):
+        raise _unreadable(field, "a time such as 2026-01-31T12:00:00Z", value)
+
+
+def _unreadable(field: str, wanted: str, value: Any) -> BadRequest:
+    found = shortened(value) if isinstance(value, str) else json_type(value)
+    return BadRequest(f"metadata cannot be read: {field} must be {wanted}, not {found}")
+
+
+def _is_simple(given: JsonObject, stored: JsonObject) -> bool:
+    """Whether there are, besides what is stored, only names, labels, annotations, finalizers and
+    owners, none of them empty: what most creates and patches say, and nothing that reading it as
+    ObjectMeta would change."""
     for name, value in given.items():
+        if value is stored.get(name, _ABSENT):
+            continue
         if name in _TEXT_MAPS:
-            if type(value) is not dict or not value:
+            if type(value) is not dict or set(map(type, value.values())) != _ONLY_TEXTS:
                 return False
-            for text in value.values():
-                if type(text) is not str:
-                    return False
+        elif name == "finalizers":
+            if type(value) is not list or set(map(type, value)) != _ONLY_TEXTS:
+                return False
+        elif name == "ownerReferences":
+            if type(value) is not list or not value or not all(map(_is_simple_owner, value)):
+                return False
         elif name not in _TEXTS or type(value) is not str or not value:
             return False
     return True
 
 
+def _is_simple_owner(owner: Any) -> bool:
+    """As our controllers write it: the flags, if they are said at all, are set."""
+    if type(owner) is not dict or len(owner) < 4 or tuple(owner) != _OWNER[: len(owner)]:
+        return False
+    said = tuple(owner.values())
+    return tuple(map(type, said)) == _OWNER_TYPES[: len(said)] and False not in said[4:]
+
+
 def created_metadata(
     kind: KindInfo[Any], incoming: Incoming, *, name: str, namespace: str, uid: str, now: float
 ) -> JsonObject:
-    metadata = {"name": name, "uid": uid, "creationTimestamp": timestamp(now), **incoming.fields}
+    metadata: JsonObject = {"name": name}  # in the order of ``ordered``
+    if "generateName" in incoming.fields:
+        metadata["generateName"] = incoming.fields["generateName"]
     if namespace:
         metadata["namespace"] = namespace
+    metadata["uid"] = uid
     if kind.has_generation:
         metadata["generation"] = 1
-    return ordered(metadata)
+    metadata["creationTimestamp"] = timestamp(now)
+    return {**metadata, **incoming.fields}
 
 
 def updated_metadata(incoming: Incoming, old: JsonObject) -> JsonObject:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -26,6 +26,7 @@ from prometheus_client.registry import Collector
 from datum_compute.api.exchange import Response
 from datum_compute.api.kinds import KINDS
 from datum_compute.server.access.attributes import Attributes
+from datum_compute.server.buckets import Buckets
 from datum_compute.store.store import Store
 
 METRICS_PATH = "/metrics"
@@ -60,18 +61,16 @@ class ServerMetrics:
         self._watches = Gauge(
             "datum_apiserver_open_watches", "Watches that are open now.", registry=registry
         )
-        self._commit_s = Histogram(
+        self._commit_s = Buckets(
             "datum_store_commit_duration_seconds",
             "Time until a batch of writes was durable; the count is the number of commits.",
-            buckets=_SECONDS,
-            registry=registry,
+            _SECONDS,
         )
-        self._commit_entries = Histogram(
-            "datum_store_commit_entries",
-            "Writes that shared one commit.",
-            buckets=_ENTRIES,
-            registry=registry,
+        self._commit_entries = Buckets(
+            "datum_store_commit_entries", "Writes that shared one commit.", _ENTRIES
         )
+        registry.register(self._commit_s)
+        registry.register(self._commit_entries)
         self._failed_commits = Counter(
             "datum_store_commit_failures",
             "Batches of writes that were refused, for example by a full disk.",

@@ -20,6 +20,7 @@ from datum_compute.server.catalogue import is_namespace
 from datum_compute.server.problems import field_error
 
 ANNOTATIONS_BYTES_MAX = 256 * 1024
+_UTF8_BYTES_MAX = 4  # of a character
 
 
 def name_problem(kind: KindInfo[Any], name: str) -> str:
@@ -41,17 +42,22 @@ def metadata_problems(kind: KindInfo[Any], metadata: JsonObject) -> Iterator[Cau
             yield field_error("metadata.labels", key, problem)
         if problem := label_value_problem(value):
             yield field_error("metadata.labels", value, problem)
-    yield from _annotation_problems(metadata.get("annotations", {}))
+    if annotations := metadata.get("annotations"):
+        yield from _annotation_problems(annotations)
     for finalizer in metadata.get("finalizers", ()):
         if problem := qualified_name_problem(finalizer):
             yield field_error("metadata.finalizers", finalizer, problem)
-    yield from _owner_problems(metadata.get("ownerReferences", []))
+    if owners := metadata.get("ownerReferences"):
+        yield from _owner_problems(owners)
 
 
 def _annotation_problems(annotations: dict[str, str]) -> Iterator[Cause]:
     for key in annotations:
         if problem := qualified_name_problem(key.lower()):
             yield field_error("metadata.annotations", key, problem)
+    characters = sum(map(len, annotations)) + sum(map(len, annotations.values()))
+    if characters * _UTF8_BYTES_MAX <= ANNOTATIONS_BYTES_MAX:
+        return
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > ANNOTATIONS_BYTES_MAX:
         yield Cause(

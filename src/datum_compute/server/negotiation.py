@@ -1,4 +1,5 @@
-"""Accept and Content-Type headers. Answers are JSON; a missing Content-Type means JSON too."""
+"""Accept and Content-Type headers. Answers are JSON; a missing Content-Type means JSON too, and no
+Content-Encoding is supported."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import msgspec
 from datum_compute.api.errors import NotAcceptable, UnsupportedMediaType
 from datum_compute.api.exchange import JSON
 
+_PLAIN = ("", "identity")
 _ANY = ("*/*", "application/*", JSON)
 
 
@@ -49,8 +51,20 @@ def preferred(header: str, forms: Sequence[MediaType]) -> MediaType:
 
 
 def content_type(headers: Mapping[str, str]) -> str:
-    """The type of the body in lower case, without parameters."""
-    return headers.get("content-type", "").partition(";")[0].strip().lower() or JSON
+    """The type of the body in lower case, without parameters; 415 for a body that is encoded: what
+    is not unpacked must not be read as if it were plain."""
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding not in _PLAIN:
+        raise UnsupportedMediaType(
+            f"the body of the request has the content encoding {encoding[:64]!a}, which is not "
+            "supported; send it as it is, without Content-Encoding"
+        )
+    return _type_alone(headers.get("content-type", ""))
+
+
+@lru_cache(maxsize=256)  # as above
+def _type_alone(header: str) -> str:
+    return header.partition(";")[0].strip().lower() or JSON
 
 
 def unsupported(found: str, supported: Sequence[str]) -> UnsupportedMediaType:

@@ -21,7 +21,7 @@ from datum_compute.api.meta import KindInfo
 from datum_compute.api.structural import Report
 from datum_compute.server import namespaces, problems
 from datum_compute.server.catalogue import Served, is_namespace
-from datum_compute.server.document import same
+from datum_compute.server.document import same_fields
 from datum_compute.server.fieldvalidation import FieldValidation
 from datum_compute.server.metadata import (
     Incoming,
@@ -75,7 +75,7 @@ def identified(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
                 f"the {field} in the data ({shown}) does not match the expected {field} "
                 f"({expected})"
             )
-    return {**wanted, **{name: value for name, value in obj.items() if name not in wanted}}
+    return {**wanted, **obj, **wanted}
 
 
 def created_object(
@@ -113,7 +113,7 @@ def updated_object(
         metadata = namespaces.labelled(metadata)
         main["spec"] = main_before.get("spec", {})
     causes = _new_finalizers(metadata, old["metadata"])
-    if not same(metadata, old["metadata"]):
+    if not same_fields(metadata, old["metadata"]):
         causes += metadata_problems(kind, metadata)
     new = {**main, "metadata": metadata}
     if _same_but_metadata(new, main_before):
@@ -156,7 +156,10 @@ def finalized_namespace(
 
 def _main_part(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
     """The object without its status, where that has an endpoint of its own."""
-    return {name: v for name, v in obj.items() if not (name == "status" and kind.has_status)}
+    main = dict(obj)
+    if kind.has_status:
+        main.pop("status", None)
+    return main
 
 
 def _with_status_of(old: JsonObject, kind: KindInfo[Any], new: JsonObject) -> JsonObject:
@@ -164,14 +167,15 @@ def _with_status_of(old: JsonObject, kind: KindInfo[Any], new: JsonObject) -> Js
 
 
 def _same_but_metadata(left: JsonObject, right: JsonObject) -> bool:
-    return same({**left, "metadata": None}, {**right, "metadata": None})
+    return same_fields({**left, "metadata": None}, {**right, "metadata": None})
 
 
 def _matching_metadata(
     kind: KindInfo[Any], proposed: JsonObject, old: JsonObject, *, needs_version: bool
 ) -> Incoming:
     """The metadata sent, if it speaks of this very object at this very version."""
-    incoming, present = read_metadata(proposed), old["metadata"]
+    present = old["metadata"]
+    incoming = read_metadata(proposed, present)
     name, namespace = present["name"], present.get("namespace", "")
     if incoming.name != name:
         raise BadRequest(
@@ -219,6 +223,8 @@ def _checked(
     report = Report()
     checked = served.check_main(new, "", report)
     admitted, more = (checked, []) if report.errors else admit(served.kind, checked, old)
+    if not report.unknown:
+        return Proposal(admitted, unknown, (*causes, *report.errors, *more))
     refused = unsupported_fields(served.kind, report.unknown)
     dropped = (path for path in report.unknown if path not in refused)
     found = (*causes, *report.errors, *more, *refused.values())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from datum_compute.admission.questions import Answers, Listing, May, Question, Write
+from datum_compute.admission.questions import Answers, Listing, May, Question, Removal, Write
 from datum_compute.admission.reading import READING, judged, questions_of
+from datum_compute.admission.refusal import invalid
+from datum_compute.admission.removing import REMOVING, objections, questions_before
 from datum_compute.api.codec import JsonObject, decode
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PLATFORM, PlaneName
@@ -20,8 +22,7 @@ from datum_compute.server.ports import Ports
 from datum_compute.store.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLookups:
+class StoreLookups(msgspec.Struct, frozen=True):
     """Answers for one call: what its plane holds, and what its user may do there."""
 
     ports: Ports
@@ -63,7 +64,20 @@ def with_reading_rules(
         deprecation_grace_s=ports.deprecation_grace_s,
     )
     found = judged(write, StoreLookups(ports, call).answers(questions_of(write)))
+    if not found.causes and not found.warnings:
+        return proposal
     return replace(proposal, causes=found.causes, warnings=found.warnings)
+
+
+def check_removal(ports: Ports, call: Call, old: JsonObject) -> None:
+    """Raise if the object may not go yet."""
+    if call.kind.resource not in REMOVING:
+        return
+    removal = Removal(call.kind, call.route.namespace, old)
+    answers = StoreLookups(ports, call).answers(questions_before(removal))
+    causes = objections(removal, answers)
+    if causes:
+        raise invalid(call.kind, old["metadata"]["name"], causes)
 
 
 def _objects(store: Store, plane: PlaneName, kind: KindInfo[Any]) -> list[JsonObject]:

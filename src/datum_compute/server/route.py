@@ -23,8 +23,7 @@ class Route(msgspec.Struct, frozen=True):
     def verbs_by_method(self) -> dict[str, str]:
         """The methods this route answers; GET of a collection may also be a watch."""
         if self.subresource:
-            verbs = self.served.subresources[self.subresource]
-            return {m: v for m, v in _OF_SUBRESOURCE.items() if v in verbs}
+            return _subresource_methods(self.served.subresources[self.subresource])
         if not self.served.stored:
             addressed = not self.name and bool(self.namespace) is self.served.kind.namespaced
             return {"POST": "create"} if addressed else {}
@@ -43,6 +42,11 @@ _OF_COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 @cache
 def _object_methods(verbs: tuple[str, ...]) -> dict[str, str]:
     return {m: v for m, v in _OF_OBJECT.items() if v in verbs}
+
+
+@cache
+def _subresource_methods(verbs: tuple[str, ...]) -> dict[str, str]:
+    return {m: v for m, v in _OF_SUBRESOURCE.items() if v in verbs}
 
 
 @cache
@@ -95,9 +99,10 @@ def check_subresource(catalogue: Catalogue, path: str) -> None:
     if is_namespace(kind):
         return  # what follows a namespace is a kind inside it
     known = ", ".join(route.served.subresources) or "none"
+    instead = f" ({kind.scaled_by})" if subresource == "scale" and kind.scaled_by else ""
     raise NotFound(
         f'{kind.resource} "{problems.shortened(route.name)}" has no '
-        f'"{problems.shortened(subresource)}"; the subresources of this kind: {known}',
+        f'"{problems.shortened(subresource)}"{instead}; the subresources of this kind: {known}',
         name=route.name,
         group=kind.group,
         kind=kind.plural,

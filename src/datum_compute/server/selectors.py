@@ -17,6 +17,7 @@ from datum_compute.server.catalogue import Served
 from datum_compute.server.columns import text_at
 from datum_compute.server.problems import shortened
 from datum_compute.store.record import Record
+from datum_compute.store.watchlog import Concerns, StoreEvent
 
 Matches = Callable[[Record], bool]
 
@@ -70,6 +71,24 @@ def selected(served: Served, query: Mapping[str, str], *, namespace: str) -> Mat
     if len(checks) == 1:
         return checks[0]
     return lambda record: all(check(record) for check in checks)
+
+
+def concerned(query: Mapping[str, str], *, namespace: str) -> Concerns | None:
+    """Which changes may be shown to a watch, told by namespace and labels alone; None for all. The
+    lines are selected by all there is to select by; this only lets who waits for others sleep."""
+    labels = label_requirements(query.get("labelSelector", "").strip())
+    if not labels:
+        return (lambda event: event.record.key.namespace == namespace) if namespace else None
+
+    def holds(record: Record) -> bool:
+        return all(requirement.holds(record.labels) for requirement in labels)
+
+    def concerns(event: StoreEvent) -> bool:
+        if namespace and event.record.key.namespace != namespace:
+            return False
+        return holds(event.record) or (event.previous is not None and holds(event.previous))
+
+    return concerns
 
 
 def has_selector(query: Mapping[str, str]) -> bool:

@@ -6,8 +6,9 @@ Each subresource is one function in ``_REWRITES`` that says which part of the ob
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from datum_compute.admission.authorship import with_author
 from datum_compute.api.codec import JsonObject, decode
@@ -52,8 +53,7 @@ _REWRITES: dict[str, _Rewrite] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """What a caller wants of an object: its next state, from its present one.
 
     ``own`` gets the present object, the proposed one and the one that would be stored, and gives

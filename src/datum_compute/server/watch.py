@@ -20,7 +20,7 @@ from datum_compute.server.ports import Ports
 from datum_compute.server.problems import field_forbidden
 from datum_compute.server.read import EXACT, NOT_OLDER
 from datum_compute.server.representation import representation_of
-from datum_compute.server.selectors import selected
+from datum_compute.server.selectors import concerned, selected
 from datum_compute.server.watchstream import Source, WatchStream
 from datum_compute.store.store import Snapshot
 
@@ -88,8 +88,9 @@ def _initial(lines: EventLines, snapshot: Snapshot, *, marks_end: bool) -> Itera
 
 def _source(ports: Ports, call: Call, since: int, timeout_s: float) -> Source:
     store, plane = ports.store, call.plane
+    concerns = concerned(call.query, namespace=call.route.namespace)
     return Source(
-        watch=store.watch(plane, call.kind.storage, since),
+        watch=store.watch(plane, call.kind.storage, since, concerns),
         version=lambda: store.version(plane),
         timeout_s=timeout_s,
         bookmarks=flag(call.query, "allowWatchBookmarks"),

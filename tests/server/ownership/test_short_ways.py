@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.server.ownership.comparison import _every_field, sent_fields
+from datum_compute.server.ownership.comparison import _every_field, applied_fields, sent_fields
 from datum_compute.server.ownership.fieldsets import MEMBER, SELF
+from datum_compute.server.ownership.merging import merged
 from datum_compute.server.ownership.shapes import (
     ANYTHING,
     LEAF,
@@ -41,3 +42,30 @@ def test_an_item_owns_the_same_fields_however_many_were_like_it(items: list[Any]
     found = sent_fields({"list": kept}, shape)
     fresh = [_every_field(item, FieldMap(fields), {SELF: MEMBER}) for item in kept]
     assert list(found.get("f:list", {}).values()) == fresh
+
+
+@given(st.lists(ITEMS, max_size=5))
+def test_a_spec_that_is_applied_again_claims_what_it_did_at_first(items: list[Any]) -> None:
+    spec = {"list": [{**item, "name": f"item-{number}"} for number, item in enumerate(items)]}
+    first = FieldMap({"spec": _spec_shape()})
+    claims = applied_fields({"spec": spec}, first)
+    assert applied_fields({"spec": spec}, first) == claims
+    assert applied_fields({"spec": spec}, FieldMap({"spec": _spec_shape()})) == claims
+
+
+@given(st.lists(ITEMS, max_size=5), st.sampled_from([1, 1.0, True, "1"]))
+def test_a_list_that_is_applied_as_it_stands_stays_unless_a_type_differs(
+    items: list[Any], value: Any
+) -> None:
+    live = [{**item, "value": 1, "name": f"item-{n}"} for n, item in enumerate(items)]
+    applied = [{**item, "value": value} for item in live]
+    found = merged({"list": live}, {"list": applied}, _spec_shape())
+    assert [(item["value"], type(item["value"])) for item in found["list"]] == [
+        (value, type(value)) for _ in live
+    ]
+    assert merged({"list": found["list"]}, {"list": applied}, _spec_shape()) == found
+
+
+def _spec_shape() -> FieldMap:
+    fields: dict[str, Shape] = {"name": LEAF, "value": LEAF, "set": VALUES, "open": ANYTHING}
+    return FieldMap({"list": KeyedList(("name",), {}, FieldMap(fields))})

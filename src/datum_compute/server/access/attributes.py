@@ -22,6 +22,7 @@ class Attributes(msgspec.Struct, frozen=True):
     namespace: str = ""
     name: str = ""
     path: str = ""
+    labels: str = ""  # the label selector of a list or a watch
 
     @property
     def full_resource(self) -> str:
@@ -37,8 +38,15 @@ def attributes_of(
     if not name and verb in _OF_COLLECTIONS and "fieldSelector" in query:
         name = _selected_name(query["fieldSelector"])
     kind = route.served.kind
+    labels = query.get("labelSelector", "") if verb in _OF_COLLECTIONS else ""
     return Attributes(
-        verb, kind.group, kind.plural, route.subresource, namespace_of_request(route), name
+        verb,
+        kind.group,
+        kind.plural,
+        route.subresource,
+        namespace_of_request(route),
+        name,
+        labels=labels,
     )
 
 

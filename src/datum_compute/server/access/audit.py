@@ -7,7 +7,6 @@ each event to a sink that must not wait; where it goes from there is the sink's 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -50,8 +49,7 @@ def nowhere(_event: AuditEvent) -> None:
     """A sink that keeps nothing."""
 
 
-@dataclass(slots=True)
-class Trail:
+class Trail(msgspec.Struct):
     """What has become known of a request so far."""
 
     request_id: str
@@ -98,7 +96,7 @@ def _is_worth_keeping(trail: Trail, code: int) -> bool:
 def _event(trail: Trail, response: Response, now_s: float) -> AuditEvent:
     wanted = trail.wanted or Attributes("")
     behind, user = trail.behind, trail.user
-    borrowed = user.name if user is not None and behind is not None and user != behind else ""
+    borrowed = user.name if user is not None and user is not behind and user != behind else ""
     return AuditEvent(
         time_s=trail.time_s,
         request_id=trail.request_id,

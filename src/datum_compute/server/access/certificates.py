@@ -8,11 +8,15 @@ is for all of them, and the roles of each plane decide.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from datum_compute.api.cellidentity import KEY_HASH
 from datum_compute.server.authentication import EVERY_PLANE, User, authenticated
 
 PLANE_SCHEME = "datum-plane:"
@@ -56,10 +60,43 @@ def _read(certificate_pem: str) -> CertificateUser | None:
     if not all(text and text.isprintable() for text in (*names, *groups)):
         return None
     return CertificateUser(
-        authenticated(User(names[0], tuple(groups), planes)),
+        authenticated(User(names[0], tuple(groups), planes, extra=_key_of(certificate))),
         certificate.not_valid_before_utc.timestamp(),
         certificate.not_valid_after_utc.timestamp(),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A certificate signing request that its own key has signed."""
+
+    request: x509.CertificateSigningRequest
+    key_hash: str
+
+
+def read_request(request_pem: str) -> Requested | None:
+    """None for what is no such request, or is of another sort of key than we sign."""
+    try:
+        request = x509.load_pem_x509_csr(request_pem.encode())
+        key = request.public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
+            return None
+        valid = request.is_signature_valid
+    except (ValueError, TypeError):
+        return None
+    return Requested(request, _digest(request)) if valid else None
+
+
+def _key_of(certificate: x509.Certificate) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return ((KEY_HASH, (_digest(certificate),)),)
+
+
+def _digest(holder: x509.Certificate | x509.CertificateSigningRequest) -> str:
+    """By which a key is known."""
+    key = holder.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return hashlib.sha256(key).hexdigest()
 
 
 def _texts(certificate: x509.Certificate, oid: x509.ObjectIdentifier) -> list[str]:

@@ -35,6 +35,10 @@ class Caller(msgspec.Struct, frozen=True):
     until_s: float = NEVER_S
 
 
+def _nobody(_token: str) -> None:
+    """There is no hub to join here."""
+
+
 class Gate:
     def __init__(
         self,
@@ -42,12 +46,14 @@ class Gate:
         authorizer: Authorizer,
         accounts: AccountTokens | None,
         clock: Callable[[], float],
+        joiner_of: Callable[[str], User | None] = _nobody,
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._accounts = accounts
         self._certificates = Certificates()
         self._clock = clock
+        self._joiner_of = joiner_of
 
     def pass_through(
         self, request: Request, plane: PlaneName, wanted: Attributes, trail: Trail | None = None
@@ -117,7 +123,10 @@ class Gate:
         if user is not None:
             return user, NEVER_S
         found = self.user_of_token(token)
-        return (found.user, found.until_s) if found is not None else None
+        if found is not None:
+            return found.user, found.until_s
+        joiner = self._joiner_of(token)
+        return (joiner, NEVER_S) if joiner is not None else None
 
 
 def has_credentials(request: Request) -> bool:

@@ -1,8 +1,8 @@
 """The roles and bindings of each plane, read from the store when they have changed.
 
-Nothing is decoded while they stay as they are: a request costs a comparison of versions, and the
-first of its sort a walk over the rules its user holds. An object that cannot be read grants
-nothing.
+Nothing is decoded while they stay as they are: the store tells of every change at the moment from
+which it can be seen. The first request of its sort costs a walk over the rules its user holds. An
+object that cannot be read grants nothing.
 
 Kinds that users define belong to the users: each CustomResourceDefinition counts as three
 ClusterRoles, one that reads its objects, one that writes them and one for the garbage collector,
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
@@ -25,7 +26,7 @@ from datum_compute.server.access.rules import Rule, allowed
 from datum_compute.server.authentication import User
 from datum_compute.store.store import Store
 
-# What permissions are made of, and what the validity of tokens depends on.
+# What permissions are made of.
 RESOURCES = (
     ROLE.resource,
     CLUSTER_ROLE.resource,
@@ -37,6 +38,7 @@ _REMEMBERED_MAX = 4096
 
 Subject = tuple[str, str]  # kind (User or Group) and name
 Rules = tuple[Rule, ...]
+_Waker = Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -87,13 +89,6 @@ class PlaneRoles:
         return tuple(dict.fromkeys(held))
 
 
-@dataclass(slots=True)
-class _Entry:
-    seen: int  # version of the plane at which the stamp was last compared
-    stamp: tuple[int, ...]
-    roles: PlaneRoles
-
-
 class RoleBook:
     """The roles of every plane. ``on_change`` hears of each plane whose grants may have changed."""
 
@@ -106,35 +101,35 @@ class RoleBook:
         self._store = store
         self._protected = frozenset(protected_groups)
         self._on_change = on_change
-        self._entries: dict[PlaneName, _Entry] = {}
+        self._roles: dict[PlaneName, PlaneRoles] = {}  # as they are now
+        self._wakers: dict[PlaneName, tuple[_Waker, _Waker]] = {}
 
     def of(self, plane: PlaneName) -> PlaneRoles | None:
         """None when there is no such plane."""
+        found = self._roles.get(plane)
+        if found is not None:
+            return found
         try:
-            version = self._store.version(plane)
+            self._store.version(plane)
         except NotFound:
             return None
-        entry = self._entries.get(plane)
-        if entry is not None and entry.seen == version:
-            return entry.roles
-        stamp = tuple(self._store.changed(plane, resource) for resource in RESOURCES)
-        if entry is not None and entry.stamp == stamp:
-            entry.seen = version
-            return entry.roles
-        if entry is None:
-            self._follow(plane)
-        roles = self._read(plane)
-        self._entries[plane] = _Entry(version, stamp, roles)
-        return roles
+        self._follow(plane)
+        found = self._roles[plane] = self._read(plane)
+        return found
 
     def _follow(self, plane: PlaneName) -> None:
-        def changed() -> None:
-            if plane not in self._store.planes():
-                self._entries.pop(plane, None)  # the next plane of this name is followed anew
-            self._on_change(plane)
-
-        for resource in (*RESOURCES, rolesource.SERVICE_ACCOUNTS):
+        """To be told when what is read next is no longer so; asking again changes nothing."""
+        new = (partial(self._changed, plane), partial(self._on_change, plane))
+        changed, tokens_changed = self._wakers.setdefault(plane, new)
+        for resource in RESOURCES:
             self._store.subscribe(plane, resource, changed)
+        self._store.subscribe(plane, rolesource.SERVICE_ACCOUNTS, tokens_changed)
+
+    def _changed(self, plane: PlaneName) -> None:
+        self._roles.pop(plane, None)
+        if plane not in self._store.planes():
+            self._wakers.pop(plane, None)
+        self._on_change(plane)
 
     def _read(self, plane: PlaneName) -> PlaneRoles:
         store = self._store

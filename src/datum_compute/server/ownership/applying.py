@@ -6,7 +6,7 @@ that the caller owned before and no longer names go when nobody else owns them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.server.ownership.comparison import (
@@ -42,8 +42,7 @@ from datum_compute.server.ownership.shapes import FieldMap
 _NEVER_REMOVED: FieldSet = {"f:metadata": MEMBER}
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
+class Application(msgspec.Struct, frozen=True):
     """A configuration, and who applies it to which part of an object."""
 
     config: JsonObject

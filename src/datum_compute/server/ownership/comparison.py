@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import msgspec
+
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.remembered import key_of
 from datum_compute.server.ownership.fieldsets import (
     EMPTY,
     MEMBER,
@@ -27,12 +28,12 @@ from datum_compute.server.ownership.shapes import (
 
 _Difference = tuple[FieldSet | None, FieldSet | None]
 _SAME: _Difference = (None, None)
-_COME_AGAIN = ("spec",)
+_ABSENT = object()
+_COME_AGAIN = ("spec",)  # objects of one template have parts that are the same in all of them
 _ITEMS_MAX = 64  # remembered by one shape
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """From an old object to a new one."""
 
     changed: FieldSet  # added, or of another value
@@ -41,9 +42,12 @@ class Comparison:
 
 def compared(old: JsonObject, new: JsonObject, shape: FieldMap) -> Comparison:
     """Metadata itself is never added or removed: what is in it is."""
-    old_parts = {**old, "metadata": old.get("metadata", {})}
-    changed, removed = _of_maps(old_parts, {**new, "metadata": new.get("metadata", {})}, shape)
+    changed, removed = _of_maps(_with_metadata(old), _with_metadata(new), shape)
     return Comparison(changed or EMPTY, removed or EMPTY)
+
+
+def _with_metadata(obj: JsonObject) -> JsonObject:
+    return obj if "metadata" in obj else {**obj, "metadata": {}}
 
 
 def applied_fields(config: JsonObject, shape: FieldMap) -> FieldSet:
@@ -52,7 +56,7 @@ def applied_fields(config: JsonObject, shape: FieldMap) -> FieldSet:
         f"f:{name}": node
         for name, value in config.items()
         if (child := shape.child(name)) is not None
-        and (node := _claimed(value, child)) is not None
+        and (node := _claimed_part(name, value, child)) is not None
         and not (name == "metadata" and not node)
     }
 
@@ -64,21 +68,19 @@ def sent_fields(sent: JsonObject, shape: FieldMap) -> FieldSet:
         child = shape.child(name)
         if part is None or child is None:
             continue
-        if isinstance(child, FieldMap) and isinstance(part, dict) and name in _COME_AGAIN:
-            found[f"f:{name}"] = _remembered(part, child)
+        if child is LEAF:
+            found[f"f:{name}"] = MEMBER
+        elif name in _COME_AGAIN and isinstance(child, FieldMap) and isinstance(part, dict):
+            found[f"f:{name}"] = child.whole.recalled(part, partial(_everything, shape=child))
         else:
             _every_field({name: part}, shape, found)
     return found
 
 
-def _remembered(part: JsonObject, shape: FieldMap) -> FieldSet:
-    """Objects of one template have parts that are the same in all of them."""
-    key = key_of(part)
-    known = shape.whole.get(key)
-    if known is None:
-        known = _everything(part, shape)
-        shape.whole.put(key, known)
-    return known
+def _claimed_part(name: str, part: Any, shape: Shape) -> FieldSet | None:
+    if name in _COME_AGAIN and isinstance(shape, FieldMap):
+        return shape.claims.recalled(part, partial(_claimed, shape=shape))
+    return _claimed(part, shape)
 
 
 def present(fields: FieldSet, value: Any, shape: Shape) -> FieldSet:
@@ -143,22 +145,32 @@ def _everything(value: Any, shape: Shape) -> FieldSet:
     """A value that came or went as a whole: its leaves, its items, its entries."""
     if isinstance(shape, FieldMap):
         return _every_field(value, shape, {}) if isinstance(value, dict) else MEMBER
-    items = None if shape is LEAF else _items(shape, value)
-    if not items:
+    if shape is LEAF or not isinstance(value, list):
         return MEMBER
-    if not isinstance(shape, KeyedList):
-        return dict.fromkeys(items, MEMBER)
-    inner = shape.item
+    if isinstance(shape, KeyedList):
+        return _every_item(value, shape)
+    return dict.fromkeys(_items(shape, value) or (), MEMBER)
+
+
+def _every_item(items: list[Any], shape: KeyedList) -> FieldSet:
+    """The items under the step that names each; a leaf when they cannot be told apart."""
+    inner, found = shape.item, {}
     known = inner.items_of_leaves if isinstance(inner, FieldMap) else {}
-    return {
-        step: known.get(tuple(item)) or _whole_item(item, inner) for step, item in items.items()
-    }
+    for item in items:
+        step = shape.step(item)
+        if not step or step in found:
+            return MEMBER
+        found[step] = known.get(tuple(item)) or _whole_item(item, inner)
+    return found
 
 
 def _every_field(value: JsonObject, shape: FieldMap, found: FieldSet) -> FieldSet:
     """The fields of a map, put into ``found``. Every write of an object comes through here, so
     the ways that most fields take are short."""
     named, other = shape.named, shape.other
+    if other is LEAF and not named:  # labels, annotations
+        found.update({f"f:{name}": MEMBER for name in value})
+        return found
     for name, item in value.items():
         child = named.get(name, other)
         if child is LEAF:
@@ -195,23 +207,29 @@ def _compared(old: Any, new: Any, shape: Shape) -> _Difference:
         return _SAME
     if isinstance(shape, FieldMap) and isinstance(old, dict) and isinstance(new, dict):
         return _of_maps(old, new, shape)
-    before, after = _items(shape, old), _items(shape, new)
-    if before is None or after is None:
-        return _replaced(old, new, shape)
-    return _of_items(before, after, shape)
+    if isinstance(shape, LISTS) and isinstance(old, list) and isinstance(new, list):
+        before, after = items_by_step(shape, old), items_by_step(shape, new)
+        if before is not None and after is not None:
+            return _of_items(before, after, shape)
+    return _replaced(old, new, shape)
 
 
 def _of_maps(old: JsonObject, new: JsonObject, shape: FieldMap) -> _Difference:
     changed, removed = {}, {}
+    named, other = shape.named, shape.other
     for name, value in new.items():
-        child = shape.child(name)
-        if child is None:
+        before, child = old.get(name, _ABSENT), named.get(name, other)
+        if value is before or child is None:
             continue
-        if name not in old:
-            whole = _everything if name in shape.named else _whole_item
+        if child is LEAF:  # the end of nearly every way
+            if value != before:
+                changed[f"f:{name}"] = MEMBER
+            continue
+        if before is _ABSENT:
+            whole = _everything if name in named else _whole_item
             changed[f"f:{name}"] = whole(value, child)
             continue
-        inner_changed, inner_removed = _compared(old[name], value, child)
+        inner_changed, inner_removed = _compared(before, value, child)
         if inner_changed is not None:
             changed[f"f:{name}"] = inner_changed
         if inner_removed is not None:

@@ -86,6 +86,8 @@ def _union(left: FieldSet, right: FieldSet) -> FieldSet:
 
 def _difference(left: FieldSet, right: FieldSet) -> FieldSet | None:
     """``right`` is often small and ``left`` large, so only what ``right`` names is looked at."""
+    if left == right:
+        return None
     if not left:
         return None if is_member(right) else left
     result: FieldSet | None = None

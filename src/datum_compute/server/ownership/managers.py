@@ -79,8 +79,12 @@ def after_update(
     rest = _given_up(entries, found)
     if not taken:
         return rest
-    own = next((entry["fieldsV1"] for entry in rest if manager.wrote(entry)), EMPTY)
-    others = [entry for entry in rest if not manager.wrote(entry)]
+    own, others = EMPTY, []
+    for entry in rest:
+        if manager.wrote(entry):
+            own = own or entry["fieldsV1"]
+        else:
+            others.append(entry)
     return _capped(_sorted([*others, manager.entry(union(own, taken), time)]))
 
 
@@ -128,7 +132,8 @@ def entries_of(metadata: JsonObject) -> Entries:
 
 def with_entries(obj: JsonObject, entries: Iterable[Entry]) -> JsonObject:
     """The object with these entries as the last part of its metadata."""
-    metadata: dict[str, Any] = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
+    metadata: dict[str, Any] = dict(obj["metadata"])
+    metadata.pop("managedFields", None)
     if listed := list(entries):
         metadata["managedFields"] = listed
     return {**obj, "metadata": metadata}
@@ -160,6 +165,8 @@ def _sorted(entries: Entries) -> Entries:
 
 def _capped(entries: Entries) -> Entries:
     """The oldest of too many updaters share one entry, so that an object cannot grow for ever."""
+    if len(entries) <= UPDATERS_MAX:
+        return entries
     updaters = [entry for entry in entries if entry["operation"] == UPDATE]
     surplus = len(updaters) - UPDATERS_MAX
     if surplus <= 0:

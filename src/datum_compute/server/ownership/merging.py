@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
+from datum_compute.server.document import same
 from datum_compute.server.ownership.fieldsets import SELF, FieldSet, is_member
 from datum_compute.server.ownership.shapes import (
+    LEAF,
     LISTS,
     FieldMap,
     KeyedList,
@@ -22,7 +24,7 @@ def merged(live: Any, applied: Any, shape: Shape | None) -> Any:
     if isinstance(shape, FieldMap) and isinstance(live, dict) and isinstance(applied, dict):
         return _merged_map(live, applied, shape)
     if isinstance(shape, LISTS):
-        return _merged_list(live, applied, shape)
+        return live if same(live, applied) else _merged_list(live, applied, shape)
     return applied
 
 
@@ -53,11 +55,13 @@ def merged_order(live: Sequence[str], applied: Sequence[str]) -> list[str]:
 
 
 def _merged_map(live: JsonObject, applied: JsonObject, shape: FieldMap) -> JsonObject:
-    result = dict(live)
+    result, named = dict(live), shape.named
     for name, value in applied.items():
-        if value is None and name in shape.named:
+        if value is None and name in named:
             continue  # null says nothing about a known field
-        result[name] = merged(live[name], value, shape.child(name)) if name in live else value
+        child = named.get(name, shape.other)
+        as_it_is = child is LEAF or name not in live
+        result[name] = value if as_it_is else merged(live[name], value, child)
     return result
 
 

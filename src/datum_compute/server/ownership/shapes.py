@@ -34,6 +34,7 @@ class FieldMap:
     # Filled by comparison.py; no shape ever changes, so neither does what follows from it.
     items_of_leaves: dict[tuple[str, ...], FieldSet] = field(default_factory=dict, repr=False)
     whole: Remembered[FieldSet] = field(default_factory=Remembered, repr=False)
+    claims: Remembered[FieldSet | None] = field(default_factory=Remembered, repr=False)
 
     def child(self, name: str) -> Shape | None:
         return self.named.get(name, self.other)
@@ -46,14 +47,21 @@ class KeyedList:
     keys: tuple[str, ...]
     defaults: Mapping[str, Any]
     item: Shape
+    lone_key: str = field(init=False)  # if there is one that JSON writes as it is
+
+    def __post_init__(self) -> None:
+        alone = len(self.keys) == 1 and self.keys[0].isidentifier()
+        object.__setattr__(self, "lone_key", self.keys[0] if alone else "")
 
     def step(self, item: Any) -> str:
         """How a path names an item; empty for one without its keys."""
         if not isinstance(item, dict):
             return ""
-        key = self.keys[0]
-        if len(self.keys) == 1 and key.isidentifier() and (text := _plain_text(item.get(key))):
-            return f'k:{{"{key}":"{text}"}}'
+        key = self.lone_key
+        if key:
+            text = item.get(key)
+            if type(text) is str and text.isprintable() and '"' not in text and "\\" not in text:
+                return f'k:{{"{key}":"{text}"}}'  # as JSON would write it
         identity = {key: item.get(key, self.defaults.get(key)) for key in self.keys}
         return "" if None in identity.values() else f"k:{canonical_text(identity)}"
 
@@ -171,13 +179,6 @@ def items_by_step(shape: KeyedList | ValueSet, items: list[Any]) -> dict[str, An
 
 def _value_step(item: Any) -> str:
     return f"v:{canonical_text(item)}"
-
-
-def _plain_text(value: Any) -> str:
-    """A text that JSON writes as it is; empty for everything else."""
-    if isinstance(value, str) and value.isprintable() and '"' not in value and "\\" not in value:
-        return value
-    return ""
 
 
 def canonical_text(value: Any) -> str:

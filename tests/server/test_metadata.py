@@ -1,0 +1,60 @@
+"""Metadata that a caller sends: the quick way of reading it says the same as the careful one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from datum_compute.api.codec import DecodeError, JsonObject, plain, typed
+from datum_compute.api.errors import BadRequest
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.server.metadata import read_metadata
+
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}
+FLAGS: tuple[JsonObject, ...] = (
+    {},
+    {"controller": True},
+    {"controller": True, "blockOwnerDeletion": True},
+)
+ODD = st.sampled_from([None, 0, 1, False, True, "", "a", [], ["a"], {}, {"a": "b"}, {"a": 1}])
+OWNERS = st.one_of(
+    st.sampled_from([{**OWNER, **flags} for flags in FLAGS]),
+    st.sampled_from([{**flags, **OWNER} for flags in FLAGS]),
+    st.builds(lambda name, odd: {**OWNER, name: odd}, st.sampled_from([*OWNER, "controller"]), ODD),
+    st.builds(
+        lambda name: {k: v for k, v in OWNER.items() if k != name}, st.sampled_from([*OWNER])
+    ),
+    ODD,
+)
+SENT = st.fixed_dictionaries(
+    {"name": st.sampled_from(["a", ""])},
+    optional={
+        "labels": ODD,
+        "finalizers": st.lists(st.sampled_from(["example.com/a", "", 1, None]), max_size=2) | ODD,
+        "ownerReferences": st.lists(OWNERS, max_size=2) | ODD,
+        "generateName": ODD,
+    },
+)
+OF_CALLER = ("generateName", "labels", "annotations", "ownerReferences", "finalizers")
+
+
+def carefully_read(sent: JsonObject) -> Any:
+    try:
+        found = plain(typed({n: v for n, v in sent.items() if v is not None}, ObjectMeta))
+    except DecodeError:
+        return None
+    return json.dumps({name: found[name] for name in OF_CALLER if name in found})
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(sent=SENT)
+def test_owners_and_finalizers_are_read_as_their_model_has_them(sent: JsonObject) -> None:
+    expected = carefully_read(sent)
+    try:
+        found = json.dumps(read_metadata({"metadata": sent}).fields)
+    except BadRequest:
+        found = None
+    assert found == expected

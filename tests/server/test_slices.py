@@ -1,0 +1,241 @@
+"""What the credential of a cell reaches on the hub and in projects, and what it never does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.exchange import MERGE_PATCH
+from tests.server.cell_world import (
+    CELL,
+    CITY,
+    CLAIMS,
+    CLUSTERS,
+    COMPUTE,
+    DEPLOYMENTS,
+    HOME,
+    HUB,
+    INSTANCES,
+    LEASES,
+    SOURCE,
+    claim,
+    hub_with_two_cells,
+    instance,
+    lease,
+    token_of,
+)
+from tests.server.running_server import PROJECT, Server
+
+LABEL: JsonObject = {"metadata": {"annotations": {"seen": "yes"}}}
+ALL_INSTANCES, ALL_DEPLOYMENTS = f"{COMPUTE}/instances", f"{COMPUTE}/workloaddeployments"
+ALL_CLAIMS = f"{PROJECT}/apis/quota.miloapis.com/v1alpha1/resourceclaims"
+WORKS = f"{HUB}/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-dfw/works"
+SECRETS = f"{HUB}/api/v1/namespaces/karmada-cluster/secrets"
+
+# As the cell dfw: method, path, what is sent, the label selector, and the answer.
+TABLE: list[tuple[str, str, Any, str, int]] = [
+    # Its own Cluster, and no other.
+    ("GET", f"{CLUSTERS}/dfw", None, "", 200),
+    ("GET", f"{CLUSTERS}/iad", None, "", 403),
+    ("GET", CLUSTERS, None, "", 403),
+    ("PATCH", f"{CLUSTERS}/dfw/status", {"status": {"kubernetesVersion": "v1"}}, "", 200),
+    ("PATCH", f"{CLUSTERS}/iad/status", {"status": {"kubernetesVersion": "v1"}}, "", 403),
+    ("PATCH", f"{CLUSTERS}/dfw", {"metadata": {"labels": {CITY: "LHR"}}}, "", 403),
+    ("DELETE", f"{CLUSTERS}/dfw", None, "", 403),
+    # Its own Lease.
+    ("POST", LEASES, lease("iad"), "", 403),
+    ("POST", LEASES, lease("dfw"), "", 201),
+    ("PATCH", f"{LEASES}/dfw", {"spec": {"holderIdentity": "dfw"}}, "", 200),
+    ("PATCH", f"{LEASES}/iad", {"spec": {"holderIdentity": "dfw"}}, "", 403),
+    ("POST", LEASES.replace("karmada-cluster", "default"), lease("dfw"), "", 403),
+    # Deployments that are bound to it; it never writes one.
+    ("GET", f"{DEPLOYMENTS}/a", None, "", 200),
+    ("GET", f"{DEPLOYMENTS}/b", None, "", 403),
+    ("GET", f"{DEPLOYMENTS}/none", None, "", 404),
+    ("GET", ALL_DEPLOYMENTS, None, f"{CITY}=DFW", 200),
+    ("GET", ALL_DEPLOYMENTS, None, f"{CITY}=IAD", 403),
+    ("GET", ALL_DEPLOYMENTS, None, f"{CITY} in (DFW,IAD)", 403),
+    ("GET", ALL_DEPLOYMENTS, None, f"{CITY}!=DFW", 403),
+    ("GET", ALL_DEPLOYMENTS, None, "", 403),
+    ("GET", DEPLOYMENTS, None, "", 403),
+    ("PATCH", f"{DEPLOYMENTS}/a", LABEL, "", 403),
+    ("PATCH", f"{DEPLOYMENTS}/a/status", {"status": {}}, "", 403),
+    # Instances that it wrote, or that belong to what is bound to it.
+    ("GET", f"{INSTANCES}/a-0", None, "", 200),
+    ("GET", f"{INSTANCES}/b-0", None, "", 403),
+    ("GET", ALL_INSTANCES, None, f"{CELL}=dfw", 200),
+    ("GET", ALL_INSTANCES, None, f"{CELL}=dfw,{CITY}=DFW", 200),
+    ("GET", ALL_INSTANCES, None, f"{CELL}=iad", 403),
+    ("GET", ALL_INSTANCES, None, "", 403),
+    ("PATCH", f"{INSTANCES}/a-0", LABEL, "", 200),
+    ("PATCH", f"{INSTANCES}/b-0", LABEL, "", 403),
+    ("PATCH", f"{INSTANCES}/a-0/status", {"status": {"conditions": []}}, "", 200),
+    ("PATCH", f"{INSTANCES}/b-0/status", {"status": {"conditions": []}}, "", 403),
+    ("PATCH", f"{INSTANCES}/a-0", {"metadata": {"labels": {CELL: "iad"}}}, "", 403),
+    ("POST", INSTANCES, instance("a-1", "dfw"), "", 201),
+    ("POST", INSTANCES, instance("a-2", "iad"), "", 403),
+    ("POST", INSTANCES, instance("b-1", "dfw"), "", 403),
+    ("DELETE", f"{INSTANCES}/b-0", None, "", 403),
+    ("DELETE", f"{INSTANCES}/a-1", None, "", 200),
+    ("DELETE", INSTANCES, None, f"{CELL}=dfw", 403),
+    # The quota claims of its instances.
+    ("GET", ALL_CLAIMS, None, f"{SOURCE}=dfw", 200),
+    ("GET", ALL_CLAIMS, None, "", 403),
+    ("GET", f"{CLAIMS}/instance-a-0", None, "", 200),
+    ("GET", f"{CLAIMS}/instance-b-0", None, "", 403),
+    ("DELETE", f"{CLAIMS}/instance-b-0", None, "", 403),
+    ("PATCH", f"{CLAIMS}/instance-a-0", {"metadata": {"labels": {SOURCE: "iad"}}}, "", 403),
+    ("POST", CLAIMS, claim("a-1", "dfw"), "", 201),
+    ("POST", CLAIMS, claim("a-2", "iad"), "", 403),
+    ("POST", CLAIMS, claim("b-1", "dfw"), "", 403),
+    ("DELETE", f"{CLAIMS}/instance-a-1", None, "", 200),
+    # Nothing else of the hub, nor of a project, nor of the platform.
+    ("GET", WORKS, None, "", 403),
+    ("GET", SECRETS, None, "", 403),
+    ("GET", f"{HUB}/api/v1/namespaces/{HOME}", None, "", 403),
+    ("GET", f"{COMPUTE}/jointokens", None, "", 403),
+    ("GET", f"{PROJECT}/api/v1/namespaces/default/secrets", None, "", 403),
+    ("GET", "/api/v1/namespaces", None, "", 403),
+]
+
+
+async def answer(
+    server: Server, method: str, path: str, body: Any = None, *, labels: str = "", cell: str = "dfw"
+) -> int:
+    headers = {"content-type": MERGE_PATCH} if method == "PATCH" else {}
+    query = {"labelSelector": labels} if labels else {}
+    asked = await server.ask(method, path, body, token=token_of(cell), headers=headers, **query)
+    return asked.status
+
+
+async def test_a_cell_reaches_its_own_slice_and_nothing_else() -> None:
+    async with hub_with_two_cells() as server:
+        wrong = []
+        for method, path, body, labels, expected in TABLE:
+            got = await answer(server, method, path, body, labels=labels)
+            if got != expected:
+                wrong.append(f"{method} {path} {labels}: {got}, not {expected}")
+    assert not wrong
+
+
+async def test_a_list_of_the_slice_holds_nothing_of_another_cell() -> None:
+    async with hub_with_two_cells() as server:
+        for path, labels in ((ALL_INSTANCES, f"{CELL}=dfw"), (ALL_DEPLOYMENTS, f"{CITY}=DFW")):
+            listed = await server.json("GET", path, token=token_of("dfw"), labelSelector=labels)
+            assert [item["metadata"]["name"][0] for item in listed["items"]] == ["a"]
+
+
+async def test_a_watch_outside_of_the_slice_is_refused() -> None:
+    async with hub_with_two_cells() as server:
+        for labels, expected in ((f"{CELL}=dfw", 200), (f"{CELL}=iad", 403), ("", 403)):
+            asked = await server.ask(
+                "GET", ALL_INSTANCES, token=token_of("dfw"), watch="1", labelSelector=labels
+            )
+            assert asked.status == expected
+
+
+async def test_what_the_cell_wrote_can_be_removed_after_its_deployment_moved_away() -> None:
+    async with hub_with_two_cells() as server:
+        (work,) = (await server.json("GET", WORKS))["items"]
+        await server.json("DELETE", f"{WORKS}/{work['metadata']['name']}")
+        assert await answer(server, "POST", INSTANCES, instance("a-1", "dfw")) == 403
+        assert await answer(server, "PATCH", f"{INSTANCES}/a-0", LABEL) == 403
+        assert await answer(server, "DELETE", f"{INSTANCES}/a-0") == 200
+
+
+@pytest.mark.parametrize("cell", ["lhr", "thief"])
+async def test_without_a_cluster_that_notes_its_key_a_certificate_opens_nothing(cell: str) -> None:
+    async with hub_with_two_cells() as server:
+        assert await answer(server, "GET", f"{CLUSTERS}/dfw", cell=cell) == 403
+        assert await answer(server, "GET", f"{INSTANCES}/a-0", cell=cell) == 403
+        refused = await server.status("GET", f"{CLUSTERS}/{cell}", token=token_of(cell))
+        assert "has joined" in refused["message"] or "another cell" in refused["message"]
+
+
+async def test_a_cell_that_leaves_loses_its_rights_and_its_open_watches() -> None:
+    async with hub_with_two_cells() as server:
+        ask = {"token": token_of("dfw"), "labelSelector": f"{CELL}=dfw", "resourceVersion": "0"}
+        watch = await server.watch(ALL_INSTANCES, **ask)
+        assert await watch.names(1) == [("ADDED", "a-0")]
+        await server.json("DELETE", f"{CLUSTERS}/dfw")
+        assert await watch.rest() == []
+        assert await answer(server, "GET", f"{INSTANCES}/a-0") == 403
+
+
+async def test_a_heartbeat_in_the_status_ends_no_watch() -> None:
+    async with hub_with_two_cells() as server:
+        ask = {"token": token_of("dfw"), "labelSelector": f"{CELL}=dfw", "resourceVersion": "0"}
+        watch = await server.watch(ALL_INSTANCES, **ask)
+        await watch.names(1)
+        beat = {"status": {"kubernetesVersion": "v2"}}
+        assert await answer(server, "PATCH", f"{CLUSTERS}/dfw/status", beat) == 200
+        assert await answer(server, "POST", INSTANCES, instance("a-1", "dfw")) == 201
+        assert await watch.names(1) == [("ADDED", "a-1")]
+
+
+DEPLOYMENT_NAME = "compute.datumapis.com/workload-deployment-name"
+GRANT: JsonObject = {
+    "conditions": [
+        {
+            "type": "Granted",
+            "status": "True",
+            "reason": "QuotaAvailable",
+            "message": "says the cell",
+            "lastTransitionTime": "2023-11-14T22:13:20Z",
+        }
+    ]
+}
+
+
+async def test_a_cell_cannot_grant_itself_quota() -> None:
+    async with hub_with_two_cells() as server:
+        asked = {**claim("a-1", "dfw"), "status": GRANT}
+        made = await server.json("POST", CLAIMS, asked, token=token_of("dfw"))
+        patched = {"status": GRANT}
+        await answer(server, "PATCH", f"{CLAIMS}/instance-a-1", patched)
+        assert await answer(server, "PATCH", f"{CLAIMS}/instance-a-1/status", patched) == 403
+        found = await server.json("GET", f"{CLAIMS}/instance-a-1")
+    for obj in (made, found):
+        conditions = obj.get("status", {}).get("conditions", [])
+        assert "True" not in [c["status"] for c in conditions]
+
+
+async def test_a_copy_is_of_the_deployment_that_its_name_says() -> None:
+    """Else a cell could hang it under what runs in another city of the project."""
+    async with hub_with_two_cells() as server:
+        stray = instance("a-1", "dfw")
+        stray["metadata"]["labels"][DEPLOYMENT_NAME] = "b"
+        assert await answer(server, "POST", INSTANCES, stray) == 403
+        label = {"metadata": {"labels": {DEPLOYMENT_NAME: "b"}}}
+        assert await answer(server, "PATCH", f"{INSTANCES}/a-0", label) == 403
+
+
+async def test_a_copy_is_of_the_project_that_its_namespace_stands_for() -> None:
+    """Else a cell could have one project shown what runs for another."""
+    async with hub_with_two_cells() as server:
+        for label in ("upstream-cluster-name", "upstream-namespace"):
+            said = {f"meta.datumapis.com/{label}": "cluster-other"}
+            stray = instance("a-1", "dfw")
+            stray["metadata"]["labels"] |= said
+            assert await answer(server, "POST", INSTANCES, stray) == 403
+            patch = {"metadata": {"labels": said}}
+            assert await answer(server, "PATCH", f"{INSTANCES}/a-0", patch) == 403
+        own = {"meta.datumapis.com/upstream-cluster-name": "cluster-demo"}
+        assert (
+            await answer(server, "PATCH", f"{INSTANCES}/a-0", {"metadata": {"labels": own}}) == 200
+        )
+
+
+async def test_a_cell_is_nobody_else() -> None:
+    async with hub_with_two_cells() as server:
+        for header, value in (
+            ("impersonate-user", "system:cell:iad"),
+            ("impersonate-group", "system:masters"),
+        ):
+            headers = {header: value, "impersonate-user": "system:cell:iad"}
+            asked = await server.ask(
+                "GET", f"{CLUSTERS}/iad", token=token_of("dfw"), headers=headers
+            )
+            assert asked.status == 403
