@@ -12,15 +12,15 @@ from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 
 
 async def within(deadlines: Deadlines, seconds: float) -> str:
-    deadlines.begin()
+    task = deadlines.begin()
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
-        if not deadlines.passed():
+        if not deadlines.passed(task):
             raise
         return "too long"
     finally:
-        deadlines.end()
+        deadlines.end(task)
     return "in time"
 
 

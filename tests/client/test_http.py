@@ -1,4 +1,4 @@
-"""HttpTransport against a real TLS server on loopback."""
+"""Both transports against a real TLS server on loopback."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.client.client import Client
-from datum_compute.client.http import HttpTransport, Timeouts
+from datum_compute.client.http import HttpTransport
+from datum_compute.client.lean import LeanTransport
+from datum_compute.client.transport import Timeouts
 from tests.client.authority import Authority, new_authority
 from tests.client.serving import server_tls, serving
 
@@ -31,6 +33,15 @@ def tls(authority: Authority) -> ssl.SSLContext:
     return server_tls(authority)
 
 
+Make = type[HttpTransport] | type[LeanTransport]
+
+
+@pytest.fixture(params=[HttpTransport, LeanTransport], ids=["aiohttp", "lean"])
+def make(request: pytest.FixtureRequest) -> Make:
+    made: Make = request.param
+    return made
+
+
 async def told(request: web.BaseRequest) -> web.Response:
     return web.json_response(
         {
@@ -45,11 +56,11 @@ async def told(request: web.BaseRequest) -> web.Response:
 
 
 async def test_a_request_arrives_whole_and_its_answer_comes_back_whatever_its_status(
-    authority: Authority, tls: ssl.SSLContext
+    make: Make, authority: Authority, tls: ssl.SSLContext
 ) -> None:
     async with (
         serving(told, tls) as server,
-        HttpTransport(server, ca_pem=authority.ca_pem) as transport,
+        make(server, ca_pem=authority.ca_pem) as transport,
     ):
         query = {"labelSelector": "a/b=c,d=e f"}
         answer = await transport.send(Request("POST", "/a/b", query, HEADERS, b"{}"))
@@ -61,15 +72,17 @@ async def test_a_request_arrives_whole_and_its_answer_comes_back_whatever_its_st
     )
 
 
-async def test_a_path_is_sent_as_it_is_written() -> None:
+async def test_a_path_is_sent_as_it_is_written(make: Make) -> None:
     async def raw_path(request: web.BaseRequest) -> web.Response:
         return web.Response(text=request.rel_url.raw_path)
 
-    async with serving(raw_path) as server, HttpTransport(server) as transport:
+    async with serving(raw_path) as server, make(server) as transport:
         assert (await transport.send(Request("GET", "/a/b%2Fc"))).body == b"/a/b%2Fc"
 
 
-async def test_requests_share_one_connection(authority: Authority, tls: ssl.SSLContext) -> None:
+async def test_requests_share_one_connection(
+    make: Make, authority: Authority, tls: ssl.SSLContext
+) -> None:
     peers = set()
 
     async def note_peer(request: web.BaseRequest) -> web.Response:
@@ -79,7 +92,7 @@ async def test_requests_share_one_connection(authority: Authority, tls: ssl.SSLC
 
     async with (
         serving(note_peer, tls) as server,
-        HttpTransport(server, ca_pem=authority.ca_pem) as transport,
+        make(server, ca_pem=authority.ca_pem) as transport,
     ):
         for _ in range(3):
             await transport.send(Request("GET", "/"))
@@ -87,7 +100,7 @@ async def test_requests_share_one_connection(authority: Authority, tls: ssl.SSLC
 
 
 async def test_a_watch_is_handed_on_as_it_arrives(
-    authority: Authority, tls: ssl.SSLContext
+    make: Make, authority: Authority, tls: ssl.SSLContext
 ) -> None:
     first_was_read = asyncio.Event()
 
@@ -101,7 +114,7 @@ async def test_a_watch_is_handed_on_as_it_arrives(
 
     async with (
         serving(stream, tls) as server,
-        HttpTransport(server, ca_pem=authority.ca_pem) as transport,
+        make(server, ca_pem=authority.ca_pem) as transport,
     ):
         answer = await transport.send(WATCH)
         assert answer.stream is not None
@@ -110,7 +123,7 @@ async def test_a_watch_is_handed_on_as_it_arrives(
         assert b"".join([chunk async for chunk in answer.stream]) == b"second\n"
 
 
-async def test_a_watch_line_may_be_longer_than_any_buffer() -> None:
+async def test_a_watch_line_may_be_longer_than_any_buffer(make: Make) -> None:
     name = "n" * 3_000_000
     line = b'{"type":"ADDED","object":{"metadata":{"resourceVersion":"7","name":"%s"}}}\n'
 
@@ -120,19 +133,19 @@ async def test_a_watch_line_may_be_longer_than_any_buffer() -> None:
         await response.write(line % name.encode())
         return response
 
-    async with serving(stream) as server, HttpTransport(server) as transport:
+    async with serving(stream) as server, make(server) as transport:
         client = Client(transport, prefix="", token=TOKEN, agent="test")
         events = [event async for event in client.watch(NAMESPACE, "1")]
     assert [event.object.metadata.name for event in events if event.object] == [name]
 
 
-async def test_a_refused_watch_is_an_answer_not_a_stream() -> None:
-    async with serving(told) as server, HttpTransport(server) as transport:
+async def test_a_refused_watch_is_an_answer_not_a_stream(make: Make) -> None:
+    async with serving(told) as server, make(server) as transport:
         answer = await transport.send(WATCH)
     assert (answer.status, answer.stream) == (422, None)
 
 
-async def test_closing_a_watch_hangs_up() -> None:
+async def test_closing_a_watch_hangs_up(make: Make) -> None:
     hung_up = asyncio.Event()
 
     async def stream(request: web.BaseRequest) -> web.StreamResponse:
@@ -145,7 +158,7 @@ async def test_closing_a_watch_hangs_up() -> None:
             hung_up.set()
         return response
 
-    async with serving(stream) as server, HttpTransport(server) as transport:
+    async with serving(stream) as server, make(server) as transport:
         answer = await transport.send(WATCH)
         assert answer.stream is not None
         async for _ in answer.stream:
@@ -156,7 +169,7 @@ async def test_closing_a_watch_hangs_up() -> None:
     assert hung_up.is_set()
 
 
-async def test_a_watch_that_breaks_off_is_unreachable() -> None:
+async def test_a_watch_that_breaks_off_is_unreachable(make: Make) -> None:
     async def broken(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -165,7 +178,7 @@ async def test_a_watch_that_breaks_off_is_unreachable() -> None:
         request.transport.abort()
         return response
 
-    async with serving(broken) as server, HttpTransport(server) as transport:
+    async with serving(broken) as server, make(server) as transport:
         answer = await transport.send(WATCH)
         assert answer.stream is not None
         with pytest.raises(Unreachable, match="the connection was lost"):
@@ -173,9 +186,9 @@ async def test_a_watch_that_breaks_off_is_unreachable() -> None:
                 pass
 
 
-async def test_a_foreign_certificate_is_refused(tls: ssl.SSLContext) -> None:
+async def test_a_foreign_certificate_is_refused(make: Make, tls: ssl.SSLContext) -> None:
     stranger = new_authority().ca_pem
-    async with serving(told, tls) as server, HttpTransport(server, ca_pem=stranger) as transport:
+    async with serving(told, tls) as server, make(server, ca_pem=stranger) as transport:
         with pytest.raises(Unreachable, match="certificate is not trusted") as caught:
             await transport.send(Request("GET", "/", headers=HEADERS))
     assert server in str(caught.value)
@@ -183,61 +196,62 @@ async def test_a_foreign_certificate_is_refused(tls: ssl.SSLContext) -> None:
 
 
 async def test_without_a_ca_the_machine_decides_and_knows_no_test_server(
+    make: Make,
     tls: ssl.SSLContext,
 ) -> None:
-    async with serving(told, tls) as server, HttpTransport(server) as transport:
+    async with serving(told, tls) as server, make(server) as transport:
         with pytest.raises(Unreachable, match="certificate is not trusted"):
             await transport.send(Request("GET", "/"))
 
 
-async def test_verification_is_off_only_when_asked_for(tls: ssl.SSLContext) -> None:
-    async with serving(told, tls) as server, HttpTransport(server, insecure=True) as transport:
+async def test_verification_is_off_only_when_asked_for(make: Make, tls: ssl.SSLContext) -> None:
+    async with serving(told, tls) as server, make(server, insecure=True) as transport:
         assert (await transport.send(Request("GET", "/"))).status == 422
 
 
-def test_a_certificate_authority_that_is_none_is_refused_at_once() -> None:
+def test_a_certificate_authority_that_is_none_is_refused_at_once(make: Make) -> None:
     with pytest.raises(ValueError, match="not a PEM certificate"):
-        HttpTransport("https://127.0.0.1:1", ca_pem=b"nonsense")
+        make("https://127.0.0.1:1", ca_pem=b"nonsense")
 
 
-async def test_nobody_listening_is_unreachable_with_host_and_advice() -> None:
+async def test_nobody_listening_is_unreachable_with_host_and_advice(make: Make) -> None:
     async with serving(told) as server:
         pass
-    async with HttpTransport(server) as transport:
+    async with make(server) as transport:
         with pytest.raises(Unreachable) as caught:
             await transport.send(Request("GET", "/", headers=HEADERS))
     assert str(caught.value).startswith(f"{server} does not answer: ")
     assert "Check that it is running" in str(caught.value)
 
 
-async def test_silence_ends_in_unreachable() -> None:
+async def test_silence_ends_in_unreachable(make: Make) -> None:
     async def silent(_request: web.BaseRequest) -> web.Response:
         await asyncio.Event().wait()
         raise AssertionError
 
     timeouts = Timeouts(connect_s=5, read_s=0.05)
-    async with serving(silent) as server, HttpTransport(server, timeouts=timeouts) as transport:
+    async with serving(silent) as server, make(server, timeouts=timeouts) as transport:
         with pytest.raises(Unreachable, match="no answer in time"):
             await transport.send(Request("GET", "/"))
 
 
-async def test_a_redirect_is_not_followed_so_the_token_goes_nowhere_else() -> None:
+async def test_a_redirect_is_not_followed_so_the_token_goes_nowhere_else(make: Make) -> None:
     visited = []
 
     async def redirect(request: web.BaseRequest) -> web.Response:
         visited.append(request.path)
         return web.Response(status=302, headers={"location": "/elsewhere"})
 
-    async with serving(redirect) as server, HttpTransport(server) as transport:
+    async with serving(redirect) as server, make(server) as transport:
         with pytest.raises(Unreachable, match="redirect"):
             await transport.send(Request("GET", "/", headers=HEADERS))
     assert visited == ["/"]
 
 
-async def test_no_token_shows_in_an_error_or_in_what_it_came_from() -> None:
+async def test_no_token_shows_in_an_error_or_in_what_it_came_from(make: Make) -> None:
     async with serving(told) as server:
         pass
-    async with HttpTransport(server) as transport:
+    async with make(server) as transport:
         with pytest.raises(Unreachable) as caught:
             await transport.send(Request("GET", "/", headers=HEADERS))
         shown = repr(transport) + repr(caught.value) + repr(caught.value.__cause__)

@@ -19,11 +19,6 @@ from datum_compute.client.exec_plugin import ExecPlugin
 from datum_compute.client.kubeconfig import connection_of, load_kubeconfig
 from tests.client.authority import Authority, new_authority
 
-reference = pytest.importorskip(
-    "kubernetes_asyncio.config.kube_config", reason="kubernetes_asyncio is not installed"
-)
-reference_client = pytest.importorskip("kubernetes_asyncio.client")
-
 # What the other library leaves open or uses though deprecated is its own business.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
@@ -97,8 +92,12 @@ def written(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path
 
 
 async def theirs(file: Path) -> dict[str, Any]:
-    read = reference_client.Configuration()
-    await reference.load_kube_config(str(file), client_configuration=read, persist_config=False)
+    """Imported when asked: it takes longer than all of these tests together."""
+    missing = "kubernetes_asyncio is not installed"
+    client = pytest.importorskip("kubernetes_asyncio.client", reason=missing)
+    config = pytest.importorskip("kubernetes_asyncio.config.kube_config", reason=missing)
+    read = client.Configuration()
+    await config.load_kube_config(str(file), client_configuration=read, persist_config=False)
     return {
         "server": read.host,
         "token": (read.api_key.get("BearerToken") or "").removeprefix("Bearer "),

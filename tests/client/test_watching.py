@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import pairwise
 from random import Random
 
 import pytest
 
+from datum_compute.api.exchange import Response
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.client.answers import Listed
-from datum_compute.client.watching import LIST_S, OLDER_LISTS, STALL_S, Watched, follow
+from datum_compute.client.client import ANSWER_S
+from datum_compute.client.quiet import OVERDUE_S, STALL_S
+from datum_compute.client.watching import LIST_S, OLDER_LISTS, Watched, follow
 from tests.client.recorded import (
     Answer,
     Recorded,
@@ -106,24 +111,88 @@ def test_a_list_that_fails_is_tried_again(nonsense: Answer) -> None:
     assert news_of(transport, 2) == ["list@5", "ADDED@7"]
 
 
-def test_silence_is_noticed_within_a_minute() -> None:
+def test_silence_is_noticed_within_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     transport = Recorded(listed(5), stream(then="is silent"), stream(ADDED))
     assert news_of(transport, 2) == ["list@5", "ADDED@7"]
     assert transport.watched_since == ["list", "5", "5"]
     assert transport.asked_at_s[-1] == STALL_S < 60
+    assert caplog.messages == [], "a quiet plane of Kubernetes is no news, 25 times a minute"
 
 
-def test_a_server_that_does_not_even_answer_a_watch_is_noticed_as_well() -> None:
-    async def test() -> list[float]:
-        transport = Recorded(listed(5))
+def test_a_server_that_does_not_even_answer_a_watch_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    watches_for(Recorded(listed(5)), 2.5 * ANSWER_S)
+    (said,) = caplog.messages
+    assert said.startswith("namespaces: no news, trying again: a watch was not answered within 30")
+
+
+def watches_for(transport: Recorded, duration_s: float) -> list[tuple[str, float]]:
+    """What was asked for when: watches, lists and probes."""
+
+    async def test() -> None:
         async with aclosing(follow(transport.client(), Watched(NAMESPACE), Random(1))) as news:
-            await anext(news)
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(3 * STALL_S - 1):
-                    await anext(news)
-        return transport.asked_at_s
+            try:
+                async with asyncio.timeout(duration_s):
+                    async for _ in news:
+                        pass
+            except TimeoutError:
+                return
 
-    assert in_virtual_time(test) == [0, 0, STALL_S, 2 * STALL_S]
+    in_virtual_time(test)
+    words = ("probe" if r.query.get("limit") else "watch" for r in transport.asked[1:])
+    return list(zip(words, transport.asked_at_s[1:], strict=True))
+
+
+def bookmarks(*at_s: float) -> Response:
+    """A watch that brings nothing but bookmarks, then nothing."""
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        for before_s, after_s in pairwise((0.0, *at_s)):
+            await asyncio.sleep(after_s - before_s)
+            yield event("BOOKMARK", namespace("", 5))
+        await asyncio.Event().wait()
+
+    return Response(200, stream=chunks())
+
+
+def test_a_server_whose_bookmarks_are_a_minute_apart_is_probed_and_keeps_its_watch() -> None:
+    silent = [stream(then="is silent"), stream(then="is silent")]
+    transport = Recorded(listed(5), *silent, bookmarks(60, 120, 180), *[listed(9)] * 9)
+    assert watches_for(transport, 2 * STALL_S + 220) == [
+        ("watch", 0),
+        ("watch", STALL_S),
+        ("watch", 2 * STALL_S),
+        *(("probe", 2 * STALL_S + minute * 60 + STALL_S) for minute in range(3)),
+    ]
+
+
+def test_a_slow_server_that_does_not_answer_a_probe_is_noticed_within_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    silent = [stream(then="is silent") for _ in range(3)]
+    probed, opened = watches_for(Recorded(listed(5), *silent), 3 * STALL_S + 10)[-2:]
+    assert probed == ("probe", 3 * STALL_S)
+    assert 4 <= opened[1] - probed[1] < 5, "another watch, at once"
+    assert "a quiet watch, and no answer within 4 s" in caplog.messages[0]
+
+
+def test_a_slow_server_whose_bookmark_is_overdue_gets_another_watch() -> None:
+    silent = [stream(then="is silent"), stream(then="is silent")]
+    last = bookmarks(60)
+    transport = Recorded(listed(5), *silent, last, listed(9), listed(9), stream(ADDED))
+    asked = watches_for(transport, 2 * STALL_S + 60 + OVERDUE_S + 1)
+    assert asked[-1] == ("watch", 2 * STALL_S + 60 + OVERDUE_S)
+
+
+def test_a_server_whose_bookmarks_come_sooner_is_not_waited_for() -> None:
+    silent = [stream(then="is silent"), stream(then="is silent")]
+    transport = Recorded(listed(5), *silent, bookmarks(30, 60), bookmarks(30, 60))
+    opened = [at_s for _, at_s in watches_for(transport, 300)]
+    assert opened == [0, STALL_S, 2 * STALL_S, 2 * STALL_S + 60 + STALL_S]
 
 
 def test_streams_that_end_at_once_are_not_reopened_in_a_circle() -> None:

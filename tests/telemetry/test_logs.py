@@ -38,7 +38,8 @@ def lines() -> Iterator[io.StringIO]:
 
 def test_a_json_line_says_what_it_is_about(lines: io.StringIO) -> None:
     configure_logging("info", "json", lines)
-    outer, inner = RECONCILE.set({"plane": "hub", "object": "default/web"}), REQUEST_ID.set("r-1")
+    fields = {"plane": "hub", "object": "default/web"}
+    outer, inner = RECONCILE.set(lambda: fields), REQUEST_ID.set("r-1")
     log.info("%s happened", "something")
     RECONCILE.reset(outer)
     REQUEST_ID.reset(inner)
@@ -59,7 +60,7 @@ def test_text_of_strangers_cannot_forge_a_line_or_move_a_cursor(
     lines: io.StringIO, log_format: str
 ) -> None:
     configure_logging("info", log_format, lines)
-    outer = RECONCILE.set({"object": EVIL})
+    outer = RECONCILE.set(lambda: {"object": EVIL})
     try:
         raise ValueError(EVIL)
     except ValueError:

@@ -76,9 +76,19 @@ class _Change(msgspec.Struct, Generic[M], frozen=True):
     object: M
 
 
+class _Mark(msgspec.Struct, frozen=True):
+    """A bookmark."""
+
+    object: _Versioned
+
+
 class _OtherEvent(msgspec.Struct, frozen=True):
     type: str
     object: msgspec.Raw
+
+
+_BOOKMARK = b'{"type":"BOOKMARK",'
+_marks = msgspec.json.Decoder(_Mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,9 @@ def object_of(response: Response, model: type[M]) -> M:
 
 def event_of(line: bytes, model: type[M]) -> WatchEvent[M]:
     """One line of a watch; an ERROR event is raised as the error it stands for."""
+    if line.startswith(_BOOKMARK):
+        # As our server and Kubernetes write them: most of what a quiet watch has to say.
+        return WatchEvent("BOOKMARK", _decoded(line, _marks).object.metadata.resource_version, None)
     try:
         change = _decoders(model).change.decode(line)
     except msgspec.DecodeError:
@@ -142,7 +155,9 @@ def refusal_of(response: Response) -> ApiError:
         body = None
     if not isinstance(body, dict):
         body = {"message": response.body[:200].decode(errors="replace").strip()}
-    return from_status(response.status, body)
+    error = from_status(response.status, body)
+    error.request_id = response.headers.get("audit-id", "")
+    return error
 
 
 async def lines_of(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

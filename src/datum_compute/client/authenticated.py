@@ -16,16 +16,16 @@ from datum_compute.api.errors import Unauthorized
 from datum_compute.api.exchange import Request, Response
 from datum_compute.client.connection import Certificate
 from datum_compute.client.credentials import Credential, Credentials
-from datum_compute.client.http import HttpTransport
+from datum_compute.client.transport import OpenTransport
 
-Connect = Callable[[Certificate | None], HttpTransport]
+Connect = Callable[[Certificate | None], OpenTransport]
 
 
 class AuthenticatedTransport:
     def __init__(self, credentials: Credentials, connect: Connect) -> None:
         self._credentials = credentials
         self._connect = connect
-        self._transport: HttpTransport | None = None
+        self._transport: OpenTransport | None = None
         self._shown: Certificate | None = None
 
     async def __aenter__(self) -> AuthenticatedTransport:
@@ -37,6 +37,9 @@ class AuthenticatedTransport:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
         if self._transport is not None:
             await self._transport.aclose()
 
@@ -55,7 +58,7 @@ class AuthenticatedTransport:
             request = replace(request, headers=headers)
         return await transport.send(request)
 
-    async def _showing(self, certificate: Certificate | None) -> HttpTransport:
+    async def _showing(self, certificate: Certificate | None) -> OpenTransport:
         if self._transport is not None and certificate == self._shown:
             return self._transport
         try:

@@ -7,15 +7,17 @@ an error, however many pages it takes. Retries and signing in are the business o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from datum_compute.api.codec import JsonObject, encode, plain
-from datum_compute.api.errors import Expired, InternalError
+from datum_compute.api.errors import Conflict, Expired, InternalError, Invalid, Unreachable
 from datum_compute.api.exchange import (
     APPLY_PATCH,
     JSON,
@@ -45,6 +47,9 @@ from datum_compute.client.transport import Transport
 from datum_compute.client.watching import wait_for
 from datum_compute.telemetry.scope import TRACEPARENT
 
+if TYPE_CHECKING:
+    from datum_compute.client.websocket import WebSocket
+
 T = TypeVar("T", bound=ApiObject)
 M = TypeVar("M")
 K = TypeVar("K")
@@ -54,6 +59,8 @@ BACKGROUND = "Background"
 Patch = JsonObject | list[JsonObject]
 
 WATCH_S = 300
+# How long a watch may take to begin; what it brings may take longer.
+ANSWER_S = 30.0
 # How often a list whose pages expired under it begins again before it asks for all at once.
 _RESTARTS = 2
 
@@ -104,7 +111,12 @@ class Client:
         return await self._listed(path, query, page_size, lambda r: page_of(r, JsonObject))
 
     async def list_kept(
-        self, kind: KindInfo[T], keep: Callable[[T | Unreadable], K], *, page_size: int
+        self,
+        kind: KindInfo[T],
+        keep: Callable[[T | Unreadable], K],
+        *,
+        page_size: int,
+        labels: Mapping[str, str] | None = None,
     ) -> Listed[K]:
         """What ``keep`` makes of every object, page by page: never are all of them decoded at
         once, and one that cannot be decoded does not hide the others."""
@@ -113,11 +125,20 @@ class Client:
             page = page_with_unreadable(response, kind.model)
             return Page([keep(item) for item in page.items], page.version, page.more)
 
-        return await self._listed(_path(kind, Ref("", "")), {}, page_size, kept)
+        query = _selection(labels, None)
+        return await self._listed(_path(kind, Ref("", "")), query, page_size, kept)
 
-    async def version(self, kind: KindInfo[Any]) -> str:
+    async def version(
+        self,
+        kind: KindInfo[Any],
+        namespace: str = "",
+        *,
+        labels: Mapping[str, str] | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> str:
         """The version that a list of the kind would have now."""
-        return version_of(await self._call("GET", _path(kind, Ref("", "")), query={"limit": "1"}))
+        query = {**_selection(labels, fields), "limit": "1"}
+        return version_of(await self._call("GET", _path(kind, Ref(namespace, "")), query=query))
 
     def watch(
         self,
@@ -138,10 +159,16 @@ class Client:
         return self._events(path, query, lambda line: event_of(line, kind.model))
 
     def watch_kept(
-        self, kind: KindInfo[T], since: str, *, timeout_s: int = WATCH_S
+        self,
+        kind: KindInfo[T],
+        since: str,
+        *,
+        labels: Mapping[str, str] | None = None,
+        timeout_s: int = WATCH_S,
     ) -> AsyncGenerator[WatchEvent[T | Unreadable], None]:
         """As ``watch``, for all namespaces; goes on after an object that cannot be decoded."""
-        query, path = _watching(since, timeout_s), _path(kind, Ref("", ""))
+        query = {**_selection(labels, None), **_watching(since, timeout_s)}
+        path = _path(kind, Ref("", ""))
         return self._events(path, query, lambda line: event_with_unreadable(line, kind.model))
 
     def watch_plain(
@@ -177,9 +204,12 @@ class Client:
         body = encode(replace(obj, api_version=kind.api_version, kind=kind.kind))
         return object_of(await self._call("POST", path, body=body, query=query), kind.model)
 
-    async def create_plain(self, kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
+    async def create_plain(
+        self, kind: KindInfo[Any], obj: JsonObject, *, dry_run: bool = False, manager: str = ""
+    ) -> JsonObject:
         path = _path(kind, Ref(obj["metadata"].get("namespace", ""), ""))
-        return object_of(await self._call("POST", path, body=encode(obj)), JsonObject)
+        query = _manner(dry_run, manager)
+        return object_of(await self._call("POST", path, body=encode(obj), query=query), JsonObject)
 
     async def update(self, kind: KindInfo[T], obj: T) -> T:
         """Replace the object as it was read at its own version, or Conflict."""
@@ -216,8 +246,17 @@ class Client:
         """Merge patch for an object, JSON patch for a list of operations."""
         return object_of(await self._patched(_path(kind, ref), patch), kind.model)
 
-    async def patch_plain(self, kind: KindInfo[Any], ref: Ref, patch: Patch) -> JsonObject:
-        return object_of(await self._patched(_path(kind, ref), patch), JsonObject)
+    async def patch_plain(
+        self,
+        kind: KindInfo[Any],
+        ref: Ref,
+        patch: Patch,
+        *,
+        dry_run: bool = False,
+        manager: str = "",
+    ) -> JsonObject:
+        query = _manner(dry_run, manager)
+        return object_of(await self._patched(_path(kind, ref), patch, query), JsonObject)
 
     async def patch_status(
         self, kind: KindInfo[T], ref: Ref, status: JsonObject, *, version: str
@@ -234,6 +273,7 @@ class Client:
         uid: str = "",
         version: str = "",
         policy: str = BACKGROUND,
+        grace_s: int | None = None,
     ) -> str:
         """Delete, dependents as ``policy`` says; with ``uid`` or ``version`` only that very
         object. The version of what finalizers still hold; empty when it is gone."""
@@ -241,6 +281,8 @@ class Client:
         options: JsonObject = {"propagationPolicy": policy}
         if preconditions:
             options["preconditions"] = preconditions
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
         return version_of(await self._call("DELETE", _path(kind, ref), body=encode(options)))
 
     async def finalize_namespace(self, namespace: Namespace) -> None:
@@ -281,7 +323,11 @@ class Client:
     async def _events(
         self, path: str, query: Mapping[str, str], read: Callable[[bytes], WatchEvent[M]]
     ) -> AsyncGenerator[WatchEvent[M], None]:
-        response = await self._call("GET", path, query=query)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                response = await self._call("GET", path, query=query)
+        except TimeoutError:
+            raise Unreachable(f"a watch was not answered within {ANSWER_S:g} s") from None
         if response.stream is None:
             raise InternalError("the server answered a watch with a body instead of a stream")
         async with aclosing(response.stream) as stream:
@@ -304,9 +350,48 @@ class Client:
             content_type=APPLY_PATCH,
         )
 
-    async def _patched(self, path: str, patch: Patch) -> Response:
+    async def _patched(
+        self, path: str, patch: Patch, query: Mapping[str, str] | None = None
+    ) -> Response:
         content_type = MERGE_PATCH if isinstance(patch, dict) else JSON_PATCH
-        return await self._call("PATCH", path, body=encode(patch), content_type=content_type)
+        body = encode(patch)
+        try:
+            return await self._call(
+                "PATCH", path, body=body, content_type=content_type, query=query
+            )
+        except Invalid as error:
+            # Another of its name: Kubernetes says so of a patch in other words than of a deletion.
+            if isinstance(patch, dict) and any(c.field == "metadata.uid" for c in error.causes):
+                raise Conflict(error.message, name=error.name, kind=error.kind) from error
+            raise
+
+    async def ask(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
+        """The JSON at a path of the plane that is no object, such as those of the gateway."""
+        return object_of(await self._call("GET", path, query=query), JsonObject)
+
+    async def fetch(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        """What is at a path of the plane, as it came."""
+        return (await self._call("GET", path, query=query)).body
+
+    async def tell(self, path: str, body: JsonObject) -> JsonObject:
+        """The same for a question that has a body; nothing is stored by it."""
+        return object_of(await self._call("POST", path, body=encode(body)), JsonObject)
+
+    async def websocket(
+        self, path: str, protocol: str, query: Mapping[str, str] | None = None
+    ) -> WebSocket:
+        """Messages with whoever answers at the path; that may end with a query of its own, for
+        names that come more than once."""
+        from datum_compute.client.websocket import WebSocket, is_answer, question_headers
+
+        asked = question_headers(protocol)
+        request = Request("GET", self._prefix + path, query or {}, {**self._headers, **asked})
+        response = await self._transport.send(request)
+        if response.status >= 400:
+            raise refusal_of(response)
+        if response.duplex is None or not is_answer(asked, response.headers):
+            raise InternalError("the server does not speak websocket here")
+        return WebSocket(response.duplex, of_server=False)
 
     async def _call(
         self,
@@ -341,9 +426,20 @@ def _path(kind: KindInfo[Any], ref: Ref) -> str:
     base = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
     if ref.namespace:
         assert kind.namespaced, f"{kind.kind} has no namespace"
-        base += f"/namespaces/{quote(ref.namespace, safe='')}"
+        base += f"/namespaces/{_segment(ref.namespace)}"
     base += f"/{kind.plural}"
-    return f"{base}/{quote(ref.name, safe='')}" if ref.name else base
+    return f"{base}/{_segment(ref.name)}" if ref.name else base
+
+
+@lru_cache(maxsize=4096)  # the same objects are asked for again and again
+def _segment(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _manner(dry_run: bool, manager: str) -> dict[str, str]:
+    """How a write is meant: only to be tried, and in whose name its fields are kept."""
+    manner = {"dryRun": "All"} if dry_run else {}
+    return {**manner, "fieldManager": manager} if manager else manner
 
 
 def _selection(

@@ -1,4 +1,6 @@
-"""From a connection to an open transport: socket, signing in, retries."""
+"""From a connection to an open transport: socket, signing in, retries.
+
+What a command does not need is imported only where it is used: see ``lean.py``."""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from datum_compute.client.connection import (
     Connection,
     ExecSignIn,
     FileSignIn,
+    HelperSignIn,
     OidcSignIn,
     SignIn,
 )
@@ -24,23 +27,40 @@ from datum_compute.client.credentials import (
     Renewing,
 )
 from datum_compute.client.exec_plugin import ExecPlugin
-from datum_compute.client.http import HttpTransport
-from datum_compute.client.oidc import OidcRefresh
 from datum_compute.client.retrying import RetryingTransport
-from datum_compute.client.transport import Transport
+from datum_compute.client.token_helper import TokenHelper
+from datum_compute.client.transport import OpenTransport, Timeouts, Transport
 
 
 def open_transport(
     connection: Connection,
     outside: Outside,
     around: Callable[[Transport], Transport] | None = None,
+    *,
+    lean: bool = False,
 ) -> AbstractAsyncContextManager[Transport]:
     """What cannot be used is refused here (ValueError); the network is not touched yet.
 
-    ``around`` sees every attempt: it is put under the retries.
+    ``around`` sees every attempt: it is put under the retries. ``lean`` is for those who live
+    shortly; a proxy needs the other way.
     """
 
-    def connect(certificate: Certificate | None) -> HttpTransport:
+    timeouts = Timeouts(read_s=connection.read_s) if connection.read_s else None
+
+    def connect(certificate: Certificate | None) -> OpenTransport:
+        if lean and not connection.proxy:
+            from datum_compute.client.lean import LeanTransport
+
+            return LeanTransport(
+                connection.server,
+                ca_pem=connection.ca_pem,
+                insecure=connection.insecure,
+                certificate=certificate or connection.certificate,
+                server_name=connection.tls_server_name,
+                timeouts=timeouts,
+            )
+        from datum_compute.client.http import HttpTransport
+
         return HttpTransport(
             connection.server,
             ca_pem=connection.ca_pem,
@@ -48,6 +68,7 @@ def open_transport(
             certificate=certificate or connection.certificate,
             proxy=connection.proxy,
             server_name=connection.tls_server_name,
+            timeouts=timeouts,
         )
 
     first = connect(None)
@@ -64,16 +85,22 @@ def _credentials(connection: Connection, sign_in: SignIn, outside: Outside) -> C
         case ExecSignIn():
             return Renewing(ExecPlugin(sign_in, outside).obtain, outside.unix_s)
         case OidcSignIn():
+            from datum_compute.client.oidc import OidcRefresh
+
             return Renewing(OidcRefresh(sign_in, outside).obtain, outside.unix_s)
+        case HelperSignIn():
+            return Renewing(TokenHelper(sign_in).obtain, outside.unix_s)
         case _:
             assert_never(sign_in)
 
 
 @asynccontextmanager
 async def _opened(
-    inner: HttpTransport | AuthenticatedTransport,
+    inner: OpenTransport | AuthenticatedTransport,
     random: Random,
     around: Callable[[Transport], Transport] | None,
 ) -> AsyncIterator[Transport]:
-    async with inner:
+    try:
         yield RetryingTransport(around(inner) if around else inner, random)
+    finally:
+        await inner.aclose()

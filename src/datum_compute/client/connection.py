@@ -62,7 +62,16 @@ class OidcSignIn:
     user: str
 
 
-SignIn = FileSignIn | ExecSignIn | OidcSignIn
+@dataclass(frozen=True, slots=True)
+class HelperSignIn:
+    """A program that prints a token and nothing else; asked again when the token is refused."""
+
+    command: str
+    arguments: tuple[str, ...]
+    first_token: str = field(repr=False)
+
+
+SignIn = FileSignIn | ExecSignIn | OidcSignIn | HelperSignIn
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,7 @@ class Connection:
     sign_in: SignIn | None = None
     proxy: str = field(default="", repr=False)  # may hold a password
     tls_server_name: str = ""
+    read_s: float = 0.0  # the longest silence that is borne; 0 is the usual one
 
 
 def checked_token(text: str, source: str) -> str:

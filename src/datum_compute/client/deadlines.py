@@ -4,15 +4,15 @@
 that costs more than what is waited for. Here a task says when a wait begins and when it ends, and
 whoever is still in one after the limit is cancelled:
 
-    deadlines.begin()
+    task = deadlines.begin()
     try:
         await work()
     except asyncio.CancelledError:
-        if not deadlines.passed():
+        if not deadlines.passed(task):
             raise
         ...  # it took too long
     finally:
-        deadlines.end()
+        deadlines.end(task)
 """
 
 from __future__ import annotations
@@ -30,23 +30,35 @@ class Deadlines:
         self._passed: dict[asyncio.Task[Any], int] = {}  # and how often it was cancelled before
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self) -> None:
+    def begin(self) -> asyncio.Task[Any]:
+        """The running task, which is asked for by it from then on."""
         loop = asyncio.get_running_loop()
-        self._since[_running()] = loop.time()
+        task = asyncio.current_task(loop)
+        assert task is not None, "a deadline is for what runs in a task"
+        self._since[task] = loop.time()
         if self._timer is None:
             self._timer = loop.call_later(self._seconds, self._look)
+        return task
 
-    def passed(self) -> bool:
-        """Whether the cancellation of the running task is ours alone; then it is taken back."""
-        task = _running()
+    def passed(self, task: asyncio.Task[Any]) -> bool:
+        """Whether the cancellation of the task is ours alone; then it is taken back."""
         before = self._passed.pop(task, None)
         return before is not None and task.uncancel() <= before
 
-    def end(self) -> None:
-        task = _running()
+    def end(self, task: asyncio.Task[Any]) -> None:
         self._since.pop(task, None)
-        if self._passed.pop(task, None) is not None:
+        if self._passed and self._passed.pop(task, None) is not None:
             task.uncancel()  # it ended by itself in the same moment
+
+    def lasts_s(self) -> float:
+        """How long the oldest wait lasts; 0 without any."""
+        now_s = asyncio.get_running_loop().time()
+        return next((now_s - since_s for since_s in self._since.values()), 0.0)
+
+    def expire(self) -> None:
+        """End all waits now, as if the limit had passed."""
+        for task in list(self._since):
+            self._expire(task)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -61,12 +73,9 @@ class Deadlines:
             if left_s > 0:
                 self._timer = loop.call_later(left_s, self._look)
                 return
-            del self._since[task]
-            self._passed[task] = task.cancelling()
-            task.cancel()
+            self._expire(task)
 
-
-def _running() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    assert task is not None, "a deadline is for what runs in a task"
-    return task
+    def _expire(self, task: asyncio.Task[Any]) -> None:
+        del self._since[task]
+        self._passed[task] = task.cancelling()
+        task.cancel()

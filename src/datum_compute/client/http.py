@@ -10,28 +10,33 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from types import TracebackType
 
 import aiohttp
 from yarl import URL
 
-from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import JSON, ByteStream, Request, Response
+from datum_compute.api.exchange import JSON, ByteStream, Request, Response, is_upgrade
 from datum_compute.client.connection import Certificate
+from datum_compute.client.silence import (
+    HANDSHAKE_FAILED,
+    LOST,
+    NO_SUCH_NAME,
+    NOT_IN_TIME,
+    Silence,
+    not_connected,
+    not_running,
+    not_trusted,
+    redirected,
+    unreachable,
+)
 from datum_compute.client.tls import trust
-from datum_compute.client.transport import is_watch
+from datum_compute.client.transport import Timeouts, is_watch
 
+# Shorter than our own servers wait for the next request, so that none is sent into a closing one.
+KEPT_IDLE_S = 60.0
 # What aiohttp lets out when there is no answer; OSError and TimeoutError slip through at times.
 _NETWORK_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """read_s is the longest silence; a watch may be silent for its own timeoutSeconds more."""
-
-    connect_s: float = 5.0
-    read_s: float = 30.0
+_NO_UPGRADE = ("through a proxy only plain requests go", "Connect without the proxy-url.")
 
 
 class HttpTransport:
@@ -76,6 +81,8 @@ class HttpTransport:
 
     async def send(self, request: Request) -> Response:
         """The answer; a watch that succeeded comes as a stream, everything else as a body."""
+        if is_upgrade(request):
+            raise unreachable(self._server, _NO_UPGRADE)
         try:
             answer = await self._opened().request(
                 request.method,
@@ -92,12 +99,9 @@ class HttpTransport:
             body = await answer.read()
         except _NETWORK_ERRORS as error:
             # The library's error may hold the request and with it the token: cut it off.
-            raise self._unreachable(error) from None
+            raise unreachable(self._server, _silence(error)) from None
         if 300 <= answer.status < 400:
-            raise Unreachable(
-                f"{self._server} answers with a redirect ({answer.status}). "
-                "Use the address it leads to as the server."
-            )
+            raise redirected(self._server, answer.status)
         return _response(answer, body)
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -105,17 +109,17 @@ class HttpTransport:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 # Watches hold their connections, so a limit would starve the requests.
-                connector=aiohttp.TCPConnector(ssl=self._tls, limit=0),
+                connector=aiohttp.TCPConnector(
+                    ssl=self._tls, limit=0, keepalive_timeout=KEPT_IDLE_S
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
 
     def _patience(self, request: Request) -> aiohttp.ClientTimeout:
-        read_s = self._timeouts.read_s
-        if is_watch(request):
-            read_s += float(request.query.get("timeoutSeconds", 0))
+        timeouts = self._timeouts
         return aiohttp.ClientTimeout(
-            total=None, sock_connect=self._timeouts.connect_s, sock_read=read_s
+            total=None, sock_connect=timeouts.connect_s, sock_read=timeouts.silence_s(request)
         )
 
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
@@ -123,13 +127,9 @@ class HttpTransport:
             async for chunk in answer.content.iter_any():
                 yield chunk
         except _NETWORK_ERRORS as error:
-            raise self._unreachable(error) from None
+            raise unreachable(self._server, _silence(error)) from None
         finally:
             answer.close()
-
-    def _unreachable(self, error: BaseException) -> Unreachable:
-        why, advice = _explained(error)
-        return Unreachable(f"{self._server} does not answer: {why}. {advice}")
 
 
 def _response(
@@ -140,26 +140,23 @@ def _response(
     return Response(answer.status, body, content_type, headers, stream)
 
 
-def _explained(error: BaseException) -> tuple[str, str]:
-    """Why there is no answer, and what to do about it."""
-    running = "Check that it is running and that the address is right."
+def _silence(error: BaseException) -> Silence:
     match error:
         case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLError() as cause):
-            why = f"its certificate is not trusted ({getattr(cause, 'verify_message', cause)})"
-            return why, "Check the certificate authority in the kubeconfig."
+            return not_trusted(getattr(cause, "verify_message", cause))
         case aiohttp.ClientSSLError():
-            return "the TLS handshake failed", "Check that the address speaks https."
+            return HANDSHAKE_FAILED
         case aiohttp.ClientHttpProxyError(status=status):
             return f"the proxy refuses to connect ({status})", "Check the proxy-url."
         case aiohttp.ClientProxyConnectionError():
             return "the proxy cannot be reached", "Check the proxy-url."
         case aiohttp.ClientConnectorDNSError():
-            return "its name cannot be resolved", "Check the spelling of the host."
+            return NO_SUCH_NAME
         case aiohttp.ClientConnectorError(os_error=cause):
-            return (cause.strerror or "no connection").lower(), running
+            return not_connected(cause)
         case TimeoutError():
-            return "no answer in time", running
+            return NOT_IN_TIME
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError() | OSError():
-            return "the connection was lost", "Try again; a change may or may not have been made."
+            return LOST
         case _:
-            return type(error).__name__, running
+            return not_running(type(error).__name__)

@@ -20,6 +20,9 @@ import yaml
 
 from datum_compute.api.codec import JsonObject
 
+# The one written in C where it was built: a command reads its kubeconfig at every start.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 class KubeconfigError(ValueError):
     """A kubeconfig that cannot be used: which file, which context, what is missing."""
@@ -114,7 +117,7 @@ def read_named_file(entry: Entry, path: str, key: str, context: str) -> bytes:
 
 def _document(file: Path) -> JsonObject:
     try:
-        document = yaml.safe_load(file.read_bytes())
+        document = yaml.load(file.read_bytes(), _LOADER)  # noqa: S506 - a safe one
     except OSError as error:
         raise KubeconfigError(f"{file} cannot be read: {error.strerror}") from error
     except yaml.YAMLError as error:

@@ -8,7 +8,8 @@ Rules it keeps:
   that is not bound to a version.
 - If such a second attempt is refused because the first one did happen, the message says so.
 - It is bounded, in attempts and in time; the last answer or error is handed on as it came.
-- Watches are left alone: ``watching.follow`` resumes them.
+- Watches are left alone: ``watching.follow`` resumes them. So is what leaves HTTP: sent twice, it
+  might begin something twice.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from msgspec.structs import replace
 
 from datum_compute.api.codec import DecodeError, decode, encode
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import JSON_PATCH, Request, Response
+from datum_compute.api.exchange import JSON_PATCH, Request, Response, is_upgrade
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.transport import Transport, is_watch
 
@@ -48,7 +49,7 @@ class RetryingTransport:
         self._retries = retries or Retries()
 
     async def send(self, request: Request) -> Response:
-        if is_watch(request):
+        if is_watch(request) or is_upgrade(request):
             return await self._inner.send(request)
         clock = asyncio.get_running_loop().time
         give_up_s = clock() + self._retries.patience_s

@@ -1,11 +1,12 @@
 """The one-method seam between a client and whatever answers it.
 
 Transports stack: retries (``retrying.py``) over signing in (``authenticated.py``) over the socket
-(``http.py``); or straight to the server's dispatch (``inprocess.py``).
+(``http.py``, for commands ``lean.py``); or straight to the server's dispatch (``inprocess.py``).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from datum_compute.api.exchange import Request, Response
@@ -19,3 +20,21 @@ class Transport(Protocol):
 
 def is_watch(request: Request) -> bool:
     return request.query.get("watch") in ("1", "true")
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """read_s is the longest silence; a watch may be silent for its own timeoutSeconds more."""
+
+    connect_s: float = 5.0
+    read_s: float = 30.0
+
+    def silence_s(self, request: Request) -> float:
+        more = float(request.query.get("timeoutSeconds", 0)) if is_watch(request) else 0.0
+        return self.read_s + more
+
+
+class OpenTransport(Transport, Protocol):
+    """A transport that holds connections."""
+
+    async def aclose(self) -> None: ...

@@ -2,7 +2,7 @@
 
 Rules it keeps:
 - It never ends and never raises for what a server or a network does. It tries again with backoff,
-  and says so in the log; only its reader ends it, by closing it.
+  and says so in the log (``absence.py``); only its reader ends it, by closing it.
 - A stream that ended or broke is resumed at the last version seen. Only a version that the server
   no longer knows (410, as an answer or as an event), or an answer that makes no sense, leads to a
   new list.
@@ -11,9 +11,9 @@ Rules it keeps:
   list. A list older than what was seen is not believed at once: only a plane that insists has
   really gone back.
 - A list is whole or it is not handed on.
-- Silence is not trusted: servers send a bookmark at least once a minute, ours twice. A stream that
-  is quiet for STALL_S is taken for dead and opened anew; for a quiet plane that costs one request.
-- A server that ends every stream at once is not asked in a circle: that counts as a failure.
+- Silence is not trusted: a stream that is quiet for too long is opened anew (``quiet.py``).
+- A server that ends every stream at once, or answers 410 again and again, is not asked in a circle:
+  that counts as a failure.
 - A kind that the server does not serve (404) is asked for again, every NOT_SERVED_S.
 """
 
@@ -38,9 +38,11 @@ from datum_compute.api.errors import (
     Unreachable,
 )
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
+from datum_compute.client.absence import Absence
 from datum_compute.client.answers import Listed, Unreadable, WatchEvent
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.deadlines import Deadlines
+from datum_compute.client.quiet import Probing, Rhythm
 
 if TYPE_CHECKING:
     from datum_compute.client.client import Client
@@ -49,7 +51,6 @@ T = TypeVar("T", bound=ApiObject)
 L = TypeVar("L")
 E = TypeVar("E")
 
-STALL_S = 55.0
 # A stream that lived less than this and brought nothing did not work.
 SHORTEST_S = 1.0
 # All pages together. A list that hangs would otherwise never be tried again.
@@ -102,7 +103,11 @@ def follow(
             fields=watched.fields,
         )
 
-    return _follow(_Source(watched.kind.plural, list_once, open_stream, _nobody), random)
+    async def probe() -> str:
+        return await client.version(watched.kind, watched.namespace, fields=watched.fields)
+
+    source = _Source(watched.kind.plural, list_once, open_stream, probe, _nobody)
+    return _follow(source, random)
 
 
 def follow_kept(
@@ -113,26 +118,35 @@ def follow_kept(
     page_size: int,
     random: Random,
     not_served: Callable[[], None],
+    labels: Mapping[str, str] | None = None,
+    name: str = "",
 ) -> AsyncGenerator[Listed[L] | WatchEvent[T | Unreadable], None]:
     """As ``follow``, for caches: objects of a list come as what ``keep`` makes of each page, one
-    that cannot be decoded comes as Unreadable, and a kind that is not served is told of."""
+    that cannot be decoded comes as Unreadable, and a kind that is not served is told of. ``name``
+    is what the log calls it."""
 
     async def list_once() -> Listed[L]:
-        return await client.list_kept(kind, keep, page_size=page_size)
+        return await client.list_kept(kind, keep, page_size=page_size, labels=labels)
 
     def open_stream(version: str) -> AsyncGenerator[WatchEvent[T | Unreadable], None]:
-        return client.watch_kept(kind, version)
+        return client.watch_kept(kind, version, labels=labels)
 
-    return _follow(_Source(kind.plural, list_once, open_stream, not_served), random)
+    async def probe() -> str:
+        return await client.version(kind)
+
+    source = _Source(name or kind.plural, list_once, open_stream, probe, not_served)
+    return _follow(source, random)
 
 
 @dataclass(frozen=True, slots=True)
 class _Source(Generic[L, E]):
-    """Where the news come from: one list, one stream, and whom to tell that there is neither."""
+    """Where the news come from: one list, one stream, a question that only has to be answered, and
+    whom to tell that there is neither."""
 
     what: str
     list_once: Callable[[], Awaitable[Listed[L]]]
     open_stream: Callable[[str], AsyncGenerator[WatchEvent[E], None]]
+    probe: Callable[[], Awaitable[object]]
     not_served: Callable[[], None]
 
 
@@ -144,21 +158,22 @@ async def _follow(
     source: _Source[L, E], random: Random | None
 ) -> AsyncGenerator[Listed[L] | WatchEvent[E], None]:
     failures = _Failures(source.what, random)
-    place = _Place()
+    place, rhythm = _Place(), Rhythm()
     while True:
         try:
             if not place.known:
                 listed = await _list(source)
                 place.listed(listed.version)
                 yield listed
-            async with aclosing(_stream(source, str(place.version))) as events:
+            async with aclosing(_stream(source, str(place.version), rhythm)) as events:
                 async for event in events:
                     place.moved(event)
                     failures.over()
                     yield event
-        except Expired:
+        except Expired as error:
             place.known = False
             _log.debug("%s: the history is gone; listing again", source.what)
+            await failures.expired(error)
         except NotFound as error:
             place.known = False
             source.not_served()
@@ -237,21 +252,32 @@ async def _list(source: _Source[L, E]) -> Listed[L]:
         raise Unreachable(f"the list was not complete within {LIST_S:g} s") from None
 
 
-async def _stream(source: _Source[L, E], version: str) -> AsyncGenerator[WatchEvent[E], None]:
+async def _stream(
+    source: _Source[L, E], version: str, rhythm: Rhythm
+) -> AsyncGenerator[WatchEvent[E], None]:
     """The events of one stream; ends when it ends or stalls, raises when it was of no use."""
     loop = asyncio.get_running_loop()
     opened_s, brought = loop.time(), 0
     events = source.open_stream(version)
-    with closing(Deadlines(STALL_S)) as deadlines:
+    rhythm.opened()
+    with (
+        closing(Deadlines(rhythm.limit_s)) as deadlines,
+        closing(Probing(rhythm, deadlines, source.probe)) as probing,
+    ):
         async with aclosing(events):
             while True:
                 try:
                     event = await _within(deadlines, events)
                 except TimeoutError:
-                    _log.info("%s: the watch is silent; opening another", source.what)
+                    rhythm.stalled()
+                    if probing.failure is not None:
+                        raise probing.failure from None
+                    _log.debug("%s: the watch is silent; opening another", source.what)
                     return
                 if event is None:
                     break
+                if event.object is None:
+                    rhythm.bookmark()
                 brought += 1
                 yield event
     if not brought and loop.time() - opened_s < SHORTEST_S:
@@ -262,27 +288,35 @@ async def _within(
     deadlines: Deadlines, events: AsyncGenerator[WatchEvent[E], None]
 ) -> WatchEvent[E] | None:
     """The next event, None at the end; TimeoutError if it does not come in time."""
-    deadlines.begin()
+    task = deadlines.begin()
     try:
         return await anext(events, None)
     except asyncio.CancelledError:
-        if deadlines.passed():
+        if deadlines.passed(task):
             raise TimeoutError from None
         raise
     finally:
-        deadlines.end()
+        deadlines.end(task)
 
 
 class _Failures:
     """Counts failures in a row and waits longer after each."""
 
     def __init__(self, what: str, random: Random | None) -> None:
-        self._what = what
+        self._absence = Absence(what)
         self._random = random
         self._count = 0
+        self._expired = 0
 
     def over(self) -> None:
-        self._count = 0
+        self._count = self._expired = 0
+        self._absence.over()
+
+    async def expired(self, error: Expired) -> None:
+        """Once that is nobody's failure; again, before a stream has brought anything, it is."""
+        self._expired += 1
+        if self._expired > 1:
+            await self.delay(error)
 
     async def delay(
         self, error: ApiError | Unreachable, *, at_least_s: float = 0.0, is_news: bool = True
@@ -291,7 +325,8 @@ class _Failures:
         delay_s = max(at_least_s, _BACKOFF.delay_s(self._count, self._random))
         if isinstance(error, ApiError):
             delay_s = max(delay_s, min(error.retry_after_s, _BACKOFF.most_s))
-        # The first may be a restart; those after it are worth a word.
-        level = logging.WARNING if is_news and self._count > 1 else logging.DEBUG
-        _log.log(level, "%s: %s; trying again in %.1f s", self._what, error, delay_s)
+        # Who says when to come again is not away; it may just be stopped, with us in it.
+        asked_back = self._count == 1 and isinstance(error, ApiError) and error.retry_after_s > 0
+        if is_news and not asked_back:
+            self._absence.noticed(error)
         await asyncio.sleep(delay_s)

@@ -6,22 +6,28 @@ left: its worker's own lines about the outcome belong to it, and the next one ta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 
-_NOTHING: Mapping[str, str] = {}
+Fields = Mapping[str, str]
+
+
+def _nothing() -> Fields:
+    return {}
+
 
 # Of the request that is being answered; its answer carries it as audit-id.
 REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID", default="")
-# Of the reconcile that is under way: controller, plane, kind, object, reconcile.
-RECONCILE: ContextVar[Mapping[str, str]] = ContextVar("RECONCILE", default=_NOTHING)
+# Of the reconcile that is under way: controller, plane, kind, object, reconcile. Told when a line
+# is written, which most reconciles never do.
+RECONCILE: ContextVar[Callable[[], Fields]] = ContextVar("RECONCILE", default=_nothing)
 # Of the span that is open, as the W3C header has it; empty while nothing is traced.
 TRACEPARENT: ContextVar[str] = ContextVar("TRACEPARENT", default="")
 
 
 def scope_fields() -> dict[str, str]:
     """Everything that is known, for a log line."""
-    fields = dict(RECONCILE.get())
+    fields = dict(RECONCILE.get()())
     request_id = REQUEST_ID.get()
     if request_id:
         fields["request"] = request_id

@@ -1,0 +1,96 @@
+"""A transport in trouble, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+from datum_compute.api.errors import Unreachable
+from datum_compute.api.exchange import Request, Response
+from datum_compute.client.troubled import (
+    GIVE_UP_S,
+    Trouble,
+    TroubledTransport,
+    decoded_troubles,
+    encoded_troubles,
+)
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+
+T = TypeVar("T")
+ASK = Request("GET", "/api")
+
+
+class Plane:
+    """Answers at once; a watch brings three lines, a second apart."""
+
+    async def send(self, request: Request) -> Response:
+        if request.query:
+            return Response(200, stream=self._lines())
+        return Response(200, b"{}")
+
+    async def _lines(self) -> AsyncGenerator[bytes, None]:
+        for number in range(3):
+            await asyncio.sleep(1)
+            yield str(number).encode()
+
+
+def in_virtual_time(story: Callable[[], Awaitable[T]]) -> T:
+    async def main(_loop: VirtualLoop) -> T:
+        return await story()
+
+    return run_virtual(Random(1), main)
+
+
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize(("kind", "after_s"), [("cut", GIVE_UP_S), ("crash", 0.0)])
+def test_what_is_cut_off_gives_no_answer_and_what_has_crashed_refuses(
+    kind: str, after_s: float
+) -> None:
+    async def story() -> float:
+        trouble = Trouble(kind=kind)  # type: ignore[arg-type]
+        began_s = now_s()
+        with pytest.raises(Unreachable):
+            await TroubledTransport(Plane(), lambda: trouble).send(ASK)
+        return now_s() - began_s
+
+    assert in_virtual_time(story) == after_s
+
+
+def test_what_is_slow_answers_later() -> None:
+    async def story() -> float:
+        began_s = now_s()
+        slow = TroubledTransport(Plane(), lambda: Trouble(kind="slow", delay_s=0.5))
+        assert (await slow.send(ASK)).status == 200
+        return round(now_s() - began_s, 3)
+
+    assert in_virtual_time(story) == 0.5
+
+
+def test_an_open_watch_breaks_when_its_plane_is_cut_off() -> None:
+    async def story() -> list[bytes]:
+        troubles: list[Trouble] = []
+        transport = TroubledTransport(Plane(), lambda: troubles[0] if troubles else None)
+        stream = (await transport.send(Request("GET", "/api", {"watch": "1"}))).stream
+        assert stream is not None
+        seen = [await anext(stream)]
+        troubles.append(Trouble(kind="cut"))
+        with pytest.raises(Unreachable):
+            await anext(stream)
+        await stream.aclose()
+        return seen
+
+    assert in_virtual_time(story) == [b"0"]
+
+
+def test_troubles_are_read_as_they_were_written() -> None:
+    troubles = {"hub": Trouble(kind="slow", delay_s=0.5), "cell/dfw": Trouble(kind="cut")}
+    assert decoded_troubles(encoded_troubles(troubles)) == troubles
+    assert Trouble(kind="cut", until_s=10.0).lasts(9.0)
+    assert not Trouble(kind="cut", until_s=10.0).lasts(10.0)
