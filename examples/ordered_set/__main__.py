@@ -58,5 +58,7 @@ async def serve(context: str, stop: asyncio.Event) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    if "KUBECONFIG" not in os.environ:
+        sys.exit("usage: KUBECONFIG=FILE python -m examples.ordered_set [CONTEXT]")
     chosen = sys.argv[1] if len(sys.argv) > 1 else "hub"
     sys.exit(run_until_stopped(lambda stop: serve(chosen, stop)))

@@ -118,6 +118,30 @@ def test_a_long_note_is_cut_between_characters(text: str) -> None:
     recording(story)
 
 
+def test_notes_that_differ_where_they_are_cut_off_are_one_event() -> None:
+    """Nor does the buffer keep what nobody will read: a thousand of them would be a lot."""
+
+    async def story(at: Recording) -> None:
+        for number in range(3):
+            at.recorder.tell(notice(note="x" * 100_000 + str(number)))
+        assert sum(len(waiting.note) for waiting in at.recorder._waiting) <= 1024
+        (event,) = await at.events()
+        assert event.count == 3
+
+    recording(story)
+
+
+@pytest.mark.parametrize("note", [None, 5, b"bytes"])
+def test_a_notice_that_is_no_text_fails_nobody(note: Any) -> None:
+    async def story(at: Recording) -> None:
+        at.recorder.tell(notice(note=note))
+        at.recorder.tell(notice(note="sound"))
+        assert [event.message for event in await at.events()] == ["sound"]
+        assert at.counted("failed") == 1
+
+    recording(story)
+
+
 def test_user_text_is_no_format_and_moves_no_cursor() -> None:
     async def story(at: Recording) -> None:
         at.recorder.tell(notice(note="%s %d {0} {name} \x1b[2J\r\nfake \u202e\udc00"))

@@ -15,8 +15,12 @@ from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.namespace import Namespace
-from datum_compute.client.watching import NOT_SERVED_S, OLDER_LISTS, STALL_S
+from datum_compute.api.plane import HUB
+from datum_compute.client.quiet import STALL_S
+from datum_compute.client.transport import is_watch
+from datum_compute.client.watching import NOT_SERVED_S, OLDER_LISTS
 from datum_compute.runtime.informer import PAGE_SIZE, Change, Informer
+from datum_compute.runtime.view import View
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.client.recorded import Answer, Recorded, event, listed, lost, namespace, status, stream
 from tests.runtime.planes import Planes, a_namespace, with_planes
@@ -62,7 +66,7 @@ def test_it_lists_again_when_its_place_in_the_history_is_gone() -> None:
             nonlocal lists
             lists += not request.query.get("watch") and request.method == "GET"
             if request.query.get("watch") and len(informer.cache) == 1:
-                await asyncio.sleep(30)  # meanwhile the history moves on
+                await asyncio.sleep(20)  # meanwhile the history moves on
             return None
 
         planes.intercept = end_watches_at_once
@@ -107,9 +111,11 @@ def test_a_watch_that_goes_quiet_is_replaced() -> None:
     assert with_planes(test) == ([], ["a"])
 
 
-def test_an_unreachable_plane_is_tried_again() -> None:
+def test_an_unreachable_plane_is_tried_again_and_the_log_names_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def test(loop: VirtualLoop, planes: Planes) -> bool:
-        informer = Informer(await planes.create(), NAMESPACE, Random(1))
+        informer = View(HUB, await planes.create(), Random(1)).declare(NAMESPACE)
         failures = 3
 
         async def fail_first(request: Request) -> Response | None:
@@ -125,6 +131,7 @@ def test_an_unreachable_plane_is_tried_again() -> None:
         return informer.synced
 
     assert with_planes(test)
+    assert caplog.messages[0].startswith("hub: namespaces: no news, trying again: ")
 
 
 def test_caught_up_waits_for_a_version_and_gives_up_in_time() -> None:
@@ -173,6 +180,18 @@ def test_a_new_list_tells_what_is_gone_what_changed_and_what_is_new() -> None:
     second = listed(9, namespace("b", 2), namespace("c", 8), namespace("d", 9))
     told = Told(first, EXPIRED, second, stream(then="is silent"))
     assert told.after(10) == ["+a", "+b", "+c", "-a", "~c", "+d"]
+
+
+@pytest.mark.parametrize("as_event", [False, True])
+def test_a_plane_that_forgets_its_history_again_and_again_is_not_listed_in_a_circle(
+    as_event: bool,
+) -> None:
+    gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+    expired = stream(event("ERROR", gone)) if as_event else EXPIRED
+    storm = [answer for version in range(5, 400) for answer in (listed(version), expired)]
+    told = Told(*storm)
+    told.after(60)
+    assert 4 < len(told.transport.asked) < 60
 
 
 def test_the_same_name_with_another_uid_is_one_that_is_gone_and_one_that_is_new() -> None:
@@ -226,6 +245,16 @@ def test_an_object_that_cannot_be_decoded_stops_neither_list_nor_watch(
     assert "poison cannot be read" in caplog.text
 
 
+def test_who_knew_an_object_hears_that_it_cannot_be_read_any_more() -> None:
+    """Or else nobody would ever look again for what is deleted while it cannot be read."""
+    poisoned = {**POISON, "metadata": {"name": "a", "resourceVersion": "8"}}
+    gone = {**POISON, "metadata": {"name": "a", "resourceVersion": "9"}}
+    events = [event("MODIFIED", poisoned), event("DELETED", gone)]
+    told = Told(listed(7, namespace("a", 3)), stream(*events, then="is silent"))
+    assert told.after(10) == ["+a", "-a"]
+    assert names(told.informer) == []
+
+
 def test_a_kind_that_is_not_served_is_answered_and_picked_up_when_it_appears() -> None:
     missing = [status(404, "NotFound") for _ in range(3)]
     told = Told(*missing, listed(5, namespace("a", 1)), stream(then="is silent"))
@@ -272,3 +301,28 @@ def test_nothing_of_managed_fields_is_kept() -> None:
     )
     assert told.after(5) == ["+a", "+b"]
     assert all(b"managed" not in entry.body for entry in told.informer.cache.entries())
+
+
+def test_what_the_stream_brings_late_does_not_undo_a_refresh() -> None:
+    async def test(loop: VirtualLoop, planes: Planes) -> list[str | None]:
+        released = asyncio.Event()
+
+        async def lag(request: Request, response: Response) -> Response:
+            if is_watch(request):
+                await released.wait()
+            return response
+
+        planes.afterwards = lag
+        informer = await an_informer(loop, planes)
+        client, seen = planes.client(), list[str | None]()
+        informer.subscribe(lambda change: seen.append(change.latest.metadata.labels.get("x")))
+        await client.create(NAMESPACE, a_namespace("a", x="first"))
+        await client.patch(NAMESPACE, Ref("", "a"), {"metadata": {"labels": {"x": "second"}}})
+        await informer.refresh()
+        released.set()
+        await asyncio.sleep(1)
+        await client.patch(NAMESPACE, Ref("", "a"), {"metadata": {"labels": {"x": "third"}}})
+        await asyncio.sleep(1)
+        return seen
+
+    assert with_planes(test) == ["second", "third"]

@@ -18,6 +18,7 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.runtime.leader import (
+    REMIND_S,
     Election,
     FencedTransport,
     LeadershipLost,
@@ -118,6 +119,27 @@ def tell(story: Story, seed: int = 1) -> None:
         await story(loop, planes)
 
     run_virtual(Random(seed), main)
+
+
+def test_a_candidate_that_is_not_answered_says_so_and_is_not_ready(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(loop: VirtualLoop, planes: Planes) -> None:
+        one = Process(loop, planes, "one", faults=lambda: Faults(lost_before=True))
+        task = loop.create_task(one.election.lead(one.work))
+        await asyncio.sleep(REMIND_S * 2.5)
+        assert one.election.what_is_missing == "lease default/compute-manager has not been read yet"
+        told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+        assert len(told) == 3, "when it begins, and every minute"
+        assert "default/compute-manager" in told[0]
+        assert "the request was lost" in told[0]
+        one.faults = Faults
+        await asyncio.sleep(5)
+        assert one.election.what_is_missing == ""
+        assert one.led == 1
+        task.cancel()
+
+    tell(story)
 
 
 async def the_lease(planes: Planes, ref: Ref = REF) -> Lease:

@@ -18,11 +18,18 @@ KEY = Key(HUB, Ref("default", "a"))
 PAUSE = Pause(quiet_s=1.0, most_s=10.0)
 
 
-def passes(story: Callable[[WorkQueue], Awaitable[None]], pause: Pause | None = PAUSE) -> list[int]:
+def passes(
+    story: Callable[[WorkQueue], Awaitable[None]],
+    pause: Pause | None = PAUSE,
+    busy_until_s: float = 0.0,
+) -> list[int]:
     """When the key was worked on, each time with a pause afterwards; the first time at once."""
 
     async def main(loop: VirtualLoop) -> list[int]:
-        queue, worked = WorkQueue(Random(1), Backoff()), []
+        begun_s, worked = loop.time(), []
+        queue = WorkQueue(
+            Random(1), Backoff(), is_busy=lambda _: loop.time() < begun_s + busy_until_s
+        )
 
         async def work() -> None:
             while True:
@@ -58,6 +65,15 @@ def test_what_never_gets_quiet_is_answered_at_the_end_of_the_pause() -> None:
             queue.add(KEY)
 
     assert passes(story) == [0, 10, 20, 26]
+
+
+def test_it_is_not_quiet_while_others_work_on_the_plane_but_the_pause_ends() -> None:
+    async def story(queue: WorkQueue) -> None:
+        await asyncio.sleep(0.5)
+        queue.add(KEY)
+
+    assert passes(story, busy_until_s=4.2) == [0, 4]
+    assert passes(story, busy_until_s=60) == [0, 10]
 
 
 def test_a_wake_up_during_the_pass_itself_is_gathered_and_not_lost() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
 from datum_compute.api.meta import Ref
@@ -327,51 +326,51 @@ def test_a_kind_that_one_plane_does_not_serve_holds_up_nothing_else() -> None:
     assert maps == ["map-late"]
 
 
-def test_a_plane_drains_before_it_is_left() -> None:
-    """It stays engaged while one object carries a finalizer of ours, and only for those."""
-    ours, theirs = "example.com/ours", "example.com/theirs"
+def test_a_plane_that_is_not_entitled_is_not_seen_by_those_who_ask_for_it() -> None:
+    async def test(loop: VirtualLoop, planes: Planes) -> list[tuple[str, str]]:
+        seen: list[tuple[str, str]] = []
 
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, bool, list[str]]:
-        async def done(_manager: Manager[Any], _key: Key) -> Outcome:
+        async def note(_manager: Manager[Any], key: Key) -> Outcome:
+            seen.append((key.plane, key.ref.name))
             return Done()
 
-        manager = manager_of(done, finalizers=(ours,))
-        client = await planes.create(ONE)
-        for name, finalizer in (("a", ours), ("b", theirs)):
-            await client.create(NAMESPACE, a_namespace(name))
-            await client.patch(NAMESPACE, Ref("", name), {"metadata": {"finalizers": [finalizer]}})
+        manager = manager_of(note, entitled_only=True)
+        assert manager.minds_entitlement
         for plane in (ONE, TWO):
-            manager.engage(plane, client if plane == ONE else await planes.create(plane))
+            await (await planes.create(plane)).create(NAMESPACE, a_namespace("a"))
+            manager.engage(plane, planes.client(plane), entitled=plane == TWO)
         running = loop.create_task(manager.run())
-        draining = loop.create_task(manager.drain(ONE))
-        await asyncio.sleep(100)
-        before = draining.done()
-        await client.patch(NAMESPACE, Ref("", "a"), {"metadata": {"finalizers": None}})
+        await manager.synced()
+        await asyncio.sleep(5)
+        assert (manager.is_entitled(ONE), manager.is_entitled(TWO)) == (False, True)
+        manager.disengage(ONE)
+        seen.append(("then", ""))
+        manager.engage(ONE, planes.client(ONE))
         await asyncio.sleep(5)
         running.cancel()
-        return before, draining.done(), [str(plane) for plane in manager.engaged()]
+        return [place for place in seen if place[1] in ("a", "")]
 
-    assert with_planes(test) == (False, True, [TWO])
+    assert with_planes(test) == [(TWO, "a"), ("then", ""), (ONE, "a")]
 
 
-def test_a_plane_that_cannot_be_reached_is_not_taken_for_drained() -> None:
+def test_nobody_waits_for_a_view_that_was_replaced() -> None:
     async def test(loop: VirtualLoop, planes: Planes) -> bool:
         async def done(_manager: Manager[Any], _key: Key) -> Outcome:
             return Done()
 
-        async def lose(_request: Request) -> Response | None:
-            raise Unreachable("no route")
-
-        manager = manager_of(done, finalizers=("example.com/ours",))
-        manager.engage(ONE, await planes.create(ONE))
-        planes.intercept = lose
+        manager = manager_of(done)
+        client = await planes.create(ONE)
+        manager.engage(ONE, client)
+        waiting = loop.create_task(manager.synced([ONE]))
+        await asyncio.sleep(1)
+        manager.disengage(ONE)
+        manager.engage(ONE, client)
         running = loop.create_task(manager.run())
-        draining = loop.create_task(manager.drain(ONE))
-        await asyncio.sleep(300)
+        await asyncio.sleep(5)
         running.cancel()
-        return draining.done()
+        return waiting.done()
 
-    assert with_planes(test) is False
+    assert with_planes(test)
 
 
 def test_what_wakes_a_controller_from_outside_may_fail_and_begins_anew(
@@ -403,7 +402,7 @@ def test_what_wakes_a_controller_from_outside_may_fail_and_begins_anew(
     assert "the driver is not there yet" in caplog.text
 
 
-def test_a_difference_that_does_not_matter_wakes_nobody_but_what_is_new_and_gone_does() -> None:
+def test_what_does_not_matter_wakes_nobody_but_what_is_new_and_gone_does() -> None:
     async def test(loop: VirtualLoop, planes: Planes) -> list[int]:
         calls, counts = 0, []
 
@@ -415,12 +414,13 @@ def test_a_difference_that_does_not_matter_wakes_nobody_but_what_is_new_and_gone
         def relabelled(old: Namespace, new: Namespace) -> bool:
             return old.metadata.labels.get("x") != new.metadata.labels.get("x")
 
-        edge = for_(NAMESPACE, when=relabelled)
+        edge = for_(NAMESPACE, when=relabelled, when_new=lambda new: new.metadata.name != "dull")
         controller = Controller(name="test", role="cell", reconcile=counted, edges=(edge,))
         manager: Manager[Any] = Manager([controller], lambda manager: manager, Random(1))
         client = await planes.create(ONE)
         manager.engage(ONE, client)
         running = loop.create_task(manager.run())
+        await client.create(NAMESPACE, a_namespace("dull"))
         await client.create(NAMESPACE, a_namespace("a"))
         for labels in ({"other": "1"}, {"x": "1"}):
             await asyncio.sleep(1)

@@ -19,10 +19,11 @@ from datum_compute.api.instancetype import (
     InstanceTypeSpec,
 )
 from datum_compute.api.kinds import CLUSTER, INSTANCE_TYPE, NAMESPACE
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta
+from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PlaneName, member_name, path_prefix, plane_role
 from datum_compute.client.client import Client
+from datum_compute.planes.held import Holds, unknown
 from datum_compute.planes.roleobjects import ensure_roles
 
 T = TypeVar("T", bound=ApiObject)
@@ -31,13 +32,17 @@ _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _OF_ROLE = {"project": ("milo-system",), "hub": ("karmada-system", "karmada-cluster")}
 
 
-async def ensure_plane(client: Client, plane: PlaneName) -> None:
+async def ensure_plane(client: Client, plane: PlaneName, holds: Holds = unknown) -> None:
     """The roles, and the namespaces and sizes that clients and controllers expect to find."""
-    await ensure_roles(client, plane)
-    for name in (*_NAMESPACES, *_OF_ROLE.get(plane_role(plane), ())):
-        await _ensure(client, NAMESPACE, Namespace(metadata=ObjectMeta(name=name)))
+    await ensure_roles(client, plane, holds)
+    role = plane_role(plane)
+    for name in (*_NAMESPACES, *_OF_ROLE.get(role, ())):
+        marked = role == "project" and name == "default"
+        marks = {labels.PROJECT_DEFAULT: "true"} if marked else {}
+        namespace = Namespace(metadata=ObjectMeta(name=name, labels=marks))
+        await _ensure(client, NAMESPACE, namespace, holds)
     for kind, size in built_in_sizes():
-        await _ensure(client, kind, size)
+        await _ensure(client, kind, size, holds)
 
 
 def built_in_sizes() -> list[tuple[KindInfo[InstanceType], InstanceType]]:
@@ -56,13 +61,13 @@ def _size(name: str, cpu: str, memory: str) -> InstanceType:
     )
 
 
-async def ensure_cells(hub: Client, cells: Iterable[PlaneName]) -> None:
+async def ensure_cells(hub: Client, cells: Iterable[PlaneName], holds: Holds = unknown) -> None:
     """Register the cells of this process with the hub, each for the city of its name."""
     for cell in cells:
         name = member_name(cell)
         namespace = Namespace(metadata=ObjectMeta(name=execution_namespace(name)))
-        await _ensure(hub, NAMESPACE, namespace)
-        await _ensure(hub, CLUSTER, _cluster(name, path_prefix(cell)))
+        await _ensure(hub, NAMESPACE, namespace, holds)
+        await _ensure(hub, CLUSTER, _cluster(name, path_prefix(cell)), holds)
 
 
 def _cluster(name: str, endpoint: str) -> Cluster:
@@ -72,7 +77,9 @@ def _cluster(name: str, endpoint: str) -> Cluster:
     )
 
 
-async def _ensure(client: Client, kind: KindInfo[T], obj: T) -> None:
+async def _ensure(client: Client, kind: KindInfo[T], obj: T, holds: Holds) -> None:
+    if holds(kind, ref_of(obj)):
+        return
     try:
         await client.create(kind, obj)
     except AlreadyExists:

@@ -7,6 +7,7 @@ project by hand for as long as the process runs, or describe the service in othe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from datum_compute.api import labels
@@ -63,6 +64,7 @@ from datum_compute.api.serviceconfiguration import (
     ServiceQuota,
 )
 from datum_compute.client.client import Client
+from datum_compute.planes.held import Holds, unknown
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -74,20 +76,22 @@ _PROJECTS = KindReference(api_group=RESOURCE_MANAGER, kind=PROJECT_KIND)
 Made = tuple[KindInfo[Any], ApiObject]
 
 
-def objects_of_platform(cells: Iterable[PlaneName]) -> list[Made]:
+def objects_of_platform(
+    cells: Iterable[PlaneName], limits: Mapping[str, int] = DEFAULT_LIMITS
+) -> list[Made]:
     """What ``ensure_platform`` makes, for planes that somebody else brings up."""
     return [
         *((LOCATION, _location(city)) for city in cities_of(cells)),
         *((REGISTRATION, registration_of(metric)) for metric in METRICS),
         (SERVICE, _service()),
-        (SERVICE_CONFIGURATION, _configuration()),
+        (SERVICE_CONFIGURATION, _configuration(limits)),
     ]
 
 
 def objects_of_project(
     plane: PlaneName, cells: Iterable[PlaneName], limits: Mapping[str, int] = DEFAULT_LIMITS
 ) -> list[Made]:
-    """What ``ensure_project`` makes, for planes that somebody else brings up."""
+    """What a project that may use compute has, for planes where nobody keeps entitlements."""
     return [
         (NETWORK, default_network()),
         *((LOCATION_BINDING, _location_binding(city)) for city in cities_of(cells)),
@@ -95,12 +99,22 @@ def objects_of_project(
     ]
 
 
-async def ensure_platform(platform: Client, cells: Iterable[PlaneName], now: str) -> None:
-    """The places of the cells, the compute service, and what is counted for it."""
-    for kind, obj in objects_of_platform(cells):
-        made = await _ensured(platform, kind, obj)
+async def ensure_platform(
+    platform: Client,
+    cells: Iterable[PlaneName],
+    now: str,
+    limits: Mapping[str, int],
+    holds: Holds = unknown,
+) -> None:
+    """The places of the cells, the compute service, and what is counted for it. ``limits`` are what
+    the service gives to every project, by resource type."""
+    for kind, obj in objects_of_platform(cells, limits):
+        held = holds(kind, ref_of(obj))
         if kind is LOCATION:
+            made = await _ensured(platform, kind, obj, held=held)
             await _ensure_condition(platform, LOCATION, made, ("Ready", "ServedByCell"), now)
+        elif not held:
+            await _ensured(platform, kind, obj)
 
 
 async def ensure_project(
@@ -110,12 +124,19 @@ async def ensure_project(
     now: str,
     limits: Mapping[str, int] = DEFAULT_LIMITS,
 ) -> None:
-    """A network, the right to use every place there is, and the quota that everybody gets."""
+    """All of ``objects_of_project``."""
     about = ("Available", "AllGatesOpen")
     for kind, obj in objects_of_project(plane, cells, limits):
         made = await _ensured(project, kind, obj)
         if kind is LOCATION_BINDING:
             await _ensure_condition(project, LOCATION_BINDING, made, about, now)
+
+
+async def ensure_network(project: Client, holds: Holds = unknown) -> None:
+    """The network that every project has."""
+    network = default_network()
+    if not holds(NETWORK, ref_of(network)):
+        await _ensured(project, NETWORK, network)
 
 
 async def release_project(platform: Client, hub: Client, plane: PlaneName) -> None:
@@ -219,7 +240,7 @@ def _service() -> Service:
     )
 
 
-def _configuration() -> ServiceConfiguration:
+def _configuration(limits: Mapping[str, int]) -> ServiceConfiguration:
     return ServiceConfiguration(
         metadata=ObjectMeta(name=SERVICE_OBJECT),
         spec=ServiceConfigurationSpec(
@@ -234,20 +255,23 @@ def _configuration() -> ServiceConfiguration:
                 )
                 for metric in METRICS
             ],
-            quota=ServiceQuota(limits=[_limit(m) for m in METRICS], metric_rules=_rules()),
+            quota=ServiceQuota(
+                limits=[_limit(m, limits.get(m.resource_type, m.default_limit)) for m in METRICS],
+                metric_rules=_rules(),
+            ),
             locations=ServiceLocations(supported_classes=[_CLASS]),
         ),
     )
 
 
-def _limit(metric: QuotaMetric) -> QuotaLimit:
+def _limit(metric: QuotaMetric, default: int) -> QuotaLimit:
     return QuotaLimit(
         name=metric.name,
         display_name=metric.title,
         metric=metric.resource_type,
         consumer_type=_PROJECTS,
         unit=metric.base_unit,
-        default_limit=metric.default_limit,
+        default_limit=default,
     )
 
 
@@ -263,11 +287,11 @@ def _rules() -> list[MetricRule]:
     ]
 
 
-async def _ensured(client: Client, kind: KindInfo[T], obj: T) -> T:
-    try:
-        return await client.create(kind, obj)
-    except AlreadyExists:
-        return await client.get(kind, ref_of(obj))
+async def _ensured(client: Client, kind: KindInfo[T], obj: T, *, held: bool = False) -> T:
+    if not held:
+        with suppress(AlreadyExists):
+            return await client.create(kind, obj)
+    return await client.get(kind, ref_of(obj))
 
 
 async def _ensure_condition(

@@ -42,6 +42,16 @@ async def mark_revoked(client: Client, *, revoked: bool) -> None:
         await client.patch(NAMESPACE, Ref("", "default"), mark)
 
 
+async def ask_all_to_go(client: Client, kinds: Sequence[KindInfo[Any]]) -> list[str]:
+    """Delete all objects of the kinds; names what is there still."""
+    found = []
+    for kind in kinds:
+        for obj in (await client.list(kind)).items:
+            found.append(f"{kind.kind} {ref_of(obj)}")
+            await _delete(client, kind, obj)
+    return found
+
+
 async def ask_to_go(client: Client, held_back: HeldBack) -> list[str]:
     """Delete whatever is held back on the plane; names what is there still."""
     found = []

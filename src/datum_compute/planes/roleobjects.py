@@ -8,17 +8,20 @@ theirs, and so is every binding.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 from datum_compute.api.codec import JsonObject, canonical_hash
-from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
+from datum_compute.api.errors import AlreadyExists, Conflict
 from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.client.client import Client
+from datum_compute.planes.held import Holds, unknown
 from datum_compute.planes.roles import (
     AGGREGATE_TO,
     RBAC,
-    rules_by_role,
+    rules_on,
     subjects_by_role,
     takes_up_others,
 )
@@ -27,20 +30,22 @@ MADE_WITH = "rbac.compute.datumapis.com/made-with-rules"
 _LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 
 
-async def ensure_roles(client: Client, plane: PlaneName) -> None:
-    for name, rules in rules_by_role(plane).items():
-        await _ensure_role(client, _role(name, rules))
+async def ensure_roles(client: Client, plane: PlaneName, holds: Holds = unknown) -> None:
+    present = {role["metadata"]["name"]: role for role in await _all(client, CLUSTER_ROLE)}
+    for role in _roles_on(plane_role(plane)):
+        await _ensure_role(client, role, present.get(role["metadata"]["name"]))
     for name, subjects in subjects_by_role(plane).items():
-        try:
-            await client.get_plain(CLUSTER_ROLE_BINDING, Ref("", name))
-        except NotFound:
+        if not holds(CLUSTER_ROLE_BINDING, Ref("", name)):
             await _create_binding(client, _binding(name, subjects))
 
 
-async def _ensure_role(client: Client, wanted: JsonObject) -> None:
-    try:
-        present = await client.get_plain(CLUSTER_ROLE, Ref("", wanted["metadata"]["name"]))
-    except NotFound:
+async def _all(client: Client, kind: KindInfo[Any]) -> Sequence[JsonObject]:
+    """In one answer, because a plane has few of them."""
+    return (await client.list_plain(kind)).items
+
+
+async def _ensure_role(client: Client, wanted: JsonObject, present: JsonObject | None) -> None:
+    if present is None:
         await _create_role(client, wanted)
         return
     annotations = present["metadata"].get("annotations", {})
@@ -49,9 +54,10 @@ async def _ensure_role(client: Client, wanted: JsonObject) -> None:
     if made_with == newest or made_with != canonical_hash(present.get("rules", [])):
         return
     metadata = {**present["metadata"], "annotations": {**annotations, MADE_WITH: newest}}
+    said = {"apiVersion": CLUSTER_ROLE.api_version, "kind": CLUSTER_ROLE.kind}
     try:
         await client.update_plain(
-            CLUSTER_ROLE, {**present, "metadata": metadata, "rules": wanted["rules"]}
+            CLUSTER_ROLE, {**said, **present, "metadata": metadata, "rules": wanted["rules"]}
         )
     except Conflict:
         return  # somebody edits it at this moment: theirs
@@ -69,6 +75,12 @@ async def _create_binding(client: Client, binding: JsonObject) -> None:
         await client.create_plain(CLUSTER_ROLE_BINDING, binding)
     except AlreadyExists:
         return
+
+
+@cache
+def _roles_on(role: str) -> tuple[JsonObject, ...]:
+    """Of every plane of this role, with the digests of their rules: asked for at every start."""
+    return tuple(_role(name, rules) for name, rules in rules_on(role).items())
 
 
 def _role(name: str, rules: Sequence[JsonObject]) -> JsonObject:

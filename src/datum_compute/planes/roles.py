@@ -15,6 +15,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from datum_compute.api.cellidentity import (
+    CELLS_GROUP,
+    HUB_USER,
+    JOINERS_GROUP,
+    cell_user_of,
+)
 from datum_compute.api.plane import PlaneName, member_name, plane_role
 
 JsonObject = dict[str, Any]
@@ -25,13 +31,13 @@ NETWORKING = "networking.datumapis.com"
 QUOTA = "quota.miloapis.com"
 IPAM = "ipam.miloapis.com"
 SERVICES = "services.miloapis.com"
+RESOURCE_MANAGER = "resourcemanager.miloapis.com"
 REGION = "region.datumapis.com"
 COORDINATION = "coordination.k8s.io"
 DEFINITIONS = "apiextensions.k8s.io"
 AGGREGATE_TO = "rbac.compute.datumapis.com/aggregate-to-"
 MANAGER_USER = "system:compute-manager"
 OPERATOR_USER = "system:operator"
-CELLS_GROUP = "system:cells"
 
 READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")
@@ -48,10 +54,10 @@ def admin_user(plane: PlaneName) -> str:
 
 def cell_user(plane: PlaneName) -> str:
     """The user a cell has joined as; a member of the group of all cells."""
-    return f"system:cell:{member_name(plane)}"
+    return cell_user_of(member_name(plane))
 
 
-def _on(group: str, resources: tuple[str, ...], *verbs: str) -> JsonObject:
+def rule_on(group: str, resources: tuple[str, ...], *verbs: str) -> JsonObject:
     return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
 
 
@@ -59,8 +65,8 @@ def _seen(group: str, *resources: str) -> tuple[JsonObject, ...]:
     """Read in every way there is: what belongs to an object can only be got."""
     whole = tuple(resource for resource in resources if "/" not in resource)
     parts = tuple(resource for resource in resources if "/" in resource)
-    found = (_on(group, whole, *READ),)
-    return (*found, _on(group, parts, "get")) if parts else found
+    found = (rule_on(group, whole, *READ),)
+    return (*found, rule_on(group, parts, "get")) if parts else found
 
 
 def _paths(*paths: str) -> JsonObject:
@@ -70,7 +76,7 @@ def _paths(*paths: str) -> JsonObject:
 # --- people
 
 _PLATFORM_ADMIN = (
-    _on("*", ("*",), "*"),
+    rule_on("*", ("*",), "*"),
     {"nonResourceURLs": ["*"], "verbs": ["*"]},
 )
 
@@ -79,6 +85,8 @@ _OWNED_BY_CONTROLLERS = (
     *("instances", "instances/status"),
     *("workloadrevisions", "instancetypes"),
 )
+_OF_THE_GATEWAY = ("instances/log", "instances/usage", "instances/crashes")
+_INSIDE_INSTANCES = "instances/exec"  # to run commands in them
 _WORKLOADS = ("workloads",)
 _NETWORKS = ("networks",)
 _NETWORKS_OF_CONTROLLERS = (
@@ -87,54 +95,73 @@ _NETWORKS_OF_CONTROLLERS = (
 )
 
 _PROJECT_VIEWER = (
-    *_seen(COMPUTE, *_WORKLOADS, "workloads/status", *_OWNED_BY_CONTROLLERS),
-    _on(NETWORKING, (*_NETWORKS, *_NETWORKS_OF_CONTROLLERS), *READ),
-    _on(
+    *_seen(COMPUTE, *_WORKLOADS, "workloads/status", *_OWNED_BY_CONTROLLERS, *_OF_THE_GATEWAY),
+    rule_on(NETWORKING, (*_NETWORKS, *_NETWORKS_OF_CONTROLLERS), *READ),
+    rule_on(
         QUOTA,
         ("resourceregistrations", "resourcegrants", "resourceclaims", "allowancebuckets"),
         *READ,
     ),
-    _on(
+    rule_on(
         SERVICES,
         ("services", "serviceentitlements", "serviceconsumers", "serviceconfigurations"),
         *READ,
     ),
     *_seen("", "namespaces", "namespaces/status", "configmaps", "events", "serviceaccounts"),
-    _on("", ("services",), *READ),  # there are none: api/nothinghere.py
-    _on("events.k8s.io", ("events",), *READ),
-    _on(COORDINATION, ("leases",), *READ),
+    rule_on("", ("services",), *READ),  # there are none: api/nothinghere.py
+    rule_on("events.k8s.io", ("events",), *READ),
+    rule_on(COORDINATION, ("leases",), *READ),
     *_seen(DEFINITIONS, "customresourcedefinitions", "customresourcedefinitions/status"),
 )
 
 _PROJECT_EDITOR = (
     *_PROJECT_VIEWER,
-    _on(COMPUTE, _WORKLOADS, *WRITE),
-    _on(NETWORKING, _NETWORKS, *WRITE, "use"),
+    rule_on(COMPUTE, _WORKLOADS, *WRITE),
+    rule_on(NETWORKING, _NETWORKS, *WRITE, "use"),
     # Programs of the project report what happens, and agree on who leads.
-    _on("", ("configmaps", "events"), *WRITE),
-    _on("events.k8s.io", ("events",), *WRITE),
-    _on(COORDINATION, ("leases",), *WRITE),
-    _on("", ("secrets",), *READ, *WRITE),
+    rule_on("", ("configmaps", "events"), *WRITE),
+    rule_on("events.k8s.io", ("events",), *WRITE),
+    rule_on(COORDINATION, ("leases",), *WRITE),
+    rule_on("", ("secrets",), *READ, *WRITE),
+    rule_on(COMPUTE, (_INSIDE_INSTANCES,), "create"),
 )
 
 _PROJECT_ADMIN = (
     *_PROJECT_EDITOR,
-    _on("", ("namespaces",), "create", "update", "patch", "delete"),
-    _on("", ("serviceaccounts",), *WRITE),
-    _on("", ("serviceaccounts/token",), "create"),
-    _on(SERVICES, ("serviceentitlements",), *WRITE),
-    _on(DEFINITIONS, ("customresourcedefinitions",), *WRITE),
+    rule_on("", ("namespaces",), "create", "update", "patch", "delete"),
+    rule_on("", ("serviceaccounts",), *WRITE),
+    rule_on("", ("serviceaccounts/token",), "create"),
+    rule_on(SERVICES, ("serviceentitlements",), *WRITE),
+    rule_on(DEFINITIONS, ("customresourcedefinitions",), *WRITE),
     # Inside namespaces only: the roles of the whole plane keep the platform itself working.
-    _on(RBAC, ("roles", "rolebindings"), *READ, *WRITE),
-    _on(RBAC, ("clusterroles", "clusterrolebindings"), *READ),
-    _on("authorization.k8s.io", ("localsubjectaccessreviews", "subjectaccessreviews"), "create"),
+    rule_on(RBAC, ("roles", "rolebindings"), *READ, *WRITE),
+    rule_on(RBAC, ("clusterroles", "clusterrolebindings"), *READ),
+    rule_on(
+        "authorization.k8s.io", ("localsubjectaccessreviews", "subjectaccessreviews"), "create"
+    ),
 )
 
 # Who runs the platform, on a project's plane: what the project may use, and nothing of its own.
 _QUOTA_OPERATOR = (
-    _on(QUOTA, ("resourcegrants",), *READ, *WRITE),
-    _on(QUOTA, ("resourceregistrations", "resourceclaims", "allowancebuckets"), *READ),
-    _on("", ("namespaces", "events"), *READ),
+    rule_on(QUOTA, ("resourcegrants",), *READ, *WRITE),
+    rule_on(QUOTA, ("resourceregistrations", "resourceclaims", "allowancebuckets"), *READ),
+    rule_on("", ("namespaces", "events"), *READ),
+)
+
+# On the platform: whoever makes organizations and projects for others, and whoever provides a
+# service and decides who may use it. Nobody holds them at first.
+_ORGANIZATION_ADMIN = (
+    rule_on(RESOURCE_MANAGER, ("organizations", "projects"), *READ, *WRITE),
+    rule_on(RESOURCE_MANAGER, ("organizations/status", "projects/status"), "get"),
+)
+_SERVICE_PROVIDER = (
+    rule_on(SERVICES, ("services", "serviceconfigurations", "serviceconsumers"), *READ),
+    rule_on(SERVICES, ("serviceconsumers",), "update", "patch", "delete"),
+)
+# What everybody may know before they have access to anything.
+_CATALOGUE_VIEWER = (
+    rule_on(SERVICES, ("services",), *READ),
+    rule_on(QUOTA, ("resourceregistrations",), *READ),
 )
 
 # --- programs
@@ -143,12 +170,12 @@ _QUOTA_OPERATOR = (
 def _owned(group: str, *resources: str) -> tuple[JsonObject, ...]:
     """A controller makes, changes and removes these objects, and writes their status."""
     statuses = tuple(f"{resource}/status" for resource in resources)
-    return (_on(group, resources, *OWN), _on(group, statuses, "patch"))
+    return (rule_on(group, resources, *OWN), rule_on(group, statuses, "patch"))
 
 
 def _controlled(*resources: str) -> tuple[JsonObject, ...]:
     """The same of what users see and only controllers write (admission/ownership.py)."""
-    return (*_owned(COMPUTE, *resources), _on(COMPUTE, resources, CONTROL))
+    return (*_owned(COMPUTE, *resources), rule_on(COMPUTE, resources, CONTROL))
 
 
 # What is done on every plane: the garbage collector follows owners of any kind, a namespace gets
@@ -156,101 +183,125 @@ def _controlled(*resources: str) -> tuple[JsonObject, ...]:
 # become of them. Owners and finalizers of any kind are taken away by the server itself
 # (server/holdings.py), so nothing here may change what it does not own.
 _KEEP_HOUSE = (
-    _on("*", ("*",), *READ, "delete", RELEASE),
-    _on("", ("serviceaccounts", "configmaps"), "create"),
-    _on("", ("configmaps", "namespaces/status"), "patch"),
-    _on("", ("namespaces/finalize",), "update"),
+    rule_on("*", ("*",), *READ, "delete", RELEASE),
+    rule_on("", ("serviceaccounts", "configmaps"), "create"),
+    rule_on("", ("configmaps", "namespaces/status"), "patch"),
+    rule_on("", ("namespaces/finalize",), "update"),
     # Controllers tell users what happens, and agree on who leads.
-    _on("", ("events",), "create", "patch"),
-    _on(COORDINATION, ("leases",), "create", "patch"),
-    _on(DEFINITIONS, ("customresourcedefinitions", "customresourcedefinitions/status"), "patch"),
+    rule_on("", ("events",), "create", "patch"),
+    rule_on(COORDINATION, ("leases",), "create", "patch"),
+    rule_on(
+        DEFINITIONS, ("customresourcedefinitions", "customresourcedefinitions/status"), "patch"
+    ),
 )
 
 _MANAGER: dict[str, tuple[JsonObject, ...]] = {
     "platform": (
         *_KEEP_HOUSE,
-        _on(IPAM, ("ipallocations",), *OWN),
-        _on(QUOTA, ("resourceregistrations/status",), "patch"),
-        _on(COMPUTE, ("instancetypes/status",), "patch"),
+        rule_on(IPAM, ("ipallocations",), *OWN),
+        rule_on(QUOTA, ("resourceregistrations/status",), "patch"),
+        rule_on(COMPUTE, ("instancetypes/status",), "patch"),
+        rule_on(NETWORKING, ("locations/status",), "patch"),
     ),
     "project": (
         *_KEEP_HOUSE,
         # The webhook asks whether users may use what their workloads name.
-        _on("authorization.k8s.io", ("subjectaccessreviews",), "create"),
-        _on(COMPUTE, ("workloads",), "patch"),
-        _on(COMPUTE, ("workloads/status",), "patch"),
+        rule_on("authorization.k8s.io", ("subjectaccessreviews",), "create"),
+        rule_on(COMPUTE, ("workloads",), "patch"),
+        rule_on(COMPUTE, ("workloads/status",), "patch"),
         *_controlled("workloaddeployments", "instances"),
-        _on(COMPUTE, ("instancetypes",), "create", "patch"),
-        _on(COMPUTE, ("workloadrevisions",), "create", "delete"),
-        _on(NETWORKING, ("networks",), "create", "patch"),
-        _on(NETWORKING, ("networks/status",), "patch"),
+        rule_on(COMPUTE, ("instancetypes",), "create", "patch"),
+        rule_on(COMPUTE, ("workloadrevisions",), "create", "delete"),
+        rule_on(NETWORKING, ("networks",), "create", "patch"),
+        rule_on(NETWORKING, ("networks/status",), "patch"),
         *_owned(NETWORKING, "networkbindings", "networkcontexts", "subnetclaims", "subnets"),
-        _on(QUOTA, ("resourcegrants/status",), "patch"),
+        rule_on(NETWORKING, ("locationbindings/status",), "patch"),
+        rule_on(QUOTA, ("resourcegrants/status",), "patch"),
         *_owned(QUOTA, "resourceclaims", "allowancebuckets"),
     ),
     "hub": (
         *_KEEP_HOUSE,
-        _on("", ("namespaces",), *OWN),
+        rule_on("", ("namespaces",), *OWN),
         *_controlled("workloaddeployments", "instances"),
-        _on("", ("configmaps", "secrets"), *OWN),
-        _on("policy.karmada.io", ("propagationpolicies", "clusterpropagationpolicies"), *OWN),
+        rule_on("", ("configmaps", "secrets"), *OWN),
+        rule_on("policy.karmada.io", ("propagationpolicies", "clusterpropagationpolicies"), *OWN),
         *_owned("work.karmada.io", "resourcebindings", "clusterresourcebindings", "works"),
-        _on("cluster.karmada.io", ("clusters/status",), "patch"),
+        rule_on("cluster.karmada.io", ("clusters", "clusters/status"), "patch"),
     ),
     "cell": (
         *_KEEP_HOUSE,
-        _on("", ("namespaces",), *OWN),
+        rule_on("", ("namespaces",), *OWN),
         *_controlled("workloaddeployments", "instances"),
         *_owned(REGION, "servers"),
-        _on("", ("configmaps", "secrets"), *OWN),
-        _on(COMPUTE, ("instancetypes",), "create", "patch"),
+        rule_on("", ("configmaps", "secrets"), *OWN),
+        rule_on(COMPUTE, ("instancetypes",), "create", "patch"),
     ),
 }
 
 
-def single_cluster_rules() -> tuple[JsonObject, ...]:
-    """What the controllers need where one API server is everything and does the housekeeping
-    itself, as Kubernetes does: no right to anything of others."""
-    of_roles = (_MANAGER[role] for role in ("platform", "project", "cell"))
-    written = [rule for rules in of_roles for rule in rules if rule not in _KEEP_HOUSE]
-    groups = (COMPUTE, NETWORKING, QUOTA, IPAM, REGION)
-    needed = (
-        *(_on(group, ("*",), *READ, RELEASE) for group in groups),
-        # What templates refer to lies beside them.
-        _on("", ("namespaces", "configmaps", "secrets"), *READ),
-        _on("", ("events",), "get", "create", "patch"),
-        _on(COORDINATION, ("leases",), "get", "create", "patch"),
-        # To name an owner that waits for what it owns; some API servers ask for that.
-        _on(COMPUTE, ("workloads/finalizers", "workloaddeployments/finalizers"), "update"),
-        _on(COMPUTE, ("instances/finalizers",), "update"),
-        _on(NETWORKING, ("networks/finalizers", "networkcontexts/finalizers"), "update"),
-        *(rule for rule in written if rule["apiGroups"] != [""]),
-    )
-    return tuple(rule for at, rule in enumerate(needed) if rule not in needed[:at])
+# What the stand-ins for Milo do (controllers/platform); on real planes Milo itself does.
+_STAND_IN: dict[str, tuple[JsonObject, ...]] = {
+    "platform": (
+        rule_on("", ("namespaces",), "create"),
+        rule_on(RESOURCE_MANAGER, ("projects", "projects/status", "organizations/status"), "patch"),
+        rule_on(QUOTA, ("resourceregistrations",), "create"),
+        rule_on(SERVICES, ("services/status", "serviceconfigurations/status"), "patch"),
+        *_owned(SERVICES, "serviceconsumers"),
+    ),
+    "project": (
+        *_owned(SERVICES, "serviceentitlements"),
+        rule_on(QUOTA, ("resourcegrants",), *OWN),
+        *_owned(NETWORKING, "locationbindings"),
+    ),
+}
 
 
-# A cell that joins: its controllers on its own plane, and what it reports to the hub.
-_CELL: dict[str, tuple[JsonObject, ...]] = {
-    # The quota claims of its instances; which of them are its own the labels say.
-    "project": (_on(QUOTA, ("resourceclaims",), *READ, *OWN, RELEASE),),
+def rules_beyond_housekeeping(role: str) -> list[JsonObject]:
+    """What the manager writes on planes of this role, where others do the housekeeping."""
+    return [rule for rule in _MANAGER[role] if rule not in _KEEP_HOUSE]
+
+
+# A cell that joins: its controllers on its own plane, and what it reports to the hub. On the hub
+# and in projects this is what cells do at all; which objects a cell may do it to is its slice
+# (server/access/slices.py).
+OF_CELL: dict[str, tuple[JsonObject, ...]] = {
+    # The quota claims of its instances.
+    "project": (rule_on(QUOTA, ("resourceclaims",), *READ, *OWN, RELEASE),),
     "hub": (
-        _on(COMPUTE, ("workloaddeployments", "instances"), *READ),
+        rule_on(COMPUTE, ("workloaddeployments", "instances"), *READ),
         *_controlled("instances"),
+        rule_on("cluster.karmada.io", ("clusters",), "get"),
+        rule_on("cluster.karmada.io", ("clusters/status",), "get", "patch"),
+        rule_on(COORDINATION, ("leases",), "get", "create", "patch"),
+        rule_on(COMPUTE, ("celljoins",), "create"),
     ),
     "cell": (
-        _on("", ("namespaces", "configmaps", "secrets"), *READ),
-        _on(COMPUTE, ("workloaddeployments", "instances", "instancetypes"), *READ),
-        _on(COMPUTE, ("workloaddeployments",), "patch", CONTROL, RELEASE),
-        _on(COMPUTE, ("workloaddeployments/status",), "patch"),
-        _on(COMPUTE, ("instances",), RELEASE),
-        _on(REGION, ("servers",), RELEASE),
-        _on(REGION, ("servers",), *READ),
+        rule_on("", ("namespaces", "configmaps", "secrets"), *READ),
+        rule_on(COMPUTE, ("workloaddeployments", "instances", "instancetypes"), *READ),
+        rule_on(COMPUTE, ("workloaddeployments",), "patch", CONTROL, RELEASE),
+        rule_on(COMPUTE, ("workloaddeployments/status",), "patch"),
+        rule_on(COMPUTE, ("instances",), RELEASE),
+        rule_on(REGION, ("servers",), RELEASE),
+        rule_on(REGION, ("servers",), *READ),
         *_controlled("instances"),
         *_owned(REGION, "servers"),
-        _on("", ("events",), "get", "create", "patch"),
-        _on(COORDINATION, ("leases",), "get", "create", "patch"),
+        rule_on("", ("events",), "get", "create", "patch"),
+        rule_on(COORDINATION, ("leases",), "get", "create", "patch"),
     ),
 }
+
+# The hub on the plane of a cell, by the token that the cell gave it: what it propagates, and to see
+# that the cell answers; and through its gateway what users ask about their instances. Our
+# propagator patches, Karmada updates.
+HUB_ON_CELL = (
+    rule_on("", ("namespaces", "configmaps", "secrets"), *READ, *OWN, "update"),
+    rule_on(COMPUTE, ("workloaddeployments",), *READ, *OWN, "update", CONTROL),
+    rule_on(COMPUTE, ("instancetypes",), *READ, "create", "patch"),
+    rule_on(COMPUTE, ("instances", *_OF_THE_GATEWAY), "get"),
+    rule_on(COMPUTE, (_INSIDE_INSTANCES,), "create"),
+)
+# Who holds a join token and is nobody yet.
+_JOINER = (rule_on(COMPUTE, ("celljoins",), "create"),)
 
 # --- everybody
 
@@ -260,27 +311,41 @@ _PUBLIC = (_paths(*_HEALTH),)
 _METRICS_READER = (_paths("/metrics"),)
 _DISCOVERY = (_paths("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", *_HEALTH),)
 _BASIC_USER = (
-    _on(
+    rule_on(
         "authorization.k8s.io",
         ("selfsubjectaccessreviews", "selfsubjectrulesreviews"),
         "create",
     ),
-    _on("authentication.k8s.io", ("selfsubjectreviews",), "create"),
+    rule_on("authentication.k8s.io", ("selfsubjectreviews",), "create"),
 )
+
+
+_OF_PLATFORM = {
+    "metrics-reader": _METRICS_READER,
+    "organization-admin": _ORGANIZATION_ADMIN,
+    "service-provider": _SERVICE_PROVIDER,
+    "catalogue-viewer": _CATALOGUE_VIEWER,
+}
 
 
 def rules_by_role(plane: PlaneName) -> dict[str, tuple[JsonObject, ...]]:
     """The rules of every role a plane starts with."""
-    role = plane_role(plane)
+    return rules_on(plane_role(plane))
+
+
+def rules_on(role: str) -> dict[str, tuple[JsonObject, ...]]:
+    """The same for every plane of a role."""
     return {
         "platform-admin": _PLATFORM_ADMIN,
         "project-admin": _PROJECT_ADMIN,
         "project-editor": _PROJECT_EDITOR,
         "project-viewer": _PROJECT_VIEWER,
-        "manager": _MANAGER[role],
-        "cell": _CELL.get(role, ()),
-        **({"metrics-reader": _METRICS_READER} if role == "platform" else {}),
+        "manager": (*_MANAGER[role], *_STAND_IN.get(role, ())),
+        "cell": OF_CELL.get(role, ()),
+        **(_OF_PLATFORM if role == "platform" else {}),
         **({"quota-operator": _QUOTA_OPERATOR} if role == "project" else {}),
+        **({"joiner": _JOINER} if role == "hub" else {}),
+        **({"hub": HUB_ON_CELL} if role == "cell" else {}),
         "system:public-info-viewer": _PUBLIC,
         "system:discovery": _DISCOVERY,
         "system:basic-user": _BASIC_USER,
@@ -299,12 +364,17 @@ def subjects_by_role(plane: PlaneName) -> dict[str, tuple[tuple[str, str], ...]]
         "system:discovery": (everybody,),
         "system:basic-user": (everybody,),
     }
+    if role == "platform":
+        found["catalogue-viewer"] = (everybody,)
     if role == "project":
         found["quota-operator"] = (("User", OPERATOR_USER),)
     if role in ("hub", "project"):
         found["cell"] = (("Group", CELLS_GROUP),)
     if role == "cell":
         found["cell"] = (("User", cell_user(plane)),)
+        found["hub"] = (("User", HUB_USER),)
+    if role == "hub":
+        found["joiner"] = (("Group", JOINERS_GROUP),)
     return found
 
 

@@ -13,8 +13,8 @@ Objects are frozen; nobody changes a cached one. Reading goes through ``objects.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
@@ -43,17 +43,20 @@ class Index(Generic[T]):
     on: str = ""  # role of the planes; the controller's own if empty
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One object as the cache keeps it; ``error`` says why its body cannot be decoded."""
 
     ref: Ref
     uid: str
     version: int
-    body: bytes = field(repr=False)  # it may be that of a Secret
+    body: bytes
     terms: tuple[Term, ...]
     shape: int  # which indexes there were when the terms were taken
     error: str = ""
+
+    def __repr__(self) -> str:
+        """Without the body: it may be that of a Secret."""
+        return f"Entry({self.ref}, uid={self.uid}, version={self.version}, error={self.error!r})"
 
 
 class _Described(ApiStruct, frozen=True):
@@ -67,7 +70,7 @@ class Cache(Generic[T]):
     def __init__(self, model: type[T], indexes: Sequence[Index[T]] = ()) -> None:
         self._model = msgspec.json.Decoder(model)
         self._indexes = {index.name: index for index in indexes}
-        self._labels: set[str] = set()
+        self._labels: dict[str, None] = {}
         self._shape = 0
         self._entries: dict[Ref, Entry] = {}
         # Each group is keyed by ref; the dict keeps the order in which objects came.
@@ -81,6 +84,11 @@ class Cache(Generic[T]):
 
     def entry(self, ref: Ref) -> Entry | None:
         return self._entries.get(ref)
+
+    def at_hand(self, ref: Ref) -> T | None:
+        """The object, if it is kept decoded as it is now."""
+        known = self._decoded.get(ref)
+        return known[1] if known is not None else None
 
     def refs(self) -> list[Ref]:
         return list(self._entries)
@@ -129,24 +137,24 @@ class Cache(Generic[T]):
         if known is not None and known.version == version and known.uid == metadata.uid:
             return known
         if isinstance(obj, Unreadable):
-            body, terms, error = obj.body, self._interned(self._metadata_terms(metadata)), obj.error
+            terms = self._interned(self._metadata_terms(metadata), known)
+            body, error = obj.body, obj.error
         else:
-            body, (terms, error) = encode(obj), self._found_under(obj)
+            body, (terms, error) = encode(obj), self._found_under(obj, known)
         return Entry(ref, metadata.uid, version, body, terms, self._shape, error)
 
     def put(self, entry: Entry, obj: T | None = None) -> None:
         """Take in a new state, decoded already if ``obj`` is given."""
-        self.remove(entry.ref)
         if entry.shape != self._shape:
             entry = self._reshaped(entry)
+        known = self._entries.get(entry.ref)
+        if known is not None and known.terms == entry.terms:
+            self._decoded.pop(entry.ref, None)  # found where it was before, as nearly always
+        else:
+            self.remove(entry.ref)
+            self._file(entry)
         self._entries[entry.ref] = entry
-        for term in entry.terms:
-            group = self._groups.get(term)
-            if group is None:
-                group = self._groups[term] = {}
-                self._values.setdefault(term[0], {})[term[1]] = None
-            group[entry.ref] = None
-        if obj is not None:
+        if obj is not None and not entry.error:
             self._remember(entry, obj)
 
     def remove(self, ref: Ref) -> None:
@@ -173,31 +181,43 @@ class Cache(Generic[T]):
             self._remember(entry, obj)
         return obj
 
+    def _file(self, entry: Entry) -> None:
+        for term in entry.terms:
+            group = self._groups.get(term)
+            if group is None:
+                group = self._groups[term] = {}
+                self._values.setdefault(term[0], {})[term[1]] = None
+            group[entry.ref] = None
+
     def _remember(self, entry: Entry, obj: T) -> None:
         self._decoded[entry.ref] = (entry, obj)
         if len(self._decoded) > DECODED_MAX:
             self._decoded.popitem(last=False)
 
-    def _all_terms(self, obj: T) -> Iterator[Term]:
-        yield from self._metadata_terms(obj.metadata)
+    def _all_terms(self, obj: T) -> list[Term]:
+        terms = self._metadata_terms(obj.metadata)
         for name, index in self._indexes.items():
-            for value in index.values(obj):
-                yield (name, value)
+            terms += [(name, value) for value in index.values(obj)]
+        return terms
 
-    def _metadata_terms(self, metadata: ObjectMeta) -> Iterator[Term]:
-        yield (_NAMESPACE, metadata.namespace)
-        for owner in metadata.owner_references:
-            yield (_OWNER, owner.uid)
-        for label, value in metadata.labels.items() if self._labels else ():
-            if label in self._labels:
-                yield (_LABEL + label, value)
+    def _metadata_terms(self, metadata: ObjectMeta) -> list[Term]:
+        terms = [(_NAMESPACE, metadata.namespace)]
+        terms += [(_OWNER, owner.uid) for owner in metadata.owner_references]
+        for label in self._labels:
+            if (value := metadata.labels.get(label)) is not None:
+                terms.append((_LABEL + label, value))
+        return terms
 
-    def _interned(self, terms: Iterable[Term]) -> tuple[Term, ...]:
-        """Each term once, and the same object wherever it occurs."""
+    def _interned(self, found: list[Term], known: Entry | None = None) -> tuple[Term, ...]:
+        """Each term once, and the same object wherever it occurs; those that are known already, if
+        they are the same."""
+        terms = tuple(found)
+        if known is not None and known.terms == terms:
+            return known.terms
         return tuple(dict.fromkeys(self._terms.setdefault(term, term) for term in terms))
 
     def _index_label(self, label: str) -> None:
-        self._labels.add(label)
+        self._labels[label] = None
         self._shape += 1
         for entry in self.entries():
             self.put(entry)
@@ -209,12 +229,12 @@ class Cache(Generic[T]):
             terms, error = self._interned(self._metadata_terms(metadata)), entry.error
         else:
             terms, error = self._found_under(self.decode(entry))
-        return replace(entry, terms=terms, shape=self._shape, error=error)
+        return msgspec.structs.replace(entry, terms=terms, shape=self._shape, error=error)
 
-    def _found_under(self, obj: T) -> tuple[tuple[Term, ...], str]:
+    def _found_under(self, obj: T, known: Entry | None = None) -> tuple[tuple[Term, ...], str]:
         """Where an object is found; one that an index function chokes on counts as unreadable."""
         try:
-            return self._interned(self._all_terms(obj)), ""
+            return self._interned(self._all_terms(obj), known), ""
         except Exception as error:
             terms = self._interned(self._metadata_terms(obj.metadata))
             return terms, f"an index function raised {error!r}"

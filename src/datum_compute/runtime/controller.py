@@ -24,9 +24,10 @@ An edge is a kind that a controller looks at, and how its changes become keys:
 ``on`` is the role of the planes that are looked at, the controller's own if it is left out.
 
 ``when`` says which differences between two states of an object matter; without it all do. What is
-new or gone always matters, and so does everything after a restart, so a difference that nobody
-asked for can delay a controller but not mislead it. ``beyond_status`` is for those who read all of
-an object but what its own controller reports.
+gone always matters, and what is new, so everything after a restart, unless ``when_new`` says that
+there is nothing to do about such an object: a difference that nobody asked for can delay a
+controller but not mislead it. ``beyond_status`` is for those who read all of an object but what its
+own controller reports.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ T = TypeVar("T", bound=ApiObject)
 
 Mapping = Callable[[View, Change[Any]], Iterable[Key]]
 When = Callable[[Any, Any], bool]
+WhenNew = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,21 @@ class Edge:
     expects_one: str = ""
     is_own: bool = False
     when: When | None = None
+    when_new: WhenNew | None = None
+
+    @property
+    def wakes(self) -> bool:
+        """False for what is only read."""
+        return self.to_keys is not _nobody
 
     def concerns(self, change: Change[Any]) -> bool:
         """Whether the change is one that matters along this edge."""
-        if self.when is None or change.old is None or change.new is None:
+        old, new = change.old, change.new
+        if new is None:
             return True
-        return self.when(change.old, change.new)
+        if old is None:
+            return self.when_new is None or self.when_new(new)
+        return self.when is None or self.when(old, new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +99,7 @@ class Controller(Generic[C]):
     edges: tuple[Edge, ...] = ()
     # Lookups beyond namespace, label and owner.
     indexes: tuple[Index[Any], ...] = ()
-    # What this controller holds objects back with; a plane is drained when none of them is left.
+    # What this controller holds objects back with; a plane is removed when none of them is left.
     finalizers: tuple[str, ...] = ()
     # Wake-ups that are not API objects (a driver's machines), per plane of the role.
     outside: tuple[Callable[[C, View], AsyncIterator[Key]], ...] = ()
@@ -99,6 +110,8 @@ class Controller(Generic[C]):
     # the key. A controller that works on other planes than that says which.
     lane: Callable[[Key], str] = plane_of
     lane_max: int = LANE_MAX
+    # Works only on those planes of its role that are engaged as entitled to what it does.
+    entitled_only: bool = False
 
     @property
     def kind(self) -> KindInfo[Any] | None:
@@ -118,9 +131,15 @@ class Controller(Generic[C]):
         return _owners(view, change, owner)
 
 
-def for_(kind: KindInfo[Any], *, on: str = "", when: When | None = None) -> Edge:
+def for_(
+    kind: KindInfo[Any],
+    *,
+    on: str = "",
+    when: When | None = None,
+    when_new: WhenNew | None = None,
+) -> Edge:
     """The kind the controller is for: each object is a key."""
-    return Edge(kind, own_key, on=on, is_own=True, when=when)
+    return Edge(kind, own_key, on=on, is_own=True, when=when, when_new=when_new)
 
 
 def owns(kind: KindInfo[Any], *, on: str = "", when: When | None = None) -> Edge:
@@ -135,8 +154,9 @@ def watches(
     on: str = "",
     expects_one: str = "",
     when: When | None = None,
+    when_new: WhenNew | None = None,
 ) -> Edge:
-    return Edge(kind, to_keys, on=on, expects_one=expects_one, when=when)
+    return Edge(kind, to_keys, on=on, expects_one=expects_one, when=when, when_new=when_new)
 
 
 def beyond_status(old: ApiObject, new: ApiObject) -> bool:
@@ -168,8 +188,13 @@ def _nobody(_view: View, _change: Change[Any]) -> Iterable[Key]:
 
 def _owners(view: View, change: Change[Any], owner: KindInfo[Any]) -> Iterable[Key]:
     """Also the owner that a child has just lost."""
-    for child in filter(None, (change.new, change.old)):
-        for reference in child.metadata.owner_references:
-            if reference.controller and reference.kind == owner.kind:
-                namespace = child.metadata.namespace if owner.namespaced else ""
-                yield Key(view.plane, Ref(namespace, reference.name))
+    metadata = change.latest.metadata
+    references = metadata.owner_references
+    if change.old is not None and change.old.metadata.owner_references != references:
+        references = [*references, *change.old.metadata.owner_references]
+    namespace = metadata.namespace if owner.namespaced else ""
+    return [
+        Key(view.plane, Ref(namespace, reference.name))
+        for reference in references
+        if reference.controller and reference.kind == owner.kind
+    ]

@@ -19,7 +19,7 @@ import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter
@@ -103,6 +103,10 @@ class EventRecorder:
 
     def tell(self, notice: Notice) -> None:
         """Never waits, never raises."""
+        if isinstance(notice.note, str) and len(notice.note) > NOTE_BYTES_MAX:
+            # Whatever comes after is never read; nor need it be kept until the plane answers.
+            note = cut_bytes(printable(notice.note[: NOTE_BYTES_MAX + 1]), NOTE_BYTES_MAX)
+            notice = replace(notice, note=note)
         if notice in self._waiting:
             self._waiting[notice] += 1
         elif len(self._waiting) >= BUFFER_MAX:

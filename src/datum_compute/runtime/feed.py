@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -56,7 +56,9 @@ class Feed(Generic[C]):
             if (index.on or controller.role) == role:
                 view.declare(index.kind).cache.declare(index)
         for edge in controller.sources(role):
-            view.declare(edge.kind).subscribe(partial(self._wake, edge, view))
+            informer = view.declare(edge.kind)
+            if edge.wakes:
+                informer.subscribe(partial(self._wake, edge, view))
 
     async def refill(self) -> None:
         """Feed lanes that overflowed from the caches, for ever."""
@@ -67,7 +69,7 @@ class Feed(Generic[C]):
             for lane in lanes:
                 if self._metrics is not None:
                     self._metrics.replays.inc()
-                await self.replay(lambda key, lane=lane: self._controller.lane(key) == lane)  # type: ignore[misc]
+                await self.replay(lambda key, lane=lane: self._queue.lane(key) == lane)  # type: ignore[misc]
 
     async def replay(self, is_wanted: Callable[[Key], bool]) -> None:
         """Add the wanted keys of everything in the caches, no faster than they are worked on."""
@@ -81,17 +83,21 @@ class Feed(Generic[C]):
                     keys = self._keys(edge, view, Change(None, obj)) if obj is not None else ()
                     for key in filter(is_wanted, keys):
                         await self._queue.room(key)
-                        self._queue.add(key)
+                        if key.plane in self._views:
+                            self._queue.add(key)
                     looked_at += 1
                     if looked_at % AT_ONCE == 0:
                         await asyncio.sleep(0)
 
     def _wake(self, edge: Edge, view: View, change: Change[Any]) -> None:
-        if not edge.concerns(change):
+        try:
+            if not edge.concerns(change):
+                return
+        except Exception:
+            self._note_odd(edge, view, change)
             return
         keys = self._keys(edge, view, change)
         if edge.expects_one and change.new is not None:
-            keys = list(keys)
             self._reverse_map.note(edge.expects_one, edge.kind, view.plane, change.new, keys)
         for key in keys:
             if key.plane not in self._views:
@@ -99,16 +105,25 @@ class Feed(Generic[C]):
             if change.new is None:
                 self._queue.add(key)
             elif not self._queue.offer(key):
-                self._overflowed[self._controller.lane(key)] = None
+                self._overflowed[self._queue.lane(key)] = None
                 self._overflow.set()
 
-    def _keys(self, edge: Edge, view: View, change: Change[Any]) -> Iterable[Key]:
+    def _keys(self, edge: Edge, view: View, change: Change[Any]) -> list[Key]:
+        """Whom the change wakes, in keys that a queue can take."""
         try:
-            return list(self._controller.keys(edge, view, change))
+            keys = list(self._controller.keys(edge, view, change))
+            for key in keys:
+                if not isinstance(key, Key):
+                    raise TypeError(f"a mapping function names Keys, not {key!r}")
+                hash(key)
         except Exception:
-            # One odd object must not end the view that everybody shares.
-            if self._metrics is not None:
-                self._metrics.mapping_errors.inc()
-            name = f"{edge.kind.kind} {ref_of(change.latest)} on {view.plane}"
-            _log.exception("%s cannot tell whom %s concerns", self._controller.name, name)
-            return ()
+            self._note_odd(edge, view, change)
+            return []
+        return keys
+
+    def _note_odd(self, edge: Edge, view: View, change: Change[Any]) -> None:
+        """One odd object, or function, must not end the view that everybody shares."""
+        if self._metrics is not None:
+            self._metrics.mapping_errors.inc()
+        name = f"{edge.kind.kind} {ref_of(change.latest)} on {view.plane}"
+        _log.exception("%s cannot tell whom %s concerns", self._controller.name, name)

@@ -11,7 +11,9 @@ Rules it keeps:
   plane is no longer waited for.
 - A kind that the plane does not serve is ``answered`` but not ``synced``; it is looked for again,
   and synced when it appears.
-- An object that cannot be decoded is kept, logged and not told of; lookups that need it fail.
+- An object that cannot be decoded is kept, logged and not told of; lookups that need it fail. To
+  those who knew it before it is told as gone: they look, fail, and come back until it can be read
+  or is gone indeed.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.client.answers import Listed, Unreadable, WatchEvent
@@ -41,8 +44,7 @@ AT_ONCE = 1000
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class Change(msgspec.Struct, Generic[T], frozen=True):
     """``old`` is None for a new object, ``new`` is None for one that is gone."""
 
     old: T | None
@@ -60,8 +62,17 @@ Handler = Callable[[Change[T]], None]
 
 
 class Informer(Generic[T]):
-    def __init__(self, client: Client, kind: KindInfo[T], random: Random) -> None:
+    def __init__(
+        self,
+        client: Client,
+        kind: KindInfo[T],
+        random: Random,
+        labels: Mapping[str, str] | None = None,
+        plane: str = "",
+    ) -> None:
         self.kind = kind
+        self._name = f"{plane}: {kind.plural}" if plane else kind.plural  # for the log
+        self.labels = labels  # only what bears them is asked for
         self.cache: Cache[T] = Cache(kind.model)
         self.objects = Objects(self.cache)
         self.seen = Objects(self.cache, _strict=False)  # for those who only wake others
@@ -111,6 +122,8 @@ class Informer(Generic[T]):
             page_size=PAGE_SIZE,
             random=self._random,
             not_served=self._note_not_served,
+            labels=self.labels,
+            name=self._name,
         )
         async with aclosing(following) as news:
             async for item in news:
@@ -130,6 +143,15 @@ class Informer(Generic[T]):
             return False
         return True
 
+    async def refresh(self) -> None:
+        """List beside the watch. For who cannot wait: the stream of a quiet kind says only with its
+        next bookmark how far it is."""
+        listed = await self._client.list_kept(
+            self.kind, self.cache.made, page_size=PAGE_SIZE, labels=self.labels
+        )
+        if int(listed.version) > self._version:
+            await self._replace(listed)
+
     def nudge(self) -> None:
         """Let those who wait for progress look again."""
         self._progress.set()
@@ -144,7 +166,7 @@ class Informer(Generic[T]):
             self.lives += 1
             _log.warning(
                 "%s: the plane went back from version %d to %d, as after a restore",
-                self.kind.plural,
+                self._name,
                 self._version,
                 version,
             )
@@ -163,12 +185,14 @@ class Informer(Generic[T]):
 
     def _apply(self, event: WatchEvent[T | Unreadable]) -> None:
         obj = event.object
+        if int(event.version) <= self._version:
+            obj = None  # the cache has been refreshed beyond it
         if obj is not None and event.type == "DELETED":
             self._remove(Ref(obj.metadata.namespace, obj.metadata.name))
         elif obj is not None:
             readable = None if isinstance(obj, Unreadable) else obj
             self._put(self.cache.made(obj), readable)
-        self._advance(int(event.version))
+        self._advance(max(int(event.version), self._version))
 
     def _put(self, entry: Entry, obj: T | None = None) -> None:
         known = self.cache.entry(entry.ref)
@@ -182,8 +206,10 @@ class Informer(Generic[T]):
         new = self._readable(entry)
         if new is not None:
             self._tell(Change(old, new))
-        else:
-            _log.error("%s %s cannot be read: %s", self.kind.kind, entry.ref, entry.error)
+            return
+        _log.error("%s %s cannot be read: %s", self.kind.kind, entry.ref, entry.error)
+        if old is not None:
+            self._tell(Change(old, None))
 
     def _remove(self, ref: Ref) -> None:
         entry = self.cache.entry(ref)
@@ -197,7 +223,7 @@ class Informer(Generic[T]):
 
     def _note_not_served(self) -> None:
         if self._served:
-            _log.info("%s are not served; looking for them again and again", self.kind.plural)
+            _log.info("%s are not served; looking for them again and again", self._name)
         self._served = False
         self._advance(self._version)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import TypeVar
 
@@ -21,18 +23,24 @@ def instrumented(controller: Controller[C], tracer: Tracer | None = None) -> Con
     reconcile, numbers = controller.reconcile, count(1)
     kind = controller.kind.kind if controller.kind is not None else ""
 
-    async def observed(context: C, key: Key) -> Outcome:
-        fields = {
+    def described(key: Key, number: int) -> dict[str, str]:
+        return {
             "controller": controller.name,
             "plane": key.plane,
             "kind": kind or key.resource,
             "object": str(key.ref),
-            "reconcile": f"{controller.name}-{next(numbers)}",
+            "reconcile": f"{controller.name}-{number}",
         }
+
+    def logged(context: C, key: Key) -> Awaitable[Outcome]:
+        RECONCILE.set(partial(described, key, next(numbers)))
+        return reconcile(context, key)
+
+    async def traced(context: C, key: Key) -> Outcome:
+        assert tracer is not None
+        fields = partial(described, key, next(numbers))
         RECONCILE.set(fields)
-        if tracer is None:
-            return await reconcile(context, key)
-        with tracer("reconcile", {f"datum.{k}": v for k, v in fields.items()}, ""):
+        with tracer("reconcile", {f"datum.{k}": v for k, v in fields().items()}, ""):
             return await reconcile(context, key)
 
-    return replace(controller, reconcile=observed)
+    return replace(controller, reconcile=logged if tracer is None else traced)

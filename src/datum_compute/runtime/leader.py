@@ -11,12 +11,14 @@ Rules it keeps:
 - A fence stops what has not been sent. What is on the wire already must be harmless by itself:
   every write carries a version or a uid, every create a name that does not change.
 - The lease is let go only after the work has ended, so that the next leader need not wait.
+- A server that refuses or does not answer is told of: at once, then every REMIND_S, and when it is
+  over. Whoever waits for such a lease waits in vain, and must not look like one that stands by.
 
 Whoever lost its lease ends: what it knew is not trusted any more. A process that wants to lead
 again starts anew (``compute-manager`` exits; what supervises it starts it, and it waits).
 
-    election = Election(client, terms, clock)
-    fenced = FencedTransport(transport, election.fence)  # what the work writes through
+    election = Election(client, terms, clock=clock, unix_s=unix_s, random=random)
+    fenced = FencedTransport(transport, election.fence.check)  # what the work writes through
     await election.lead(work)
 """
 
@@ -42,6 +44,7 @@ from datum_compute.runtime.outcome import NotSynced
 
 _READS = ("GET", "HEAD")
 _RELEASE_S = 2.0
+REMIND_S = 60.0
 _NEVER = float("-inf")
 
 _log = logging.getLogger(__name__)
@@ -130,6 +133,24 @@ class _Seen:
     at_s: float
 
 
+class _Troubles:
+    """What keeps a candidate from its lease; said when it begins, now and then, and at its end."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._told_s = _NEVER
+
+    def tell(self, ref: Ref, why: str) -> None:
+        if self._clock() - self._told_s >= REMIND_S:
+            self._told_s = self._clock()
+            _log.warning("lease %s can be neither taken nor renewed: %s; trying again", ref, why)
+
+    def end(self, ref: Ref) -> None:
+        if self._told_s != _NEVER:
+            _log.info("lease %s can be had again", ref)
+        self._told_s = _NEVER
+
+
 class Election:
     """One candidate for one lease. ``clock`` counts on while the machine sleeps; ``unix_s`` is
     only written down, for people."""
@@ -150,6 +171,13 @@ class Election:
         self._unix_s = unix_s
         self._random = random
         self._seen: _Seen | None = None
+        self._troubles = _Troubles(clock)
+
+    @property
+    def what_is_missing(self) -> str:
+        """Empty once this candidate knows the lease. Why it does not is for the log: probes are
+        answered to everybody."""
+        return "" if self._seen is not None else f"lease {self.terms.ref} has not been read yet"
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait to lead, work, and let go; raises LeadershipLost when the lease is lost.
@@ -209,8 +237,9 @@ class Election:
             async with asyncio.timeout(self.terms.renew_within_s / 2):
                 taken = await self._take()
         except (ApiError, Unreachable, TimeoutError) as error:
-            _log.debug("lease %s: %s", self.terms.ref, error)
+            self._troubles.tell(self.terms.ref, str(error) or "no answer in time")
             return False
+        self._troubles.end(self.terms.ref)
         if taken:
             self.fence.extend(sent_s + self.terms.duration_s - self.terms.margin_s)
         return taken

@@ -1,8 +1,9 @@
 """Runs controllers over planes that come and go.
 
 ``engage`` starts the informers a plane needs and feeds the queues of the controllers for it;
-``disengage`` stops them at once, ``drain`` as soon as none of our finalizers is left in the plane.
-Keys of a plane that is not engaged are dropped, never retried.
+``disengage`` stops them at once. Keys of a plane that is not engaged are dropped, never retried. A
+plane may be engaged without being entitled: then controllers that are for entitled planes only do
+not see it.
 
 ``stop`` lets the reconciles that run come to their end, for STOP_S, and gives up the others.
 """
@@ -11,25 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from datum_compute.api.meta import ApiObject
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
-from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.feed import Feed
 from datum_compute.runtime.gauges import gauges_of
-from datum_compute.runtime.informer import Informer
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import RuntimeMetrics
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.runtime.reversemap import Report, ReverseMap
-from datum_compute.runtime.view import View, nothing_in_the_way
+from datum_compute.runtime.view import Part, View, nothing_in_the_way
 from datum_compute.runtime.worker import Workers
 
 C = TypeVar("C")
@@ -37,9 +35,7 @@ C = TypeVar("C")
 STOP_S = 4.0
 # For those that have been cancelled and are asked to leave.
 CANCEL_S = 0.5
-DRAIN_CHECK_S = 60.0
 
-_FINALIZER = "our-finalizer"
 _RESTART = Backoff(first_s=0.5, most_s=60.0)
 
 _log = logging.getLogger(__name__)
@@ -64,9 +60,13 @@ class Manager(Generic[C]):
         self._controllers = controllers
         self._random = random
         self._fence = fence
-        self._finalizers = frozenset(f for c in controllers for f in c.finalizers)
         self._views: dict[PlaneName, View] = {}
+        # Without those that are not entitled: all that some controllers see.
+        self._entitled: dict[PlaneName, View] = {}
         self._tasks: dict[PlaneName, list[asyncio.Task[None]]] = {}
+        # What wakes from outside is not ours, and need not end when it is asked to: nobody waits
+        # for it beyond CANCEL_S.
+        self._pumps: dict[asyncio.Task[None], PlaneName] = {}
         self._stopping = asyncio.Event()
         self._stopped = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
@@ -87,6 +87,15 @@ class Manager(Generic[C]):
     def engaged(self) -> list[PlaneName]:
         return sorted(self._views)
 
+    def is_entitled(self, plane: PlaneName) -> bool:
+        """Whether every controller sees the plane."""
+        return plane in self._entitled
+
+    @property
+    def minds_entitlement(self) -> bool:
+        """Whether it makes a difference here."""
+        return any(controller.entitled_only for controller in self._controllers)
+
     async def run(self) -> None:
         """Work until stopped or cancelled; planes may be engaged before or while it runs."""
         finished = False
@@ -94,20 +103,26 @@ class Manager(Generic[C]):
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 for plane in self.engaged():
-                    self._start(self._views[plane])
+                    self._start(self._views[plane], late=False)
                 running = [group.create_task(workers.run()) for workers in self._workers.values()]
                 running += [group.create_task(feed.refill()) for feed in self._feeds.values()]
                 await self._stopping.wait()
+                self._cancel_pumps(self._views)
                 await self._finish(STOP_S)
                 finished = True
                 for task in (*running, *(t for tasks in self._tasks.values() for t in tasks)):
                     task.cancel()
         finally:
             self._group = None
+            self._cancel_pumps(self._views)
             for view in self._views.values():
                 view.close()
             if not finished:
                 await self._finish(0.0)
+            if self._pumps:
+                await asyncio.wait(self._pumps, timeout=CANCEL_S / 2)
+            for task in [pump for pump in self._pumps if not pump.done()]:
+                _log.error("%s does not end though it was cancelled; it is left alone", task)
             self._stopped.set()
 
     async def stop(self) -> None:
@@ -120,59 +135,55 @@ class Manager(Generic[C]):
         """Wait until each of these planes, or every engaged one, has answered for every kind:
         with a whole list, or that it does not serve it."""
         for plane in self.engaged() if planes is None else planes:
-            view = self._views.get(plane)
-            for informer in view.informers() if view is not None else []:
-                await informer.answered.wait()
+            answered: View | None = None
+            while (view := self._views.get(plane)) is not None and view is not answered:
+                for informer in view.informers():
+                    await informer.answered.wait()
+                answered = view
 
     # --- membership
 
-    def engage(self, plane: PlaneName, client: Client) -> None:
+    def engage(
+        self,
+        plane: PlaneName,
+        client: Client,
+        part: Part | None = None,
+        *,
+        entitled: bool = True,
+    ) -> None:
+        """With ``part`` only the objects that bear its labels are seen. A plane that is not
+        ``entitled`` is worked on only by controllers of every plane."""
         assert plane, "the empty name is no plane"
         assert plane not in self._views, f"{plane} is engaged already"
-        view = View(plane, client, self._random, fence=self._fence)
+        plane_role(plane)  # refuses what names no plane, before anything knows of it
+        heir = partial(self.view, plane)
+        view = View(plane, client, self._random, fence=self._fence, part=part, heir=heir)
         self._views[plane] = view
-        for feed in self._feeds.values():
-            feed.attach(view)
-        for informer in view.informers():
-            informer.cache.declare(Index(informer.kind, _FINALIZER, self._ours))
+        if entitled:
+            self._entitled[plane] = view
+        for controller in self._controllers:
+            if plane in self._seen_by(controller):
+                self._feeds[controller.name].attach(view)
         if self._group is not None:
-            self._start(view)
+            self._start(view, late=True)
 
     def disengage(self, plane: PlaneName) -> None:
         view = self._views.pop(plane, None)
+        self._entitled.pop(plane, None)
         if view is not None:
             view.close()
+            for informer in view.informers():
+                informer.answered.set()  # nobody waits for it any more
         for task in self._tasks.pop(plane, []):
             task.cancel()
+        self._cancel_pumps((plane,))
         for queue in self._queues.values():
             queue.drop(plane)
         for workers in self._workers.values():
             workers.drop(plane)
 
-    async def drain(self, plane: PlaneName) -> None:
-        """Disengage a plane as soon as none of our finalizers is left in it.
-
-        That is known only of complete views: a plane that cannot be reached is not drained, and
-        whoever cannot wait for it disengages it.
-        """
-        view = self._views.get(plane)
-        while view is not None and self._views.get(plane) is view:
-            held = next((i for i in view.informers() if not self._is_drained(i)), None)
-            if held is None:
-                self.disengage(plane)
-                return
-            await held.progressed(lambda held=held: self._is_drained(held), DRAIN_CHECK_S)  # type: ignore[misc]
-
-    def _is_drained(self, informer: Informer[Any]) -> bool:
-        if not informer.served:
-            return True
-        return informer.synced and not any(
-            informer.cache.group((_FINALIZER, name)) for name in sorted(self._finalizers)
-        )
-
-    def _ours(self, obj: ApiObject) -> Iterable[str]:
-        finalizers = obj.metadata.finalizers
-        return [name for name in finalizers if name in self._finalizers] if finalizers else ()
+    def _seen_by(self, controller: Controller[C]) -> dict[PlaneName, View]:
+        return self._entitled if controller.entitled_only else self._views
 
     # --- tasks
 
@@ -189,17 +200,20 @@ class Manager(Generic[C]):
             share=controller.workers,
             lane_of=controller.lane,
             lane_max=controller.lane_max,
+            is_busy=self._is_busy,
         )
         if own is not None:
             queue.on_take = own.wait_seconds.observe
         name = controller.name
         self._queues[name] = queue
-        self._feeds[name] = Feed(controller, queue, self._views, reverse_map, own)
-        self._workers[name] = Workers(
-            controller, queue, self._context, self._views.get, self._random, own
-        )
+        seen = self._seen_by(controller)
+        self._feeds[name] = Feed(controller, queue, seen, reverse_map, own)
+        self._workers[name] = Workers(controller, queue, self._context, seen.get, self._random, own)
 
-    def _start(self, view: View) -> None:
+    def _is_busy(self, plane: PlaneName) -> bool:
+        return any(queue.works_on(plane) for queue in self._queues.values())
+
+    def _start(self, view: View, *, late: bool) -> None:
         assert self._group is not None
         plane, role = view.plane, plane_role(view.plane)
         tasks = [
@@ -207,18 +221,31 @@ class Manager(Generic[C]):
             for informer in view.informers()
         ]
         for controller in self._controllers:
+            if plane not in self._seen_by(controller):
+                continue
             if controller.role != role:
+                if late and controller.sources(role):
+                    # Whoever looked for the plane before has not found it, and may wait for long.
+                    again = self._feeds[controller.name].replay(lambda _key: True)
+                    tasks.append(self._group.create_task(again))
                 continue
             for outside in controller.outside:
                 pump = partial(self._pump, controller, outside, view)
                 name = f"what wakes {controller.name} on {plane}"
-                tasks.append(self._group.create_task(self._kept_up(name, pump)))
+                pumping = asyncio.get_running_loop().create_task(self._kept_up(name, pump))
+                self._pumps[pumping] = plane
+                pumping.add_done_callback(self._pumps.pop)
             if any(edge.on not in ("", role) for edge in controller.edges):
                 # What other planes hold for this one was dropped until now.
                 feed = self._feeds[controller.name]
                 replay = feed.replay(lambda key: key.plane == plane)
                 tasks.append(self._group.create_task(replay))
         self._tasks[plane] = tasks
+
+    def _cancel_pumps(self, planes: Container[PlaneName]) -> None:
+        for task, plane in self._pumps.items():
+            if plane in planes:
+                task.cancel()
 
     async def _pump(
         self,

@@ -31,11 +31,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from datum_compute.runtime.durations import Durations, Series
+from datum_compute.runtime.tallies import Tallies, Tally
 
 OUTCOMES = (
     *("done", "later", "terminal", "retry", "error", "timeout"),
@@ -59,56 +60,53 @@ class Gauge:
 class ControllerMetrics:
     """The counters of one controller, looked up once."""
 
-    outcomes: dict[str, Counter]
+    outcomes: dict[str, Tally]
     work_seconds: Series
     wait_seconds: Series
-    retries: Counter
-    replays: Counter
-    mapping_errors: Counter
+    retries: Tally
+    replays: Tally
+    mapping_errors: Tally
 
 
 class RuntimeMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        by_controller = ("controller",)
-        self._reconciles = Counter(
-            "runtime_reconciles",
-            "Reconciles by how they ended.",
-            (*by_controller, "outcome"),
-            registry=registry,
+        self._reconciles = self._tallies(
+            "runtime_reconciles", "Reconciles by how they ended.", ("controller", "outcome")
         )
         self._work = Durations("runtime_reconcile_seconds", "How long reconciles take.")
         self._wait = Durations("runtime_queue_wait_seconds", "How long keys are ready.")
         registry.register(self._work)
         registry.register(self._wait)
-        self._retries = self._counter("runtime_retries", "Keys put back after a failure.")
-        self._replays = self._counter("runtime_replays", "Lanes that overflowed and were refed.")
-        self._mapping_errors = self._counter("runtime_mapping_errors", "Mappings that raised.")
-        self._reverse_map = Counter(
+        self._retries = self._tallies("runtime_retries", "Keys put back after a failure.")
+        self._replays = self._tallies("runtime_replays", "Lanes that overflowed and were refed.")
+        self._mapping_errors = self._tallies("runtime_mapping_errors", "Mappings that raised.")
+        self._reverse_map = self._tallies(
             "reverse_map",
             "Changes along an edge that expects exactly one key.",
             ("edge", "outcome"),
-            registry=registry,
         )
 
     def of(self, controller: str) -> ControllerMetrics:
         return ControllerMetrics(
-            {name: self._reconciles.labels(controller, name) for name in OUTCOMES},
+            {name: self._reconciles.of(controller, name) for name in OUTCOMES},
             self._work.of(controller),
             self._wait.of(controller),
-            self._retries.labels(controller),
-            self._replays.labels(controller),
-            self._mapping_errors.labels(controller),
+            self._retries.of(controller),
+            self._replays.of(controller),
+            self._mapping_errors.of(controller),
         )
 
     def mapped(self, edge: str, outcome: str) -> None:
-        self._reverse_map.labels(edge, outcome).inc()
+        self._reverse_map.of(edge, outcome).inc()
 
     def show(self, gauges: Iterable[Gauge]) -> None:
         self._registry.register(_Gauges(tuple(gauges)))
 
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(name, text, ("controller",), registry=self._registry)
+    def _tallies(self, name: str, text: str, labels: tuple[str, ...] = ("controller",)) -> Tallies:
+        made = Tallies(name, text, labels)
+        self._registry.register(made)
+        return made
 
 
 class _Gauges(Collector):

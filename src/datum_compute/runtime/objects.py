@@ -28,6 +28,9 @@ class Objects(Generic[T]):
         return len(self._cache)
 
     def get(self, ref: Ref) -> T | None:
+        found = self._cache.at_hand(ref)
+        if found is not None:
+            return found
         entry = self._cache.entry(ref)
         return next(iter(self._decoded((entry,))), None) if entry is not None else None
 

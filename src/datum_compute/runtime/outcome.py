@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """For a reconcile that looks at many objects: what wakes its key again soon is gathered.
 
-    The key comes up when nothing has woken it for ``quiet_s``, and at the latest ``most_s`` after
-    the pass that asked for the pause. Nothing is lost, and a key that nobody wakes waits for
-    nothing.
+    The key comes up when nothing has woken it for ``quiet_s`` and nobody works on its plane, and at
+    the latest ``most_s`` after the pass that asked for the pause. Nothing is lost, and a key that
+    nobody wakes waits for nothing.
     """
 
     quiet_s: float
     most_s: float
 
+    def __post_init__(self) -> None:
+        _need_time(self.quiet_s)
+        _need_time(self.most_s)
 
-@dataclass(frozen=True, slots=True)
-class Done:
+
+class Done(msgspec.Struct, frozen=True):
     """Settled until something changes."""
 
     pause: Pause | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
+class Later(msgspec.Struct, frozen=True):
     """Look again after this many seconds (and up to a tenth more), or sooner if something
-    changes."""
+    changes. What should have been looked at in the past is looked at soon."""
 
     seconds: float
     pause: Pause | None = None
 
+    def __post_init__(self) -> None:
+        _need_time(self.seconds)
 
-@dataclass(frozen=True, slots=True)
-class Terminal:
+
+class Terminal(msgspec.Struct, frozen=True):
     """Hopeless until the object itself changes.
 
     The reason is recorded and there is no retry. Neither a resync nor a change of any other
@@ -47,6 +52,12 @@ class Terminal:
 
 
 Outcome = Done | Later | Terminal
+
+
+def _need_time(seconds: float) -> None:
+    """Said where it is asked for: no timer takes a time that never comes."""
+    if not math.isfinite(seconds):
+        raise ValueError(f"{seconds} is no time to wait for; to wait for a change is Done()")
 
 
 class NotSynced(Exception):

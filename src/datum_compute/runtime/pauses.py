@@ -1,7 +1,9 @@
 """Gathers the wake-ups of a key for a while, so that one pass answers many of them.
 
 A key is paused from the end of a pass until its ``most_s`` are over. Woken meanwhile, it comes up
-when it has been quiet for ``quiet_s``, or when the pause ends; never is a wake-up lost.
+when it has been quiet for ``quiet_s``, or when the pause ends; never is a wake-up lost. Quiet is a
+key that nobody wakes, on a plane where nobody works: what is under way there most often ends in
+one more wake-up.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ class _Paused:
 
 
 class Pauses:
-    def __init__(self, wake: Callable[[Key], None]) -> None:
+    def __init__(self, wake: Callable[[Key], None], is_busy: Callable[[PlaneName], bool]) -> None:
         self._wake = wake
+        self._is_busy = is_busy
         self._paused: dict[Key, _Paused] = {}
 
     @property
@@ -63,6 +66,8 @@ class Pauses:
         paused, loop = self._paused[key], asyncio.get_running_loop()
         assert paused.woken_s is not None, "only what was woken is looked at"
         left_s = paused.woken_s + paused.quiet_s - loop.time()
+        if left_s <= 0 and self._is_busy(key.plane):
+            left_s = paused.quiet_s
         if left_s > 0:
             paused.quiet = loop.call_later(left_s, self._look, key)
         else:

@@ -4,7 +4,8 @@ A key added while it is being worked on waits until that work is done, then come
 
 Keys stand in lanes, by default one for each plane. Lanes take turns, and of each lane only
 ``share`` keys are worked on at once: neither a flood nor a plane that never answers costs another
-lane more than its turn.
+lane more than its turn. A key stays in the lane that it was put into until it is done, whatever is
+said of it meanwhile; where nobody can say, it stands in that of its plane.
 
 After a pass that asked for a pause (``pauses.py``) wake-ups of its key are gathered for a while
 before it comes up again.
@@ -17,6 +18,7 @@ nobody could repeat them.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from random import Random
@@ -31,6 +33,8 @@ from datum_compute.runtime.timers import Timers
 LANE_MAX = 50_000
 NOT_YET = Backoff(first_s=0.01, most_s=2.0)
 
+_log = logging.getLogger(__name__)
+
 
 class _Lane:
     __slots__ = ("busy", "has_turn", "ready", "room")
@@ -39,11 +43,20 @@ class _Lane:
         self.ready: OrderedDict[Key, float] = OrderedDict()  # and since when each waits
         self.busy = 0
         self.has_turn = False
-        self.room = asyncio.Event()
+        self.room: asyncio.Event | None = None  # once somebody waits for it
+
+    def make_room(self) -> None:
+        if self.room is not None:
+            self.room.set()
 
 
 def plane_of(key: Key) -> str:
     return key.plane
+
+
+def _never(_plane: PlaneName) -> bool:
+    """Nobody else is known to work."""
+    return False
 
 
 class WorkQueue:
@@ -55,6 +68,7 @@ class WorkQueue:
         share: int = 2,
         lane_of: Callable[[Key], str] = plane_of,
         lane_max: int = LANE_MAX,
+        is_busy: Callable[[PlaneName], bool] = _never,
     ) -> None:
         self._random = random
         self._backoff = backoff
@@ -62,14 +76,16 @@ class WorkQueue:
         self._lane_of = lane_of
         self._lane_max = lane_max
         self._lanes: dict[str, _Lane] = {}
+        self._places: dict[Key, str] = {}  # lanes of the keys that wait or are in flight
         self._turns: deque[str] = deque()
         self._in_flight: dict[Key, bool] = {}  # and whether it is wanted again
         self._timers = Timers(self.add)
         self._failures: dict[Key, int] = {}
         self._not_yet: dict[Key, int] = {}
-        self._pauses = Pauses(self._make_ready)
+        self._pauses = Pauses(self._make_ready, is_busy)
         self._news = asyncio.Event()
         self._closed = False
+        self._is_odd = False
         self.on_take: Callable[[float], None] | None = None  # told how long each key waited
 
     # --- what an operator wants to know
@@ -85,6 +101,25 @@ class WorkQueue:
     @property
     def in_flight(self) -> int:
         return len(self._in_flight)
+
+    def works_on(self, lane: str) -> bool:
+        """Whether keys of the lane wait or are worked on."""
+        return lane in self._lanes
+
+    def lane(self, key: Key) -> str:
+        """Where the key stands, or would stand."""
+        place = self._places.get(key)
+        if place is not None:
+            return place
+        try:
+            name = self._lane_of(key)
+            hash(name)
+        except Exception:
+            if not self._is_odd:
+                _log.exception("no lane can be told for %s: it stands in that of its plane", key)
+            self._is_odd = True
+            return key.plane
+        return name
 
     def oldest_s(self) -> float:
         """For how long the key that waits longest has been ready."""
@@ -103,19 +138,20 @@ class WorkQueue:
 
     def offer(self, key: Key) -> bool:
         """Add unless its lane is full; False if it was refused."""
-        name = self._lane_of(key)
-        lane = self._lanes.get(name)
-        full = lane is not None and len(lane.ready) >= self._lane_max
-        if full and lane is not None and key not in lane.ready and key not in self._in_flight:
+        lane = self._lanes.get(self.lane(key))
+        full = lane.ready if lane is not None and len(lane.ready) >= self._lane_max else None
+        if full is not None and key not in full and key not in self._in_flight:
             return False
         self.add(key)
         return True
 
     async def room(self, key: Key) -> None:
         """Wait until the lane of the key is at most half full."""
-        while (lane := self._lanes.get(self._lane_of(key))) is not None:
+        while (lane := self._lanes.get(self.lane(key))) is not None:
             if len(lane.ready) <= self._lane_max // 2:
                 return
+            if lane.room is None:
+                lane.room = asyncio.Event()
             lane.room.clear()
             await lane.room.wait()
 
@@ -169,20 +205,20 @@ class WorkQueue:
         self._in_flight[key] = False
         lane.busy += 1
         if len(lane.ready) <= self._lane_max // 2:
-            lane.room.set()
+            lane.make_room()
         self._take_turns(name, lane)
         return key
 
     def done(self, key: Key) -> None:
         wanted = self._in_flight.pop(key)
-        name = self._lane_of(key)
+        name = self._places.pop(key)
         lane = self._lanes[name]
         lane.busy -= 1
         if wanted and not self._pauses.gathers(key):
             self._make_ready(key)
         self._take_turns(name, lane)
         if not lane.ready and not lane.busy:
-            lane.room.set()
+            lane.make_room()
             del self._lanes[name]
 
     def drop(self, plane: PlaneName) -> None:
@@ -197,8 +233,8 @@ class WorkQueue:
                 self._in_flight[key] = False
         for lane in self._lanes.values():
             for key in [key for key in lane.ready if key.plane == plane]:
-                del lane.ready[key]
-            lane.room.set()
+                del lane.ready[key], self._places[key]
+            lane.make_room()
         self._turns = deque(name for name in self._turns if self._keeps_turn(name))
 
     def close(self) -> None:
@@ -210,7 +246,7 @@ class WorkQueue:
     # --- lanes
 
     def _make_ready(self, key: Key) -> None:
-        name = self._lane_of(key)
+        name = self._places[key] = self.lane(key)
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = _Lane()

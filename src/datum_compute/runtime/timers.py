@@ -2,7 +2,8 @@
 
 A loop keeps its timers in order, and every one that is set and cancelled costs it something. Keys
 that wait for a second or more are grouped: all that are due within the same tick come up together,
-at its end. Who waits for less than that comes up in time.
+at its end; ticks are longer for those that wait for minutes. Who waits for less than a second comes
+up in time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from datum_compute.runtime.key import Key
 
 TICK_S = 0.1
 SHORT_S = 1.0
+LONG_TICK_S = 1.0
+LONG_S = 60.0
 
 
 class Timers:
@@ -33,7 +36,8 @@ class Timers:
         loop = asyncio.get_running_loop()
         at_s = loop.time() + seconds
         if seconds >= SHORT_S:
-            at_s = math.ceil(at_s / TICK_S) * TICK_S
+            tick_s = TICK_S if seconds < LONG_S else LONG_TICK_S
+            at_s = math.ceil(at_s / tick_s) * tick_s
         known_s = self._due.get(key)
         if known_s is not None and known_s <= at_s:
             return

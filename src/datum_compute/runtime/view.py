@@ -8,19 +8,22 @@ Rules it keeps:
 - A write without an answer may have happened. Until the plane has been asked how far it is, and
   the cache has come that far, the kind counts as not synced; so nothing is created twice.
 - ``live`` asks the plane itself, for the decision that must not rest on a cache.
+- A plane that was disengaged is not written to any more. What was on its way then is a doubt of
+  the view that follows, if the plane is engaged anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.errors import ApiError, NotFound, Unreachable
+from datum_compute.api.codec import ApiStruct, JsonObject
+from datum_compute.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
@@ -34,6 +37,8 @@ R = TypeVar("R")
 
 # Asking a plane how far it is, after a write without an answer.
 ASK_S = 5.0
+# How long the watch has to bring what the plane spoke of, before the kind is listed instead.
+QUIET_S = 1.0
 # By then a view that lives has heard from its plane, and what it still shows is there.
 FORGET_S = 60.0
 
@@ -42,21 +47,39 @@ _BACKOFF = Backoff(first_s=0.05, most_s=10.0)
 _log = logging.getLogger(__name__)
 
 
+# The labels by which a process that sees only its part of a plane selects, by resource.
+Part = Mapping[str, Mapping[str, str]]
+
+
 def nothing_in_the_way() -> None:
     """The fence of a process that is alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
+def _nobody() -> None:
+    """The heir of a view whose plane is engaged once."""
+
+
+class _Written(NamedTuple):
     """Own writes up to this version, in one life of the plane."""
 
     version: int
     life: int
 
 
+class _AnswerMeta(ApiStruct, frozen=True):
+    resource_version: str = ""
+
+
+class _Answer(ApiStruct, frozen=True):
+    """All that is read of what a plane answers to a write: the watch brings the object."""
+
+    metadata: _AnswerMeta = _AnswerMeta()
+
+
 class View:
     """``fence`` is called before every write and raises when this process may not write (any
-    more)."""
+    more). Of the kinds in ``part``, by resource, only what bears the labels is seen. ``heir``
+    finds the view of the same plane that is in use once this one is closed."""
 
     def __init__(
         self,
@@ -65,12 +88,17 @@ class View:
         random: Random,
         *,
         fence: Callable[[], None] = nothing_in_the_way,
+        part: Part | None = None,
+        heir: Callable[[], View | None] = _nobody,
     ) -> None:
+        self._part = part or {}
+        self._heir = heir
         self.plane = plane
         self.client = client
         self._random = random
         self._fence = fence
         self._informers: dict[str, Informer[Any]] = {}
+        self._briefs: dict[str, KindInfo[Any]] = {}  # the kinds, for answers to writes
         self._written: dict[str, _Written] = {}
         self._deleted: dict[str, dict[Ref, tuple[str, float]]] = {}
         self._doubts: dict[str, asyncio.Task[None] | None] = {}  # and who is asking
@@ -80,7 +108,9 @@ class View:
         """The shared informer of a kind, made on first use."""
         found = self._informers.get(kind.resource)
         if found is None:
-            found = self._informers[kind.resource] = Informer(self.client, kind, self._random)
+            labels = self._part.get(kind.resource)
+            found = Informer(self.client, kind, self._random, labels, self.plane)
+            self._informers[kind.resource] = found
         return found
 
     def informer(self, kind: KindInfo[T]) -> Informer[T] | None:
@@ -127,23 +157,23 @@ class View:
 
     # --- writing
 
-    async def create(self, kind: KindInfo[T], obj: T) -> T:
-        return await self._write(kind, lambda: self.client.create(kind, obj))
+    async def create(self, kind: KindInfo[T], obj: T) -> None:
+        await self._write(kind, lambda brief: self.client.create(brief, obj))
 
-    async def patch(self, kind: KindInfo[T], ref: Ref, patch: Patch) -> T:
-        return await self._write(kind, lambda: self.client.patch(kind, ref, patch))
+    async def patch(self, kind: KindInfo[Any], ref: Ref, patch: Patch) -> None:
+        await self._write(kind, lambda brief: self.client.patch(brief, ref, patch))
 
-    async def apply(self, kind: KindInfo[T], obj: T, *, manager: str, force: bool = False) -> T:
-        return await self._write(
-            kind, lambda: self.client.apply(kind, obj, manager=manager, force=force)
+    async def apply(self, kind: KindInfo[T], obj: T, *, manager: str, force: bool = False) -> None:
+        await self._write(
+            kind, lambda brief: self.client.apply(brief, obj, manager=manager, force=force)
         )
 
     async def patch_status(
-        self, kind: KindInfo[T], ref: Ref, status: JsonObject, *, version: str
-    ) -> T:
+        self, kind: KindInfo[Any], ref: Ref, status: JsonObject, *, version: str
+    ) -> None:
         """Merge into the status of the object as it was read at ``version``."""
-        return await self._write(
-            kind, lambda: self.client.patch_status(kind, ref, status, version=version)
+        await self._write(
+            kind, lambda brief: self.client.patch_status(brief, ref, status, version=version)
         )
 
     async def delete(self, kind: KindInfo[Any], ref: Ref, *, uid: str, version: str = "") -> None:
@@ -178,23 +208,32 @@ class View:
 
     # --- own writes
 
-    async def _write(self, kind: KindInfo[T], write: Callable[[], Awaitable[T]]) -> T:
-        written = await self._certain(kind, write)
-        self.note_write(kind, written.version)
-        return written
+    async def _write(
+        self, kind: KindInfo[Any], write: Callable[[KindInfo[Any]], Awaitable[_Answer]]
+    ) -> None:
+        brief = self._briefs.get(kind.resource)
+        if brief is None:
+            brief = self._briefs[kind.resource] = replace(kind, model=_Answer)
+        written = await self._certain(kind, partial(write, brief))
+        self.note_write(kind, int(written.metadata.resource_version or 0))
 
     async def _certain(self, kind: KindInfo[Any], write: Callable[[], Awaitable[R]]) -> R:
         """The answer to a write; one that does not come leaves a doubt behind."""
+        if self._closed:
+            raise NotSynced(f"{self.plane} is not engaged any more: nothing is written there")
         self._fence()
         try:
             return await write()
         except ApiError as error:
-            if error.code >= 500:
+            # What exists already and is not in the cache shows that the cache is behind.
+            if error.code >= 500 or isinstance(error, AlreadyExists):
                 self._doubt(kind)
             raise
         except BaseException:  # also when the reconcile ran out of time meanwhile
             self._doubt(kind)
             raise
+        finally:
+            self._pass_on(kind)
 
     def _doubt(self, kind: KindInfo[Any]) -> None:
         if kind.resource in self._informers:
@@ -203,25 +242,40 @@ class View:
                 asking.cancel()  # its answer may be too old for this write
             self._doubts[kind.resource] = None
 
+    def _pass_on(self, kind: KindInfo[Any]) -> None:
+        """Who follows this view may have listed before a write of ours arrived."""
+        heir = self._heir() if self._closed else None
+        if heir is not None:
+            heir._doubt(kind)
+
     async def _settle(self, kind: KindInfo[Any], informer: Informer[Any]) -> None:
-        """Ask the plane how far it is, until it says so."""
-        failures = 0
-        while True:
-            try:
-                async with asyncio.timeout(ASK_S):
-                    version = int(await self.client.version(kind))
-                break
-            except NotFound:
-                version = 0
-                break
-            except (ApiError, Unreachable, TimeoutError, ValueError) as error:
-                failures += 1
-                _log.debug("%s: %s cannot be asked for: %s", self.plane, kind.plural, error)
-                await asyncio.sleep(_BACKOFF.delay_s(failures, self._random))
+        """Ask the plane how far it is, until it says so, and let the cache come that far."""
+        version = await self._insist(kind, lambda: self._asked(kind, informer))
         self.note_write(kind, version)
+        if not await informer.caught_up(version, QUIET_S):
+            await self._insist(kind, informer.refresh)
         if self._doubts.get(kind.resource) is asyncio.current_task():
             del self._doubts[kind.resource]
         informer.nudge()
+
+    async def _asked(self, kind: KindInfo[Any], informer: Informer[Any]) -> int:
+        async with asyncio.timeout(ASK_S):
+            try:
+                return int(await self.client.version(kind, labels=informer.labels))
+            except NotFound:
+                return 0
+
+    async def _insist(self, kind: KindInfo[Any], ask: Callable[[], Awaitable[R]]) -> R:
+        failures = 0
+        while True:
+            try:
+                return await ask()
+            except (ApiError, Unreachable, TimeoutError, ValueError) as error:
+                _log.debug("%s: %s cannot be asked for: %s", self.plane, kind.plural, error)
+            except Exception:  # a bug, which must not leave the kind in doubt for ever
+                _log.exception("%s: %s cannot be asked for", self.plane, kind.plural)
+            failures += 1
+            await asyncio.sleep(_BACKOFF.delay_s(failures, self._random))
 
     def _is_fresh(self, informer: Informer[Any]) -> bool:
         resource = informer.kind.resource

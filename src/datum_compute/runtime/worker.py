@@ -3,8 +3,8 @@
 Workers come when there is work and go when there is none; the queue decides how many keys of a
 lane may be worked on at once, so that planes that never answer hold only their own.
 
-Whatever a reconcile does ends with itself: it may raise, take too long or be cancelled, and no
-other key notices.
+Whatever a reconcile does ends with itself: it may raise, take too long, be cancelled or answer
+nonsense, and no other key notices.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from random import Random
-from typing import Generic, TypeVar, assert_never
+from typing import Generic, TypeVar
 
 from datum_compute.api.errors import (
     AlreadyExists,
     Conflict,
+    Forbidden,
     NotFound,
     ServiceUnavailable,
     TooManyRequests,
@@ -40,9 +41,13 @@ CATCH_UPS_MAX = 3
 # Reconciles in a row after which others get to run, though none of them waited for anything.
 BREATH = 16
 JITTER = 0.1
+# Who always asks for now does not turn without an end.
+LATER_LEAST_S = 0.01
 
 # Races that the next pass settles: worth a retry, not a line in the log.
 _EXPECTED = (AlreadyExists, Conflict, NotFound, ServiceUnavailable, TooManyRequests, Unreachable)
+
+_OUTCOMES = (Done, Later, Terminal)  # asked of a tuple, which is quicker than of their union
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +83,7 @@ class Workers(Generic[C]):
             task.add_done_callback(self._busy.pop)
 
     def busy(self) -> list[asyncio.Task[None]]:
-        return list(self._busy)
+        return [task for task in self._busy if not task.done()]
 
     def drop(self, plane: PlaneName) -> None:
         for key in [key for key in self._terminal if key.plane == plane]:
@@ -111,23 +116,23 @@ class Workers(Generic[C]):
         self._terminal.pop(key, None)
         loop = asyncio.get_running_loop()
         started_s = loop.time()
-        self._deadlines.begin()
+        task = self._deadlines.begin()
         try:
-            outcome = await self._reconciled(key)
-        except Exception as error:
-            return self._failed(key, error)
+            return self._interpret(key, await self._reconciled(key), version)
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise  # not of this reconcile, but of the whole process
         except asyncio.CancelledError as error:
-            if self._deadlines.passed():
+            if self._deadlines.passed(task):
                 return self._failed(key, TimeoutError())
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if task.cancelling():
                 raise
             return self._failed(key, error)  # of something it waited for, not of this worker
+        except BaseException as error:
+            return self._failed(key, error)
         finally:
-            self._deadlines.end()
+            self._deadlines.end(task)
             if self._metrics is not None:
                 self._metrics.work_seconds.observe(loop.time() - started_s)
-        return self._interpret(key, outcome, version)
 
     async def _reconciled(self, key: Key) -> Outcome:
         """Reconcile, again at once if a view that was behind has caught up."""
@@ -147,7 +152,7 @@ class Workers(Generic[C]):
         delay_s = self._queue.retry(key)
         if self._metrics is not None:
             self._metrics.retries.inc()
-        if isinstance(error, _EXPECTED):
+        if isinstance(error, _EXPECTED) or _is_of_a_terminating_namespace(error):
             _log.debug("%s %s: %s; again in %.2f s", name, key, error, delay_s)
             return "retry"
         if isinstance(error, TimeoutError):
@@ -157,13 +162,15 @@ class Workers(Generic[C]):
         return "error"
 
     def _interpret(self, key: Key, outcome: Outcome, version: int) -> str:
+        if not isinstance(outcome, _OUTCOMES):
+            raise TypeError(f"it must answer Done, Later or Terminal, not {outcome!r}")
         self._queue.forget(key)
         match outcome:
             case Done(pause):
                 self._queue.pause(key, pause)
                 return "done"
             case Later(seconds, pause):
-                delay_s = seconds * (1 + JITTER * self._random.random())
+                delay_s = max(seconds, LATER_LEAST_S) * (1 + JITTER * self._random.random())
                 self._queue.pause(key, pause)
                 self._queue.add_after(key, delay_s)
                 _log.debug("%s %s: again in %.2f s", self._controller.name, key, delay_s)
@@ -173,11 +180,16 @@ class Workers(Generic[C]):
                     self._terminal[key] = version
                 _log.warning("%s %s: %s", self._controller.name, key, message)
                 return "terminal"
-            case _:
-                assert_never(outcome)
 
     def _own_version(self, view: View, key: Key) -> int:
         """The version of the object that the key names; 0 if it is not there, or none of ours."""
         informer = view.informer(self._kind) if self._kind is not None else None
         entry = informer.cache.entry(key.ref) if informer is not None else None
         return entry.version if entry is not None else 0
+
+
+def _is_of_a_terminating_namespace(error: BaseException) -> bool:
+    """It has begun to go since it was looked at; other refusals are nobody's race."""
+    return isinstance(error, Forbidden) and any(
+        cause.reason == "NamespaceTerminating" for cause in error.causes
+    )

@@ -1,0 +1,23 @@
+"""The part of the hub and of a project that a joined cell looks at, told by labels.
+
+The server lets a cell see nothing else (server/access/slices.py); a hub that is not ours is asked
+for no more than that all the same.
+"""
+
+from __future__ import annotations
+
+from datum_compute.api import labels
+from datum_compute.api.identity import normalized_city
+from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE
+from datum_compute.runtime.view import Part
+
+
+def part_of_hub(cell: str, city: str) -> Part:
+    return {
+        DEPLOYMENT.resource: {labels.TOPOLOGY_CITY: normalized_city(city)},
+        INSTANCE.resource: {labels.CELL: cell},
+    }
+
+
+def part_of_project(cell: str) -> Part:
+    return {CLAIM.resource: {labels.SOURCE_CLUSTER: cell}}
