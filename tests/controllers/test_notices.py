@@ -83,6 +83,16 @@ def test_conditions_that_are_taken_away_are_no_news() -> None:
     assert list(notices(action, instance)) == []
 
 
+def test_a_connection_that_waited_in_vain_is_news() -> None:
+    wake = {"at": "2026-01-01T00:00:00Z", "failure": "it crashed"}
+    action = PatchStatus(DFW, INSTANCE, REF, "7", {"lastWake": wake}, "report")
+    (notice,) = notices(action, an_instance("True", "Available"))
+    assert (notice.type, notice.reason) == ("Warning", "WakeFailed")
+    assert "it crashed" in notice.note
+    served = PatchStatus(DFW, INSTANCE, REF, "7", {"lastWake": {**wake, "failure": None}}, "report")
+    assert list(notices(served, an_instance("True", "Available"))) == []
+
+
 def test_copies_on_the_hub_tell_nothing() -> None:
     assert told(an_instance("False", "Pending"), "True", "Available", HUB) == []
 
@@ -109,6 +119,17 @@ def test_the_last_finalizer_is_the_end_and_no_other() -> None:
     assert [n.reason for n in notices(patch([]), leaving)] == ["Deleted"]
     assert list(notices(patch(["theirs"]), leaving)) == []
     assert list(notices(patch([]), an_instance("True", "Available"))) == []
+
+
+def test_a_release_that_nobody_confirmed_is_no_clean_end() -> None:
+    leaving = an_instance("False", "Stopping", terminating=True)
+    patch = Patch(DFW, INSTANCE, REF, {"metadata": {"finalizers": []}}, "release", "dfw is away")
+    (notice,) = notices(patch, leaving)
+    assert (notice.type, notice.reason, notice.note) == (
+        "Warning",
+        "DeletionUnconfirmed",
+        "dfw is away",
+    )
 
 
 def test_a_workloads_life_is_told_on_its_project_and_its_cell_and_then_nothing_more() -> None:

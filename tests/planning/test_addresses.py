@@ -17,9 +17,11 @@ from datum_compute.api.workloaddeployment import (
 )
 from datum_compute.planning.addresses import (
     block_of,
+    held_interfaces,
     interface_of,
     network_verdict,
     plan_address,
+    reached_interfaces,
 )
 from datum_compute.testing.builders import an_attachment, an_instance
 
@@ -98,3 +100,16 @@ def test_a_full_prefix_says_how_many_addresses_it_has() -> None:
     verdict = network_verdict(an_instance(0), attachment, [])
     assert verdict.reason == "NetworkFailedToCreate"
     assert "AddressPoolExhausted: all 5 addresses of 10.128.0.0/29" in verdict.message
+
+
+def test_a_machine_with_addresses_of_its_own_is_reached_there() -> None:
+    """A pod has an address of its cluster: at what the network holds for it nothing answers."""
+    given_ = [interface_of(an_instance(0), an_attachment(), ["10.128.16.9"])]
+    assert reached_interfaces(given_, ()) == given_, "nobody knows better yet"
+    assert reached_interfaces(given_, ["10.128.16.9"]) == given_
+    (shown,) = reached_interfaces(given_, ["10.244.1.7", "fd00::7"])
+    assert shown.assignments.network_ip == "10.244.1.7"
+    assert shown.addresses == given_[0].addresses, "those stay its own in the network"
+    assert reached_interfaces([shown], ()) == [shown], "also while it starts again"
+    assert reached_interfaces([shown], ["10.128.16.9"]) == given_
+    assert held_interfaces([shown]) == given_

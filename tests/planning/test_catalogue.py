@@ -12,9 +12,9 @@ from datum_compute.api.instancetype import (
     InstanceTypeSpec,
 )
 from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.plane import cell_plane
+from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.planning.actions import Create, Delete, Patch
-from datum_compute.planning.catalogue import plan_copy
+from datum_compute.planning.catalogue import plan_copy, plan_removal
 
 CELL = cell_plane("dfw")
 
@@ -63,3 +63,13 @@ def test_a_copy_of_another_size_is_made_again() -> None:
     metadata = msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026")
     (wait,) = plan_copy(CELL, a_type(cpu="2"), msgspec.structs.replace(leaving, metadata=metadata))
     assert "leaving" in wait.reason
+
+
+def test_a_copy_without_an_original_goes_from_projects_and_stays_on_cells() -> None:
+    """Instances on the cell may still have that size."""
+    project = project_plane("demo")
+    (delete,) = plan_removal(project, a_type("Disabled"))
+    assert isinstance(delete, Delete)
+    assert (delete.plane, delete.uid) == (project, "u")
+    assert plan_removal(CELL, a_type("Disabled")) == []
+    assert plan_removal(project, None) == []

@@ -16,7 +16,7 @@ from datum_compute.api.plane import cell_plane
 from datum_compute.api.timestamps import timestamp
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Patch, PatchStatus
+from datum_compute.planning.actions import Create, Patch, PatchStatus
 from datum_compute.planning.deployment import deployment_status, plan_deployment
 from datum_compute.testing.builders import NOW, a_deployment, an_instance
 
@@ -250,6 +250,15 @@ def test_a_settled_deployment_is_left_alone() -> None:
 
 def test_a_status_write_names_the_version_it_was_computed_from() -> None:
     deployment = patient()
-    plan = plan_deployment(CELL, deployment, [], NOW)
+    plan = plan_deployment(CELL, deployment, [an_instance(0), an_instance(1)], NOW)
     (write,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
     assert write.version == deployment.metadata.resource_version
+
+
+def test_the_first_word_of_a_deployment_comes_with_its_instances() -> None:
+    """Each report is written on four planes; that there is nothing yet is not worth them."""
+    plan = plan_deployment(CELL, patient(), [], NOW)
+    assert [type(action) for action in plan.actions] == [Create, Create]
+    told = observed(patient(), [an_instance(0)], at(0))
+    again = plan_deployment(CELL, told, [], NOW)
+    assert [type(action) for action in again.actions] == [Create, Create, PatchStatus]

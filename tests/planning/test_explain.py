@@ -16,8 +16,13 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
 from datum_compute.api.server import Server, ServerSpec, ServerStatus
 from datum_compute.api.workload import Workload
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.workloaddeployment import (
+    AttachmentProblem,
+    NetworkAttachment,
+    WorkloadDeployment,
+)
 from datum_compute.cli.commands import VERBS
+from datum_compute.planning.addresses import network_verdict
 from datum_compute.planning.advice import ADVICE, COMMAND_WORDS, FOREIGN, Move, advice_on
 from datum_compute.planning.deployment import deployment_status
 from datum_compute.planning.explain import (
@@ -61,11 +66,13 @@ def test_ranks_are_of_known_reasons() -> None:
     assert {*INSTANCE_RANK, *DEPLOYMENT_RANK} <= set(Reason)
 
 
-# Conditions of Karmada's kinds speak Karmada's words, those of networks and quota theirs, and
-# copies say what others said.
+# Conditions of Karmada's kinds speak Karmada's words, those of networks, quota, projects and
+# services theirs, and copies say what others said.
 FOREIGN_WORDS = {
-    *("propagation.py", "execution.py", "cluster.py"),
+    *("propagation.py", "placing.py", "execution.py", "cluster.py"),
     *("prefixes.py", "networks.py", "presence.py", "subnets.py", "quota.py"),
+    *("locations.py", "locationbindings.py", "organizations.py", "projects.py"),
+    *("services.py", "entitlements.py", "provisions.py"),
 }
 
 
@@ -132,7 +139,7 @@ def test_a_bad_image_leads_from_the_workload_to_the_instance() -> None:
     assert {link.reason for link in explanation.links} == {"ImageUnavailable"}
     cause = explanation.cause
     assert (cause.move, cause.message, cause.since) == (Move.YOU, "no such tag", NOW)
-    assert cause.command == "datumctl compute deploy web --image=<image that exists>"
+    assert cause.command == "datumctl compute deploy web --image=IMAGE"
     assert "no such tag" in render_link(cause)
 
 
@@ -157,6 +164,31 @@ def test_the_last_link_names_the_fault(
 ) -> None:
     explanation = explain_workload(*observed("web:1", *states, gates=gates))
     assert (explanation.cause.reason, explanation.cause.move) == (cause, move)
+
+
+@pytest.mark.parametrize(
+    ("problem", "command"),
+    [
+        ("LocationNotAvailable", "datumctl compute cities"),
+        ("NetworkNotFound", "kubectl get networks --namespace=default"),
+    ],
+)
+def test_a_network_that_cannot_be_there_says_what_the_person_can_change(
+    problem: str, command: str
+) -> None:
+    attachment = NetworkAttachment(
+        network="default", problem=AttachmentProblem(reason=problem, message="none")
+    )
+    verdict = network_verdict(an_instance(0), attachment, ())
+    told = said("NetworkReady", verdict.status, str(verdict.reason), verdict.message)
+    explanation = explain_workload(*observed("web:1", told, gates=("Network",)))
+    cause = explanation.cause
+    assert (cause.reason, cause.move, cause.command) == (verdict.reason, Move.YOU, command)
+
+
+@pytest.mark.parametrize("reason", ["CellUnreachable", "CellDrained", "NoMatchingLocation"])
+def test_what_is_wrong_with_a_city_leads_to_the_cities(reason: str) -> None:
+    assert advice_on(reason).command == "datumctl compute cities"
 
 
 def test_what_is_well_is_one_link_without_a_cause() -> None:
@@ -217,3 +249,12 @@ def test_the_worst_city_is_followed() -> None:
     workload = msgspec.structs.replace(workload, status=workload_status(workload, deployments, NOW))
     explanation = explain_workload(workload, deployments, [])
     assert explanation.cause.message == "ORD says so"
+
+
+def test_what_only_others_hold_is_their_move_and_is_named() -> None:
+    workload = a_workload(terminating=True)
+    held = msgspec.structs.replace(workload.metadata, finalizers=["example.com/hold"])
+    said = explain_workload(msgspec.structs.replace(workload, metadata=held), [], [])
+    assert (said.cause.move, said.cause.reason) == (Move.YOU, "HeldByFinalizer")
+    assert "example.com/hold" in said.cause.message
+    assert explain_workload(workload, [], []).cause.reason == "Stopping"

@@ -11,10 +11,12 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, project_plane
 from datum_compute.api.resourcebinding import (
+    AggregatedStatusItem,
     ObjectReference,
     ResourceBinding,
     ResourceBindingSpec,
     ResourceBindingStatus,
+    TargetCluster,
 )
 from datum_compute.api.workloaddeployment import (
     ObservedSource,
@@ -22,20 +24,30 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeploymentStatus,
 )
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
-from datum_compute.planning.federation import HubState, plan_federation, plan_orphan
+from datum_compute.planning.federation import (
+    HubState,
+    mirrored_status,
+    plan_federation,
+    plan_orphan,
+)
+from datum_compute.planning.firstword import FIRST_WORD_S
 from datum_compute.testing.builders import NOW, a_deployment
 
+LONG_AGO = "2020-01-01T00:00:00Z"
 PROJECT = project_plane("shop")
 NAMESPACE_OF_USER = Namespace(metadata=ObjectMeta(name="default", uid="namespace-uid"))
 NOTHING = HubState(None, None, None)
 
 
-def federated(*, generation: int = 3, terminating: bool = False) -> WorkloadDeployment:
+def federated(
+    *, generation: int = 3, terminating: bool = False, made: str = LONG_AGO
+) -> WorkloadDeployment:
     """A project deployment whose way has been recorded."""
     bare = a_deployment(finalizers=(labels.FEDERATOR_FINALIZER,), terminating=terminating)
     metadata = msgspec.structs.replace(
         bare.metadata,
         generation=generation,
+        creation_timestamp=made,
         annotations={labels.FEDERATION_NAMESPACE: "ns-namespace-uid"},
     )
     return msgspec.structs.replace(bare, metadata=metadata)
@@ -55,16 +67,32 @@ def on_hub(status: WorkloadDeploymentStatus | None = None) -> WorkloadDeployment
     )
 
 
-def a_binding(*, scheduled: bool = True) -> ResourceBinding:
+def a_binding(*, scheduled: bool = True, spoken_for_by: str = "dfw") -> ResourceBinding:
+    """Bound to the cell dfw; its status is the word of some cell."""
     verdict = Verdict(FALSE, "NoClusterFit", "")
     conditions = [] if scheduled else [decided("Scheduled", verdict, generation=1, now=NOW)]
     return ResourceBinding(
         metadata=ObjectMeta(name="web-dfw-workloaddeployment", namespace="ns-namespace-uid"),
         spec=ResourceBindingSpec(
-            resource=ObjectReference(api_version="v", kind="WorkloadDeployment", name="web-dfw")
+            resource=ObjectReference(api_version="v", kind="WorkloadDeployment", name="web-dfw"),
+            clusters=[TargetCluster(name="dfw")],
         ),
-        status=ResourceBindingStatus(conditions=conditions),
+        status=ResourceBindingStatus(
+            conditions=conditions,
+            aggregated_status=[AggregatedStatusItem(cluster_name=spoken_for_by, status={})],
+        ),
     )
+
+
+def test_the_word_of_a_cell_that_it_has_left_is_not_believed() -> None:
+    """Seen when a city got another cell: what the old one had said made the workload Available."""
+    told = WorkloadDeploymentStatus(replicas=2, observed_source=ObservedSource(generation=3))
+    state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding(spoken_for_by="dfw-1"))
+    status = mirrored_status(federated(), state, NOW)
+    available = find_condition(status.conditions, "Available")
+    assert available is not None
+    assert (available.status, available.reason) == (FALSE, "AwaitingPropagation")
+    assert status.replicas == 0
 
 
 def test_what_the_hub_has_and_the_project_has_not_goes_if_a_federator_wrote_it() -> None:
@@ -130,6 +158,30 @@ def test_before_any_echo_the_blocker_is_named() -> None:
         assert "DFW" in condition["message"]
 
 
+def test_nothing_is_said_of_a_new_deployment_that_is_on_its_way() -> None:
+    new = federated(made=NOW)
+    for state in (NOTHING, HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=True))):
+        plan = plan_federation(PROJECT, new, NAMESPACE_OF_USER, state, NOW)
+        assert not [a for a in plan.actions if isinstance(a, PatchStatus)]
+        assert plan.requeue_after_s == FIRST_WORD_S
+
+
+def test_what_is_in_the_way_of_a_new_deployment_is_said_at_once() -> None:
+    state = HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=False))
+    plan = plan_federation(PROJECT, federated(made=NOW), NAMESPACE_OF_USER, state, NOW)
+    (write,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
+    assert write.status["conditions"][0]["reason"] == "NoMatchingLocation"
+
+
+def test_where_the_hub_says_only_that_no_cell_fits_the_cells_say_why() -> None:
+    drained = Verdict(FALSE, "CellDrained", "Cell dfw is drained: nothing new is placed there")
+    state = HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=False), refused=drained)
+    plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
+    (write,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
+    (condition,) = write.status["conditions"]
+    assert (condition["reason"], condition["message"]) == (drained.reason, drained.message)
+
+
 def test_removal_waits_for_the_hub_deployment_and_then_for_its_binding() -> None:
     going = federated(terminating=True)
     delete, wait = plan_federation(
@@ -165,6 +217,18 @@ def test_removal_waits_for_the_word_of_every_cell_that_answers() -> None:
     (condition,) = report.status["conditions"]
     assert (condition["reason"], "dfw" in condition["message"]) == ("Removing", True)
     assert isinstance(wait, Wait)
+
+
+def test_a_release_that_a_silent_cell_has_not_confirmed_says_so() -> None:
+    going = federated(terminating=True)
+    (released,) = plan_federation(
+        PROJECT, going, None, HubState(None, None, None, unheard=("dfw",)), NOW
+    ).actions
+    assert isinstance(released, Patch)
+    assert "dfw does not answer" in released.unconfirmed
+    (confirmed,) = plan_federation(PROJECT, going, None, NOTHING, NOW).actions
+    assert isinstance(confirmed, Patch)
+    assert not confirmed.unconfirmed
 
 
 def test_an_annotation_cannot_point_a_deployment_at_somebody_elses_namespace() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict, find_condition
 from datum_compute.api.instance import Instance, InstanceControl, SchedulingGate

@@ -8,14 +8,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.instance import Instance
+from datum_compute.api.instance import Instance, RuntimeResources
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Create, Delete, is_skipped
+from datum_compute.planning.budget import can_return, quota_waiters
 from datum_compute.planning.instances import plan_instances
 from datum_compute.planning.ordinals import serves, slots_of, unavailable_max
-from datum_compute.testing.builders import a_deployment, an_instance
+from datum_compute.testing.builders import a_deployment, an_instance, refused_by_quota
 
 CELL = cell_plane("dfw")
 CURRENT = an_instance(0).spec.controller.template_hash
@@ -28,9 +29,13 @@ class Found:
     image: str
     ready: bool
     terminating: bool
+    refused: bool = False
 
 
-founds = st.builds(Found, st.sampled_from(["web:1", "web:0"]), st.booleans(), st.booleans())
+images = st.sampled_from(["web:1", "web:0"])
+founds = st.builds(Found, images, st.booleans(), st.booleans()) | st.builds(
+    Found, images, st.just(value=False), st.just(value=False), st.just(value=True)
+)
 worlds = st.dictionaries(st.integers(0, 6), founds)
 scales = st.builds(
     ScaleSettings,
@@ -43,14 +48,18 @@ deployments = st.builds(lambda scale, paused: a_deployment(scale=scale, paused=p
 
 
 def instances_of(world: dict[int, Found]) -> list[Instance]:
-    return [
-        an_instance(n, found.image, ready=found.ready, terminating=found.terminating)
-        for n, found in world.items()
-    ]
+    return [_instance_of(number, found) for number, found in world.items()]
 
 
-def out_of_service(instances: list[Instance], wanted: int) -> int:
-    return slots_of("web-dfw", instances).unavailable(wanted)
+def _instance_of(number: int, found: Found) -> Instance:
+    made = an_instance(number, found.image, ready=found.ready, terminating=found.terminating)
+    return refused_by_quota(made) if found.refused else made
+
+
+def out_of_service(deployment: WorkloadDeployment, instances: list[Instance]) -> int:
+    """But for those that wait for quota."""
+    slots, wanted = slots_of("web-dfw", instances), deployment.spec.scale_settings.min_replicas
+    return slots.unavailable(wanted) - len(quota_waiters(deployment, slots, wanted))
 
 
 def after(deployment: WorkloadDeployment, instances: list[Instance]) -> list[Instance]:
@@ -74,9 +83,59 @@ def test_a_rollout_keeps_to_its_budget(
 ) -> None:
     wanted = deployment.spec.scale_settings.min_replicas
     before = instances_of(world)
-    allowed = unavailable_max(deployment.spec.scale_settings, wanted)
-    now_out = out_of_service(after(deployment, before), wanted)
-    assert now_out <= max(allowed, out_of_service(before, wanted))
+    slots = slots_of("web-dfw", before)
+    served = sum(n < wanted for n in slots.serving)
+    left = slots_of("web-dfw", after(deployment, before)).serving
+    lost = served - sum(n < wanted for n in left)
+    waiting = quota_waiters(deployment, slots, wanted)
+    allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(waiting))
+    assert lost <= max(0, allowed - out_of_service(deployment, before))
+
+
+@given(deployment=deployments, world=worlds)
+def test_what_serves_is_rolled_though_others_wait_for_quota(
+    deployment: WorkloadDeployment, world: dict[int, Found]
+) -> None:
+    """Whoever is left serves or waits for quota: then one of the old ones goes, if one can."""
+    wanted = deployment.spec.scale_settings.min_replicas
+    found = instances_of(world)
+    slots = slots_of("web-dfw", found)
+    waiting = quota_waiters(deployment, slots, wanted)
+    idle = set(range(wanted)) - slots.serving - waiting
+    old = [n for n in slots.serving if n < wanted and world[n].image == "web:0"]
+    movable = [n for n in old if can_return(deployment, n, waiting)]
+    if idle or not movable or deployment.spec.paused:
+        return
+    plan = plan_instances(CELL, deployment, found)
+    gone = [a.ref.name for a in plan.actions if isinstance(a, Delete) and not is_skipped(a)]
+    assert f"web-dfw-{max(movable)}" in gone
+
+
+@given(deployment=deployments, world=worlds)
+def test_a_size_that_quota_refuses_costs_no_more_than_the_budget(
+    deployment: WorkloadDeployment, world: dict[int, Found]
+) -> None:
+    """Every new instance is refused, and so counts as out of service."""
+    larger = msgspec.structs.replace(
+        deployment.spec.template.spec.runtime,
+        resources=RuntimeResources(instance_type="d1-standard-8"),
+    )
+    template = msgspec.structs.replace(
+        deployment.spec.template,
+        spec=msgspec.structs.replace(deployment.spec.template.spec, runtime=larger),
+    )
+    spec = msgspec.structs.replace(deployment.spec, template=template, paused=False)
+    changed = msgspec.structs.replace(deployment, spec=spec)
+    wanted = spec.scale_settings.min_replicas
+    instances = [an_instance(n) for n in range(wanted)]
+    for _ in range(20):
+        instances = [
+            i if serves(i) else refused_by_quota(i)
+            for i in after(changed, instances)
+            if not i.is_terminating
+        ]
+    lost = wanted - len(slots_of("web-dfw", instances).serving)
+    assert lost <= unavailable_max(spec.scale_settings, wanted)
 
 
 @given(deployment=deployments, world=worlds)

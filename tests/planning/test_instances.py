@@ -228,7 +228,7 @@ def test_an_instance_carries_what_every_plane_needs_to_know_it() -> None:
         "compute.datumapis.com/city-code": "DFW",
         "compute.datumapis.com/instance-index": "0",
     }
-    assert len(metadata.finalizers) == 2
+    assert metadata.finalizers == [labels.PROVISIONER_FINALIZER]
 
 
 def test_every_action_of_a_plan_can_be_printed_and_compared() -> None:

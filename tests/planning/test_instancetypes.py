@@ -77,4 +77,9 @@ def test_a_workload_is_told_of_a_type_on_its_way_out_for_as_long_as_it_has_it() 
     assert told("Deprecated", deprecated) == deprecated
     assert [c.type for c in told("Disabled", deprecated)] == ["Available", "InstanceTypeDisabled"]
     assert told("Active", deprecated) == [other]
-    assert with_size_notice(deprecated, None, generation=1, now=NOW) == [other]
+
+
+def test_what_was_said_of_a_type_stays_said_when_the_type_is_gone() -> None:
+    disabled = told("Disabled")
+    assert with_size_notice(disabled, None, generation=1, now=NOW) == disabled
+    assert with_size_notice([], None, generation=1, now=NOW) == []

@@ -44,6 +44,18 @@ def test_one_deployment_for_every_city() -> None:
     assert sorted(d.spec.city_code for d in created) == ["DFW", "ORD"]  # type: ignore[attr-defined]
 
 
+def test_the_first_word_of_a_workload_comes_with_its_deployments() -> None:
+    new = a_workload()
+    assert [type(a) for a in plan_workload(PROJECT, new, [], NOW).actions] == [Create]
+    (told,) = plan_workload(PROJECT, new, stored(new), NOW).actions
+    assert isinstance(told, PatchStatus)
+    known = msgspec.structs.replace(new, status=workload_status(new, stored(new), NOW))
+    assert [type(a) for a in plan_workload(PROJECT, known, [], NOW).actions] == [
+        Create,
+        PatchStatus,
+    ]
+
+
 def test_a_deployment_is_guarded_from_its_first_moment() -> None:
     (deployment,) = desired_deployments(a_workload())
     assert deployment.metadata.finalizers == [labels.FEDERATOR_FINALIZER]
@@ -86,9 +98,10 @@ def test_a_settled_workload_is_left_alone() -> None:
 def test_removal_waits_for_the_last_deployment() -> None:
     workload = a_workload(terminating=True)
     plan = plan_workload(PROJECT, workload, stored(workload), NOW)
-    delete, wait = plan.actions
+    delete, report, wait = plan.actions
     assert isinstance(delete, Delete)
     assert delete.kind is DEPLOYMENT
+    assert isinstance(report, PatchStatus)
     assert isinstance(wait, Wait)
     (release,) = plan_workload(PROJECT, workload, [], NOW).actions
     assert isinstance(release, Patch)

@@ -9,7 +9,12 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Plan, Wait
-from datum_compute.planning.projection import plan_projection, plan_withdrawal, plan_writeback
+from datum_compute.planning.projection import (
+    cells_of_copy,
+    plan_projection,
+    plan_withdrawal,
+    plan_writeback,
+)
 from datum_compute.planning.silence import Silence
 from datum_compute.testing.builders import NOW, a_deployment, an_instance
 
@@ -51,6 +56,16 @@ def test_the_hub_copy_hangs_under_the_hub_deployment_and_names_project_and_cell(
     assert copy.metadata.finalizers == []
 
 
+def test_what_is_noted_of_a_copy_is_not_the_instances_to_say() -> None:
+    """Seen: a template with such a note had two controllers write it and take it away for ever."""
+    noted = an_instance(0)
+    marks = dict.fromkeys(labels.QUARANTINE, "x")
+    metadata = msgspec.structs.replace(noted.metadata, annotations={**marks, "team": "a"})
+    noted = msgspec.structs.replace(noted, metadata=metadata)
+    copy = copied(plan_writeback(CELL, noted, hub_deployment(), None).actions[0])
+    assert sorted(copy.metadata.annotations) == [labels.COPY_OF, "team"]
+
+
 def test_a_copy_of_what_its_cell_does_not_have_goes_and_those_of_others_stay() -> None:
     copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
     (delete,) = plan_withdrawal(CELL, copy).actions
@@ -75,19 +90,42 @@ def test_nothing_is_written_to_a_hub_that_has_let_go() -> None:
     assert plan.requeue_after_s is not None
 
 
-def test_the_copy_outlives_the_machine_and_the_instance_outlives_the_copy() -> None:
-    stopping = an_instance(0, terminating=True)
+def test_what_leaves_its_cell_is_reported_to_its_end_and_waits_for_nobody() -> None:
     copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
+    stopping = an_instance(0, terminating=True)
     (report,) = plan_writeback(CELL, stopping, hub_deployment(), copy).actions
     assert isinstance(report, PatchStatus), "a machine that still runs is still reported"
-    without_machine = an_instance(0, terminating=True, finalizers=(labels.INSTANCE_FINALIZER,))
-    delete, wait = plan_writeback(CELL, without_machine, hub_deployment(), copy).actions
-    assert isinstance(delete, Delete)
-    assert delete.uid == "copy-uid"
-    assert isinstance(wait, Wait)
-    (release,) = plan_writeback(CELL, without_machine, hub_deployment(), None).actions
+    assert labels.INSTANCE_FINALIZER not in an_instance(0).metadata.finalizers
+
+
+def test_an_instance_of_an_earlier_version_is_released_without_the_hub() -> None:
+    held = an_instance(0, terminating=True, finalizers=(labels.INSTANCE_FINALIZER,))
+    (release,) = plan_writeback(CELL, held, None, None).actions
     assert isinstance(release, Patch)
-    assert release.plane == CELL
+    assert (release.plane, release.patch["metadata"]["finalizers"]) == (CELL, [])
+
+
+def test_an_instance_in_the_place_of_another_gets_a_copy_of_its_own() -> None:
+    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
+    again = an_instance(0)
+    metadata = msgspec.structs.replace(again.metadata, uid="another")
+    again = msgspec.structs.replace(again, metadata=metadata)
+    delete, wait = plan_writeback(CELL, again, hub_deployment(), copy).actions
+    assert isinstance(delete, Delete)
+    assert (delete.plane, delete.uid) == (HUB, "copy-uid")
+    assert isinstance(wait, Wait)
+    (create,) = plan_writeback(CELL, again, hub_deployment(), None).actions
+    assert copied(create).metadata.annotations[labels.COPY_OF] == "dfw/another"
+
+
+def test_a_copy_that_lost_its_label_is_still_known_by_its_note() -> None:
+    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
+    metadata = msgspec.structs.replace(copy.metadata, labels={labels.CELL: "junk"})
+    edited = msgspec.structs.replace(copy, metadata=metadata)
+    assert cells_of_copy(edited) == ["junk", "dfw"]
+    (delete,) = plan_withdrawal(CELL, edited).actions
+    assert isinstance(delete, Delete)
+    assert plan_withdrawal(cell_plane("junk"), edited).is_settled
 
 
 def test_a_projection_hangs_under_the_projects_own_deployment() -> None:

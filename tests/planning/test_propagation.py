@@ -5,85 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import Cluster
-from datum_compute.api.codec import canonical
-from datum_compute.api.conditions import TRUE, Verdict, decided
-from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT
-from datum_compute.api.meta import ObjectMeta, Ref, ref_of
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.propagationpolicy import PropagationPolicy
-from datum_compute.api.resourcebinding import ResourceBinding, TargetCluster
-from datum_compute.api.work import ManifestStatus, Work, WorkStatus
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.cluster import Cluster, ClusterStatus
+from datum_compute.api.codec import plain, typed
+from datum_compute.api.conditions import FALSE, Verdict, decided
+from datum_compute.api.kinds import BINDING, CLUSTER_POLICY, DEPLOYMENT
+from datum_compute.api.mergepatch import merged
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.propagationpolicy import Suspension
+from datum_compute.api.resourcebinding import ResourceBinding
+from datum_compute.api.work import Work
+from datum_compute.api.workloaddeployment import WorkloadDeploymentStatus
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
-from datum_compute.planning.execution import (
-    desired_copy,
-    is_copy_of,
-    plan_execution,
-    plan_orphans,
-    plan_unreachable,
-)
 from datum_compute.planning.policies import plan_policies
 from datum_compute.planning.propagation import plan_binding, plan_works
-from datum_compute.testing.builders import NOW, a_deployment
-
-CELL = cell_plane("dfw")
-HOME = Namespace(metadata=ObjectMeta(name="ns-u", labels={labels.UPSTREAM_CLUSTER: "cluster-x"}))
-
-
-def stored(obj: Any, uid: str, **metadata: object) -> Any:
-    """The object as a plane would hold it."""
-    changed = msgspec.structs.replace(
-        obj.metadata, uid=uid, resource_version="5", generation=1, **metadata
-    )
-    return msgspec.structs.replace(obj, metadata=changed)
-
-
-def a_template(city: str = "DFW", **metadata: object) -> WorkloadDeployment:
-    bare = a_deployment(city=city, finalizers=())
-    template: WorkloadDeployment = stored(
-        bare, "template-uid", namespace="ns-u", labels={labels.TOPOLOGY_CITY: city}, **metadata
-    )
-    return template
-
-
-def a_cluster(name: str, city: str) -> Cluster:
-    return Cluster(metadata=ObjectMeta(name=name, labels={labels.TOPOLOGY_CITY: city}))
-
-
-def city_policies(*templates: WorkloadDeployment) -> list[PropagationPolicy]:
-    creates = plan_policies(HOME, templates, [], None).actions
-    return [
-        a.object
-        for a in creates
-        if isinstance(a, Create) and isinstance(a.object, PropagationPolicy)
-    ]
-
-
-def a_binding(*clusters: str, terminating: bool = False) -> ResourceBinding:
-    (create,) = plan_binding(
-        DEPLOYMENT, a_template(), city_policies(a_template()), [], None, NOW
-    ).actions
-    assert isinstance(create, Create)
-    binding: ResourceBinding = stored(
-        create.object, "binding-uid", deletion_timestamp=NOW if terminating else None
-    )
-    spec = msgspec.structs.replace(binding.spec, clusters=[TargetCluster(name=c) for c in clusters])
-    return msgspec.structs.replace(binding, spec=spec)
-
-
-def a_work(*, status: dict[str, Any] | None = None, terminating: bool = False) -> Work:
-    (create, *_) = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [], NOW).actions
-    assert isinstance(create, Create)
-    work: Work = stored(create.object, "work-uid", deletion_timestamp=NOW if terminating else None)
-    if status is None:
-        return work
-    applied = decided("Applied", Verdict(TRUE, "AppliedSuccessful", ""), generation=1, now=NOW)
-    reported = WorkStatus(conditions=[applied], manifest_statuses=[ManifestStatus(status=status)])
-    return msgspec.structs.replace(work, status=reported)
+from datum_compute.testing.builders import NOW
+from tests.planning.propagated import (
+    HOME,
+    a_binding,
+    a_cluster,
+    a_template,
+    a_work,
+    city_policies,
+    stored,
+)
 
 
 def test_one_policy_for_each_city_in_use_and_one_for_the_namespace() -> None:
@@ -155,6 +102,15 @@ def test_a_cluster_that_is_no_longer_a_target_loses_its_work() -> None:
     assert delete.uid == "work-uid"
 
 
+def test_a_binding_says_nothing_of_its_cells_before_one_of_them_has_spoken() -> None:
+    for works in ([], [a_work()]):
+        plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), works, NOW)
+        assert not [a for a in plan.actions if isinstance(a, PatchStatus)]
+    nowhere = plan_works(DEPLOYMENT, a_binding(), a_template(), [], NOW)
+    (told,) = [a for a in nowhere.actions if isinstance(a, PatchStatus)]
+    assert told.status["conditions"][0]["reason"] == "FullyAppliedFailed"
+
+
 def test_the_single_member_speaks_for_the_object() -> None:
     work = a_work(status={"replicas": 3})
     plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [work], NOW)
@@ -162,6 +118,49 @@ def test_the_single_member_speaks_for_the_object() -> None:
     assert writes["WorkloadDeployment"]["replicas"] == 3
     applied = [c for c in writes["ResourceBinding"]["conditions"] if c["type"] == "FullyApplied"]
     assert applied[0]["status"] == "True"
+
+
+def test_a_work_on_its_way_out_or_of_an_earlier_object_says_nothing_of_this_one() -> None:
+    """Seen when a hub namespace was deleted: the new object was called ready by the old Work."""
+    leaving = a_work(status={"replicas": 3}, terminating=True)
+    left = a_work(status={"replicas": 3})
+    left.metadata.labels[labels.BINDING_ID] = "uid-of-an-earlier-binding"
+    for work in (leaving, left):
+        plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [work], NOW)
+        told = {a.kind.kind for a in plan.actions if isinstance(a, PatchStatus)}
+        assert told == {"ResourceBinding"}
+
+
+@pytest.mark.parametrize("told_to_go", [False, True])
+def test_a_deployment_that_changes_its_cell_arrives_when_it_is_gone_from_the_first(
+    told_to_go: bool,
+) -> None:
+    """Else the first runs what the second starts: two machines for one slot."""
+    works = [a_work(terminating=told_to_go)]
+    plan = plan_works(DEPLOYMENT, a_binding("dfw-2"), a_template(), works, NOW)
+    assert not [a for a in plan.actions if isinstance(a, Create)]
+    (wait,) = [a for a in plan.actions if isinstance(a, Wait)]
+    assert wait.reason == "dfw has not confirmed that its copy is gone"
+    arrives = plan_works(DEPLOYMENT, a_binding("dfw-2"), a_template(), [], NOW)
+    assert [a for a in arrives.actions if isinstance(a, Create)]
+
+
+def test_what_nobody_speaks_for_any_more_has_no_status() -> None:
+    told = msgspec.structs.replace(a_template(), status=WorkloadDeploymentStatus(ready_replicas=2))
+    leaving = a_work(status={"readyReplicas": 2}, terminating=True)
+    for works in ([], [leaving]):
+        plan = plan_works(DEPLOYMENT, a_binding(), told, works, NOW)
+        (cleared,) = [
+            a for a in plan.actions if isinstance(a, PatchStatus) and a.kind is DEPLOYMENT
+        ]
+        assert cleared.status == {"readyReplicas": 0}
+
+
+def test_the_object_hears_of_a_status_before_the_binding_says_who_spoke() -> None:
+    work = a_work(status={"replicas": 3})
+    plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [work], NOW)
+    kinds = [a.kind for a in plan.actions if isinstance(a, PatchStatus)]
+    assert kinds == [DEPLOYMENT, BINDING]
 
 
 def test_a_binding_lets_go_once_its_works_are_told_to_go() -> None:
@@ -172,93 +171,145 @@ def test_a_binding_lets_go_once_its_works_are_told_to_go() -> None:
     assert release.patch["metadata"]["finalizers"] == []
 
 
-def test_drift_on_the_cell_is_overwritten_and_what_the_cell_added_stays() -> None:
-    copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid", finalizers=["cells-own"])
-    copy.metadata.labels["cells-own"] = "label"
-    spec = msgspec.structs.replace(copy.spec, city_code="ORD")
-    drifted = msgspec.structs.replace(copy, spec=spec)
-    plan = plan_execution(CELL, a_work(), DEPLOYMENT, drifted, NOW)
+# --- suspension, and what was applied of which generation
+
+
+def suspended(**how: object) -> Suspension:
+    return typed(how, Suspension)
+
+
+@pytest.mark.parametrize(("named_cluster", "holds"), [("dfw", True), ("lhr", None)])
+def test_a_policy_that_is_suspended_holds_the_works_of_the_clusters_named(
+    named_cluster: str, holds: bool | None
+) -> None:
+    (policy,) = city_policies(a_template())
+    named = suspended(dispatchingOnClusters={"clusterNames": [named_cluster]})
+    held = msgspec.structs.replace(
+        policy, spec=msgspec.structs.replace(policy.spec, suspension=named)
+    )
+    clusters = [a_cluster("dfw", "DFW")]
+    (create,) = plan_binding(DEPLOYMENT, a_template(), [held], clusters, None, NOW).actions
+    assert isinstance(create, Create)
+    binding = stored(create.object, "binding-uid")
+    works = plan_works(DEPLOYMENT, binding, a_template(), [], NOW).actions
+    made = [a.object for a in works if isinstance(a, Create) and isinstance(a.object, Work)]
+    told = {work.metadata.namespace: work.spec.suspend_dispatching for work in made}
+    assert told == {"karmada-es-dfw": holds}
+
+
+EVERYWHERE, ON_DFW = {"dispatching": True}, {"dispatchingOnClusters": {"clusterNames": ["dfw"]}}
+ON_LHR = {"dispatchingOnClusters": {"clusterNames": ["lhr"]}}
+
+
+def replanned(binding: ResourceBinding, by_policy: dict[str, Any] | None) -> ResourceBinding:
+    """The binding after a pass under a policy that says so of suspension."""
+    (policy,) = city_policies(a_template())
+    suspension = suspended(**by_policy) if by_policy else None
+    spec = msgspec.structs.replace(policy.spec, suspension=suspension)
+    held = msgspec.structs.replace(policy, spec=spec)
+    dfw = [a_cluster("dfw", "DFW")]
+    plan = plan_binding(DEPLOYMENT, a_template(), [held], dfw, binding, NOW)
+    after: dict[str, Any] = plain(binding)
+    for action in plan.actions:
+        if isinstance(action, Patch):
+            after = merged(after, action.patch)
+    return typed(after, ResourceBinding)
+
+
+def told_by_hand(binding: ResourceBinding, how: dict[str, Any] | None) -> ResourceBinding:
+    return typed(merged(plain(binding), {"spec": {"suspension": how}}), ResourceBinding)
+
+
+def holds_dfw(binding: ResourceBinding) -> bool:
+    said = binding.spec.suspension
+    return said is not None and said.holds("dfw")
+
+
+@pytest.mark.parametrize("own", [EVERYWHERE, ON_DFW])
+@pytest.mark.parametrize("by_policy", [EVERYWHERE, ON_DFW, ON_LHR])
+def test_a_hold_of_its_own_outlives_that_of_the_policy_and_the_other_way_round(
+    own: dict[str, Any], by_policy: dict[str, Any]
+) -> None:
+    held = replanned(told_by_hand(a_binding("dfw"), own), None)
+    assert holds_dfw(held), "nobody takes away what was written by hand"
+    assert replanned(held, None) == held, "and nobody writes it again"
+    both = replanned(held, by_policy)
+    assert holds_dfw(replanned(both, None)), "the policy takes only its own along"
+    let_go = replanned(told_by_hand(both, None), by_policy)
+    assert holds_dfw(let_go) == suspended(**by_policy).holds("dfw"), "the policy still holds"
+    assert not holds_dfw(replanned(let_go, None))
+    assert replanned(let_go, None).spec.suspension is None
+
+
+def test_what_only_the_policy_holds_is_let_go_with_it() -> None:
+    held = replanned(a_binding("dfw"), EVERYWHERE)
+    assert holds_dfw(held)
+    elsewhere = replanned(held, ON_LHR)
+    assert not holds_dfw(elsewhere)
+    assert replanned(elsewhere, None).spec.suspension is None
+
+
+def test_the_suspension_of_a_policy_is_the_operators_and_stays() -> None:
+    (policy,) = city_policies(a_template())
+    held = stored(policy, "policy-uid")
+    spec = msgspec.structs.replace(held.spec, suspension=suspended(dispatching=True))
+    held = msgspec.structs.replace(held, spec=spec)
+    plan = plan_policies(HOME, [a_template()], [held], None)
+    assert not [a for a in plan.actions if isinstance(a, Patch)]
+
+
+def test_what_was_applied_of_an_earlier_generation_is_not_called_applied() -> None:
+    work = stored(a_work(status={"replicas": 3}), "work-uid")
+    newer = msgspec.structs.replace(
+        work, metadata=msgspec.structs.replace(work.metadata, generation=2)
+    )
+    plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [newer], NOW)
+    told = {a.kind.kind: a.status for a in plan.actions if isinstance(a, PatchStatus)}
+    (applied,) = [c for c in told["ResourceBinding"]["conditions"] if c["type"] == "FullyApplied"]
+    assert applied["status"] == "False"
+
+
+# --- what does not happen by itself
+
+
+def test_a_cell_that_does_not_answer_keeps_what_is_placed_there() -> None:
+    """No failover by default: only labels and existence of a Cluster place anything."""
+    policies = city_policies(a_template())
+    gone = Verdict(FALSE, "ClusterNotReachable", "")
+    cluster = a_cluster("dfw", "DFW")
+    condition = decided("Ready", gone, generation=1, now=NOW)
+    silent = msgspec.structs.replace(cluster, status=ClusterStatus(conditions=[condition]))
+    clusters = [silent, a_cluster("ord", "ORD")]
+    plan = plan_binding(DEPLOYMENT, a_template(), policies, clusters, a_binding("dfw"), NOW)
+    assert not [a for a in plan.actions if isinstance(a, Patch | Delete)]
+    (create,) = plan_binding(DEPLOYMENT, a_template(), policies, clusters, None, NOW).actions
+    assert isinstance(create, Create)
+    assert isinstance(create.object, ResourceBinding)
+    assert [c.name for c in create.object.spec.clusters] == ["dfw"]
+
+
+def test_a_template_held_by_a_finalizer_stays_on_its_cells() -> None:
+    held = a_template(finalizers=["somebody.else/holds"], deletion_timestamp=NOW)
+    policies = city_policies(a_template())
+    cluster = a_cluster("dfw", "DFW")
+    assert plan_binding(DEPLOYMENT, held, policies, [cluster], a_binding("dfw"), NOW).is_settled
+    plan = plan_works(DEPLOYMENT, a_binding("dfw"), held, [a_work()], NOW)
+    assert not [a for a in plan.actions if isinstance(a, Delete)]
+
+
+def test_a_cluster_that_loses_its_label_loses_what_was_placed_there() -> None:
+    policies = city_policies(a_template())
+    plain = Cluster(metadata=ObjectMeta(name="dfw"))
+    plan = plan_binding(DEPLOYMENT, a_template(), policies, [plain], a_binding("dfw"), NOW)
     (patch,) = [a for a in plan.actions if isinstance(a, Patch)]
-    assert patch.patch["spec"] == {"cityCode": "DFW"}
-    assert "labels" not in patch.patch["metadata"]
-    assert "finalizers" not in patch.patch["metadata"]
+    assert patch.patch["spec"] == {"clusters": None}
 
 
-def test_an_object_the_hub_does_not_manage_is_never_taken_over() -> None:
-    foreign = stored(a_deployment(), "foreign-uid", namespace="ns-u")
-    plan = plan_execution(CELL, a_work(), DEPLOYMENT, foreign, NOW)
-    (report,) = plan.actions
-    assert isinstance(report, PatchStatus)
-    assert "not managed" in report.status["conditions"][0]["message"]
-
-
-def test_a_foreign_object_is_not_deleted_with_the_work() -> None:
-    foreign = stored(a_deployment(), "foreign-uid", namespace="ns-u")
-    assert plan_execution(CELL, a_work(terminating=True), DEPLOYMENT, foreign, NOW).is_settled
-
-
-def test_a_terminating_work_deletes_its_copy_and_waits() -> None:
-    copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
-    delete, wait = plan_execution(CELL, a_work(terminating=True), DEPLOYMENT, copy, NOW).actions
-    assert isinstance(delete, Delete)
-    assert delete.uid == "copy-uid"
-    assert isinstance(wait, Wait)
-
-
-def test_an_unreachable_cell_keeps_its_last_report_but_is_not_applied() -> None:
-    plan = plan_unreachable(a_work(status={"replicas": 3}), CELL, NOW)
-    (write,) = plan.actions
-    assert isinstance(write, PatchStatus)
-    assert "manifestStatuses" not in write.status
-    assert write.status["conditions"][0]["status"] == "False"
-    assert plan.requeue_after_s is not None
-
-
-def test_everything_in_place_needs_nothing() -> None:
-    copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
-    work = a_work(status=canonical(copy.status))
-    message = "Manifest has been successfully applied"
-    applied = decided("Applied", Verdict(TRUE, "AppliedSuccessful", message), generation=1, now=NOW)
-    settled = msgspec.structs.replace(
-        work, status=msgspec.structs.replace(work.status, conditions=[applied])
-    )
-    assert plan_execution(CELL, settled, DEPLOYMENT, copy, NOW).is_settled
-
-
-def test_a_copy_whose_note_was_edited_is_still_the_copy_of_the_work_its_name_leads_to() -> None:
-    copy = desired_copy(a_work(), DEPLOYMENT)
-    edited = {**copy.metadata.annotations, labels.WORK_NAME: "junk"}
-    plan = plan_execution(CELL, a_work(), DEPLOYMENT, stored(copy, "u", annotations=edited), NOW)
-    (mend,) = [a for a in plan.actions if isinstance(a, Patch)]
-    assert mend.patch["metadata"]["annotations"] == {labels.WORK_NAME: a_work().metadata.name}
-    unmarked = stored(copy, "u", annotations=edited, labels={})
-    assert not is_copy_of(unmarked, DEPLOYMENT, a_work())
-
-
-def test_a_copy_is_an_orphan_only_of_the_work_its_name_leads_to() -> None:
-    work = ref_of(a_work())
-    copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
-    (delete,) = plan_orphans(CELL, work, DEPLOYMENT, [copy]).actions
-    assert isinstance(delete, Delete)
-    assert delete.uid == "copy-uid"
-    assert plan_orphans(CELL, Ref(work.namespace, "another"), DEPLOYMENT, [copy]).actions == ()
-
-
-def test_a_copy_with_a_forged_note_is_an_orphan_of_no_other_work() -> None:
-    work = a_work()
-    copy = desired_copy(work, DEPLOYMENT)
-    forged = {**copy.metadata.annotations, labels.WORK_NAME: "junk"}
-    junk = stored(copy, "copy-uid", annotations=forged)
-    assert (
-        plan_orphans(CELL, Ref(work.metadata.namespace, "junk"), DEPLOYMENT, [junk]).actions == ()
-    )
-    assert len(plan_orphans(CELL, ref_of(work), DEPLOYMENT, [junk]).actions) == 1
-
-
-def test_a_copy_without_a_note_or_one_that_is_leaving_is_not_removed_as_an_orphan() -> None:
-    work = a_work()
-    copy = desired_copy(work, DEPLOYMENT)
-    noteless = stored(copy, "copy-uid", annotations={})
-    assert plan_orphans(CELL, ref_of(work), DEPLOYMENT, [noteless]).actions == ()
-    leaving = stored(copy, "copy-uid", deletion_timestamp=NOW)
-    assert plan_orphans(CELL, ref_of(work), DEPLOYMENT, [leaving]).actions == ()
+def test_a_cluster_that_is_leaving_loses_what_was_placed_there() -> None:
+    policies = city_policies(a_template())
+    cluster = a_cluster("dfw", "DFW")
+    metadata = msgspec.structs.replace(cluster.metadata, deletion_timestamp=NOW)
+    leaving = msgspec.structs.replace(cluster, metadata=metadata)
+    plan = plan_binding(DEPLOYMENT, a_template(), policies, [leaving], a_binding("dfw"), NOW)
+    (patch,) = [a for a in plan.actions if isinstance(a, Patch)]
+    assert patch.patch["spec"] == {"clusters": None}

@@ -17,13 +17,14 @@ from datum_compute.api.instance import (
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.server import Phase, Server, ServerStatus
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
+from datum_compute.planning.addresses import interface_of
 from datum_compute.planning.provisioning import (
     machine_verdicts,
     plan_provisioning,
     provisioned_status,
 )
 from datum_compute.planning.sizing import Size
-from datum_compute.testing.builders import NOW, an_instance
+from datum_compute.testing.builders import NOW, an_attachment, an_instance
 
 CELL = cell_plane("dfw")
 
@@ -135,6 +136,18 @@ def test_a_crash_is_told_with_code_restarts_and_last_lines() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("restarts", "told"),
+    [(0, "not restarted yet"), (1, "restarted once"), (2, "restarted 2 times")],
+)
+def test_restarts_are_told_as_people_count(restarts: int, told: str) -> None:
+    crashed = ServerStatus(
+        phase="Failed", reason="InstanceCrashing", restarts=restarts, observed_generation=1
+    )
+    available = verdict_of(status_of(an_instance(0), a_server(status=crashed)), "Available")
+    assert available == ("False", "InstanceCrashing", told)
+
+
 def test_a_long_ending_is_cut_to_what_a_message_may_hold() -> None:
     endless = ServerStatus(
         phase="Failed", message="x", last_lines=["y" * 5000], observed_generation=1
@@ -207,7 +220,7 @@ def test_an_instance_is_released_only_after_its_server_is_gone() -> None:
     assert isinstance(wait, Wait)
     (release,) = plan_provisioning(CELL, going, None, NOW).actions
     assert isinstance(release, Patch)
-    assert release.patch["metadata"]["finalizers"] == [labels.INSTANCE_FINALIZER]
+    assert release.patch["metadata"]["finalizers"] == []
 
 
 def test_a_machine_gets_the_size_that_was_claimed_and_keeps_it() -> None:
@@ -241,3 +254,20 @@ def test_the_instance_says_how_large_it_is_once_a_machine_was_set_up() -> None:
     assert status_of(an_instance(0), running).resources == sized.resources
     pending = msgspec.structs.replace(running, status=ServerStatus())
     assert status_of(an_instance(0), pending).resources == ResourceAmounts()
+
+
+def test_the_instance_shows_where_its_machine_is_reached_and_asks_for_no_other_machine() -> None:
+    given = [interface_of(an_instance(0), an_attachment(), ["10.128.16.9"])]
+    instance = an_instance(0, ready=False)
+    instance = msgspec.structs.replace(
+        instance, status=msgspec.structs.replace(instance.status, network_interfaces=given)
+    )
+    (made, *_) = plan_provisioning(CELL, instance, None, NOW).actions
+    assert isinstance(made, Create)
+    assert isinstance(made.object, Server)
+    seen = ServerStatus(phase="Running", observed_generation=1, addresses=["10.244.1.7"])
+    server = msgspec.structs.replace(made.object, status=seen)
+    told = status_of(instance, server)
+    assert told.network_interfaces[0].assignments.network_ip == "10.244.1.7"
+    again = plan_provisioning(CELL, msgspec.structs.replace(instance, status=told), server, NOW)
+    assert [a for a in again.actions if not isinstance(a, PatchStatus)] == []

@@ -9,13 +9,17 @@ from datum_compute.api.conditions import TRUE
 from datum_compute.api.configmap import ConfigMap
 from datum_compute.api.datasources import EnvFromSource, WholeSource
 from datum_compute.api.instance import Container, InstanceTemplate, Runtime, Sandbox, TemplateSpec
-from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.kinds import CONFIG_MAP
+from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import project_plane
 from datum_compute.api.references import Source, references
 from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.workname import work_names
 from datum_compute.planning.actions import Patch, Plan, Wait
+from datum_compute.planning.propagation import binding_name
 from datum_compute.planning.references import ObservedSources
 from datum_compute.planning.resolution import (
+    NAME_MAX,
     arrival_verdict,
     carried,
     is_settled,
@@ -104,9 +108,20 @@ def test_another_version_of_a_source_is_no_news_but_its_absence_is() -> None:
     assert not is_settled(found, resolve(found, ObservedSources()))
 
 
-def test_names_that_no_binding_can_have_are_refused() -> None:
-    long = referring("w" * 244)
+def test_names_that_no_work_can_have_are_refused() -> None:
+    """Seen: one of 243 characters was waited for for ever, because its Work could not be made."""
+    long = referring("w" * (NAME_MAX + 1))
     assert resolve(long, ObservedSources()).reason == "SourceNameTooLong"
+    ref = Ref("ns-u", "w" * NAME_MAX)
+    names = [*work_names(CONFIG_MAP, ref), binding_name(CONFIG_MAP, ref.name)]
+    assert max(map(len, names)) <= 253
+
+
+def test_what_every_plane_has_of_its_own_is_not_waited_for() -> None:
+    """Seen: a workload that refers to it waited for its copy for ever, and did not say why."""
+    found = resolve(referring("kube-root-ca.crt"), ObservedSources())
+    assert found.reason == "SourceNameReserved"
+    assert "copy it to another name" in found.message
 
 
 def test_a_deployment_that_goes_waits_for_its_copies() -> None:

@@ -80,6 +80,8 @@ def test_nothing_of_a_silent_cell_counts_as_ready() -> None:
     for type_ in (AVAILABLE, "ReplicasReady", "Progressing"):
         assert words(status.conditions, type_) == (UNKNOWN, Reason.CELL_UNREACHABLE)
     assert (status.replicas, status.ready_replicas) == (2, 0)
+    assert status.last_known is not None
+    assert (status.last_known.ready_replicas, status.last_known.as_of) == (2, SINCE)
     (blocked,) = status.blocked
     assert (blocked.reason, blocked.replicas) == (Reason.CELL_UNREACHABLE, 2)
     assert blocked.message == f"Cell dfw has not answered since {SINCE}"
@@ -99,6 +101,7 @@ def test_the_word_of_the_cell_returns_with_its_answer() -> None:
     assert words(silent.conditions, AVAILABLE)[0] == UNKNOWN
     heard = mirrored_status(shown, HubState(None, on_hub, None), LATER)
     assert (heard.conditions, heard.ready_replicas) == (SERVING.conditions, 2)
+    assert heard.last_known is None
 
 
 def test_a_cell_that_never_reported_and_does_not_answer_is_named() -> None:

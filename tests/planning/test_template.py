@@ -10,6 +10,7 @@ import pytest
 from datum_compute.api.codec import ApiStruct, decode_as, encode, plain, typed
 from datum_compute.api.fields import says
 from datum_compute.api.instance import InstanceTemplate, TemplateMeta, TemplateSpec
+from datum_compute.api.scaletozero import ScaleToZero
 from datum_compute.planning.template import template_hash
 from datum_compute.testing.builders import a_template
 
@@ -77,3 +78,14 @@ def of_containers(*names: str) -> InstanceTemplate:
 def test_the_hash_of_a_known_template_never_changes() -> None:
     """A change of this value would roll every instance of every user at the next upgrade."""
     assert template_hash(a_template()) == "8ef48f9cb3afb66165f0bf5d55ddd4fb"
+
+
+def test_scale_to_zero_rolls_only_where_it_is_asked_for() -> None:
+    document = plain(a_template())
+    document["spec"]["scaleToZero"] = {}
+    asked = typed(document, InstanceTemplate)
+    assert asked.spec.scale_to_zero == ScaleToZero(idle_after="30s", mode="pause")
+    assert template_hash(asked) != template_hash(a_template())
+    document["spec"]["scaleToZero"] = {"mode": "pause", "idleAfter": "30s"}
+    assert template_hash(typed(document, InstanceTemplate)) == template_hash(asked)
+    assert "scaleToZero" not in plain(a_template())["spec"]

@@ -9,7 +9,11 @@ from datum_compute.api.holdings import Holdings
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.timestamps import timestamp
 from datum_compute.controllers.cell.addressbook import AddressBook
+from datum_compute.controllers.patience import Patience
 from datum_compute.drivers.driver import Driver
+from datum_compute.drivers.traffic import Traffic
+from datum_compute.planes.membership import Membership
+from datum_compute.planes.planemaker import PlaneMaker
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.key import Key
 
@@ -28,14 +32,23 @@ class Context:
     authority: str  # the certificates that clients of the planes trust, as PEM
     # The project of all namespaces that do not say whose they are, where there is only one.
     single_project: str = ""
+    # Which projects this process works on; where they are one API server there is no choice.
+    membership: Membership | None = None
+    # For the controller of projects, which only runs beside the server of their planes.
+    plane_maker: PlaneMaker | None = None
     # Counts whether an object leads to one other, to none or to many: by edge and outcome.
     mapped: Callable[[str, str], None] = uncounted
+    # How connections from outside get to machines, where there are any.
+    traffic: Traffic | None = None
     # What this process has promised and not yet put on record: addresses that it has chosen, and
     # claims (by the uid that they have) that it is about to release.
     addresses: AddressBook = field(default_factory=AddressBook)
     leaving: dict[Key, str] = field(default_factory=dict)
-    # Since when cells have not answered, by name.
+    # How long cells are waited for, and since when they have not answered, by name.
+    patience: Patience = field(default_factory=Patience)
     silent_since_s: dict[str, float] = field(default_factory=dict)
+    # Since when copies on the hub have led to nobody.
+    unresolved_since_s: dict[Key, float] = field(default_factory=dict)
 
     def now(self) -> str:
         return timestamp(self.unix_s())

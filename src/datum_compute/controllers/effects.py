@@ -38,10 +38,13 @@ async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
     Neighbouring creates of one kind do not depend on each other, nor do neighbouring deletes:
     those go out together. So does all of a plan whose actions are independent.
     """
-    begun = (a for a in plan.actions if not isinstance(a, Wait) and not is_skipped(a))
-    same = (lambda _action: ()) if plan.independent else _group
-    for _, actions in groupby(begun, key=same):
-        await together([partial(_carry_out_and_tell, planes, action) for action in actions])
+    begun = [a for a in plan.actions if not isinstance(a, Wait) and not is_skipped(a)]
+    if len(begun) == 1:  # as of nearly all plans
+        await _carry_out_and_tell(planes, begun[0])
+    else:
+        same = (lambda _action: ()) if plan.independent else _group
+        for _, actions in groupby(begun, key=same):
+            await together([partial(_carry_out_and_tell, planes, action) for action in actions])
     return Done() if plan.requeue_after_s is None else Later(plan.requeue_after_s)
 
 
@@ -53,6 +56,9 @@ def _group(action: Action) -> tuple[object, ...]:
 
 
 async def _carry_out_and_tell(planes: Planes, action: Action) -> None:
+    if isinstance(action, Wait) or not is_told_about(action.plane, action.kind):
+        await _carry_out(planes, action)
+        return
     observed = _observed(planes, action)
     await _carry_out(planes, action)
     for notice in notices(action, observed):
@@ -92,7 +98,7 @@ def _releasable(planes: Planes, obj: T) -> T:
 
 def _observed(planes: Planes, action: Action) -> ApiObject | None:
     """The object before the action, for those that users are told about."""
-    if isinstance(action, Wait | Create) or not is_told_about(action.plane, action.kind):
+    if isinstance(action, Wait | Create):
         return None
     view = planes.find(action.plane)
     if view is None or view.informer(action.kind) is None:

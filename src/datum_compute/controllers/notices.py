@@ -13,6 +13,7 @@ from typing import Any
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.conditions import TRUE, Condition, find_condition
 from datum_compute.api.corefields import ObjectReference
+from datum_compute.api.event import DELETION_UNCONFIRMED
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import ApiObject, KindInfo
 from datum_compute.api.plane import PlaneName, plane_role
@@ -52,7 +53,14 @@ OWN_REASONS = {
     "to several.",
     "OwnerRefInvalidNamespace": "Warning: an object without a namespace names an owner that is in "
     "one. That leads nowhere: the object is never collected.",
-    "Deleted": "Everything that belonged to the object is gone, and so is the object.",
+    "Quarantined": "Warning: a copy of an instance on the hub leads to no project or deployment. "
+    "It stays where it is, and is tried again when its labels change.",
+    "WakeFailed": "Warning: a connection came for a sleeping instance and was closed, because the "
+    "instance did not serve in time.",
+    "Deleted": "Nothing that belonged to the object is left, and neither is the object; said in a "
+    "project of what cells that answer have.",
+    DELETION_UNCONFIRMED: "Warning: the deployment was deleted while its cell did not answer. What "
+    "runs there is stopped when the cell is back.",
 }
 
 
@@ -70,10 +78,17 @@ def notices(action: Action, observed: ApiObject | None) -> Iterator[Notice]:
             yield from _about_owner(plane, observed, f"{kind.kind}Removed", note)
         case PatchStatus(plane, kind, _, _, status) if observed and is_told_about(plane, kind):
             yield from _transition(plane, kind, observed, status)
-        case Patch(plane, kind, _, patch) if observed and is_told_about(plane, kind):
-            if _lets_go(observed, patch):
-                note = "Everything that belonged to it is gone"
-                yield Notice(plane, reference_to(kind, observed), "Normal", "Deleted", note)
+            yield from _failed_wake(plane, kind, observed, status)
+        case Patch(plane, kind, _, patch, _, unconfirmed) if observed and is_told_about(
+            plane, kind
+        ):
+            about = reference_to(kind, observed)
+            if unconfirmed:
+                yield Notice(plane, about, "Warning", DELETION_UNCONFIRMED, unconfirmed)
+            elif _lets_go(observed, patch):
+                where = " where cells answer" if plane_role(plane) == "project" else ""
+                note = f"Nothing that belonged to it is left{where}"
+                yield Notice(plane, about, "Normal", "Deleted", note)
         case _:
             return
 
@@ -122,6 +137,16 @@ def _transition(
     elif not observed.is_terminating and (_was_so(old) or new["reason"] not in ON_THE_WAY):
         leaves = new["reason"] in LEAVING
         yield Notice(plane, about, "Normal" if leaves else "Warning", new["reason"], note)
+
+
+def _failed_wake(
+    plane: PlaneName, kind: KindInfo[Any], observed: ApiObject, status: JsonObject
+) -> Iterator[Notice]:
+    """A connection came, and the instance did not serve it."""
+    failure = (status.get("lastWake") or {}).get("failure")
+    if failure:
+        note = f"A connection waited in vain for it to wake: {failure}"
+        yield Notice(plane, reference_to(kind, observed), "Warning", "WakeFailed", note)
 
 
 def _was_so(old: Condition | None) -> bool:

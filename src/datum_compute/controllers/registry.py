@@ -9,10 +9,11 @@ from datum_compute.controllers.cell import (
     instance,
     machine,
     provisioner,
+    publishing,
     writeback,
 )
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.hub import binding, cluster, execution, work
+from datum_compute.controllers.hub import binding, cluster, execution, leaving, work
 from datum_compute.controllers.management import (
     attachment,
     catalogue,
@@ -22,11 +23,14 @@ from datum_compute.controllers.management import (
     home,
     instancetype,
     ipallocation,
+    leftclaim,
+    locationbinding,
     network,
     networkbinding,
     networkcontext,
     policy,
     projector,
+    quarantine,
     quota,
     referenceddata,
     registration,
@@ -35,7 +39,17 @@ from datum_compute.controllers.management import (
     subnetclaim,
     workload,
 )
+from datum_compute.controllers.membership import homes as homes_membership
+from datum_compute.controllers.membership import projects as projects_membership
 from datum_compute.controllers.neighbours import contents, definition, garbage, namespace
+from datum_compute.controllers.platform import (
+    consumer,
+    entitlement,
+    location,
+    organization,
+    project,
+    service,
+)
 from datum_compute.runtime.controller import Controller
 
 MANAGEMENT: tuple[Controller[Context], ...] = (
@@ -45,7 +59,9 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     referenceddata.CONTROLLER,
     *companion.CONTROLLERS,
     home.CONTROLLER,
+    leftclaim.CONTROLLER,
     projector.CONTROLLER,
+    quarantine.CONTROLLER,
     catalogue.CONTROLLER,
     defaultnetwork.CONTROLLER,
     instancetype.CONTROLLER,
@@ -57,6 +73,7 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     attachment.CONTROLLER,
     ipallocation.CONTROLLER,
     registration.CONTROLLER,
+    location.CONTROLLER,
     *quota.CONTROLLERS,
     revision.CONTROLLER,
 )
@@ -66,6 +83,7 @@ HUB: tuple[Controller[Context], ...] = (
     *work.CONTROLLERS,
     execution.CONTROLLER,
     cluster.CONTROLLER,
+    leaving.CONTROLLER,
 )
 
 CELL: tuple[Controller[Context], ...] = (
@@ -78,19 +96,51 @@ CELL: tuple[Controller[Context], ...] = (
     writeback.CONTROLLER,
 )
 
+# Only where machines are real: nothing else has ports to publish.
+PUBLISHING: tuple[Controller[Context], ...] = (publishing.CONTROLLER,)
+
 NEIGHBOURS: tuple[Controller[Context], ...] = (
     *garbage.CONTROLLERS,
     *namespace.CONTROLLERS,
     *contents.CONTROLLERS,
     *definition.CONTROLLERS,
+    organization.CONTROLLER,
+    project.CONTROLLER,
+    *service.CONTROLLERS,
+    consumer.CONTROLLER,
+    entitlement.CONTROLLER,
+)
+
+# Which projects a process works on: whoever sees the platform follows its projects, a cell alone
+# the homes of their namespaces on the hub.
+FOLLOW_PROJECTS: tuple[Controller[Context], ...] = (projects_membership.CONTROLLER,)
+FOLLOW_HOMES: tuple[Controller[Context], ...] = (homes_membership.CONTROLLER,)
+
+# Where projects, and the cities they may use, are listed by hand.
+TELL_OF_CITIES: tuple[Controller[Context], ...] = (locationbinding.CONTROLLER,)
+
+# The two halves of a platform in several processes: what works beside the hub, and what beside each
+# cell. The neighbours stay with the planes whose store they look into.
+BESIDE_HUB: tuple[Controller[Context], ...] = (
+    *MANAGEMENT,
+    *HUB,
+    *(c for c in NEIGHBOURS if c.role != "cell"),
+    *FOLLOW_PROJECTS,
+)
+BESIDE_CELL: tuple[Controller[Context], ...] = (
+    *CELL,
+    *(c for c in NEIGHBOURS if c.role == "cell"),
 )
 
 # What only makes sense where planes are many: the way to the hub and back, and copies.
 _OF_MANY_PLANES: tuple[Controller[Context], ...] = (
     federator.CONTROLLER,
     policy.CONTROLLER,
+    leftclaim.CONTROLLER,
     projector.CONTROLLER,
+    quarantine.CONTROLLER,
     catalogue.CONTROLLER,
+    location.CONTROLLER,
     referenceddata.CONTROLLER,
     *companion.CONTROLLERS,
     writeback.CONTROLLER,
@@ -101,4 +151,5 @@ def single_cluster(project: str) -> tuple[Controller[Context], ...]:
     """Both groups where one API server is everything, for this project."""
     kept = (c for c in (*MANAGEMENT, *CELL) if c not in _OF_MANY_PLANES)
     released = claimrelease.controller(project)
-    return tuple(released if c is claimrelease.CONTROLLER else c for c in kept)
+    told = locationbinding.controller(alone=True)
+    return (*(released if c is claimrelease.CONTROLLER else c for c in kept), told)

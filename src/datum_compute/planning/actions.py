@@ -35,13 +35,15 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A merge patch; what must not race carries the version in its metadata."""
+    """A merge patch; what must not race carries the version in its metadata. ``unconfirmed`` is
+    what users are told of a release that nobody has confirmed."""
 
     plane: PlaneName
     kind: KindInfo[Any]
     ref: Ref
     patch: JsonObject
     reason: str
+    unconfirmed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import Any
 
+from msgspec.structs import replace
+
 from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict
 from datum_compute.api.instance import (
     Instance,
@@ -34,6 +36,7 @@ class Block:
     """The addresses of a prefix that instances can have: ``count`` of them after the gateway."""
 
     prefix: str
+    length: int
     first: int
     count: int
 
@@ -45,7 +48,8 @@ class Block:
 def block_of(prefix: str) -> Block:
     network = ip_network(prefix)
     reserved = 3 if network.version == 4 else 2
-    return Block(prefix, int(network.network_address) + 2, network.num_addresses - reserved)
+    first, count = int(network.network_address) + 2, network.num_addresses - reserved
+    return Block(prefix, network.prefixlen, first, count)
 
 
 def plan_address(prefix: str, name: str, is_taken: Callable[[str], bool]) -> str | None:
@@ -76,7 +80,7 @@ def interface_of(
         InterfaceAddress(
             family=attached.family,
             address=address,
-            prefix_length=ip_network(attached.prefix).prefixlen,
+            prefix_length=block_of(attached.prefix).length,
             gateway=attached.gateway,
         )
         for attached, address in zip(attachment.prefixes, addresses, strict=True)
@@ -87,6 +91,30 @@ def interface_of(
         addresses=found,
         mtu=attachment.mtu,
     )
+
+
+def held_interfaces(interfaces: Sequence[NetworkInterfaceStatus]) -> list[NetworkInterfaceStatus]:
+    """As the network gave them, whatever the machine made of it."""
+    return [_reached_at(i, i.addresses[0].address) if i.addresses else i for i in interfaces]
+
+
+def reached_interfaces(
+    interfaces: Sequence[NetworkInterfaceStatus], own: Sequence[str]
+) -> list[NetworkInterfaceStatus]:
+    """With the address at which the machine is reached. That is what the network gave it, unless
+    its ``own`` addresses are others: a pod has that of its cluster. Before it has any, and after,
+    the last one stays."""
+    if not interfaces or not own:
+        return list(interfaces)
+    held = held_interfaces(interfaces)
+    if any(address in own for address in addresses_of(held)):
+        return held
+    return [_reached_at(held[0], own[0]), *held[1:]]
+
+
+def _reached_at(interface: NetworkInterfaceStatus, address: str) -> NetworkInterfaceStatus:
+    assignments = replace(interface.assignments, network_ip=address)
+    return replace(interface, assignments=assignments)
 
 
 def location_fields(instance: Instance, attachment: NetworkAttachment | None) -> dict[str, Any]:

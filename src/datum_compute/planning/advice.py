@@ -21,6 +21,7 @@ class Move(StrEnum):
     YOU = "you"
     PLATFORM = "platform"
     WAIT = "wait"
+    NOBODY = "nobody"  # all is well
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,13 @@ COMMAND_WORDS = ("workload", "namespace", "resource", "name")
 _STATUS = "datumctl compute status {workload}"
 _DESCRIBE = "kubectl describe {resource} {name} --namespace={namespace}"
 _WATCH = "kubectl get {resource} {name} --namespace={namespace} --watch"
-_IMAGE = "datumctl compute deploy {workload} --image=<image that exists>"
+_IMAGE = "datumctl compute deploy {workload} --image=IMAGE"
 _QUOTA = "datumctl compute quota"
-_CLAIMS = "kubectl get resourceclaims --namespace={namespace}"
+_CLAIMS = "kubectl get resourceclaims.quota.miloapis.com --namespace={namespace}"
+_RETURN = "datumctl compute rollout return {workload}"
+_RESUME = "datumctl compute rollout resume {workload}"
 _EDIT = "kubectl edit workload {workload} --namespace={namespace}"
+_EDIT_ITSELF = "kubectl edit {resource} {name} --namespace={namespace}"
 _SOURCES = "kubectl get configmaps,secrets --namespace={namespace}"
 _NETWORKS = "kubectl get networks --namespace={namespace}"
 _LOCATIONS = "datumctl compute cities"
@@ -46,6 +50,10 @@ _LOCATIONS = "datumctl compute cities"
 
 def _wait(awaited: str, command: str = _WATCH) -> Advice:
     return Advice(Move.WAIT, awaited, command)
+
+
+def _well(why: str) -> Advice:
+    return Advice(Move.NOBODY, f"nothing: {why}", _STATUS)
 
 
 def _you(awaited: str, command: str) -> Advice:
@@ -68,16 +76,21 @@ ADVICE: Mapping[Reason, Advice] = {
     Reason.STOPPED: _you("the process to run again: it ended by itself", _EDIT),
     Reason.SCHEDULING_GATES_PRESENT: _platform("the gates that are named to be cleared"),
     Reason.AWAITING_CREATION: _wait("the instances before it to become ready", _STATUS),
-    Reason.PROGRAMMED: _wait("nothing: the machine is set up", _STATUS),
-    Reason.AVAILABLE: _wait("nothing: it serves", _STATUS),
+    Reason.PROGRAMMED: _well("the machine is set up"),
+    Reason.AVAILABLE: _well("it serves"),
     Reason.ASLEEP: _wait("the first request, which wakes it", _STATUS),
     Reason.IMAGE_UNAVAILABLE: _you("an image that the registry has", _IMAGE),
+    Reason.REGISTRY_UNREACHABLE: _platform(
+        "the registry to answer the cell; if its name is right, nothing is wrong with the image"
+    ),
     Reason.INSTANCE_CRASHING: _you("a process that stays up; see its last lines", _IMAGE),
     Reason.CONFIGURATION_ERROR: _you("a template that can be set up", _EDIT),
+    Reason.UNSCHEDULABLE: _platform("a node of the cell with room for it"),
+    Reason.NOT_READY: _wait("a good answer to its readiness probe"),
     Reason.PENDING_QUOTA: _you("quota to be freed or raised", _QUOTA),
     Reason.PENDING_EVALUATION: _wait("the decision about its quota claim", _CLAIMS),
-    Reason.QUOTA_AVAILABLE: _wait("nothing: its quota is granted", _STATUS),
-    Reason.QUOTA_DISABLED: _wait("nothing: quota is not enforced here", _STATUS),
+    Reason.QUOTA_AVAILABLE: _well("its quota is granted"),
+    Reason.QUOTA_DISABLED: _well("quota is not enforced here"),
     Reason.QUOTA_EXCEEDED: _you("quota to be freed or raised", _QUOTA),
     Reason.QUOTA_NO_BUDGET: _wait("the decision about its quota claim", _CLAIMS),
     Reason.VALIDATION_FAILED: _platform("a quota claim that is valid", _CLAIMS),
@@ -86,39 +99,88 @@ ADVICE: Mapping[Reason, Advice] = {
     Reason.QUOTA_NAMESPACE_NOT_FOUND: _platform("the namespace of the project to be there"),
     Reason.QUOTA_MISCONFIGURED: _platform("the quota registrations to be put right"),
     Reason.QUOTA_PROJECT_ID_UNRESOLVABLE: _platform("the identity of its namespace"),
-    Reason.READY: _wait("nothing: it is there", _STATUS),
+    Reason.READY: _well("it is there"),
     Reason.RESOLVING: _wait("the ConfigMaps and Secrets to be looked up"),
     Reason.AWAITING_PROPAGATION: _wait("the cell to report, or to get what is named"),
     Reason.SOURCE_NOT_FOUND: _you("the source that is named to be there, with its keys", _SOURCES),
     Reason.SOURCE_UNAUTHORIZED: _you("the right to read the source that is named", _EDIT),
     Reason.SOURCE_TOO_LARGE: _you("a smaller ConfigMap or Secret", _EDIT),
     Reason.SOURCE_NAME_TOO_LONG: _you("a ConfigMap or Secret with a shorter name", _EDIT),
+    Reason.SOURCE_NAME_RESERVED: _you("a copy of it under another name", _EDIT),
     Reason.REFERENCED_DATA_NOT_READY: _wait("the ConfigMaps and Secrets to reach the cell"),
     Reason.NETWORK_NOT_FOUND: _you("the network that is named to be created", _NETWORKS),
     Reason.NETWORK_PROVISIONING: _wait("the network to be set up in the city"),
     Reason.NETWORK_FAILED_TO_CREATE: _platform("the network to be put right", _NETWORKS),
-    Reason.STABLE_INSTANCE_FOUND: _wait("nothing: an instance serves", _STATUS),
+    Reason.STABLE_INSTANCE_FOUND: _well("an instance serves"),
     Reason.INSTANCES_PROVISIONING: _wait("the first instance to become ready", _STATUS),
     Reason.QUOTA_NOT_GRANTED: _you("quota to be freed or raised", _QUOTA),
-    Reason.REPLICAS_AVAILABLE: _wait("nothing: all instances are ready", _STATUS),
-    Reason.AVAILABLE_PLACEMENT_FOUND: _wait("nothing: a placement serves", _STATUS),
-    Reason.AVAILABLE_DEPLOYMENT_FOUND: _wait("nothing: a city serves", _STATUS),
+    Reason.REPLICAS_AVAILABLE: _well("all instances are ready"),
+    Reason.AVAILABLE_PLACEMENT_FOUND: _well("a placement serves"),
+    Reason.AVAILABLE_DEPLOYMENT_FOUND: _well("a city serves"),
     Reason.NO_AVAILABLE_PLACEMENTS: _wait("the first city to report", _STATUS),
     Reason.NO_AVAILABLE_DEPLOYMENTS: _wait("the first city of the placement to report", _STATUS),
     Reason.ROLLING_OUT: _wait("the next instance to be replaced and ready", _STATUS),
-    Reason.ROLLOUT_COMPLETE: _wait("nothing: the rollout is complete", _STATUS),
-    Reason.ROLLOUT_PAUSED: _you("the rollout to be resumed (spec.paused: false)", _EDIT),
+    Reason.ROLLOUT_COMPLETE: _well("the rollout is complete"),
+    Reason.ROLLOUT_PAUSED: _you("the rollout to be resumed", _RESUME),
     Reason.PROGRESS_DEADLINE_EXCEEDED: _you("the cause below to be removed", _IMAGE),
-    Reason.VALID: _wait("nothing: the instance type can be used", _STATUS),
+    Reason.VALID: _well("the instance type can be used"),
     Reason.REPLACEMENT_NOT_FOUND: _platform("the instance type to use instead to be there"),
     Reason.REPLACEMENT_DISABLED: _platform("another instance type to use instead"),
     Reason.INSTANCE_TYPE_DEPRECATED: _you("a workload of another instance type", _EDIT),
     Reason.INSTANCE_TYPE_DISABLED: _you("a workload of another instance type", _EDIT),
     Reason.NO_MATCHING_LOCATION: _you("a city that has a cell", _LOCATIONS),
-    Reason.CELL_UNREACHABLE: _platform("the cell that is named to answer again"),
+    Reason.CELL_UNREACHABLE: _platform("the cell that is named to answer again", _LOCATIONS),
+    Reason.AMBIGUOUS_SERVING_LOCATION: _platform(
+        "one of the two cells of the city to leave", _LOCATIONS
+    ),
+    Reason.CELL_DRAINED: _platform("the cell of the city to take new work again", _LOCATIONS),
+    Reason.FALLBACK_ENGAGED: _you("you to move it back, once its city serves again", _RETURN),
+    Reason.FALLBACK_EXHAUSTED: _you("its city to serve again, or more fallback cities", _EDIT),
     Reason.REMOVING: _platform("the cells that are named to confirm the removal"),
+    Reason.HELD_BY_FINALIZER: _you(
+        "whoever added the finalizers that are named to remove them", _EDIT_ITSELF
+    ),
+}
+
+# What an instance calls NetworkFailedToCreate, by the cause that its message names, where the
+# person can do something about it.
+NETWORK_CAUSES: Mapping[str, Advice] = {
+    "LocationNotAvailable": _you("a city that the project has", _LOCATIONS),
+    "NetworkNotFound": ADVICE[Reason.NETWORK_NOT_FOUND],
 }
 
 
-def advice_on(reason: str) -> Advice:
+# How long what passes by itself usually takes, in seconds; beyond that it is stalled, which is a
+# finding of the clock and blames nobody.
+WINDOWS_S: Mapping[Reason, int] = {
+    Reason.PENDING: 300,
+    Reason.PENDING_EVALUATION: 300,
+    Reason.QUOTA_NO_BUDGET: 300,
+    Reason.RESOLVING: 300,
+    Reason.PENDING_PROGRAMMING: 600,
+    Reason.STARTING: 600,
+    Reason.STOPPING: 600,
+    Reason.AWAITING_PROPAGATION: 600,
+    Reason.SCHEDULING_GATES_PRESENT: 600,
+    Reason.PENDING_QUOTA: 600,
+    Reason.AWAITING_CREATION: 900,
+    Reason.NETWORK_PROVISIONING: 900,
+    Reason.PROVISIONING: 1800,
+    Reason.PROGRAMMING_IN_PROGRESS: 1800,
+    Reason.ROLLING_OUT: 1800,
+    Reason.INSTANCES_PROVISIONING: 2700,
+}
+
+
+def window_s(reason: str) -> int | None:
+    """How long a reason may stand before it counts as stalled; None for what does not pass."""
+    return WINDOWS_S.get(Reason(reason)) if reason in Reason.__members__.values() else None
+
+
+def advice_on(reason: str, message: str = "") -> Advice:
+    """``message`` is what goes with the reason, which may name a cause of its own."""
+    if reason == Reason.NETWORK_FAILED_TO_CREATE:
+        for cause, advice in NETWORK_CAUSES.items():
+            if f": {cause}: " in message:
+                return advice
     return ADVICE[Reason(reason)] if reason in Reason.__members__.values() else FOREIGN

@@ -27,6 +27,7 @@ from datum_compute.api.kinds import DEPLOYMENT, NETWORK_BINDING
 from datum_compute.api.locationbinding import LocationBinding
 from datum_compute.api.mergepatch import merge_patch
 from datum_compute.api.meta import ObjectMeta, Ref, owner_reference, ref_of
+from datum_compute.api.network import DEFAULT_NETWORK
 from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingSpec
 from datum_compute.api.networkcontext import NetworkContext
 from datum_compute.api.plane import PlaneName
@@ -42,8 +43,6 @@ from datum_compute.planning.objects import plan_object
 from datum_compute.planning.presence import binding_labels
 from datum_compute.planning.subnets import prefix_of, subnet_name
 
-# Every project has it from its first moment; workloads of any namespace may use it.
-DEFAULT_NETWORK = Ref("default", "default")
 RECHECK_S = 60.0
 
 

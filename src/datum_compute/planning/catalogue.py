@@ -2,8 +2,8 @@
 
 A copy is made Active and follows its original one step of the lifecycle at a time, because that is
 the only way an InstanceType may go. A copy whose resources are not those of the original is of an
-earlier one: it is removed and made again. A type that goes from the platform plane stays where it
-was copied to, because instances may still have that size.
+earlier one: it is removed and made again. A type that goes from the platform plane goes from the
+projects too. On cells it stays, because instances there may still have that size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from datum_compute.api.instancetype import InstanceType, InstanceTypeLifecycle
 from datum_compute.api.kinds import INSTANCE_TYPE
 from datum_compute.api.meta import ObjectMeta, ref_of
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.planning.actions import Action, Delete, Wait
 from datum_compute.planning.objects import plan_object
 
@@ -33,6 +33,13 @@ def plan_copy(plane: PlaneName, original: InstanceType, copy: InstanceType | Non
         spec=msgspec.structs.replace(original.spec, lifecycle=lifecycle),
     )
     return plan_object(plane, INSTANCE_TYPE, desired, copy, "as operators keep it")
+
+
+def plan_removal(plane: PlaneName, copy: InstanceType | None) -> list[Action]:
+    """Of a copy without an original."""
+    if copy is None or copy.is_terminating or plane_role(plane) == "cell":
+        return []
+    return [Delete(plane, INSTANCE_TYPE, ref_of(copy), copy.metadata.uid, "it is gone")]
 
 
 def _next(

@@ -13,7 +13,8 @@ to whoever comes into the slot meanwhile.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+
+import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict, find_condition, is_true
@@ -49,8 +50,7 @@ _JITTER = 0.2
 RECHECK_S = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimHome:
+class ClaimHome(msgspec.Struct, frozen=True):
     """Where the claims of a cell's namespace lie, and for whom they are."""
 
     plane: PlaneName

@@ -25,13 +25,15 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeployment,
     WorkloadDeploymentStatus,
 )
-from datum_compute.planning.actions import Plan, Wait, add_finalizer, drop_finalizer
+from datum_compute.planning.actions import Create, Plan, Wait, add_finalizer, drop_finalizer
 from datum_compute.planning.blocking import blocked_slots, worst_cause
+from datum_compute.planning.grantedslots import SizeOf, recorded_slots
 from datum_compute.planning.instances import plan_slots, wanted_replicas
 from datum_compute.planning.newinstance import location_of
 from datum_compute.planning.objects import plan_status
 from datum_compute.planning.ordinals import Slots, is_ready, slots_of
 from datum_compute.planning.progress import deadline_in_s, progressed_at, progressing
+from datum_compute.planning.sizing import Size
 from datum_compute.planning.template import template_hash
 
 REPLICAS_READY = "ReplicasReady"
@@ -41,9 +43,18 @@ RECHECK_S = 60.0
 _QUOTA = (Reason.PENDING_QUOTA, Reason.QUOTA_EXCEEDED)
 
 
+def _of_unknown_size(_instance: Instance) -> Size | None:
+    return None
+
+
 def plan_deployment(
-    plane: PlaneName, deployment: WorkloadDeployment, instances: Sequence[Instance], now: str
+    plane: PlaneName,
+    deployment: WorkloadDeployment,
+    instances: Sequence[Instance],
+    now: str,
+    size_of: SizeOf = _of_unknown_size,
 ) -> Plan:
+    """``size_of`` says what an instance counts as for quota."""
     guard = add_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
     if guard:
         return Plan(tuple(guard))
@@ -52,7 +63,9 @@ def plan_deployment(
         return Plan(tuple(released))
     slots = slots_of(deployment.metadata.name, instances)
     steps = plan_slots(plane, deployment, slots)
-    status = _status(deployment, instances, slots, now)
+    if not deployment.status.observed_generation and _makes_any(steps):
+        return steps  # its first word comes with them
+    status = _status(deployment, instances, slots, now, size_of)
     waits = any(isinstance(step, Wait) for step in steps.actions)
     due = [RECHECK_S] if waits else []
     deadline = deadline_in_s(deployment, status, now)
@@ -62,15 +75,23 @@ def plan_deployment(
     )
 
 
+def _makes_any(steps: Plan) -> bool:
+    return any(isinstance(step, Create) and not step.skipped for step in steps.actions)
+
+
 def deployment_status(
     deployment: WorkloadDeployment, instances: Sequence[Instance], now: str
 ) -> WorkloadDeploymentStatus:
     slots = slots_of(deployment.metadata.name, instances)
-    return _status(deployment, instances, slots, now)
+    return _status(deployment, instances, slots, now, _of_unknown_size)
 
 
 def _status(
-    deployment: WorkloadDeployment, instances: Sequence[Instance], slots: Slots, now: str
+    deployment: WorkloadDeployment,
+    instances: Sequence[Instance],
+    slots: Slots,
+    now: str,
+    size_of: SizeOf,
 ) -> WorkloadDeploymentStatus:
     """Counts and conditions; updated follows the observed hash, ready or not."""
     current = template_hash(deployment.spec.template)
@@ -85,7 +106,10 @@ def _status(
         blocked=blocked_slots(slots, wanted),
         observed_generation=deployment.metadata.generation,
         observed_source=_source(deployment),
+        selector=f"{labels.DEPLOYMENT_NAME}={deployment.metadata.name}",
         location=location_of(deployment),
+        endpoints=deployment.status.endpoints,  # of whoever publishes its ports
+        granted=recorded_slots(deployment, slots.held, wanted, size_of),
     )
     stepped = progressed_at(deployment, counted, now)
     counted = msgspec.structs.replace(counted, progressed_at=stepped)

@@ -7,34 +7,78 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.codec import canonical, typed
-from datum_compute.api.conditions import FALSE, TRUE, Verdict, decided, with_condition
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    Verdict,
+    decided,
+    find_condition,
+    with_condition,
+)
 from datum_compute.api.kinds import WORK
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.plane import HUB, PlaneName
 from datum_compute.api.work import ManifestStatus, Work, WorkStatus
+from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
+from datum_compute.api.workname import work_name
 from datum_compute.planning.actions import Action, Delete, Plan, Wait
+from datum_compute.planning.firstword import FIRST_WORD_S, is_new
 from datum_compute.planning.objects import plan_object, plan_status
-from datum_compute.planning.propagation import APPLIED, work_name
+from datum_compute.planning.propagation import APPLIED
 
 RECHECK_S = 30.0
+# A namespace travels on its own, and may arrive a moment later than what lies in it.
+NAMESPACE_S = 0.02
+MISSING_NAMESPACE_S = 2.0
+DISPATCHING = "Dispatching"
 
 
 def plan_execution(
-    cell: PlaneName, work: Work, kind: KindInfo[Any], copy: ApiObject | None, now: str
+    cell: PlaneName,
+    work: Work,
+    kind: KindInfo[Any],
+    copy: ApiObject | None,
+    now: str,
+    *,
+    missing_namespace: str = "",
 ) -> Plan:
-    """``copy`` is what the cell holds under the manifest's name. Drift on the cell is
-    overwritten; labels, finalizers and owners that the cell added stay."""
+    """``copy`` is what the cell holds under the manifest's name, ``missing_namespace`` what it
+    lies in if that is not there. Drift on the cell is overwritten; labels, finalizers and owners
+    that the cell added stay."""
     if work.is_terminating:
         return _plan_removal(cell, work, kind, copy)
     if copy is not None and not is_copy_of(copy, kind, work):
         problem = f"{kind.kind} {ref_of(copy)} exists on {cell} and is not managed by the hub"
         return Plan(tuple(_report(work, kind, None, problem, now)), requeue_after_s=RECHECK_S)
+    if work.spec.suspend_dispatching:
+        return Plan(tuple(_report_suspended(work, kind, copy, now)))
     if copy is not None and copy.is_terminating:
         return Plan((Wait("an earlier copy is being removed"),), requeue_after_s=RECHECK_S)
+    if missing_namespace:
+        return _plan_homeless(cell, work, kind, missing_namespace, now)
     actions = plan_object(cell, kind, desired_copy(work, kind), copy, "as the hub wants it")
+    if copy is not None and _is_on_its_way(work, copy, now):
+        return Plan(tuple(actions), requeue_after_s=FIRST_WORD_S)
     if copy is not None:
         actions += _report(work, kind, copy, "", now)
     return Plan(tuple(actions))
+
+
+def _plan_homeless(
+    cell: PlaneName, work: Work, kind: KindInfo[Any], namespace: str, now: str
+) -> Plan:
+    problem = f"namespace {namespace} is not on {cell} yet"
+    if not work.status.conditions and is_new(work, now):
+        return Plan((Wait(problem),), requeue_after_s=NAMESPACE_S)
+    reported = _report(work, kind, None, problem, now)
+    return Plan(tuple(reported), requeue_after_s=MISSING_NAMESPACE_S)
+
+
+def _is_on_its_way(work: Work, copy: ApiObject, now: str) -> bool:
+    """A new copy that has yet to say something: that it arrived is told with its first word."""
+    if not isinstance(copy, WorkloadDeployment) or copy.status != WorkloadDeploymentStatus():
+        return False
+    return not work.status.conditions and is_new(work, now)
 
 
 def plan_unreachable(work: Work, cell: PlaneName, now: str) -> Plan:
@@ -124,5 +168,24 @@ def _report(
     if copy is not None and kind.has_status:
         statuses = [ManifestStatus(status=canonical(getattr(copy, "status")))]  # noqa: B009
     conditions = with_condition(work.status.conditions, applied)
+    if find_condition(conditions, DISPATCHING) is not None:
+        verdict = Verdict(TRUE, "Dispatching", "Work is being dispatched")
+        resumed = decided(DISPATCHING, verdict, generation=work.metadata.generation, now=now)
+        conditions = with_condition(conditions, resumed)
+    status = WorkStatus(conditions=conditions, manifest_statuses=statuses)
+    return plan_status(HUB, WORK, work, status)
+
+
+def _report_suspended(
+    work: Work, kind: KindInfo[Any], copy: ApiObject | None, now: str
+) -> list[Action]:
+    """What is on the cell is reported all the same. Whether it is as the hub wants it now nobody
+    says: the word of an earlier generation stays what it is."""
+    verdict = Verdict(FALSE, "SuspendDispatching", "Work dispatching is in a suspended state.")
+    held = decided(DISPATCHING, verdict, generation=work.metadata.generation, now=now)
+    statuses = work.status.manifest_statuses
+    if copy is not None and kind.has_status:
+        statuses = [ManifestStatus(status=canonical(getattr(copy, "status")))]  # noqa: B009
+    conditions = with_condition(work.status.conditions, held)
     status = WorkStatus(conditions=conditions, manifest_statuses=statuses)
     return plan_status(HUB, WORK, work, status)

@@ -7,12 +7,13 @@ can be seen. Links never guess: each is a condition of an object, in its own wor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Condition, find_condition
+from datum_compute.api.finalizers import held_by_others
 from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORKLOAD
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
@@ -72,11 +73,28 @@ def explain_workload(
     first = _link(WORKLOAD, workload, _workload_condition(workload), workload.metadata.name)
     own = [d for d in deployments if d.spec.workload_ref.uid == workload.metadata.uid]
     troubled = [d for d in own if _is_troubled(d)]
-    if not troubled or first.condition == "Observed":
+    if first.condition == "Observed":
         return Explanation((first,))
+    if not troubled:
+        return Explanation((first, *_asleep(first, own, instances)))
     worst = min(troubled, key=lambda d: (-_deployment_rank(d), d.metadata.name))
     below = explain_deployment(worst, instances, servers)
     return Explanation((first, *below.links), below.steps)
+
+
+def _asleep(
+    first: Link, own: Sequence[WorkloadDeployment], instances: Sequence[Instance]
+) -> Iterator[Link]:
+    """All is well; that an instance sleeps is worth a word, because nothing executes there."""
+    sleeping = [
+        i
+        for i in instances
+        if any(_is_of(i, deployment) for deployment in own)
+        and _instance_condition(i).reason == Reason.ASLEEP
+    ]
+    if first.status == TRUE and sleeping:
+        one = min(sleeping, key=lambda i: i.metadata.name)
+        yield explain_instance(one, workload=first.ref.name).cause
 
 
 def explain_deployment(
@@ -147,7 +165,10 @@ def _deployment_condition(deployment: WorkloadDeployment) -> Condition:
 def _instance_condition(instance: Instance) -> Condition:
     if instance.is_terminating:
         return _leaving(instance)
-    return _first_bad(instance, instance.status.conditions, (READY,))
+    said = _first_bad(instance, instance.status.conditions, (READY,))
+    available = find_condition(instance.status.conditions, AVAILABLE)
+    asleep = available is not None and available.reason == Reason.ASLEEP
+    return available if available and asleep and said.status == TRUE else said
 
 
 def _first_bad(obj: ApiObject, conditions: Iterable[Condition], types: Sequence[str]) -> Condition:
@@ -169,11 +190,12 @@ def _server_condition(server: Server) -> Condition:
 
 
 def _leaving(obj: ApiObject) -> Condition:
+    """The platform's move while one of its own finalizers is there; else that of others."""
     held = ", ".join(obj.metadata.finalizers) or "nothing"
     return Condition(
         type="Deletion",
         status=UNKNOWN,
-        reason=Reason.STOPPING,
+        reason=Reason.HELD_BY_FINALIZER if held_by_others(obj) else Reason.STOPPING,
         message=f"Being removed; held by {held}",
         last_transition_time=obj.metadata.deletion_timestamp or "",
     )
@@ -214,7 +236,7 @@ def _instance_rank(instance: Instance) -> int:
 
 
 def _link(kind: KindInfo[T], obj: ApiObject, said: Condition, workload: str) -> Link:
-    advice = advice_on(said.reason)
+    advice = advice_on(said.reason, said.message)
     metadata = obj.metadata
     return Link(
         kind=kind.kind,

@@ -6,13 +6,14 @@ that its removal needs to know nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import (
     FALSE,
+    Condition,
     Verdict,
     decided,
     find_condition,
@@ -36,6 +37,7 @@ from datum_compute.planning.actions import (
     add_finalizer,
     drop_finalizer,
 )
+from datum_compute.planning.firstword import FIRST_WORD_S, is_new
 from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.resolution import carried
 from datum_compute.planning.silence import Silence, unheard_deployment
@@ -43,21 +45,27 @@ from datum_compute.planning.template import template_hash
 
 # A missed event costs at most this long.
 RECHECK_S = 60.0
+# What every deployment waits for.
+_ON_THE_WAY = (Reason.NETWORK_PROVISIONING, Reason.AWAITING_PROPAGATION)
 
 
 @dataclass(frozen=True, slots=True)
 class HubState:
     """What the hub holds for one project deployment.
 
-    ``awaited`` are the cells that answer and have not yet confirmed that their copy is gone;
-    ``silence`` is that of the cell it is placed on.
+    ``awaited`` are the cells that answer and have not yet confirmed that their copy is gone,
+    ``unheard`` those that do not answer and may have a copy;
+    ``silence`` is that of the cell it is placed on; ``refused`` is why no cell of its city would
+    take it, if that is so.
     """
 
     namespace: Namespace | None
     deployment: WorkloadDeployment | None
     binding: ResourceBinding | None
     awaited: tuple[str, ...] = ()
+    unheard: tuple[str, ...] = ()
     silence: Silence | None = None
+    refused: Verdict | None = None
 
 
 def hub_namespace_of(deployment: WorkloadDeployment, namespace: Namespace | None) -> str:
@@ -85,11 +93,21 @@ def plan_federation(
         return Plan((first[0],))
     held = deployment.spec.network_attachment is None and hub.deployment is None
     actions = [] if held else _plan_hub(project, deployment, namespace, hub)
+    if _is_on_its_way(deployment, hub, now):
+        return Plan(tuple(actions), requeue_after_s=FIRST_WORD_S)
     status = mirrored_status(deployment, hub, now)
     actions += plan_status(project, DEPLOYMENT, deployment, status)
     waits = any(isinstance(action, Wait) for action in actions)
     settled = status.observed_generation == deployment.metadata.generation and not waits
     return Plan(tuple(actions), requeue_after_s=None if settled else RECHECK_S)
+
+
+def _is_on_its_way(deployment: WorkloadDeployment, hub: HubState, now: str) -> bool:
+    """A new one of which nothing was said yet, and nothing is in its way."""
+    if deployment.status != WorkloadDeploymentStatus() or not is_new(deployment, now):
+        return False
+    blocker = _blocker(deployment, hub)
+    return blocker is not None and blocker.reason in _ON_THE_WAY
 
 
 def plan_orphan(hub_deployment: WorkloadDeployment | None) -> Plan:
@@ -128,6 +146,7 @@ def mirrored_status(
         desired_replicas=wanted,
         blocked=[BlockedReplicas(reason=blocker.reason, replicas=wanted, message=blocker.message)],
         observed_generation=deployment.status.observed_generation,
+        selector=deployment.status.selector,
     )
 
 
@@ -136,16 +155,36 @@ def _blocker(deployment: WorkloadDeployment, hub: HubState) -> Verdict | None:
     city = deployment.spec.city_code
     scheduled = hub.binding and find_condition(hub.binding.status.conditions, "Scheduled")
     if scheduled and scheduled.status == FALSE:
-        return Verdict(FALSE, Reason.NO_MATCHING_LOCATION, f"No cell serves city {city}")
+        if scheduled.reason in (Reason.AMBIGUOUS_SERVING_LOCATION, Reason.CELL_DRAINED):
+            return Verdict(FALSE, scheduled.reason, scheduled.message)
+        nobody = Verdict(FALSE, Reason.NO_MATCHING_LOCATION, f"No cell serves city {city}")
+        return hub.refused or nobody
     if deployment.spec.network_attachment is None and hub.deployment is None:
         message = f"The network is being set up in {city}"
         return Verdict(FALSE, Reason.NETWORK_PROVISIONING, message)
-    if hub.deployment is None or not hub.deployment.status.observed_source.generation:
+    told = hub.deployment is not None and hub.deployment.status.observed_source.generation
+    if not told or not _is_spoken_for(hub.binding):
         if hub.silence is not None:
             return hub.silence.verdict
         message = f"Waiting for the cell of {city} to report"
         return Verdict(FALSE, Reason.AWAITING_PROPAGATION, message)
     return None
+
+
+def placed_and_heard(binding: ResourceBinding) -> tuple[Condition | None, bool]:
+    """All of a binding's status that a project is told."""
+    scheduled = find_condition(binding.status.conditions, "Scheduled")
+    return scheduled, _is_spoken_for(binding)
+
+
+def _is_spoken_for(binding: ResourceBinding | None) -> bool:
+    """Whether the hub's status is the word of a cell that it is bound to: that of one which it has
+    left may still be there."""
+    if binding is None:
+        return True
+    bound = [target.name for target in binding.spec.clusters]
+    items = binding.status.aggregated_status
+    return any(item.status is not None and item.cluster_name in bound for item in items)
 
 
 def _record_target(
@@ -235,4 +274,12 @@ def _plan_removal(
         report = plan_status(project, DEPLOYMENT, deployment, status)
         return Plan((*report, Wait(message)), requeue_after_s=RECHECK_S)
     release = drop_finalizer(project, DEPLOYMENT, deployment, labels.FEDERATOR_FINALIZER)
-    return Plan(tuple(release))
+    return Plan(tuple(_unconfirmed(action, hub.unheard) for action in release))
+
+
+def _unconfirmed(release: Action, unheard: tuple[str, ...]) -> Action:
+    """With a word for those who look: what is deleted here may still run there."""
+    if not unheard or not isinstance(release, Patch):
+        return release
+    told = f"{', '.join(unheard)} does not answer: what runs there is stopped when it is back"
+    return replace(release, unconfirmed=told)

@@ -12,7 +12,7 @@ Rules kept here:
   not True is no longer recorded. Trouble of a neighbour never takes down what runs.
 
 To add a gate:
-1. Name it below, and the condition that records it in ``api/instance.py``; its reasons go into
+1. Name it below with the condition that records it (``api/instance.py``); its reasons go into
    ``api/reasons.py`` (with a rank there, and an entry in ``planning/explain.py``).
 2. Put it on new instances: a line in ``ON_NEW_INSTANCES`` below.
 3. Decide it: ``planning/<gate>.py`` with a pure ``decide_<gate>(instance, observed...) ->
@@ -28,8 +28,9 @@ A condition other than True then competes for the Ready reason by itself (planni
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from datum_compute.api.conditions import (
     TRUE,
@@ -38,22 +39,34 @@ from datum_compute.api.conditions import (
     Verdict,
     decided,
     find_condition,
+    is_true,
     with_condition,
 )
-from datum_compute.api.instance import Instance, SchedulingGate
+from datum_compute.api.instance import (
+    NETWORK_READY,
+    QUOTA_GRANTED,
+    REFERENCED_DATA_READY,
+    Instance,
+    SchedulingGate,
+)
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.references import references
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import ListItem, RemoveItems
+from datum_compute.planning.firstword import is_early
 from datum_compute.planning.spread import spread
 
 # Gates that the platform knows by name.
 NETWORK, QUOTA, REFERENCED_DATA = "Network", "Quota", "ReferencedData"
 
-# How long a new instance waits for the first word about its gates before it says so.
-FIRST_WORD_S = 5.0
+# The condition that says of each whether it is clear.
+RECORDED_AS = {
+    NETWORK: NETWORK_READY,
+    QUOTA: QUOTA_GRANTED,
+    REFERENCED_DATA: REFERENCED_DATA_READY,
+}
 
 Applies = Callable[[WorkloadDeployment], bool]
 
@@ -65,8 +78,7 @@ ON_NEW_INSTANCES: tuple[tuple[str, Applies], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What is known about one gate: the condition that records it, and the verdict.
 
     ``records`` are fields of the status that belong to the gate, written with its condition;
@@ -77,8 +89,8 @@ class Decision:
     condition: str
     verdict: Verdict
     recheck_s: float | None = None
-    records: Mapping[str, Any] = field(default_factory=dict)
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    records: Mapping[str, Any] = {}
+    fields: Mapping[str, Any] = {}
 
     @property
     def is_clear(self) -> bool:
@@ -91,6 +103,12 @@ def first_gates(deployment: WorkloadDeployment) -> list[SchedulingGate]:
 
 def gate_names(instance: Instance) -> list[str]:
     return [gate.name for gate in instance.spec.controller.scheduling_gates]
+
+
+def are_going(instance: Instance) -> bool:
+    """Whether every gate is on record as clear: whoever recorded the last one removes them now."""
+    conditions = instance.status.conditions
+    return all(is_true(conditions, RECORDED_AS.get(name, "")) for name in gate_names(instance))
 
 
 def recorded(instance: Instance, decisions: Sequence[Decision], now: str) -> list[Condition]:
@@ -136,11 +154,10 @@ def plan_removal(
     return [RemoveItems(plane, INSTANCE, ref, uid, items, "clear now", fields)]
 
 
-def is_too_soon(instance: Instance, decisions: Sequence[Decision], age_s: float) -> bool:
+def is_too_soon(instance: Instance, decision: Decision, age_s: float) -> bool:
     """A new instance whose gates are decided in a moment says so once, not gate by gate."""
-    held = gate_names(instance)
-    undecided = any(d.gate in held and d.verdict.status == UNKNOWN for d in decisions)
-    return undecided and age_s < FIRST_WORD_S
+    undecided = decision.verdict.status == UNKNOWN and decision.gate in gate_names(instance)
+    return undecided and is_early(age_s)
 
 
 def recheck_s(instance: Instance, decisions: Sequence[Decision]) -> float | None:

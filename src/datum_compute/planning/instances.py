@@ -2,7 +2,8 @@
 
 What holds under both policies:
 - A changed template is rolled by recreating, from the highest ordinal down. Never are more than
-  ``maxUnavailable`` of the wanted slots out of service because of it.
+  ``maxUnavailable`` of the wanted slots out of service because of it (``planning/budget.py`` says
+  how those count that wait for quota).
 - What is of an older template and not Ready goes first and costs nothing of that budget, so that
   a broken template can always be replaced.
 - What is no longer wanted goes highest first, and never waits for anything.
@@ -28,8 +29,9 @@ from datum_compute.api.meta import controller_uid, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Action, Create, Delete, Patch, PatchLabels, Plan, Wait
+from datum_compute.planning.budget import can_return, quota_waiters, rollout_budget
 from datum_compute.planning.newinstance import new_instance, platform_labels, shared_labels
-from datum_compute.planning.ordinals import Slots, slots_of, unavailable_max
+from datum_compute.planning.ordinals import Slots, slots_of
 from datum_compute.planning.template import template_hash
 
 Step = Create | Delete | Wait
@@ -41,11 +43,13 @@ class _Slate:
     """What the wanted slots need, before anybody asks how much of it may happen now.
 
     ``broken`` and ``drifted`` begin with the highest ordinal, ``filling`` with the lowest.
+    ``stranded`` are drifted too, but would not come back if they went.
     """
 
     broken: tuple[Step, ...]
     filling: tuple[Step, ...]
     drifted: tuple[Step, ...]
+    stranded: tuple[Step, ...]
 
 
 def wanted_replicas(deployment: WorkloadDeployment) -> int:
@@ -61,27 +65,36 @@ def plan_instances(
 
 def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> Plan:
     wanted = wanted_replicas(deployment)
-    slate = _slate(plane, deployment, slots, wanted)
+    waiting = quota_waiters(deployment, slots, wanted)
+    slate = _slate(plane, deployment, slots, wanted, waiting)
     ordered = deployment.spec.scale_settings.instance_management_policy == "OrderedReady"
-    budget = unavailable_max(deployment.spec.scale_settings, wanted) - slots.unavailable(wanted)
+    budget = rollout_budget(deployment, slots, wanted, waiting)
     actions: list[Action] = [*_strays(plane, slots)]
     actions += _surplus(plane, slots, wanted, ordered=ordered)
     if deployment.spec.paused:
         actions += _begun([*slate.filling], 1 if ordered else None)
-        actions += _begun([*slate.broken, *slate.drifted], 0)
+        actions += _begun([*slate.broken, *slate.drifted, *slate.stranded], 0)
     elif ordered:
         actions += _begun([*slate.broken, *slate.filling], 1)
         actions += _begun(slate.drifted, budget)
+        actions += _begun(slate.stranded, 0)
     else:
         actions += (*slate.broken, *slate.filling)
         actions += _begun(slate.drifted, budget)
     return Plan((*actions, *_repairs(plane, deployment, slots)))
 
 
-def _slate(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots, wanted: int) -> _Slate:
+def _slate(
+    plane: PlaneName,
+    deployment: WorkloadDeployment,
+    slots: Slots,
+    wanted: int,
+    waiting: frozenset[int],
+) -> _Slate:
     broken: list[Step] = []
     filling: list[Step] = []
     drifted: list[Step] = []
+    stranded: list[Step] = []
     template = deployment.spec.template
     current = template_hash(template)
     for number in range(wanted):
@@ -95,12 +108,14 @@ def _slate(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots, wante
             if number not in slots.serving:
                 filling.append(Wait(f"{instance.metadata.name} is not ready"))
         elif number in slots.serving:
-            drifted.insert(0, _delete(plane, instance, "of an older template"))
+            returns = can_return(deployment, number, waiting)
+            rolled = drifted if returns else stranded
+            rolled.insert(0, _delete(plane, instance, "of an older template"))
         else:
             broken.insert(0, _delete(plane, instance, "not ready and of an older template"))
             if deployment.spec.paused:
                 filling.append(Wait(f"{instance.metadata.name} is not ready"))
-    return _Slate(tuple(broken), tuple(filling), tuple(drifted))
+    return _Slate(tuple(broken), tuple(filling), tuple(drifted), tuple(stranded))
 
 
 def is_current(instance: Instance, current: str, template: TemplateSpec) -> bool:

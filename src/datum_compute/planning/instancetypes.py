@@ -61,11 +61,13 @@ def with_size_notice(
     conditions: Sequence[Condition], used: InstanceType | None, *, generation: int, now: str
 ) -> list[Condition]:
     """The conditions of a workload, with one that tells of a type that is no longer offered; it
-    goes when the workload has another."""
-    phase = used.spec.lifecycle.phase if used is not None else "Active"
+    goes when the workload has another. Of a type that is gone the last word stays."""
+    if used is None:
+        return list(conditions)
+    phase = used.spec.lifecycle.phase
     reason = _OF_WORKLOADS.get(phase)
     kept = [c for c in conditions if c.type == reason or c.type not in _OF_WORKLOADS.values()]
-    if used is None or reason is None:
+    if reason is None:
         return kept
     instead = used.spec.lifecycle.replacement_instance_type
     advice = f"; use {instead} instead" if instead else ""

@@ -24,7 +24,7 @@ from datum_compute.planning.prefixes import (
 )
 from datum_compute.planning.verdicts import with_verdicts
 
-# Nobody tells a network that a pool has room again, or that its last subnet is off the record.
+# Nobody tells a network that a pool has room again.
 RECHECK_S = 30.0
 IPAM_ALLOCATED, READY = "IPAMAllocated", "Ready"
 

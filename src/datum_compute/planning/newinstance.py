@@ -25,9 +25,9 @@ def new_instance(deployment: WorkloadDeployment, number: int, current: str) -> I
             labels={**template.metadata.labels, **platform_labels(deployment, number)},
             annotations=template.metadata.annotations,
             owner_references=[owner_reference(deployment, DEPLOYMENT)],
-            # There from the first moment, so that no crash can leave a machine or a hub copy
-            # behind an instance that is gone.
-            finalizers=[labels.INSTANCE_FINALIZER, labels.PROVISIONER_FINALIZER],
+            # There from the first moment, so that no crash can leave a machine behind an instance
+            # that is gone. For a copy on the hub nothing waits: planning/projection.py says why.
+            finalizers=[labels.PROVISIONER_FINALIZER],
         ),
         spec=InstanceSpec(**asked, controller=control, location=location_of(deployment)),
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import Verdict, decided, with_condition
-from datum_compute.api.identity import deployment_name, normalized_city
+from datum_compute.api.identity import deployment_name
 from datum_compute.api.instance import AVAILABLE
 from datum_compute.api.instancetype import InstanceType
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
-from datum_compute.api.meta import ObjectMeta, owner_reference, ref_of
+from datum_compute.api.meta import ObjectMeta, owner_reference
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.workload import BlockedReplicas, Placement, Workload
 from datum_compute.api.workloaddeployment import (
@@ -22,17 +22,21 @@ from datum_compute.api.workloaddeployment import (
 )
 from datum_compute.planning.actions import (
     Action,
-    Delete,
+    Create,
     Plan,
     Wait,
     add_finalizer,
-    drop_finalizer,
 )
+from datum_compute.planning.cityrestarts import template_in
+from datum_compute.planning.fallback import Share, city_shares
 from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.rollup import workload_status
+from datum_compute.planning.workloadremoval import plan_removals, plan_workload_removal
 
 # What is held is woken by its claim; a missed event costs at most this long.
 HELD_S = 60.0
+
+UNWANTED = "no placement asks for it"
 
 
 def plan_workload(
@@ -46,19 +50,29 @@ def plan_workload(
     """``deployments`` are all those that carry this workload's uid; ``instance_type`` is the one
     that it names; ``hold`` says why there may be none yet."""
     if workload.is_terminating:
-        return _plan_removal(plane, workload, deployments)
+        return plan_workload_removal(plane, workload, deployments, now)
     guard = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
     if guard:
         return Plan(tuple(guard))
     if hold is not None:
         return _plan_held(plane, workload, hold, now)
+    shares = _shares(workload, deployments, now)
     observed = {d.metadata.name: d for d in deployments}
-    desired = {d.metadata.name: d for d in desired_deployments(workload)}
-    actions = _removals(plane, [d for name, d in sorted(observed.items()) if name not in desired])
+    desired = {d.metadata.name: d for d in desired_deployments(workload, shares)}
+    unwanted = [d for name, d in sorted(observed.items()) if name not in desired]
+    actions = plan_removals(plane, unwanted, UNWANTED)
     for name, deployment in sorted(desired.items()):
         actions += _upsert(plane, deployment, observed.get(name))
-    status = workload_status(workload, deployments, now, instance_type)
-    return Plan((*actions, *plan_status(plane, WORKLOAD, workload, status)))
+    unsaid = not workload.status.observed_generation
+    if unsaid and any(isinstance(action, Create) for action in actions):
+        return Plan(tuple(actions))  # its first word comes with them
+    told = {name: [s.told for s in found if s.told] for name, found in shares.items()}
+    status = workload_status(workload, deployments, now, instance_type, told)
+    due_s = [s.due_s for found in shares.values() for s in found if s.due_s is not None]
+    return Plan(
+        (*actions, *plan_status(plane, WORKLOAD, workload, status)),
+        requeue_after_s=min(due_s, default=None),
+    )
 
 
 def _plan_held(plane: PlaneName, workload: Workload, hold: Verdict, now: str) -> Plan:
@@ -74,15 +88,32 @@ def _plan_held(plane: PlaneName, workload: Workload, hold: Verdict, now: str) ->
     return Plan((*report, Wait(hold.message)), requeue_after_s=HELD_S)
 
 
-def desired_deployments(workload: Workload) -> list[WorkloadDeployment]:
-    return [
-        _deployment(workload, placement, normalized_city(city))
+Shares = Mapping[str, Sequence[Share]]  # by placement
+
+
+def _shares(workload: Workload, deployments: Sequence[WorkloadDeployment], now: str) -> Shares:
+    return {
+        placement.name: city_shares(workload, placement, deployments, now)
         for placement in workload.spec.placements
-        for city in placement.city_codes
+    }
+
+
+def desired_deployments(
+    workload: Workload, shares: Shares | None = None
+) -> list[WorkloadDeployment]:
+    """``shares`` says which cities serve whom; without it each serves itself."""
+    shares = shares if shares is not None else _shares(workload, (), "")
+    return [
+        _deployment(workload, placement, city, "" if city == share.city else share.city)
+        for placement in workload.spec.placements
+        for share in shares[placement.name]
+        for city in share.wanted
     ]
 
 
-def _deployment(workload: Workload, placement: Placement, city: str) -> WorkloadDeployment:
+def _deployment(
+    workload: Workload, placement: Placement, city: str, stands_for: str
+) -> WorkloadDeployment:
     metadata = workload.metadata
     return WorkloadDeployment(
         metadata=ObjectMeta(
@@ -94,6 +125,7 @@ def _deployment(workload: Workload, placement: Placement, city: str) -> Workload
                 labels.PLACEMENT_NAME: placement.name,
                 labels.CITY_CODE: city,
             },
+            annotations={labels.FALLBACK_FOR: stands_for} if stands_for else {},
             owner_references=[owner_reference(workload, WORKLOAD)],
             finalizers=[labels.FEDERATOR_FINALIZER],
         ),
@@ -101,7 +133,7 @@ def _deployment(workload: Workload, placement: Placement, city: str) -> Workload
             workload_ref=WorkloadRef(name=metadata.name, uid=metadata.uid),
             placement_name=placement.name,
             city_code=city,
-            template=workload.spec.template,
+            template=template_in(workload, city),
             scale_settings=placement.scale_settings,
             paused=workload.spec.paused,
         ),
@@ -119,21 +151,3 @@ def _upsert(
         desired = msgspec.structs.replace(desired, spec=spec)
     reason = f"placement {desired.spec.placement_name} in {desired.spec.city_code}"
     return plan_object(plane, DEPLOYMENT, desired, observed, reason)
-
-
-def _removals(plane: PlaneName, deployments: Sequence[WorkloadDeployment]) -> list[Action]:
-    return [
-        Delete(plane, DEPLOYMENT, ref_of(d), d.metadata.uid, "no placement asks for it")
-        for d in deployments
-        if not d.is_terminating
-    ]
-
-
-def _plan_removal(
-    plane: PlaneName, workload: Workload, deployments: Sequence[WorkloadDeployment]
-) -> Plan:
-    if not deployments:
-        released = drop_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
-        return Plan(tuple(released))
-    remaining = Wait(f"{len(deployments)} deployments remain")
-    return Plan((*_removals(plane, deployments), remaining), requeue_after_s=30)

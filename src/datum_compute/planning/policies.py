@@ -20,12 +20,16 @@ from datum_compute.api.propagationpolicy import (
     PropagationPolicy,
     PropagationSpec,
     ResourceSelector,
+    SpreadConstraint,
+    Suspension,
 )
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Action, Delete, Plan
 from datum_compute.planning.objects import plan_object
 
 _OURS = {labels.MANAGED_BY: labels.PRODUCT}
+# Karmada would run a deployment on every cell of its city; the embedded hub never does.
+_ONE_CELL = SpreadConstraint(spread_by_field="cluster", min_groups=1, max_groups=1)
 _IDENTITY = (labels.UPSTREAM_CLUSTER, labels.UPSTREAM_NAMESPACE)
 
 
@@ -42,15 +46,15 @@ def plan_policies(
     observed = {p.metadata.name: p for p in policies}
     actions: list[Action] = []
     for city in cities:
-        desired = _city_policy(namespace.metadata.name, city)
-        present = observed.pop(desired.metadata.name, None)
+        present = observed.pop(city_policy_name(city), None)
+        desired = _city_policy(namespace.metadata.name, city, _suspension_of(present))
         actions += plan_object(HUB, POLICY, desired, present, f"{city} is in use")
     actions += _removals(observed.values())
     # A namespace stays in every city it ever went to: taking it from a cell would take along
     # what is still being removed there, and what is just arriving.
     reached = sorted({*cities, *_cities_of(namespace_policy)})
     if reached:
-        desired_policy = _namespace_policy(namespace, reached)
+        desired_policy = _namespace_policy(namespace, reached, _suspension_of(namespace_policy))
         actions += plan_object(
             HUB, CLUSTER_POLICY, desired_policy, namespace_policy, f"used in {', '.join(reached)}"
         )
@@ -72,7 +76,14 @@ def _removals(unused: Iterable[PropagationPolicy]) -> list[Action]:
     ]
 
 
-def _city_policy(namespace: str, city: str) -> PropagationPolicy:
+def _suspension_of(
+    policy: PropagationPolicy | ClusterPropagationPolicy | None,
+) -> Suspension | None:
+    """An operator's to set and to lift: the only field of a policy that is not ours."""
+    return policy.spec.suspension if policy is not None else None
+
+
+def _city_policy(namespace: str, city: str, suspension: Suspension | None) -> PropagationPolicy:
     in_city = LabelSelector(match_labels={labels.TOPOLOGY_CITY: city})
     return PropagationPolicy(
         metadata=ObjectMeta(name=city_policy_name(city), namespace=namespace, labels=_OURS),
@@ -83,8 +94,10 @@ def _city_policy(namespace: str, city: str) -> PropagationPolicy:
                 )
             ],
             placement=PropagationPlacement(
-                cluster_affinity=ClusterAffinity(label_selector=in_city)
+                cluster_affinity=ClusterAffinity(label_selector=in_city),
+                spread_constraints=[_ONE_CELL],
             ),
+            suspension=suspension,
         ),
     )
 
@@ -95,7 +108,9 @@ def _cities_of(policy: ClusterPropagationPolicy | None) -> list[str]:
     return [city for r in requirements if r.key == labels.TOPOLOGY_CITY for city in r.values]
 
 
-def _namespace_policy(namespace: Namespace, cities: list[str]) -> ClusterPropagationPolicy:
+def _namespace_policy(
+    namespace: Namespace, cities: list[str], suspension: Suspension | None
+) -> ClusterPropagationPolicy:
     """With the identity of the namespace, which it may outlive."""
     name, known = namespace.metadata.name, namespace.metadata.labels
     identity = {key: known[key] for key in _IDENTITY if key in known}
@@ -111,5 +126,6 @@ def _namespace_policy(namespace: Namespace, cities: list[str]) -> ClusterPropaga
             placement=PropagationPlacement(
                 cluster_affinity=ClusterAffinity(label_selector=in_cities)
             ),
+            suspension=suspension,
         ),
     )

@@ -5,7 +5,6 @@ A binding says to which clusters an object goes; a work is the object for one cl
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,16 +20,15 @@ from datum_compute.api.conditions import (
     Verdict,
     decided,
     find_condition,
-    is_true,
     with_condition,
 )
 from datum_compute.api.configmap import ConfigMap
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import BINDING, CLUSTER_BINDING, DEPLOYMENT, WORK
 from datum_compute.api.mergepatch import merge_patch
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref, owner_reference, ref_of
+from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, owner_reference, ref_of
 from datum_compute.api.plane import HUB
-from datum_compute.api.propagationpolicy import PropagationPolicy
+from datum_compute.api.propagationpolicy import PropagationPolicy, Suspension
 from datum_compute.api.resourcebinding import (
     AggregatedStatusItem,
     ObjectReference,
@@ -41,14 +39,26 @@ from datum_compute.api.resourcebinding import (
 )
 from datum_compute.api.secret import Secret
 from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
-from datum_compute.planning.actions import Action, Delete, PatchStatus, Plan, drop_finalizer
+from datum_compute.api.workname import work_name
+from datum_compute.planning.actions import (
+    Action,
+    Delete,
+    PatchStatus,
+    Plan,
+    Wait,
+    drop_finalizer,
+)
 from datum_compute.planning.objects import plan_object, plan_status
+from datum_compute.planning.placing import Placing, placed_on_all, placed_on_one
 from datum_compute.planning.selectors import cluster_selected, object_selected
+from datum_compute.planning.suspension import plan_hold
 
 Policy = PropagationPolicy | ClusterPropagationPolicy
 AnyBinding = ResourceBinding | ClusterResourceBinding
 
 APPLIED = "Applied"
+FULLY_APPLIED = "FullyApplied"
+SCHEDULED = "Scheduled"
 
 
 def binding_kind(kind: KindInfo[Any]) -> KindInfo[Any]:
@@ -71,20 +81,21 @@ def plan_binding(
     binding, as with Karmada: policies place, only deletion removes."""
     if template.is_terminating or (binding is not None and binding.is_terminating):
         return Plan()
-    policy = next((p for p in policies if _selects(p, kind, template)), None)
+    policy = next((p for p in policies if selects(p, kind, template)), None)
     if policy is None:
         return Plan()
     affinity = policy.spec.placement.cluster_affinity
-    targets = sorted(
-        c.metadata.name
+    matching = [
+        c
         for c in clusters
         if not c.is_terminating and cluster_selected(affinity, c.metadata.name, c.metadata.labels)
-    )
-    desired = _binding(kind, template, targets)
-    listed = ", ".join(targets) or "no cluster"
+    ]
+    placing = _placing(kind, matching, binding)
+    desired = _binding(kind, template, placing.targets, plan_hold(binding, policy.spec.suspension))
+    listed = ", ".join(placing.targets) or "no cluster"
     actions = plan_object(HUB, binding_kind(kind), desired, binding, f"goes to {listed}")
     if binding is not None:
-        status = _scheduled_status(binding, bool(targets), now)
+        status = _scheduled_status(binding, placing.verdict, now)
         actions += plan_status(HUB, binding_kind(kind), binding, status) if not actions else []
     return Plan(tuple(actions))
 
@@ -97,35 +108,58 @@ def plan_works(
     now: str,
 ) -> Plan:
     """One Work for every target. A binding lets go as soon as its Works are told to go: a
-    terminating Work is the tombstone of a copy that may still be on its cell."""
+    terminating Work is the tombstone of a copy that may still be on its cell. A deployment that
+    goes to another cell arrives there only when the first has confirmed that it is gone."""
     if binding.is_terminating:
         release = drop_finalizer(HUB, binding_kind(kind), binding, labels.BINDING_FINALIZER)
         return Plan((*_removals(works), *release))
-    if template is None or not _binds(binding, template):
+    if template is None or not _binds(kind, binding, template):
         return Plan()
+    wanted = [execution_namespace(target.name) for target in binding.spec.clusters]
+    left = [work for work in works if work.metadata.namespace not in wanted]
     observed = {work.metadata.namespace: work for work in works}
     actions: list[Action] = []
     for target in binding.spec.clusters:
         desired = _work(kind, binding, template, target.name)
-        present = observed.pop(desired.metadata.namespace, None)
-        if present is None or not present.is_terminating:
+        present = observed.get(desired.metadata.namespace)
+        if present is None and left and kind is DEPLOYMENT:
+            actions.append(Wait(f"{_cell_of(left[0])} has not confirmed that its copy is gone"))
+        elif present is None or not present.is_terminating:
             actions += plan_object(HUB, WORK, desired, present, f"copy for {target.name}")
-    actions += _removals(list(observed.values()))
-    actions += _plan_report(kind, binding, template, works, now)
+    actions += _removals(left)
+    speaking = [work for work in works if _speaks_for(binding, work)]
+    actions += _plan_report(kind, binding, template, speaking, now)
+    if _is_on_its_way(binding, works):
+        actions = [a for a in actions if not isinstance(a, PatchStatus) or a.kind is kind]
     return Plan(tuple(actions))
 
 
-def _selects(policy: Policy, kind: KindInfo[Any], template: ApiObject) -> bool:
+def _speaks_for(binding: AnyBinding, work: Work) -> bool:
+    """Whether what a Work says is about this object: not one that is on its way out, nor one that
+    an object of that name has left behind."""
+    own = work.metadata.labels.get(labels.BINDING_ID) == binding.metadata.uid
+    return own and not work.is_terminating
+
+
+def selects(policy: Policy, kind: KindInfo[Any], template: ApiObject) -> bool:
+    """Whether it places the object, if no policy comes before it."""
     return any(object_selected(s, kind, template) for s in policy.spec.resource_selectors)
 
 
-def _binding(kind: KindInfo[Any], template: ApiObject, targets: Sequence[str]) -> AnyBinding:
+def _binding(
+    kind: KindInfo[Any],
+    template: ApiObject,
+    targets: Sequence[str],
+    hold: tuple[Suspension | None, dict[str, str]],
+) -> AnyBinding:
     metadata = template.metadata
+    suspension, note = hold
     bound = binding_kind(kind)
     binding: AnyBinding = bound.model(
         metadata=ObjectMeta(
             name=binding_name(kind, metadata.name),
             namespace=metadata.namespace,
+            annotations=note,
             owner_references=[owner_reference(template, kind)],
             finalizers=[labels.BINDING_FINALIZER],
         ),
@@ -138,36 +172,39 @@ def _binding(kind: KindInfo[Any], template: ApiObject, targets: Sequence[str]) -
                 uid=metadata.uid,
             ),
             clusters=[TargetCluster(name=name) for name in targets],
+            suspension=suspension,
         ),
     )
     return binding
 
 
-def _binds(binding: AnyBinding, template: ApiObject) -> bool:
-    return binding.spec.resource.uid == template.metadata.uid
+def _binds(kind: KindInfo[Any], binding: AnyBinding, template: ApiObject) -> bool:
+    """Two bindings of one object would take its Work from each other: only ours speaks for it."""
+    ours = binding.metadata.name == binding_name(kind, template.metadata.name)
+    return ours and binding.spec.resource.uid == template.metadata.uid
 
 
-def _scheduled_status(binding: AnyBinding, placed: bool, now: str) -> ResourceBindingStatus:
-    verdict = (
-        Verdict(TRUE, "Success", "Binding has been scheduled successfully")
-        if placed
-        else Verdict(FALSE, "NoClusterFit", "No cluster matches the policy")
-    )
+def _placing(
+    kind: KindInfo[Any], matching: Sequence[Cluster], binding: AnyBinding | None
+) -> Placing:
+    if kind is not DEPLOYMENT:
+        return placed_on_all(matching)
+    bound = binding.spec.clusters if binding is not None else ()
+    return placed_on_one(matching, [target.name for target in bound])
+
+
+def _scheduled_status(binding: AnyBinding, verdict: Verdict, now: str) -> ResourceBindingStatus:
     generation = binding.metadata.generation
-    scheduled = decided("Scheduled", verdict, generation=generation, now=now)
+    scheduled = decided(SCHEDULED, verdict, generation=generation, now=now)
     return ResourceBindingStatus(
         conditions=with_condition(binding.status.conditions, scheduled),
         aggregated_status=binding.status.aggregated_status,
     )
 
 
-def work_name(kind: KindInfo[Any], ref: Ref) -> str:
-    """Distinct over all namespaces, because the Works of a cluster share one."""
-    identity = f"{kind.api_version}/{kind.kind}/{ref.namespace}/{ref.name}"
-    return f"{ref.name}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
-
-
 def _work(kind: KindInfo[Any], binding: AnyBinding, template: ApiObject, cluster: str) -> Work:
+    suspension = binding.spec.suspension
+    suspended = suspension is not None and suspension.holds(cluster)
     return Work(
         metadata=ObjectMeta(
             name=work_name(kind, ref_of(template)),
@@ -175,7 +212,10 @@ def _work(kind: KindInfo[Any], binding: AnyBinding, template: ApiObject, cluster
             labels={labels.BINDING_ID: binding.metadata.uid},
             finalizers=[labels.EXECUTION_FINALIZER],
         ),
-        spec=WorkSpec(workload=WorkloadTemplate(manifests=[_manifest(kind, template)])),
+        spec=WorkSpec(
+            workload=WorkloadTemplate(manifests=[_manifest(kind, template)]),
+            suspend_dispatching=True if suspended else None,
+        ),
     )
 
 
@@ -213,33 +253,55 @@ def _removals(works: Sequence[Work]) -> list[Action]:
 def _plan_report(
     kind: KindInfo[Any], binding: AnyBinding, template: ApiObject, works: Sequence[Work], now: str
 ) -> list[Action]:
-    """What the cells say, on the binding and, from the single member, on the object itself."""
+    """What the cells say, from the single member on the object itself, and on the binding. The
+    object comes first: who is on record on the binding has spoken there. When nobody speaks for it
+    any more, because it leaves its cell, what was said of it is nobody's word."""
     items = [_reported(work) for work in sorted(works, key=lambda w: w.metadata.namespace)]
     applied = _fully_applied(binding, items, now)
     status = ResourceBindingStatus(
         conditions=with_condition(binding.status.conditions, applied), aggregated_status=items
     )
-    actions = plan_status(HUB, binding_kind(kind), binding, status)
-    if kind is DEPLOYMENT and len(items) == 1 and items[0].status is not None:
-        observed = canonical(getattr(template, "status"))  # noqa: B009
-        patch = merge_patch(observed, items[0].status)
+    said = items[0].status if len(items) == 1 else None
+    actions: list[Action] = []
+    if kind is DEPLOYMENT and (said is not None or not items):
+        observed = getattr(template, "status")  # noqa: B009
+        wanted = canonical(type(observed)()) if said is None else said
+        patch = merge_patch(canonical(observed), wanted)
+        reason = "as the cell reports" if said is not None else "no cell has it"
         if patch:
             version = template.metadata.resource_version
-            actions.append(
-                PatchStatus(HUB, kind, ref_of(template), version, patch, "as the cell reports")
-            )
-    return actions
+            actions.append(PatchStatus(HUB, kind, ref_of(template), version, patch, reason))
+    return [*actions, *plan_status(HUB, binding_kind(kind), binding, status)]
+
+
+def _is_on_its_way(binding: AnyBinding, works: Sequence[Work]) -> bool:
+    """Placed, and no cell has said anything yet, nor has anybody of them here."""
+    heard = any(w.status.conditions or not _speaks_for(binding, w) for w in works)
+    if heard or not binding.spec.clusters:
+        return False
+    return find_condition(binding.status.conditions, FULLY_APPLIED) is None
+
+
+def _cell_of(work: Work) -> str:
+    return work.metadata.namespace.removeprefix(execution_namespace(""))
 
 
 def _reported(work: Work) -> AggregatedStatusItem:
     applied = find_condition(work.status.conditions, APPLIED)
     statuses = work.status.manifest_statuses
     return AggregatedStatusItem(
-        cluster_name=work.metadata.namespace.removeprefix(execution_namespace("")),
-        applied=is_true(work.status.conditions, APPLIED),
+        cluster_name=_cell_of(work),
+        applied=_is_applied(work, applied),
         applied_message=applied.message if applied and applied.status != TRUE else "",
         status=statuses[0].status if statuses else None,
     )
+
+
+def _is_applied(work: Work, applied: Condition | None) -> bool:
+    """As the Work is now: what was applied of an earlier one says nothing of it."""
+    if applied is None or applied.status != TRUE:
+        return False
+    return applied.observed_generation >= work.metadata.generation
 
 
 def _fully_applied(
@@ -253,4 +315,4 @@ def _fully_applied(
         waiting = ", ".join(missing) or "a cluster"
         verdict = Verdict(FALSE, "FullyAppliedFailed", f"Waiting for {waiting}")
     generation = binding.metadata.generation
-    return decided("FullyApplied", verdict, generation=generation, now=now)
+    return decided(FULLY_APPLIED, verdict, generation=generation, now=now)

@@ -24,6 +24,7 @@ from datum_compute.api.instance import (
     Instance,
     InstanceControlStatus,
     InstanceStatus,
+    NetworkInterfaceStatus,
     ResourceAmounts,
 )
 from datum_compute.api.kinds import INSTANCE, SERVER
@@ -32,6 +33,7 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.api.reasons import Reason
 from datum_compute.api.server import Server, ServerSpec
 from datum_compute.planning.actions import Action, Delete, Plan, Wait, drop_finalizer
+from datum_compute.planning.addresses import held_interfaces, reached_interfaces
 from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.ownership import belongs, instance_tag
 from datum_compute.planning.readiness import ready_condition
@@ -94,11 +96,19 @@ def provisioned_status(
     observed = server.spec.template_hash if server is not None and taken_up else ""
     return InstanceStatus(
         conditions=list(conditions),
-        network_interfaces=instance.status.network_interfaces,  # given with the Network gate
+        network_interfaces=_interfaces(instance, server),
         referenced_data=server.status.referenced_data if server is not None else [],
+        images=server.status.images if server is not None else [],
+        last_wake=server.status.last_wake if server is not None else None,
         controller=InstanceControlStatus(observed_template_hash=observed),
         resources=server.spec.resources if server is not None and taken_up else ResourceAmounts(),
     )
+
+
+def _interfaces(instance: Instance, server: Server | None) -> list[NetworkInterfaceStatus]:
+    """Given with the Network gate; where they are reached the machine says."""
+    own = server.status.addresses if server is not None else ()
+    return reached_interfaces(instance.status.network_interfaces, own)
 
 
 def _with_ready(instance: Instance, status: InstanceStatus, now: str) -> InstanceStatus:
@@ -119,6 +129,8 @@ def machine_verdicts(instance: Instance, server: Server | None) -> Verdicts:
             starting = server.status.reason or Reason.STARTING
             return programming, Verdict(FALSE, starting, message)
         case "Running":
+            if server.status.reason:  # it runs and does not serve (yet)
+                return programmed, Verdict(FALSE, server.status.reason, message)
             return programmed, Verdict(TRUE, Reason.AVAILABLE, "The instance is ready to serve")
         case "Sleeping":
             return programmed, Verdict(TRUE, Reason.ASLEEP, "Asleep; the first request wakes it")
@@ -153,11 +165,21 @@ def _ending(server: Server) -> str:
     if status.exit_code is not None and str(status.exit_code) not in status.message:
         parts.append(f"exit code {status.exit_code}")
     if status.reason == Reason.INSTANCE_CRASHING:
-        parts.append(f"restarted {status.restarts} times")
+        parts.append(_restarted(status.restarts))
     text = "; ".join(part for part in parts if part)
     if status.last_lines:
         text += "; last lines: " + " | ".join(status.last_lines)
     return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 3] + "..."
+
+
+def _restarted(times: int) -> str:
+    match times:
+        case 0:
+            return "not restarted yet"
+        case 1:
+            return "restarted once"
+        case _:
+            return f"restarted {times} times"
 
 
 def _upsert(
@@ -180,8 +202,10 @@ def _upsert(
             resources=_resources(instance, server, size),
             containers=runtime.sandbox.containers,
             image_pull_secrets=runtime.sandbox.image_pull_secrets,
+            termination_grace_period_seconds=runtime.sandbox.termination_grace_period_seconds,
             volumes=instance.spec.volumes,
-            interfaces=instance.status.network_interfaces,
+            scale_to_zero=instance.spec.scale_to_zero,
+            interfaces=held_interfaces(instance.status.network_interfaces),
             tags={labels.INSTANCE_TAG: instance_tag(instance)},
         ),
     )

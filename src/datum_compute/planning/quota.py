@@ -283,10 +283,14 @@ def bucket_name(consumer: ObjectReference, resource_type: str) -> str:
 def plan_buckets(
     plane: PlaneName, books: Books, buckets: Mapping[str, AllowanceBucket], now: str
 ) -> Plan:
-    """``buckets`` by name. One for everything that is granted or used."""
+    """``buckets`` by name. One for everything that is granted or used, or was once: what has gone
+    with its grant is shown as nothing."""
     balance = balance_of(books)
     actions: list[Action] = []
-    for name in sorted({*balance.limits, *balance.used}):
+    shown = {
+        b.spec.resource_type for b in buckets.values() if b.spec.consumer_ref == books.consumer
+    }
+    for name in sorted({*balance.limits, *balance.used, *shown}):
         desired = _bucket(books.consumer, name)
         found = buckets.get(desired.metadata.name)
         actions += plan_object(plane, BUCKET, desired, found, name)

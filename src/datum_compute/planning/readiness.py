@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from datum_compute.api.codec import plain
 from datum_compute.api.conditions import (
+    EPOCH,
     FALSE,
     TRUE,
     Condition,
@@ -61,6 +62,13 @@ def plan_readiness(
     if not instance.is_terminating:
         actions += plan_removal(plane, instance, decisions)
     return Plan(tuple(actions), requeue_after_s=recheck_s(instance, decisions))
+
+
+def is_ready_said(instance: Instance) -> bool:
+    """Whether Ready, of an instance without gates, is what follows from its other conditions."""
+    conditions = instance.status.conditions
+    ready = ready_condition(instance, conditions, (), EPOCH)
+    return _says_the_same(instance, with_condition(conditions, ready))
 
 
 def _says_the_same(instance: Instance, conditions: Sequence[Condition]) -> bool:

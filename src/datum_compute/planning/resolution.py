@@ -32,8 +32,10 @@ from datum_compute.planning.references import (
 )
 from datum_compute.planning.template import template_hash
 
-# A binding of the hub is named <name>-configmap, and names end at 253.
-NAME_MAX = 243
+# Names end at 253. A Work of the hub is named <name>-<ten characters>.
+NAME_MAX = 242
+# Every plane has one of its own in each namespace, which is no copy of anything.
+RESERVED = frozenset({"ConfigMap/kube-root-ca.crt"})
 # A missed event costs at most this long.
 RECHECK_S = 60.0
 
@@ -72,10 +74,14 @@ def resolve(deployment: WorkloadDeployment, observed: ObservedSources) -> Resolv
 
 def _name_verdict(wanted: Sequence[Reference]) -> Verdict | None:
     long = [str(source) for source in sources(wanted) if len(source.name) > NAME_MAX]
-    if not long:
-        return None
-    message = f"Longer than {NAME_MAX} characters: {', '.join(long)}"
-    return Verdict(FALSE, Reason.SOURCE_NAME_TOO_LONG, message[:1024])
+    if long:
+        message = f"Longer than {NAME_MAX} characters: {', '.join(long)}"
+        return Verdict(FALSE, Reason.SOURCE_NAME_TOO_LONG, message[:1024])
+    own = [str(source) for source in sources(wanted) if str(source) in RESERVED]
+    if own:
+        message = f"{own[0]} is not delivered: cells have one of their own; copy it to another name"
+        return Verdict(FALSE, Reason.SOURCE_NAME_RESERVED, message)
+    return None
 
 
 def is_settled(deployment: WorkloadDeployment, found: Resolved) -> bool:

@@ -4,6 +4,9 @@ A revision is the template with the placements. The number of a new one is above
 under the workload's name, so that the records of an earlier workload of that name are never
 overwritten. The name follows from the number; two writers with an old view collide instead of
 recording a change twice.
+
+They go with their workload: its finalizer takes them away (``release_revisions``). Those that lost
+their owner are of an earlier workload of the name and go when there is another one.
 """
 
 from __future__ import annotations
@@ -39,11 +42,35 @@ def plan_revisions(
         made = _revision(workload, own, number)
         actions.append(Create(plane, REVISION, made, "the workload was changed"))
     surplus = max(0, len(own) + len(actions) - KEPT)
+    actions += [_delete(plane, old, f"{KEPT} are kept") for old in own[:surplus]]
     actions += [
-        Delete(plane, REVISION, ref_of(old), old.metadata.uid, f"{KEPT} are kept")
-        for old in own[:surplus]
+        _delete(plane, left, "its workload is gone") for left in _leftover(workload, revisions)
     ]
     return Plan(tuple(actions))
+
+
+def release_revisions(
+    plane: PlaneName, workload: Workload, revisions: Sequence[WorkloadRevision]
+) -> list[Action]:
+    """What has to go before the workload does."""
+    going = [*own_revisions(workload, revisions), *_leftover(workload, revisions)]
+    return [_delete(plane, revision, "its workload is going") for revision in going]
+
+
+def _leftover(workload: Workload, revisions: Sequence[WorkloadRevision]) -> list[WorkloadRevision]:
+    """Those of others that nobody owns: garbage collection never takes them."""
+    uid = workload.metadata.uid
+    return [
+        r
+        for r in revisions
+        if r.spec.workload_ref.uid != uid
+        and not r.metadata.owner_references
+        and not r.is_terminating
+    ]
+
+
+def _delete(plane: PlaneName, revision: WorkloadRevision, reason: str) -> Delete:
+    return Delete(plane, REVISION, ref_of(revision), revision.metadata.uid, reason)
 
 
 def own_revisions(

@@ -5,7 +5,7 @@ Ties are broken by placement, then by deployment name, so that equal worlds give
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from datum_compute.api.conditions import (
@@ -25,22 +25,36 @@ from datum_compute.api.reasons import DEPLOYMENT_RANK, Reason
 from datum_compute.api.workload import (
     PROGRESSING,
     Placement,
+    PlacementFallback,
     PlacementStatus,
     Workload,
     WorkloadStatus,
 )
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.blocking import blocked_sum
+from datum_compute.planning.cityrestarts import CurrentTemplates, current_templates
+from datum_compute.planning.fallback import fallback_message, stands_for
 from datum_compute.planning.instancetypes import with_size_notice
 from datum_compute.planning.template import template_hash
+
+FELL_BACK = "FellBack"  # the condition of a workload
+Fallbacks = Mapping[str, Sequence[PlacementFallback]]  # by placement
 
 # What a whole says about its rollout, by what its worst part says.
 _PROGRESS_ORDER = (
     Reason.PROGRESS_DEADLINE_EXCEEDED,
     Reason.NO_MATCHING_LOCATION,
     Reason.CELL_UNREACHABLE,
+    Reason.AMBIGUOUS_SERVING_LOCATION,
+    Reason.CELL_DRAINED,
     Reason.ROLLOUT_PAUSED,
     Reason.ROLLING_OUT,
+)
+# Why a city has nothing that could be rolled out.
+_NOT_PLACED = (
+    Reason.NO_MATCHING_LOCATION,
+    Reason.AMBIGUOUS_SERVING_LOCATION,
+    Reason.CELL_DRAINED,
 )
 
 
@@ -49,12 +63,19 @@ def workload_status(
     deployments: Sequence[WorkloadDeployment],
     now: str,
     instance_type: InstanceType | None = None,
+    fallbacks: Fallbacks | None = None,
 ) -> WorkloadStatus:
-    """``instance_type`` is the one that the workload names, if there is an object of it."""
+    """``instance_type`` is the one that the workload names, if there is an object of it;
+    ``fallbacks`` says of each placement which cities' shares are elsewhere."""
+    told = fallbacks or {}
     ordered = sorted(deployments, key=lambda d: (d.spec.placement_name, d.metadata.name))
     placements = [
         _placement_status(
-            workload, name, [d for d in ordered if d.spec.placement_name == name], now
+            workload,
+            name,
+            [d for d in ordered if d.spec.placement_name == name],
+            told.get(name, ()),
+            now,
         )
         for name in sorted(placement.name for placement in workload.spec.placements)
     ]
@@ -67,6 +88,8 @@ def workload_status(
     ):
         conditions = with_condition(conditions, condition)
     conditions = with_size_notice(conditions, instance_type, generation=generation, now=now)
+    elsewhere = [f for name in sorted(told) for f in told[name]]
+    conditions = _with_fallback_notice(conditions, elsewhere, generation, now)
     return WorkloadStatus(
         conditions=conditions,
         deployments=len(ordered),
@@ -76,8 +99,24 @@ def workload_status(
     )
 
 
+def _with_fallback_notice(
+    conditions: Sequence[Condition], told: Sequence[PlacementFallback], generation: int, now: str
+) -> list[Condition]:
+    """One that is there only while the share of a city runs elsewhere, or should."""
+    if not told:
+        return [c for c in conditions if c.type != FELL_BACK]
+    stuck = any(f.phase == "Exhausted" for f in told)
+    reason = Reason.FALLBACK_EXHAUSTED if stuck else Reason.FALLBACK_ENGAGED
+    verdict = Verdict(TRUE, reason, fallback_message(told))
+    return with_condition(conditions, decided(FELL_BACK, verdict, generation=generation, now=now))
+
+
 def _placement_status(
-    workload: Workload, name: str, deployments: Sequence[WorkloadDeployment], now: str
+    workload: Workload,
+    name: str,
+    deployments: Sequence[WorkloadDeployment],
+    fallbacks: Sequence[PlacementFallback],
+    now: str,
 ) -> PlacementStatus:
     observed = next((p for p in workload.status.placements if p.name == name), None)
     good, bad = Reason.AVAILABLE_DEPLOYMENT_FOUND, Reason.NO_AVAILABLE_DEPLOYMENTS
@@ -85,6 +124,7 @@ def _placement_status(
     return PlacementStatus(
         name=name,
         conditions=with_condition(observed.conditions if observed else [], available),
+        fallbacks=list(fallbacks),
         **_summed(workload, [p for p in workload.spec.placements if p.name == name], deployments),
     )
 
@@ -110,13 +150,13 @@ def _progressing(
     workload: Workload, deployments: Sequence[WorkloadDeployment], now: str
 ) -> Condition:
     """Complete when every city says so of the current template; else what the worst city says."""
-    generation, current = workload.metadata.generation, template_hash(workload.spec.template)
+    generation, current = workload.metadata.generation, current_templates(workload)
     words: dict[str, tuple[Condition, str]] = {}
     silent: list[str] = []
     for deployment in deployments:
         found = find_condition(deployment.status.conditions, PROGRESSING)
         available = find_condition(deployment.status.conditions, AVAILABLE)
-        if available is not None and available.reason == Reason.NO_MATCHING_LOCATION:
+        if available is not None and available.reason in _NOT_PLACED:
             words.setdefault(available.reason, (available, deployment.spec.city_code))
         elif found is None or not _speaks_of(deployment, workload, current):
             silent.append(deployment.spec.city_code)
@@ -139,7 +179,7 @@ def _summed(
 ) -> dict[str, Any]:
     """Counts that speak about the workload as it is now: desired is what it asks for, and only
     what is known to follow its newest spec, in a city it asks for, counts as updated."""
-    current = template_hash(workload.spec.template)
+    current = current_templates(workload)
     told = [d.status for d in deployments if _speaks_of(d, workload, current)]
     reported = [d.status for d in deployments]
     return {
@@ -154,13 +194,15 @@ def _summed(
     }
 
 
-def _speaks_of(deployment: WorkloadDeployment, workload: Workload, current: str) -> bool:
+def _speaks_of(
+    deployment: WorkloadDeployment, workload: Workload, current: CurrentTemplates
+) -> bool:
     """Whether the deployment's status is about what the workload asks for now: a city that it is
     to run in, the newest scale, this template."""
     status, spec = deployment.status, deployment.spec
     asked = any(
         placement.name == spec.placement_name
-        and spec.city_code in map(normalized_city, placement.city_codes)
+        and (stands_for(deployment) or spec.city_code) in map(normalized_city, placement.city_codes)
         and spec.scale_settings.min_replicas == placement.scale_settings.min_replicas
         for placement in workload.spec.placements
     )
@@ -168,5 +210,6 @@ def _speaks_of(deployment: WorkloadDeployment, workload: Workload, current: str)
         asked
         and not deployment.is_terminating
         and status.observed_generation >= deployment.metadata.generation
-        and (status.observed_source.template_hash or template_hash(spec.template)) == current
+        and (status.observed_source.template_hash or template_hash(spec.template))
+        == current.hash_in(spec.city_code)
     )

@@ -26,7 +26,7 @@ from datum_compute.api.conditions import (
 from datum_compute.api.instance import AVAILABLE, READY, InstanceStatus
 from datum_compute.api.reasons import Reason
 from datum_compute.api.workload import BlockedReplicas
-from datum_compute.api.workloaddeployment import WorkloadDeploymentStatus
+from datum_compute.api.workloaddeployment import LastKnown, WorkloadDeploymentStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,7 @@ def unheard_deployment(
         told,
         conditions=_unknown(told.conditions, shown.conditions, types, silence, now),
         ready_replicas=0,
+        last_known=LastKnown(as_of=silence.since, ready_replicas=told.ready_replicas),
         blocked=[blocked] if told.desired_replicas else [],
     )
 

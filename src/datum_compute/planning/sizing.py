@@ -10,7 +10,8 @@ Otherwise only the instance is counted. A provider's machine is never asked.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from datum_compute.api.instance import ResourceAmounts, Runtime
 from datum_compute.api.instancetype import BUILT_IN_SIZES, InstanceType, size_name
@@ -19,8 +20,7 @@ from datum_compute.api.quotametrics import INSTANCES, MEMORY, VCPUS
 from datum_compute.api.resourceclaim import ResourceRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(msgspec.Struct, frozen=True):
     millicores: int
     mebibytes: int
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from datum_compute.api.codec import plain
 from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition
-from datum_compute.api.errors import ApiError, Forbidden, Invalid, NotFound
+from datum_compute.api.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
 from datum_compute.api.instance import QUOTA_GRANTED, Instance
 from datum_compute.api.kinds import CLAIM, INSTANCE, INSTANCE_TYPE, NAMESPACE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.reasons import Reason
-from datum_compute.controllers.cell.quotagate import from_claim, home_of, size_on
+from datum_compute.controllers.cell.quotagate import from_claim, home_of, size_on, waiting_s
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import PatchStatus, Plan
-from datum_compute.planning.claims import ClaimHome, claim_ref, is_for, plan_claim
+from datum_compute.planning.claims import (
+    ClaimHome,
+    claim_ref,
+    is_for,
+    pending_requeue_s,
+    plan_claim,
+)
 from datum_compute.planning.gates import QUOTA, gate_names
 from datum_compute.planning.verdicts import with_verdicts
 from datum_compute.runtime.controller import (
@@ -24,8 +33,10 @@ from datum_compute.runtime.controller import (
     reads,
     watches,
 )
+from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
+from datum_compute.runtime.view import View
 
 REFUSED_S = 60.0
 
@@ -43,10 +54,13 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     plan = plan_claim(home, instance, claim, size_on(context, key, instance))
     try:
         return await carry_out(context.planes, plan)
-    except (Forbidden, Invalid, NotFound) as error:
+    except (AlreadyExists, Forbidden, Invalid, NotFound) as error:
         if claim is not None:
             raise
-        return await _refused(context, key, instance, _trouble(home, error))
+        soon = isinstance(error, AlreadyExists)  # most often of the cell that had it before
+        tier_s = pending_requeue_s(waiting_s(context, instance), instance.metadata.uid)
+        again_s = tier_s if soon else REFUSED_S
+        return await _refused(context, key, instance, _trouble(home, error), again_s)
 
 
 def _needs_claim(instance: Instance) -> bool:
@@ -61,6 +75,12 @@ def concerns_claim(old: Instance, new: Instance) -> bool:
     return _needs_claim(old) != _needs_claim(new) or old.spec.runtime != new.spec.runtime
 
 
+def from_known_claim(view: View, change: Change[Any]) -> Iterable[Key]:
+    """A claim that appears is the one that was asked for; whoever finds another in the way of it is
+    refused, and asks again."""
+    return from_claim(view, change) if change.old is not None else ()
+
+
 def _trouble(home: ClaimHome, error: ApiError) -> Verdict:
     if isinstance(error, NotFound):
         message = f"Project {home.project} has no namespace {home.namespace}: {error}"
@@ -69,7 +89,9 @@ def _trouble(home: ClaimHome, error: ApiError) -> Verdict:
     return Verdict(FALSE, Reason.QUOTA_MISCONFIGURED, message)
 
 
-async def _refused(context: Context, key: Key, instance: Instance, verdict: Verdict) -> Outcome:
+async def _refused(
+    context: Context, key: Key, instance: Instance, verdict: Verdict, again_s: float
+) -> Outcome:
     """Said here, because without a claim the gate knows nothing of it."""
     told = with_verdicts(
         instance.status.conditions,
@@ -78,10 +100,10 @@ async def _refused(context: Context, key: Key, instance: Instance, verdict: Verd
         now=context.now(),
     )
     if told == instance.status.conditions or QUOTA not in gate_names(instance):
-        return Later(REFUSED_S)
+        return Later(again_s)
     version, status = instance.metadata.resource_version, {"conditions": plain(told)}
     report = PatchStatus(key.plane, INSTANCE, ref_of(instance), version, status, verdict.reason)
-    return await carry_out(context.planes, Plan((report,), requeue_after_s=REFUSED_S))
+    return await carry_out(context.planes, Plan((report,), requeue_after_s=again_s))
 
 
 CONTROLLER = Controller(
@@ -90,7 +112,7 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(INSTANCE, when=concerns_claim),
-        watches(CLAIM, from_claim, on="project", when=beyond_status),
+        watches(CLAIM, from_known_claim, on="project", when=beyond_status),
         reads(NAMESPACE),
         reads(INSTANCE_TYPE),
     ),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from datum_compute.api.datasources import KeyToPath
+from datum_compute.api.datasources import VARIABLE_FROM_KEY, KeyToPath
 from datum_compute.api.instance import Container
 from datum_compute.api.references import (
     DOCKER_CONFIG_KEY,
@@ -24,8 +23,6 @@ from datum_compute.planning.references import Held, ObservedSources, pinned, tak
 
 Values = Mapping[str, bytes]
 _Take = Callable[[Source], Values]  # none of one that is not there
-
-_VARIABLE = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 
 def machine_data(
@@ -67,7 +64,7 @@ def _variables(container: Container, take: _Take) -> Iterator[tuple[str, str]]:
         for reference in of_env_from("", each):
             for key, value in take(reference.source).items():
                 text = _text(value)
-                if text is not None and _VARIABLE.fullmatch(each.prefix + key):
+                if text is not None and VARIABLE_FROM_KEY.fullmatch(each.prefix + key):
                     yield each.prefix + key, text
     for variable in container.env:
         if variable.value_from is None:

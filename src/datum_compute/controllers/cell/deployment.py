@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from datum_compute.api import labels
 from datum_compute.api.instance import Instance
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, INSTANCE_TYPE
 from datum_compute.api.meta import Ref, controller_uid, ref_of
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.deployment import plan_deployment
-from datum_compute.runtime.controller import Controller, for_, owns, watches
+from datum_compute.planning.sizing import Size, size_of
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.controller import Controller, for_, owns, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Pause
@@ -23,9 +26,14 @@ from datum_compute.runtime.view import View
 # A pass looks at every instance, and every instance wakes it several times on its way. So a pass
 # waits for more of them to do so, and the longer the more instances there are; what that costs in
 # all is the same small share for ten and for a thousand. One that moves in order has each step
-# wait for a pass, and moves little at a time: its passes wait less.
+# wait for a pass, and moves little at a time: its passes wait less. Few instances are not reported
+# step by step either: each report goes through the hub to the project.
 PARALLEL = Pause(quiet_s=100e-6, most_s=5e-3)
 ORDERED = Pause(quiet_s=20e-6, most_s=500e-6)
+LOST = "lost-instances"
+FEWEST = 50  # a pause is at least as long as for so many
+# An instance that comes up says something more often than that.
+SHORTEST_S = 0.02
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -34,29 +42,41 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if deployment is None:
         return Done()
     instances = _instances_of(view, deployment)
-    plan = plan_deployment(key.plane, deployment, instances, context.now())
+    types = view.read(INSTANCE_TYPE)
+
+    def size(instance: Instance) -> Size | None:
+        return size_of(instance.spec.runtime, lambda name: types.get(Ref("", name)))
+
+    plan = plan_deployment(key.plane, deployment, instances, context.now(), size)
     outcome = await carry_out(context.planes, plan)
     return replace(outcome, pause=_pause(deployment, len(instances)))
 
 
-def _pause(deployment: WorkloadDeployment, instances: int) -> Pause:
+def _pause(deployment: WorkloadDeployment, instances: int) -> Pause | None:
+    """None after the pass that only put a guard on it."""
+    if labels.WORKLOAD_FINALIZER not in deployment.metadata.finalizers:
+        return None
     settings = deployment.spec.scale_settings
     each = ORDERED if settings.instance_management_policy == "OrderedReady" else PARALLEL
-    many = max(instances, settings.min_replicas)
-    return Pause(each.quiet_s * many, each.most_s * many)
+    many = max(instances, settings.min_replicas, FEWEST)
+    quiet_s = each.quiet_s * many
+    return Pause(max(quiet_s, SHORTEST_S) if each is PARALLEL else quiet_s, each.most_s * many)
 
 
 def _instances_of(view: View, deployment: WorkloadDeployment) -> list[Instance]:
     """Those it owns, and those of its name that have lost their owner."""
     metadata, found = deployment.metadata, view.read(INSTANCE)
-    named = found.labelled(labels.DEPLOYMENT_NAME, metadata.name)
-    lost = [
-        i for i in named if i.metadata.namespace == metadata.namespace and not controller_uid(i)
-    ]
-    return sorted([*found.owned_by(metadata.uid), *lost], key=ref_of)
+    return [*found.owned_by(metadata.uid), *found.indexed(LOST, str(ref_of(deployment)))]
 
 
-def from_instance(view: View, change: Change[Any]) -> Iterable[Key]:
+def named_by_lost(instance: Instance) -> Iterable[str]:
+    """The deployment of an instance that nobody owns."""
+    name = instance.metadata.labels.get(labels.DEPLOYMENT_NAME)
+    if name and not controller_uid(instance):
+        yield str(Ref(instance.metadata.namespace, name))
+
+
+def from_lost(view: View, change: Change[Any]) -> Iterable[Key]:
     """By label, for an instance that has lost its owner."""
     metadata = change.latest.metadata
     name = metadata.labels.get(labels.DEPLOYMENT_NAME)
@@ -64,10 +84,20 @@ def from_instance(view: View, change: Change[Any]) -> Iterable[Key]:
         yield Key(view.plane, Ref(metadata.namespace, name))
 
 
+def is_lost(instance: Instance) -> bool:
+    return not controller_uid(instance)
+
+
 CONTROLLER = Controller(
     name="deployment",
     role="cell",
     reconcile=reconcile,
-    edges=(for_(DEPLOYMENT), owns(INSTANCE), watches(INSTANCE, from_instance)),
+    edges=(
+        for_(DEPLOYMENT),
+        owns(INSTANCE),
+        watches(INSTANCE, from_lost, when=lambda _old, new: is_lost(new), when_new=is_lost),
+        reads(INSTANCE_TYPE),
+    ),
+    indexes=(Index(INSTANCE, LOST, named_by_lost),),
     finalizers=(labels.WORKLOAD_FINALIZER,),
 )

@@ -10,8 +10,9 @@ from datum_compute.api.kinds import INSTANCE
 from datum_compute.controllers.cell import datagate, networkgate, quotagate
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.gates import FIRST_WORD_S, Decision, is_too_soon
-from datum_compute.planning.readiness import plan_readiness
+from datum_compute.planning.firstword import FIRST_WORD_S
+from datum_compute.planning.gates import Decision, are_going, is_too_soon
+from datum_compute.planning.readiness import is_ready_said, plan_readiness
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
@@ -20,8 +21,8 @@ from datum_compute.runtime.outcome import Done, Later, Outcome
 # planning/gates.py says how to add one.
 Decide = Callable[[Context, Key, Instance], Decision | None]
 DECIDERS: tuple[Decide, ...] = (
+    quotagate.decide_quota,  # first, because it is what a new instance waits for
     networkgate.decide_network,
-    quotagate.decide_quota,
     datagate.decide_data,
 )
 
@@ -30,10 +31,13 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     instance = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
     if instance is None:
         return Done()
-    decided = (decide(context, key, instance) for decide in DECIDERS)
-    decisions = [decision for decision in decided if decision is not None]
-    if is_too_soon(instance, decisions, quotagate.waiting_s(context, instance)):
-        return Later(FIRST_WORD_S)
+    age_s, decisions = quotagate.waiting_s(context, instance), list[Decision]()
+    for decide in DECIDERS:
+        decision = decide(context, key, instance)
+        if decision is not None and is_too_soon(instance, decision, age_s):
+            return Later(FIRST_WORD_S)
+        if decision is not None:
+            decisions.append(decision)
     plan = plan_readiness(key.plane, instance, decisions, context.now())
     try:
         return await carry_out(context.planes, plan)
@@ -44,11 +48,24 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Later(plan.requeue_after_s)
 
 
+def concerns_readiness(_old: Instance, new: Instance) -> bool:
+    """Not our own record that all gates are clear, while they go. Without gates only Ready is left
+    to be said, and who writes what it follows from most often says it."""
+    if new.spec.controller.scheduling_gates:
+        return new.is_terminating or not are_going(new)
+    return not is_ready_said(new)
+
+
 CONTROLLER = Controller(
     name="instance",
     role="cell",
     reconcile=reconcile,
-    edges=(for_(INSTANCE), *networkgate.EDGES, *quotagate.EDGES, *datagate.EDGES),
+    edges=(
+        for_(INSTANCE, when=concerns_readiness),
+        *networkgate.EDGES,
+        *quotagate.EDGES,
+        *datagate.EDGES,
+    ),
     indexes=(datagate.WAITING,),
     workers=MANY_WORKERS,
 )

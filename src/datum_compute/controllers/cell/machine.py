@@ -30,7 +30,13 @@ from datum_compute.planning.objects import plan_status
 from datum_compute.planning.references import data_verdict, pinned
 from datum_compute.planning.spread import spread
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    beyond_status,
+    for_,
+    reads,
+)
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
@@ -40,6 +46,7 @@ RECHECK_S = 1.0
 UNSETTLED_S = 10.0
 STEADY_S = 300.0
 SWEEP_S = 30.0
+SETTLED = ("Running", "Sleeping")
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +56,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     server = view.read(SERVER).get(key.ref)
     driver = context.drivers[key.plane]
     if server is None:
-        left = await _remove_strangers(driver, key.ref, "")
+        left = await _remove_strangers(view, driver, key.ref, "")
         return Later(RECHECK_S) if left else Done()
     machine_id = machine_id_of(server)
     if server.is_terminating:
@@ -63,7 +70,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return await carry_out(context.planes, Plan(tuple(guard)))
     state = await driver.observe(machine_id)
     if state is None:
-        if await _remove_strangers(driver, key.ref, machine_id):
+        if await _remove_strangers(view, driver, key.ref, machine_id):
             return Later(RECHECK_S)  # never two machines for one slot
         wanted = references_of_server(server.spec)
         if wanted:
@@ -98,7 +105,7 @@ async def _start_with_data(
 
 
 async def _report(context: Context, key: Key, server: Server, status: ServerStatus) -> Outcome:
-    settled = status.phase in ("Running", "Sleeping")
+    settled = status.phase in SETTLED
     plan = Plan(
         tuple(plan_status(key.plane, SERVER, server, status)),
         requeue_after_s=spread(STEADY_S if settled else UNSETTLED_S, key.ref),
@@ -121,11 +128,14 @@ def _refused(error: PermanentError) -> MachineState:
     return MachineState("Failed", reason=Reason.CONFIGURATION_ERROR, message=str(error))
 
 
-async def _remove_strangers(driver: Driver, ref: Ref, own_id: str) -> bool:
-    """Remove machines of the name that belong to no Server; True while one is still there."""
+async def _remove_strangers(view: View, driver: Driver, ref: Ref, own_id: str) -> bool:
+    """Remove machines of the name that belong to no Server; True while one is still there. That
+    there is no such Server is asked of the plane itself: a cache may be behind."""
     strangers = [
         machine_id for machine_id in await driver.machines(f"{ref}/") if machine_id != own_id
     ]
+    if strangers and (held := await view.live(SERVER, ref)) is not None:
+        strangers = [each for each in strangers if each != machine_id_of(held)]
     for machine_id in strangers:
         await driver.remove(machine_id)
     return any([await driver.observe(machine_id) is not None for machine_id in strangers])
@@ -157,7 +167,14 @@ def _status(server: Server, state: MachineState | None) -> ServerStatus:
         last_lines=list(state.last_lines),
         observed_generation=generation,
         referenced_data=server.status.referenced_data,
+        images=list(state.images),
+        last_wake=state.last_wake or server.status.last_wake,
     )
+
+
+def concerns_driver(old: Server, new: Server) -> bool:
+    """What is on record of a machine that is settled is our own report."""
+    return beyond_status(old, new) or new.status.phase not in SETTLED
 
 
 def waits_for(server: Server) -> Iterable[str]:
@@ -185,9 +202,10 @@ async def machine_news(context: Context, view: View) -> AsyncIterator[Key]:
 
 async def remove_strangers(context: Context, key: Key) -> Outcome:
     """Machines of the name that no Server asked for; the one that it did ask for stays."""
-    server = context.planes.need(key.plane).read(SERVER).get(key.ref)
+    view = context.planes.need(key.plane)
+    server = view.read(SERVER).get(key.ref)
     own_id = machine_id_of(server) if server is not None else ""
-    left = await _remove_strangers(context.drivers[key.plane], key.ref, own_id)
+    left = await _remove_strangers(view, context.drivers[key.plane], key.ref, own_id)
     return Later(RECHECK_S) if left else Done()
 
 
@@ -227,7 +245,7 @@ CONTROLLER = Controller(
     name="machine",
     role="cell",
     reconcile=reconcile,
-    edges=(for_(SERVER), *wakes(WAITING)),
+    edges=(for_(SERVER, when=concerns_driver), *wakes(WAITING)),
     indexes=(WAITING,),
     finalizers=(labels.DRIVER_FINALIZER,),
     outside=(machine_news, missing),

@@ -7,8 +7,10 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, find_condition
-from datum_compute.api.instance import QUOTA_GRANTED, Instance
+from datum_compute.api.instance import PROGRAMMED, QUOTA_GRANTED, Instance
 from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, SERVER
+from datum_compute.api.reasons import Reason
+from datum_compute.api.server import Server
 from datum_compute.controllers.cell.quotagate import size_on
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
@@ -41,9 +43,25 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def concerns_machine(old: Instance, new: Instance) -> bool:
-    """Behind its gates an instance has no machine; only that its quota is denied is said here."""
-    gated = old.spec.controller.scheduling_gates and new.spec.controller.scheduling_gates
-    return not gated or new.is_terminating or _is_denied(old) or _is_denied(new)
+    """Behind its gates an instance has no machine; only that its quota is denied is said here. In
+    front of them its status is our own report, but for the addresses."""
+    before, after = old.spec.controller.scheduling_gates, new.spec.controller.scheduling_gates
+    if before and after:
+        return new.is_terminating or _is_denied(old) or _is_denied(new)
+    addressed = old.status.network_interfaces != new.status.network_interfaces
+    return bool(before or after) or addressed or beyond_status(old, new)
+
+
+def needs_machine(new: Instance) -> bool:
+    """Not one that waits behind its gates and has been told nothing of a machine."""
+    told = find_condition(new.status.conditions, PROGRAMMED)
+    untold = told is not None and told.reason == Reason.PENDING and not _is_denied(new)
+    return not (new.spec.controller.scheduling_gates and untold) or new.is_terminating
+
+
+def is_news(new: Server) -> bool:
+    """One that no driver has looked at says nothing of its machine."""
+    return new.status.observed_generation > 0 or new.is_terminating
 
 
 def _is_denied(instance: Instance) -> bool:
@@ -85,8 +103,8 @@ CONTROLLERS = (
         role="cell",
         reconcile=reconcile,
         edges=(
-            for_(INSTANCE, when=concerns_machine),
-            watches(SERVER, from_server, expects_one="server-to-instance"),
+            for_(INSTANCE, when=concerns_machine, when_new=needs_machine),
+            watches(SERVER, from_server, expects_one="server-to-instance", when_new=is_news),
             reads(INSTANCE_TYPE),
         ),
         finalizers=(labels.PROVISIONER_FINALIZER,),

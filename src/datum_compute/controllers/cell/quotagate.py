@@ -1,7 +1,8 @@
 """The Quota gate of an instance: cleared when the claim of its slot is granted.
 
 What the claim says is read from the cache, also while its project does not answer: a slot that has
-its claim needs nobody's consent for the next instance in it.
+its claim needs nobody's consent for the next instance in it. A cell that starts anew while the
+project is away goes by its own record (``planning/grantedslots.py``).
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from datum_compute.api.conditions import EPOCH, UNKNOWN, Verdict, find_condition
+from datum_compute.api import labels
+from datum_compute.api.conditions import EPOCH, TRUE, UNKNOWN, Verdict, find_condition
 from datum_compute.api.instance import QUOTA_GRANTED, Instance
-from datum_compute.api.kinds import CLAIM, INSTANCE_TYPE, NAMESPACE
+from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE_TYPE, NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.reasons import Reason
 from datum_compute.api.resourceclaim import GRANTED, ResourceClaim
@@ -22,10 +24,13 @@ from datum_compute.planning.claims import (
     claim_home,
     claim_ref,
     instance_of,
+    is_granted,
     pending_requeue_s,
     quota_verdict,
 )
 from datum_compute.planning.gates import QUOTA, Decision, gate_names
+from datum_compute.planning.grantedslots import is_granted_before
+from datum_compute.planning.ordinals import ordinal
 from datum_compute.planning.sizing import Size, size_of
 from datum_compute.runtime.controller import Edge, reads, watches
 from datum_compute.runtime.informer import Change
@@ -35,6 +40,7 @@ from datum_compute.runtime.view import View
 
 # A project that was never seen is on its way for so long; then the instance says what is wrong.
 FRESH_S = 30.0
+RECORDED = Verdict(TRUE, Reason.QUOTA_AVAILABLE, "Quota was granted to the slot before")
 # Reasons that the maker of claims (controllers/cell/claim.py) has for making none.
 TROUBLES = (Reason.QUOTA_NAMESPACE_NOT_FOUND, Reason.QUOTA_MISCONFIGURED)
 
@@ -46,16 +52,18 @@ def decide_quota(context: Context, key: Key, instance: Instance) -> Decision | N
     waited_s = waiting_s(context, instance)
     claim = None
     if home is not None and not _is_readable(context, home):
-        if waited_s < FRESH_S:
+        recorded = _is_recorded(context, key, instance)
+        if not recorded and waited_s < FRESH_S:
             raise NotSynced(f"{home.plane} has not been seen yet")
-        verdict = _unreachable(home, instance)
+        verdict = RECORDED if recorded else _unreachable(home, instance)
     else:
         claim = claim_of(context, home, instance)
         verdict = quota_verdict(home, instance, claim, size_on(context, key, instance))
     old = find_condition(instance.status.conditions, QUOTA_GRANTED)
     if old is not None and claim is None and old.reason in TROUBLES:
         verdict = Verdict(old.status, old.reason, old.message)
-    requeue_s = pending_requeue_s(waited_s, instance.metadata.uid)
+    granted = verdict.status == TRUE
+    requeue_s = None if granted else pending_requeue_s(waited_s, instance.metadata.uid)
     return Decision(QUOTA, QUOTA_GRANTED, verdict, requeue_s)
 
 
@@ -69,6 +77,15 @@ def _is_readable(context: Context, home: ClaimHome) -> bool:
     return view is not None and view.declare(CLAIM).synced
 
 
+def _is_recorded(context: Context, key: Key, instance: Instance) -> bool:
+    name = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
+    owner = Ref(key.ref.namespace, name)
+    deployment = context.planes.need(key.plane).read(DEPLOYMENT).get(owner)
+    if deployment is None or deployment.is_terminating:
+        return False
+    return is_granted_before(deployment, ordinal(instance), size_on(context, key, instance))
+
+
 def home_of(context: Context, key: Key) -> ClaimHome | None:
     namespaces = context.planes.need(key.plane).read(NAMESPACE)
     namespace = namespaces.get(Ref("", key.ref.namespace))
@@ -76,11 +93,20 @@ def home_of(context: Context, key: Key) -> ClaimHome | None:
 
 
 def claim_of(context: Context, home: ClaimHome | None, instance: Instance) -> ResourceClaim | None:
-    """The claim of the instance's name, unless it is about to be released."""
+    """The claim of the instance's name, unless it is about to be released.
+
+    While a write to the project has no answer, nobody can say whether a claim is missing. One that
+    was granted is there all the same: only this cell releases it, and it says so first.
+    """
     if home is None:
         return None
-    ref = claim_ref(home, instance.metadata.name)
-    claim = context.planes.need(home.plane).read(CLAIM).get(ref)
+    view, ref = context.planes.need(home.plane), claim_ref(home, instance.metadata.name)
+    try:
+        claim = view.read(CLAIM).get(ref)
+    except NotSynced:
+        claim = view.cached(CLAIM).get(ref)
+        if claim is None or claim.is_terminating or not is_granted(claim):
+            raise
     leaving = context.leaving.get(Key(home.plane, ref))
     return None if claim is not None and claim.metadata.uid == leaving else claim
 
@@ -118,5 +144,6 @@ def from_decided_claim(view: View, change: Change[Any]) -> Iterable[Key]:
 EDGES: tuple[Edge, ...] = (
     watches(CLAIM, from_decided_claim, on="project"),
     reads(NAMESPACE),
+    reads(DEPLOYMENT),
     reads(INSTANCE_TYPE),
 )

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from datum_compute.api import labels
+from datum_compute.api.conditions import find_condition
 from datum_compute.api.kinds import (
     CLUSTER,
     CLUSTER_POLICY,
@@ -18,8 +19,24 @@ from datum_compute.api.kinds import (
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.propagation import Policy, binding_kind, binding_name, plan_binding
-from datum_compute.runtime.controller import Controller, Edge, for_, owns, reads, watches
+from datum_compute.planning.propagation import (
+    SCHEDULED,
+    AnyBinding,
+    Policy,
+    binding_kind,
+    binding_name,
+    plan_binding,
+    selects,
+)
+from datum_compute.runtime.controller import (
+    Controller,
+    Edge,
+    beyond_status,
+    for_,
+    owns,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -55,7 +72,7 @@ def _in_order_of_precedence(hub: View, namespace: str) -> list[Policy]:
 
 
 def _all_of(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
-    """A cluster or a policy of the whole hub may concern every object."""
+    """A cluster may concern every object."""
 
     def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
         if not _only_status_changed(change):
@@ -75,10 +92,19 @@ def _marked_key(view: View, change: Change[Any]) -> Iterable[Key]:
         yield Key(view.plane, ref_of(change.latest))
 
 
-def _same_namespace(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+def _selected_by_policy(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+    """What the policy selects, or did: of the others none is placed by it. One of a namespace
+    places what is there, one of the whole hub all of the kind."""
+
     def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
-        for obj in view.cached(kind).in_namespace(change.latest.metadata.namespace):
-            yield Key(view.plane, ref_of(obj))
+        if _only_status_changed(change):
+            return
+        policies = [policy for policy in (change.old, change.new) if policy is not None]
+        namespace = change.latest.metadata.namespace
+        found = view.cached(kind).in_namespace(namespace) if namespace else _travelling(view, kind)
+        for obj in found:
+            if any(selects(policy, kind, obj) for policy in policies):
+                yield Key(view.plane, ref_of(obj))
 
     return to_keys
 
@@ -94,18 +120,32 @@ def _only_status_changed(change: Change[Any]) -> bool:
     )
 
 
+def concerns_placing(old: AnyBinding, new: AnyBinding) -> bool:
+    """Of its status only whether it is placed; the rest is what cells report."""
+    placed = [find_condition(b.status.conditions, SCHEDULED) for b in (old, new)]
+    return placed[0] != placed[1] or beyond_status(old, new)
+
+
+def _own(kind: KindInfo[Any]) -> Edge:
+    """Nothing is placed by its status."""
+    if kind in MARKED:
+        return Edge(kind, _marked_key, is_own=True, when=beyond_status)
+    return for_(kind, when=beyond_status)
+
+
 def _controller(kind: KindInfo[Any]) -> Controller[Context]:
+    placed = _selected_by_policy(kind)
     return Controller(
         name=f"binding-{kind.plural}",
         role="hub",
         reconcile=_reconcile(kind),
         edges=(
-            Edge(kind, _marked_key, is_own=True) if kind in MARKED else for_(kind),
-            owns(binding_kind(kind)),
+            _own(kind),
+            owns(binding_kind(kind), when=concerns_placing),
             watches(CLUSTER, _all_of(kind)),
             # What is marked is placed by a policy of its own namespace.
-            reads(CLUSTER_POLICY) if kind in MARKED else watches(CLUSTER_POLICY, _all_of(kind)),
-            watches(POLICY, _same_namespace(kind)),
+            reads(CLUSTER_POLICY) if kind in MARKED else watches(CLUSTER_POLICY, placed),
+            watches(POLICY, placed),
         ),
     )
 

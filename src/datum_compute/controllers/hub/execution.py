@@ -6,11 +6,21 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from datum_compute.api import labels
+from datum_compute.api.conditions import is_true
 from datum_compute.api.identity import execution_namespace
-from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET, WORK, kind_of
+from datum_compute.api.kinds import (
+    CLUSTER,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    NAMESPACE,
+    SECRET,
+    WORK,
+    kind_of,
+)
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.plane import HUB, PlaneName, cell_plane, member_name
 from datum_compute.api.work import Work
+from datum_compute.api.workname import work_name
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan, drop_finalizer
@@ -20,19 +30,21 @@ from datum_compute.planning.execution import (
     plan_orphans,
     plan_unreachable,
 )
-from datum_compute.planning.propagation import work_name
+from datum_compute.planning.silence import are_equally_heard
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome, Terminal
 from datum_compute.runtime.view import View
 
+MET_S = 2.0
 # What a cell gets besides namespaces, which stay.
 _COPIED: tuple[KindInfo[Any], ...] = (DEPLOYMENT, CONFIG_MAP, SECRET)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    work = context.planes.need(key.plane).read(WORK).get(key.ref)
+    hub = context.planes.need(key.plane)
+    work = hub.read(WORK).get(key.ref)
     if work is None:
         return await _remove_orphans(context, key)
     manifest = work.spec.workload.manifests[0]
@@ -41,14 +53,30 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Terminal(f"{manifest['apiVersion']} {manifest['kind']} is not a kind cells serve")
     cell = _cell_of(key)
     view = context.planes.find(cell)
+    if view is None and _is_heard(hub, cell):
+        return Later(MET_S)
     if view is None:
         return await carry_out(context.planes, plan_unreachable(work, cell, context.now()))
     ref = Ref(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
     copy = view.read(kind).get(ref)
     if work.is_terminating and (copy is None or not is_copy_of(copy, kind, work)):
         return await _release(context, work, view, kind, ref)
-    plan = plan_execution(cell, work, kind, copy, context.now())
+    missing = "" if copy is not None else _missing_namespace(view, ref.namespace)
+    plan = plan_execution(cell, work, kind, copy, context.now(), missing_namespace=missing)
     return await carry_out(context.planes, plan)
+
+
+def _missing_namespace(view: View, name: str) -> str:
+    """The name of a namespace that the cell does not have; empty if it has it, or needs none."""
+    is_there = not name or view.read(NAMESPACE).get(Ref("", name)) is not None
+    return "" if is_there else name
+
+
+def _is_heard(hub: View, cell: PlaneName) -> bool:
+    """Whether it answered when it was last asked. A process that has just started meets its cells
+    one by one; that it has not met this one yet says nothing of the cell."""
+    cluster = hub.read(CLUSTER).get(Ref("", member_name(cell)))
+    return cluster is not None and is_true(cluster.status.conditions, "Ready")
 
 
 async def _release(
@@ -102,6 +130,16 @@ def from_copy(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key
     return to_keys
 
 
+def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
+    """A cell that answers again gets at once what it has missed, however long it was away."""
+    if change.old is None or are_equally_heard(change.old, change.new) or change.new is None:
+        return
+    if is_true(change.new.status.conditions, "Ready"):
+        namespace = execution_namespace(change.new.metadata.name)
+        for work in view.cached(WORK).in_namespace(namespace):
+            yield Key(view.plane, ref_of(work))
+
+
 def _is_marked(copy: ApiObject) -> bool:
     metadata = copy.metadata
     return labels.MANAGED in metadata.labels or labels.WORK_NAME in metadata.annotations
@@ -117,6 +155,7 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(WORK),
+        watches(CLUSTER, from_cluster),
         *(watches(kind, from_copy(kind), on="cell") for kind in (NAMESPACE, *_COPIED)),
     ),
     finalizers=(labels.EXECUTION_FINALIZER,),

@@ -10,10 +10,11 @@ from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import CLUSTER, CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET, WORK
 from datum_compute.api.meta import KindInfo, Ref, ref_of
 from datum_compute.api.work import Work
+from datum_compute.api.workname import work_name
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.propagation import binding_kind, binding_name, plan_works, work_name
-from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.planning.propagation import binding_kind, binding_name, plan_works
+from datum_compute.runtime.controller import Controller, Edge, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -66,13 +67,23 @@ def _from_work(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Ke
     return to_keys
 
 
+def _own_binding(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+    """Those of other kinds are other controllers' business."""
+
+    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+        if change.latest.spec.resource.kind == kind.kind:
+            yield Key(view.plane, ref_of(change.latest))
+
+    return to_keys
+
+
 def _controller(kind: KindInfo[Any]) -> Controller[Context]:
     return Controller(
         name=f"work-{kind.plural}",
         role="hub",
         reconcile=_reconcile(kind),
         edges=(
-            for_(binding_kind(kind)),
+            Edge(binding_kind(kind), _own_binding(kind), is_own=True),
             watches(kind, _from_template(kind)),
             watches(WORK, _from_work(kind)),
             reads(CLUSTER),

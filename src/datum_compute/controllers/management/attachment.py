@@ -15,6 +15,7 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta import Ref
 from datum_compute.api.networkbinding import NetworkBinding
+from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.attachment import (
@@ -22,12 +23,13 @@ from datum_compute.planning.attachment import (
     Wanted,
     binding_ref,
     city_of,
+    is_rolled,
     location_for,
     network_of,
     plan_attachment,
 )
 from datum_compute.planning.subnets import subnet_name
-from datum_compute.runtime.controller import Controller, for_, owns, reads, watches
+from datum_compute.runtime.controller import Controller, beyond_status, for_, owns, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -64,6 +66,11 @@ def _presence(view: View, binding: NetworkBinding | None) -> Presence | None:
     )
 
 
+def concerns_network(old: WorkloadDeployment, new: WorkloadDeployment) -> bool:
+    """Of its status only whether anything old still runs."""
+    return is_rolled(old) != is_rolled(new) or beyond_status(old, new)
+
+
 def from_context(view: View, change: Change[Any]) -> Iterable[Key]:
     """Its numbers; whether it is ready, its bindings say."""
     old, new = change.old, change.new
@@ -90,10 +97,11 @@ CONTROLLER = Controller(
     role="project",
     reconcile=reconcile,
     edges=(
-        for_(DEPLOYMENT),
+        for_(DEPLOYMENT, when=concerns_network),
         owns(NETWORK_BINDING),
         watches(NETWORK_CONTEXT, from_context),
         watches(LOCATION_BINDING, from_location),
         reads(SUBNET),
     ),
+    entitled_only=True,
 )

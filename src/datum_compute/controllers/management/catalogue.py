@@ -1,22 +1,25 @@
-"""InstanceType of the platform plane -> its copy on every project and cell."""
+"""InstanceType of the platform plane -> its copy on every project and cell, and none on projects
+when it is gone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+from datum_compute.api.errors import ApiError, Unreachable
+from datum_compute.api.instancetype import InstanceType
 from datum_compute.api.kinds import INSTANCE_TYPE
 from datum_compute.api.meta import ref_of
-from datum_compute.api.plane import PLATFORM, plane_role
+from datum_compute.api.plane import PLATFORM, PlaneName, plane_role
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.actions import Action, Plan
-from datum_compute.planning.catalogue import plan_copy
+from datum_compute.planning.actions import Plan
+from datum_compute.planning.catalogue import plan_copy, plan_removal
 from datum_compute.planning.spread import spread
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.outcome import Done, Later, NotSynced, Outcome
 from datum_compute.runtime.view import View
 
 COPIED_TO = ("project", "cell")
@@ -26,15 +29,26 @@ RESYNC_S = 300.0
 
 async def reconcile(context: Context, key: Key) -> Outcome:
     original = context.planes.need(key.plane).read(INSTANCE_TYPE).get(key.ref)
-    if original is None or original.is_terminating:
+    if original is not None and original.is_terminating:
         return Done()
-    actions: list[Action] = []
+    behind: Exception | None = None
     for plane in context.planes.engaged():
         if plane_role(plane) in COPIED_TO:
-            copy = context.planes.need(plane).read(INSTANCE_TYPE).get(key.ref)
-            actions += plan_copy(plane, original, copy)
-    plan = Plan(tuple(actions), requeue_after_s=spread(RESYNC_S, key.ref))
-    return await carry_out(context.planes, plan)
+            try:
+                await _settle(context, plane, original, key)
+            except (NotSynced, ApiError, Unreachable) as error:
+                behind = behind or error  # one that is away holds up no other
+    if behind is not None:
+        raise behind
+    return Done() if original is None else Later(spread(RESYNC_S, key.ref))
+
+
+async def _settle(
+    context: Context, plane: PlaneName, original: InstanceType | None, key: Key
+) -> None:
+    copy = context.planes.need(plane).read(INSTANCE_TYPE).get(key.ref)
+    actions = plan_copy(plane, original, copy) if original else plan_removal(plane, copy)
+    await carry_out(context.planes, Plan(tuple(actions)))
 
 
 def to_original(_view: View, change: Change[Any]) -> Iterable[Key]:

@@ -103,6 +103,22 @@ def _from_deployment(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Itera
     return to_keys
 
 
+def _from_hub_deployment(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+    """A deployment that comes to the hub needs its sources there; they may have gone with the hub
+    namespace, when nothing could be made in it."""
+
+    def to_keys(_view: View, change: Change[Any]) -> Iterable[Key]:
+        if change.old is not None:
+            return
+        metadata, template = change.latest.metadata, change.latest.spec.template
+        for source in sources(references(template)):
+            key = upstream_key(metadata.labels, source.name)
+            if key is not None and source.kind == kind.kind:
+                yield key
+
+    return to_keys
+
+
 def _counts_alike(change: Change[Any]) -> bool:
     old, new = change.old, change.new
     assert old is not None, "compared with what was there before"
@@ -140,6 +156,7 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
             reads(NAMESPACE),
             watches(DEPLOYMENT, _from_deployment(kind)),
             watches(kind, _from_companion, on="hub"),
+            watches(DEPLOYMENT, _from_hub_deployment(kind), on="hub"),
             watches(POLICY, _from_policy(kind), on="hub"),
             reads(NAMESPACE, on="hub"),
         ),

@@ -6,23 +6,27 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
+from datum_compute.api.cluster import Cluster
 from datum_compute.api.conditions import is_true
 from datum_compute.api.identity import execution_namespace, federation_namespace
 from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, WORK
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.resourcebinding import ResourceBinding
+from datum_compute.api.workname import work_names
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.upstream import upstream_key
 from datum_compute.planning.federation import (
     HubState,
     hub_namespace_of,
+    placed_and_heard,
     plan_federation,
     plan_orphan,
 )
-from datum_compute.planning.propagation import binding_name, work_name
+from datum_compute.planning.placing import refused
+from datum_compute.planning.propagation import binding_name
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
-from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.controller import Controller, beyond_status, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -42,7 +46,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         deployment=hub.read(DEPLOYMENT).get(target),
         binding=binding,
         awaited=_awaited(hub, target) if deployment.is_terminating else (),
+        unheard=_unheard(hub, target) if deployment.is_terminating else (),
         silence=_silence(hub, binding),
+        refused=refused(_cells_of(hub, deployment.spec.city_code)),
     )
     plan = plan_federation(key.plane, deployment, namespace, state, context.now())
     return await carry_out(context.planes, plan)
@@ -61,6 +67,11 @@ async def _remove_orphan(context: Context, view: View, key: Key) -> Outcome:
     return Done()
 
 
+def _cells_of(hub: View, city: str) -> list[Cluster]:
+    found = hub.read(CLUSTER).labelled(labels.TOPOLOGY_CITY, city)
+    return sorted((c for c in found if not c.is_terminating), key=ref_of)
+
+
 def _silence(hub: View, binding: ResourceBinding | None) -> Silence | None:
     """Of the first cell it is placed on that does not answer."""
     clusters = hub.read(CLUSTER)
@@ -71,15 +82,25 @@ def _silence(hub: View, binding: ResourceBinding | None) -> Silence | None:
 
 def _awaited(hub: View, target: Ref) -> tuple[str, ...]:
     """The cells that answer and for which the hub still holds a Work of the deployment."""
-    works, name = hub.read(WORK), work_name(DEPLOYMENT, target)
-    return tuple(
-        sorted(
-            cluster.metadata.name
-            for cluster in hub.read(CLUSTER).all()
-            if is_true(cluster.status.conditions, "Ready")
-            and works.get(Ref(execution_namespace(cluster.metadata.name), name)) is not None
-        )
-    )
+    return tuple(c.metadata.name for c in _holders(hub, target) if _answers(c))
+
+
+def _unheard(hub: View, target: Ref) -> tuple[str, ...]:
+    return tuple(c.metadata.name for c in _holders(hub, target) if not _answers(c))
+
+
+def _answers(cell: Cluster) -> bool:
+    return is_true(cell.status.conditions, "Ready")
+
+
+def _holders(hub: View, target: Ref) -> list[Cluster]:
+    works, names = hub.read(WORK), work_names(DEPLOYMENT, target)
+
+    def is_held(cell: Cluster) -> bool:
+        space = execution_namespace(cell.metadata.name)
+        return any(works.get(Ref(space, name)) is not None for name in names)
+
+    return sorted((c for c in hub.read(CLUSTER).all() if is_held(c)), key=ref_of)
 
 
 def from_hub_work(_view: View, change: Change[Any]) -> Iterable[Key]:
@@ -104,6 +125,15 @@ def from_hub_deployment(_view: View, change: Change[Any]) -> Iterable[Key]:
     return [key] if key else []
 
 
+def from_hub_namespace(view: View, change: Change[Any]) -> Iterable[Key]:
+    """What a home says of itself is put right by the deployments in it: others believe it."""
+    old, new = change.old, change.new
+    if old is None or new is None or old.metadata.labels == new.metadata.labels:
+        return
+    for deployment in view.cached(DEPLOYMENT).in_namespace(new.metadata.name):
+        yield from from_hub_deployment(view, Change(None, deployment))
+
+
 def from_hub_binding(view: View, change: Change[Any]) -> Iterable[Key]:
     """By the hub namespace's identity: the hub deployment may be gone already."""
     binding = change.latest
@@ -114,6 +144,11 @@ def from_hub_binding(view: View, change: Change[Any]) -> Iterable[Key]:
     return [key] if key else []
 
 
+def concerns_project(old: ResourceBinding, new: ResourceBinding) -> bool:
+    """Where it is placed, and whose word the hub's status is; the word itself is there."""
+    return placed_and_heard(old) != placed_and_heard(new) or beyond_status(old, new)
+
+
 CONTROLLER = Controller(
     name="federator",
     role="project",
@@ -121,11 +156,12 @@ CONTROLLER = Controller(
     edges=(
         for_(DEPLOYMENT),
         reads(NAMESPACE),
-        reads(NAMESPACE, on="hub"),
+        watches(NAMESPACE, from_hub_namespace, on="hub"),
         watches(DEPLOYMENT, from_hub_deployment, on="hub"),
-        watches(BINDING, from_hub_binding, on="hub"),
+        watches(BINDING, from_hub_binding, on="hub", when=concerns_project),
         watches(WORK, from_hub_work, on="hub"),
         watches(CLUSTER, from_cluster, on="hub"),
     ),
     finalizers=(labels.FEDERATOR_FINALIZER,),
+    entitled_only=True,
 )

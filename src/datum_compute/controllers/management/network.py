@@ -13,7 +13,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.ledger import observe_ledger, to_holder
 from datum_compute.planning.networks import plan_network
-from datum_compute.planning.prefixes import IPV6_NETWORKS, pool_label
+from datum_compute.planning.prefixes import IPV6_NETWORKS, allocation_name, pool_label
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -42,6 +42,17 @@ def from_context(view: View, change: Change[Any]) -> Iterable[Key]:
         yield Key(view.plane, Ref(found.metadata.namespace, found.spec.network.name))
 
 
+def from_inside(view: View, change: Change[Any]) -> Iterable[Key]:
+    """A network that is going waits for the last prefix that was cut from its own. Who holds its
+    own is on record beside it."""
+    if change.new is None:
+        pool = view.cached(IP_ALLOCATION).get(Ref("", allocation_name(change.latest.spec.pool)))
+        if pool is not None:
+            yield from _to_network(view, Change(None, pool))
+
+
+_to_network = to_holder(NETWORK)
+
 CONTROLLER = Controller(
     name="network",
     role="project",
@@ -49,7 +60,8 @@ CONTROLLER = Controller(
     edges=(
         for_(NETWORK),
         watches(NETWORK_CONTEXT, from_context),
-        watches(IP_ALLOCATION, to_holder(NETWORK), on="platform"),
+        watches(IP_ALLOCATION, _to_network, on="platform"),
+        watches(IP_ALLOCATION, from_inside, on="platform"),
     ),
     finalizers=(labels.NETWORK_FINALIZER,),
 )

@@ -8,6 +8,7 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.kinds import LOCATION_BINDING, NETWORK, NETWORK_BINDING, NETWORK_CONTEXT
 from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.networkcontext import NetworkContext
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.presence import (
@@ -47,6 +48,16 @@ def from_context(view: View, change: Change[Any]) -> Iterable[Key]:
     return _labelled(view, labels.NETWORK_CONTEXT, change.latest.metadata.name)
 
 
+def concerns_bindings(old: NetworkContext, new: NetworkContext) -> bool:
+    """Not who took hold of it last."""
+    before, after = old.metadata, new.metadata
+    return (
+        (old.spec, old.status) != (new.spec, new.status)
+        or before.owner_references != after.owner_references
+        or before.deletion_timestamp != after.deletion_timestamp
+    )
+
+
 def from_network(view: View, change: Change[Any]) -> Iterable[Key]:
     """Its numbers, its coming and its going; not its status."""
     old, new = change.old, change.new
@@ -69,7 +80,7 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(NETWORK_BINDING),
-        watches(NETWORK_CONTEXT, from_context),
+        watches(NETWORK_CONTEXT, from_context, when=concerns_bindings),
         watches(NETWORK, from_network),
         watches(LOCATION_BINDING, from_location),
     ),

@@ -11,7 +11,7 @@ from datum_compute.api.meta import Ref
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.policies import plan_policies
-from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.controller import Controller, beyond_status, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -48,7 +48,7 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(NAMESPACE),
-        watches(DEPLOYMENT, to_namespace),
+        watches(DEPLOYMENT, to_namespace, when=beyond_status),
         watches(POLICY, to_namespace),
         watches(CLUSTER_POLICY, to_namespace_of_same_name),
     ),

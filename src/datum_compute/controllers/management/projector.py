@@ -10,15 +10,23 @@ from datum_compute.api.identity import federation_namespace
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.plane import member_name
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.management.quarantine import readmit, set_apart
 from datum_compute.planes.upstream import upstream_key
-from datum_compute.planning.projection import plan_projection
+from datum_compute.planning.projection import OWNER_S, plan_projection
+from datum_compute.planning.quarantine import (
+    NO_DEPLOYMENT,
+    deployment_problem,
+    is_quarantined,
+    quarantine_reason,
+)
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
-from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
 
 
@@ -30,12 +38,19 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     home = federation_namespace(namespace.metadata.uid)
     hub_instance = hub.read(INSTANCE).get(Ref(home, key.ref.name))
     projection = view.read(INSTANCE).get(key.ref)
-    owner = _owner_name(hub_instance, key.ref.name)
+    owner = Ref(key.ref.namespace, _owner_name(hub_instance, key.ref.name))
+    deployment = view.read(DEPLOYMENT).get(owner)
+    if hub_instance is not None and deployment is None:
+        problem = deployment_problem(member_name(key.plane), *owner)
+        outcome = await set_apart(context, hub_instance, problem)
+        return outcome if is_quarantined(hub_instance) else Later(OWNER_S)
+    if hub_instance is not None and quarantine_reason(hub_instance) == NO_DEPLOYMENT:
+        return await readmit(context, hub_instance)
     plan = plan_projection(
         key.plane,
         key.ref.namespace,
         hub_instance,
-        view.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner)),
+        deployment,
         projection,
         _silence(hub, hub_instance),
         context.now(),
@@ -88,4 +103,6 @@ CONTROLLER = Controller(
         watches(INSTANCE, from_hub_instance, on="hub"),
         watches(CLUSTER, from_cluster, on="hub"),
     ),
+    workers=MANY_WORKERS,
+    entitled_only=True,
 )

@@ -8,8 +8,9 @@ depends on who waits, not on who has.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION
 from datum_compute.api.meta import Ref

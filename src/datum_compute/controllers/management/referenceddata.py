@@ -37,7 +37,7 @@ from datum_compute.planning.resolution import (
     resolved,
 )
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.controller import Controller, beyond_status, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -106,11 +106,12 @@ CONTROLLER = Controller(
     role="project",
     reconcile=reconcile,
     edges=(
-        for_(DEPLOYMENT),
+        for_(DEPLOYMENT, when=beyond_status),
         reads(NAMESPACE),
         *wakes(REFERRING),
         *(watches(kind, from_companion, on="hub") for kind in KINDS.values()),
     ),
     indexes=(REFERRING,),
     finalizers=(labels.REFERENCED_DATA_FINALIZER,),
+    entitled_only=True,
 )

@@ -5,12 +5,15 @@ from __future__ import annotations
 from datum_compute.api import labels
 from datum_compute.api.kinds import REVISION, WORKLOAD
 from datum_compute.api.meta import ref_of
+from datum_compute.api.workload import Workload
+from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.revisions import plan_revisions
-from datum_compute.runtime.controller import Controller, for_, owns
+from datum_compute.runtime.controller import Controller, beyond_status, for_, owns
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.view import View
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -18,20 +21,28 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     workload = view.read(WORKLOAD).get(key.ref)
     if workload is None:
         return Done()
-    found = view.read(REVISION)
+    if labels.WORKLOAD_FINALIZER not in workload.metadata.finalizers:
+        return Done()  # nothing is made yet that nobody would take away
+    plan = plan_revisions(key.plane, workload, revisions_of(view, workload))
+    return await carry_out(context.planes, plan)
+
+
+def revisions_of(view: View, workload: Workload) -> list[WorkloadRevision]:
+    """All of its name, in order."""
+    metadata, found = workload.metadata, view.read(REVISION)
     # By owner as well: labels are anybody's to edit.
     seen = (
-        *found.labelled(labels.WORKLOAD_NAME, key.ref.name),
-        *found.owned_by(workload.metadata.uid),
+        *found.labelled(labels.WORKLOAD_NAME, metadata.name),
+        *found.owned_by(metadata.uid),
     )
-    by_ref = {ref_of(r): r for r in seen if r.metadata.namespace == key.ref.namespace}
-    plan = plan_revisions(key.plane, workload, [by_ref[ref] for ref in sorted(by_ref)])
-    return await carry_out(context.planes, plan)
+    by_ref = {ref_of(r): r for r in seen if r.metadata.namespace == metadata.namespace}
+    return [by_ref[ref] for ref in sorted(by_ref)]
 
 
 CONTROLLER = Controller(
     name="revision",
     role="project",
     reconcile=reconcile,
-    edges=(for_(WORKLOAD), owns(REVISION)),
+    edges=(for_(WORKLOAD, when=beyond_status), owns(REVISION)),
+    entitled_only=True,
 )

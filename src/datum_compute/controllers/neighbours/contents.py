@@ -46,11 +46,12 @@ def _is_open(holdings: Holdings, name: str) -> bool:
 async def _ensure_authority(context: Context, view: View, namespace: str) -> None:
     data = {AUTHORITY_KEY: context.authority}
     ref = Ref(namespace, AUTHORITY)
-    if context.holdings(view.plane).find(CONFIG_MAP.storage, ref) is None:
+    present = context.holdings(view.plane).content(CONFIG_MAP.storage, ref)
+    if present is None:
         metadata = ObjectMeta(name=AUTHORITY, namespace=namespace)
         await view.client.create(CONFIG_MAP, ConfigMap(metadata=metadata, data=data))
-    else:
-        await view.client.patch(CONFIG_MAP, ref, {"data": data})  # writes only a difference
+    elif present.get("data", {}).get(AUTHORITY_KEY) != context.authority:
+        await view.client.patch(CONFIG_MAP, ref, {"data": data})
 
 
 async def outside(context: Context, view: View) -> AsyncIterator[Key]:

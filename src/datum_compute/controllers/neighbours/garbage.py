@@ -164,8 +164,8 @@ async def _delete(view: View, held: Held, policy: str) -> None:
 
 
 def wakes(holdings: Holdings, plane: PlaneName, change: Changed) -> Iterable[Key]:
-    """Those whose owner is gone or begins to leave, those with owners to look for, and those that
-    wait for one that is gone."""
+    """Those whose owner is gone or begins to leave, those with an owner who is not there, and those
+    that wait for one that is gone."""
     if change.gone:
         for dependent in holdings.dependents(change.uid):
             yield Key(plane, dependent.ref, dependent.kind.storage)
@@ -174,8 +174,18 @@ def wakes(holdings: Holdings, plane: PlaneName, change: Changed) -> Iterable[Key
             if kind is not None:
                 namespace = change.ref.namespace if kind.namespaced else ""
                 yield Key(plane, Ref(namespace, owner.name), kind.storage)
-    elif change.begins_to_end or change.owners:
+    elif change.begins_to_end or not all(_lives(holdings, change, o) for o in change.owners):
         yield Key(plane, change.ref, change.resource)
+
+
+def _lives(holdings: Holdings, change: Changed, owner: OwnerReference) -> bool:
+    """Whether the owner is there and stays, as it is for nearly every object that is new."""
+    kind = holdings.kind_named(owner.api_version, owner.kind)
+    if kind is None:
+        return False
+    ref = Ref(change.ref.namespace if kind.namespaced else "", owner.name)
+    found = holdings.find(kind.storage, ref)
+    return found is not None and found.uid == owner.uid and not found.terminating
 
 
 async def outside(context: Context, view: View) -> AsyncIterator[Key]:

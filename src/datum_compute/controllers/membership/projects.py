@@ -1,0 +1,127 @@
+"""Projects and their consumers -> which projects the controllers of this process work on.
+
+A project that is no longer entitled is drained first: its workloads are asked to go, and the
+controllers are at work until they have left hub and cells. Then its consumer is let go. A workload
+that slipped in while access ended is drained in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import is_true
+from datum_compute.api.entitlements import ACTIVE, READY, consumer_name, is_open
+from datum_compute.api.kinds import CONSUMER, DEPLOYMENT, ENTITLEMENT, PROJECT, WORKLOAD
+from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.api.plane import PLATFORM, PlaneName, member_name, project_plane
+from datum_compute.api.quotametrics import SERVICE, SERVICE_NAME
+from datum_compute.api.serviceconsumer import ServiceConsumer
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planes.membership import Membership
+from datum_compute.planes.revoking import ask_all_to_go
+from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
+from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Later, Outcome
+from datum_compute.runtime.view import View
+
+# How often a project that is being drained is looked at; its last workload wakes at once.
+DRAIN_S = 0.5
+_RUN: tuple[KindInfo[Any], ...] = (WORKLOAD, DEPLOYMENT)
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    membership, platform = context.membership, context.planes.need(PLATFORM)
+    assert membership is not None, "projects come and go only where planes are many"
+    plane = project_plane(key.ref.name)
+    consumer = platform.read(CONSUMER).get(Ref("", consumer_name(SERVICE_NAME, key.ref.name)))
+    project = platform.read(PROJECT).get(key.ref)
+    if project is None:
+        membership.disengage(plane)
+        return await _let_go(context, consumer)
+    is_there = project.is_terminating or is_true(project.status.conditions, READY)
+    if not membership.is_engaged(plane) and not is_there:
+        return Done()
+    if not membership.minds_entitlement:
+        await membership.engage(plane, entitled=False)
+        return Done()
+    if consumer is not None and is_open(consumer):
+        return await _entitle(context, membership, plane, consumer)
+    return await _withdraw(context, membership, plane, consumer)
+
+
+async def _entitle(
+    context: Context, membership: Membership, plane: PlaneName, consumer: ServiceConsumer
+) -> Outcome:
+    """From now on its consumer stays until the project is drained."""
+    guard = add_finalizer(PLATFORM, CONSUMER, consumer, labels.CONSUMER_FINALIZER)
+    await carry_out(context.planes, Plan(tuple(guard)))
+    await membership.engage(plane, entitled=True)
+    return Done()
+
+
+async def _withdraw(
+    context: Context, membership: Membership, plane: PlaneName, consumer: ServiceConsumer | None
+) -> Outcome:
+    if not membership.is_engaged(plane):
+        await membership.engage(plane, entitled=False)
+    if not _runs_anything(context.planes.need(plane)):
+        if not await _is_shut(context.planes.need(plane)):
+            return Later(DRAIN_S)
+        await membership.engage(plane, entitled=False)
+        return await _let_go(context, consumer)
+    await membership.engage(plane, entitled=True)
+    await ask_all_to_go(context.planes.need(plane).client, _RUN)
+    return Later(DRAIN_S)
+
+
+async def _let_go(context: Context, consumer: ServiceConsumer | None) -> Outcome:
+    if consumer is None or not consumer.is_terminating:
+        return Done()
+    released = drop_finalizer(PLATFORM, CONSUMER, consumer, labels.CONSUMER_FINALIZER)
+    return await carry_out(context.planes, Plan(tuple(released)))
+
+
+def _runs_anything(project: View) -> bool:
+    return any(project.read(kind).refs() for kind in _RUN)
+
+
+async def _is_shut(project: View) -> bool:
+    """Whether nothing can come any more, and nothing has come: asked of the project itself."""
+    entitlement = await project.live(ENTITLEMENT, Ref("", SERVICE))
+    asked = entitlement is not None and not entitlement.is_terminating
+    if entitlement is not None and asked and entitlement.status.phase == ACTIVE:
+        return False
+    return not any([(await project.client.list(kind)).items for kind in _RUN])
+
+
+def from_consumer(_view: View, change: Change[Any]) -> Iterable[Key]:
+    yield Key(PLATFORM, Ref("", change.latest.spec.consumer_project_ref.name))
+
+
+def from_project(view: View, _change: Change[Any]) -> Iterable[Key]:
+    yield Key(PLATFORM, Ref("", member_name(view.plane)))
+
+
+def _only_coming_and_going(_old: Any, _new: Any) -> bool:
+    return False
+
+
+CONTROLLER = Controller(
+    name="membership",
+    role="platform",
+    reconcile=reconcile,
+    edges=(
+        for_(PROJECT),
+        watches(CONSUMER, from_consumer),
+        watches(WORKLOAD, from_project, on="project", when=_only_coming_and_going),
+        watches(DEPLOYMENT, from_project, on="project", when=_only_coming_and_going),
+        reads(ENTITLEMENT, on="project"),
+    ),
+    finalizers=(labels.CONSUMER_FINALIZER,),
+    workers=4,
+)

@@ -1,0 +1,67 @@
+"""Service and ServiceConfiguration -> what they say of themselves, and what is counted for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api.kinds import REGISTRATION, SERVICE, SERVICE_CONFIGURATION
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.services import plan_configuration, plan_service
+from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.informer import Change
+from datum_compute.runtime.key import Key
+from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.view import View
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    service = context.planes.need(key.plane).read(SERVICE).get(key.ref)
+    if service is None:
+        return Done()
+    return await carry_out(context.planes, plan_service(service, context.now()))
+
+
+async def configure(context: Context, key: Key) -> Outcome:
+    view = context.planes.need(key.plane)
+    configuration = view.read(SERVICE_CONFIGURATION).get(key.ref)
+    if configuration is None:
+        return Done()
+    service = view.read(SERVICE).get(Ref("", configuration.spec.service_ref.name))
+    registered = view.read(REGISTRATION).all()
+    plan = plan_configuration(configuration, service, registered, context.now())
+    return await carry_out(context.planes, plan)
+
+
+def from_service(view: View, change: Change[Any]) -> Iterable[Key]:
+    for configuration in view.cached(SERVICE_CONFIGURATION).all():
+        if configuration.spec.service_ref.name == change.latest.metadata.name:
+            yield Key(view.plane, ref_of(configuration))
+
+
+def from_registration(view: View, change: Change[Any]) -> Iterable[Key]:
+    """One that has gone is registered anew."""
+    if change.new is None:
+        for configuration in view.cached(SERVICE_CONFIGURATION).all():
+            yield Key(view.plane, ref_of(configuration))
+
+
+CONTROLLER = Controller(
+    name="service", role="platform", reconcile=reconcile, edges=(for_(SERVICE),), workers=1
+)
+
+CONFIGURATION = Controller(
+    name="service-configuration",
+    role="platform",
+    reconcile=configure,
+    edges=(
+        for_(SERVICE_CONFIGURATION),
+        watches(SERVICE, from_service),
+        watches(REGISTRATION, from_registration),
+    ),
+    workers=1,
+)
+
+CONTROLLERS = (CONTROLLER, CONFIGURATION)

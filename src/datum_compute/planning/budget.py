@@ -1,0 +1,66 @@
+"""How many running instances a rollout may take out of service now.
+
+``maxUnavailable`` bounds how many of the wanted slots are out of service. Slots that wait for quota
+are none of its business as long as the new template asks for the same size: a slot keeps its claim
+when its instance is replaced, so such a rollout neither causes the wait nor ends it, and at the
+limit it could never begin. They are left out on both sides: of what is wanted and of what is out.
+
+A change of size has to find its quota first. There what quota refuses counts as out of service, so
+that a template too large for the quota costs ``maxUnavailable`` instances and not all of them.
+"""
+
+from __future__ import annotations
+
+from datum_compute.api.conditions import FALSE, find_condition
+from datum_compute.api.instance import QUOTA_GRANTED, Instance, ResourceAmounts, Runtime
+from datum_compute.api.reasons import Reason
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.gates import QUOTA, gate_names
+from datum_compute.planning.ordinals import Slots, unavailable_max
+
+
+def rollout_budget(
+    deployment: WorkloadDeployment, slots: Slots, wanted: int, waiting: frozenset[int]
+) -> int:
+    """How many more may go; not above zero means none. ``waiting`` are the ``quota_waiters``."""
+    allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(waiting))
+    return allowed - (slots.unavailable(wanted) - len(waiting))
+
+
+def quota_waiters(deployment: WorkloadDeployment, slots: Slots, wanted: int) -> frozenset[int]:
+    """The wanted slots that are out of service for want of quota and through nobody's fault. One
+    that comes only after a lower one is ready waits with that."""
+    refused = frozenset(n for n in range(wanted) if _is_refused(slots.held.get(n)))
+    if not refused or not _keeps_size(deployment, slots, wanted):
+        return frozenset()
+    if deployment.spec.scale_settings.instance_management_policy != "OrderedReady":
+        return refused
+    behind = (n for n in range(min(refused), wanted) if n not in slots.held)
+    return refused.union(behind)
+
+
+def can_return(deployment: WorkloadDeployment, number: int, waiting: frozenset[int]) -> bool:
+    """Whether a slot would be filled again; in order it is not while a lower one has no quota."""
+    ordered = deployment.spec.scale_settings.instance_management_policy == "OrderedReady"
+    return not ordered or not waiting or number < min(waiting)
+
+
+def _is_refused(instance: Instance | None) -> bool:
+    """It has no machine and never had one: what was granted stays granted."""
+    if instance is None or not instance.spec.controller.scheduling_gates:
+        return False  # nearly all, and asked of every instance in every pass
+    if instance.is_terminating or QUOTA not in gate_names(instance):
+        return False
+    said = find_condition(instance.status.conditions, QUOTA_GRANTED)
+    return said is not None and (said.status, said.reason) == (FALSE, Reason.QUOTA_EXCEEDED)
+
+
+def _keeps_size(deployment: WorkloadDeployment, slots: Slots, wanted: int) -> bool:
+    """Whether what serves asks for the size that the template asks for."""
+    asked = _asked(deployment.spec.template.spec.runtime)
+    return all(_asked(slots.held[n].spec.runtime) == asked for n in slots.serving if n < wanted)
+
+
+def _asked(runtime: Runtime) -> tuple[str, ResourceAmounts, tuple[ResourceAmounts, ...]]:
+    limits = tuple(c.resources.limits for c in runtime.sandbox.containers)
+    return runtime.resources.instance_type, runtime.resources.requests, limits

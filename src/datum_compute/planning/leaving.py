@@ -1,0 +1,67 @@
+"""How a cell leaves the hub: first what was placed on it, then what was kept for it, then itself.
+
+A Work is the hub's note that its cell has a copy, so a cell is empty when it has no Works. One that
+answers confirms each removal. One that does not is waited for, unless it was told to leave by
+force: then its tombstones are given up, because nobody will ever confirm them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.cluster import Cluster
+from datum_compute.api.conditions import is_true
+from datum_compute.api.instance import Instance
+from datum_compute.api.kinds import CLUSTER, INSTANCE, WORK
+from datum_compute.api.meta import ApiObject, KindInfo, ref_of
+from datum_compute.api.plane import HUB
+from datum_compute.api.work import Work
+from datum_compute.planning.actions import Action, Delete, Plan, Wait, drop_finalizer
+
+RECHECK_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """What the hub holds of a cell. ``kept`` is what it needs to work with it: execution namespace,
+    credentials, Lease."""
+
+    works: Sequence[Work]
+    copies: Sequence[Instance]
+    kept: Sequence[tuple[KindInfo[Any], ApiObject]]
+
+
+def plan_leaving(cluster: Cluster, belongings: Belongings) -> Plan:
+    if not cluster.is_terminating or labels.CLUSTER_FINALIZER not in cluster.metadata.finalizers:
+        return Plan()
+    if belongings.works:
+        waiting = Wait(f"{len(belongings.works)} Works of the cell are left")
+        return Plan((*_given_up(cluster, belongings.works), waiting), requeue_after_s=RECHECK_S)
+    left: list[Action] = [
+        _delete(kind, obj, "its cell has left")
+        for kind, obj in (*((INSTANCE, copy) for copy in belongings.copies), *belongings.kept)
+        if not obj.is_terminating
+    ]
+    if left:
+        return Plan(tuple(left), requeue_after_s=RECHECK_S)
+    return Plan(tuple(drop_finalizer(HUB, CLUSTER, cluster, labels.CLUSTER_FINALIZER)))
+
+
+def _given_up(cluster: Cluster, works: Sequence[Work]) -> list[Action]:
+    forced = labels.FORCED_LEAVE in cluster.metadata.annotations
+    if not forced or is_true(cluster.status.conditions, "Ready"):
+        return []
+    gone: list[Action] = []
+    for work in works:
+        if work.is_terminating:
+            gone += drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
+        else:
+            gone.append(_delete(WORK, work, "its cell leaves"))
+    return gone
+
+
+def _delete(kind: KindInfo[Any], obj: ApiObject, reason: str) -> Delete:
+    return Delete(HUB, kind, ref_of(obj), obj.metadata.uid, reason)

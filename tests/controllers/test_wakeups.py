@@ -1,0 +1,137 @@
+"""What wakes the controllers of instances: all that they have something to do about, and not their
+own reports."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    ConditionStatus,
+    Verdict,
+    decided,
+    with_condition,
+)
+from datum_compute.api.fields import LocalReference
+from datum_compute.api.instance import (
+    NETWORK_READY,
+    PROGRAMMED,
+    QUOTA_GRANTED,
+    READY,
+    Instance,
+    SchedulingGate,
+)
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
+from datum_compute.api.server import Server, ServerSpec, ServerStatus
+from datum_compute.controllers.cell import instance, machine, provisioner, writeback
+from datum_compute.controllers.management.networkbinding import concerns_bindings
+from datum_compute.planning.firstword import FIRST_WORD_S
+from datum_compute.planning.projection import is_worth_telling
+from datum_compute.planning.readiness import observed_ready
+from datum_compute.testing.builders import NOW, an_instance, refused_by_quota
+
+SPEC = ServerSpec(instance_type="datumcloud/d1-standard-2", template_hash="", containers=[])
+CLEAR: dict[str, ConditionStatus] = {NETWORK_READY: TRUE, QUOTA_GRANTED: TRUE}
+
+
+def gated(statuses: dict[str, ConditionStatus] | None = None, *others: str) -> Instance:
+    """Behind its gates, with conditions of these statuses."""
+    bare = an_instance(0, ready=False)
+    names = ("Network", "Quota", *others)
+    control = replace(
+        bare.spec.controller, scheduling_gates=[SchedulingGate(name=name) for name in names]
+    )
+    said = {PROGRAMMED: UNKNOWN, READY: UNKNOWN, **(statuses or {})}
+    conditions = [
+        decided(type_, Verdict(status, "Pending", ""), generation=1, now=NOW)
+        for type_, status in said.items()
+    ]
+    return replace(
+        bare,
+        spec=replace(bare.spec, controller=control),
+        status=replace(bare.status, conditions=conditions),
+    )
+
+
+def without(found: Instance, type_: str) -> Instance:
+    kept = [c for c in found.status.conditions if c.type != type_]
+    return replace(found, status=replace(found.status, conditions=kept))
+
+
+def a_server(phase: str = "", generation: int = 1) -> Server:
+    metadata = ObjectMeta(name="web-0", namespace="default", generation=generation)
+    observed = generation if phase else 0
+    status = ServerStatus(phase=phase or "Pending", observed_generation=observed)  # type: ignore[arg-type]
+    return Server(metadata=metadata, spec=SPEC, status=status)
+
+
+def test_the_record_that_all_gates_are_clear_wakes_nobody_and_one_that_stays_does() -> None:
+    assert not instance.concerns_readiness(gated(), gated(CLEAR))
+    assert not writeback.concerns_copy(gated(), gated(CLEAR))
+    assert instance.concerns_readiness(gated(), gated({**CLEAR, QUOTA_GRANTED: FALSE}))
+    assert instance.concerns_readiness(gated(), gated(CLEAR, "example.com/unknown"))
+    assert writeback.concerns_copy(gated(), gated(CLEAR, "example.com/unknown"))
+
+
+def test_an_instance_without_gates_is_looked_at_when_ready_does_not_follow_from_the_rest() -> None:
+    made = an_instance(0)
+    told = with_condition(made.status.conditions, observed_ready(made, NOW))
+    ready = replace(made, status=replace(made.status, conditions=told))
+    assert not instance.concerns_readiness(gated(CLEAR), ready)
+    assert instance.concerns_readiness(ready, without(ready, PROGRAMMED))
+    assert instance.concerns_readiness(ready, without(ready, READY))
+    assert instance.concerns_readiness(ready, an_instance(0, terminating=True))
+
+
+def test_a_machine_is_wanted_when_the_gates_go_and_not_by_our_own_report() -> None:
+    ready = an_instance(0)
+    assert provisioner.concerns_machine(gated(CLEAR), ready)
+    assert not provisioner.concerns_machine(an_instance(0, ready=False), ready)
+    assert not provisioner.concerns_machine(gated(), gated(CLEAR))
+    assert provisioner.concerns_machine(ready, an_instance(0, terminating=True))
+
+
+def test_a_new_instance_behind_gates_needs_no_machine_unless_something_was_said_of_one() -> None:
+    assert not provisioner.needs_machine(gated())
+    assert provisioner.needs_machine(refused_by_quota(an_instance(0)))
+    assert provisioner.needs_machine(an_instance(0, ready=False))
+    said = gated({PROGRAMMED: FALSE})
+    told = [replace(c, reason="PendingQuota") for c in said.status.conditions]
+    stale = replace(said, status=replace(said.status, conditions=told))
+    assert provisioner.needs_machine(stale), "it may have to be taken back after a restart"
+
+
+def test_a_server_is_news_once_a_driver_has_looked_at_it() -> None:
+    assert not provisioner.is_news(a_server())
+    assert provisioner.is_news(a_server("Running"))
+
+
+def test_a_driver_is_asked_again_until_its_machine_is_settled() -> None:
+    assert not machine.concerns_driver(a_server("Pending"), a_server("Running"))
+    assert machine.concerns_driver(a_server(), a_server("Pending"))
+    assert machine.concerns_driver(a_server("Running"), a_server("Failed"))
+    assert machine.concerns_driver(a_server("Running"), a_server("Running", generation=2))
+
+
+def test_a_new_instance_is_told_of_with_the_first_word_about_it_or_when_that_takes_long() -> None:
+    assert not is_worth_telling(gated(), 0.0)
+    assert not is_worth_telling(gated({READY: FALSE}), 0.0)
+    assert is_worth_telling(gated(), FIRST_WORD_S)
+    assert is_worth_telling(refused_by_quota(an_instance(0)), 0.0)
+    assert not is_worth_telling(an_instance(0, ready=False), 0.0)
+    assert is_worth_telling(an_instance(0), 0.0)
+    assert is_worth_telling(an_instance(0, ready=False, terminating=True), 0.0)
+
+
+def test_bindings_are_not_woken_by_who_takes_hold_of_their_context() -> None:
+    spec = NetworkContextSpec(network=LocalReference(name="n"), location=LocalReference(name="l"))
+    context = NetworkContext(metadata=ObjectMeta(name="n-l", namespace="default"), spec=spec)
+    held = replace(context.metadata, annotations={labels.LAST_HOLDER: "somebody"})
+    assert not concerns_bindings(context, replace(context, metadata=held))
+    assert concerns_bindings(context, replace(context, spec=replace(spec, mtu=1400)))
+    going = replace(context.metadata, deletion_timestamp=NOW)
+    assert concerns_bindings(context, replace(context, metadata=going))

@@ -1,0 +1,164 @@
+"""One cell for a city: where a deployment goes, what is said if it cannot, and how cells leave."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from datum_compute.api import labels
+from datum_compute.api.cluster import Cluster, ClusterSpec, ClusterStatus, Taint
+from datum_compute.api.conditions import FALSE, TRUE, Condition, Verdict, decided
+from datum_compute.api.instance import Instance
+from datum_compute.api.kinds import CLUSTER, INSTANCE, NAMESPACE, WORK
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.reasons import Reason
+from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
+from datum_compute.planning.actions import Delete, Patch, Plan, Wait
+from datum_compute.planning.leaving import Belongings, plan_leaving
+from datum_compute.planning.placing import placed_on_all, placed_on_one, refused, serving
+from datum_compute.testing.builders import NOW, an_instance
+
+DRAINED = Taint(key="compute.datumapis.com/drained", effect="NoSchedule")
+
+
+def a_cluster(name: str, *taints: Taint) -> Cluster:
+    return Cluster(metadata=ObjectMeta(name=name), spec=ClusterSpec(taints=list(taints)))
+
+
+# Cells that match, those that are drained, where it is now: where it goes, and what is said.
+TABLE = [
+    (["dfw"], [], [], ("dfw",), "Success"),
+    ([], [], [], (), "NoClusterFit"),
+    ([], [], ["gone"], (), "NoClusterFit"),
+    (["dfw"], ["dfw"], [], (), Reason.CELL_DRAINED),
+    (["dfw"], ["dfw"], ["dfw"], ("dfw",), "Success"),
+    (["dfw", "two"], [], [], (), Reason.AMBIGUOUS_SERVING_LOCATION),
+    (["dfw", "two"], [], ["two"], ("two",), "Success"),
+    (["dfw", "two"], ["two"], [], (), Reason.AMBIGUOUS_SERVING_LOCATION),
+    (["dfw", "two"], ["dfw", "two"], ["dfw"], ("dfw",), "Success"),
+    (["two", "dfw"], [], ["two", "dfw"], ("dfw",), "Success"),
+]
+
+
+@pytest.mark.parametrize(("matching", "drained", "bound", "targets", "reason"), TABLE)
+def test_a_deployment_goes_to_one_cell_or_says_why_not(
+    matching: list[str], drained: list[str], bound: list[str], targets: tuple[str, ...], reason: str
+) -> None:
+    clusters = [a_cluster(n, *([DRAINED] if n in drained else [])) for n in matching]
+    placing = placed_on_one(clusters, bound)
+    assert (placing.targets, placing.verdict.reason) == (targets, reason)
+    assert (placing.verdict.status == TRUE) is bool(targets)
+
+
+def test_what_goes_along_goes_to_every_cell_also_to_drained_ones() -> None:
+    placing = placed_on_all([a_cluster("iad"), a_cluster("dfw", DRAINED)])
+    assert placing.targets == ("dfw", "iad")
+
+
+def test_another_taint_keeps_nothing_away() -> None:
+    cluster = a_cluster("dfw", Taint(key="noted", effect="PreferNoSchedule"))
+    assert placed_on_one([cluster], []).targets == ("dfw",)
+
+
+def test_a_taint_of_karmada_says_that_a_cell_is_silent_and_not_that_it_is_drained() -> None:
+    silent = Taint(key="cluster.karmada.io/not-ready", effect="NoSchedule")
+    assert serving(a_cluster("dfw", silent), []).status == TRUE
+
+
+def test_why_no_cell_of_a_city_takes_what_is_new() -> None:
+    """Karmada's scheduler says only that none fits."""
+    unheard = Condition(type="Ready", status=FALSE, reason="", last_transition_time=NOW)
+    silent = msgspec.structs.replace(a_cluster("dfw"), status=ClusterStatus(conditions=[unheard]))
+    drained = a_cluster("ord", DRAINED)
+    assert refused([]) is None
+    assert refused([silent, a_cluster("ord")]) is None, "one would"
+    reasons = [found and found.reason for found in (refused([silent]), refused([drained]))]
+    assert reasons == [Reason.CELL_UNREACHABLE, Reason.CELL_DRAINED]
+    both = refused([drained, silent])
+    assert both is not None
+    assert "dfw" in both.message, "the one that would take it if it answered"
+
+
+def test_a_cluster_says_what_keeps_new_work_away() -> None:
+    alone, drained = a_cluster("dfw"), a_cluster("dfw", DRAINED)
+    assert serving(alone, []).status == TRUE
+    assert serving(drained, []).reason == Reason.CELL_DRAINED
+    both = serving(drained, [a_cluster("two")])
+    assert (both.status, both.reason) == (FALSE, Reason.AMBIGUOUS_SERVING_LOCATION)
+    assert "two" in both.message
+
+
+# --- leaving
+
+
+def leaving(*, forced: bool = False, answers: bool = True) -> Cluster:
+    verdict = Verdict(TRUE if answers else FALSE, "R", "m")
+    ready = decided("Ready", verdict, generation=1, now=NOW)
+    return Cluster(
+        metadata=ObjectMeta(
+            name="dfw",
+            uid="u",
+            resource_version="1",
+            deletion_timestamp=NOW,
+            finalizers=[labels.CLUSTER_FINALIZER],
+            annotations={labels.FORCED_LEAVE: "true"} if forced else {},
+        ),
+        status=ClusterStatus(conditions=[ready]),
+    )
+
+
+def a_work(*, terminating: bool) -> Work:
+    return Work(
+        metadata=ObjectMeta(
+            name="w",
+            namespace="karmada-es-dfw",
+            uid="w",
+            resource_version="1",
+            finalizers=[labels.EXECUTION_FINALIZER],
+            deletion_timestamp=NOW if terminating else None,
+        ),
+        spec=WorkSpec(workload=WorkloadTemplate(manifests=[{"kind": "WorkloadDeployment"}])),
+    )
+
+
+def kinds(plan: Plan) -> list[tuple[str, str]]:
+    return [(type(a).__name__, a.kind.kind) for a in plan.actions if isinstance(a, Delete | Patch)]
+
+
+EMPTY = Belongings((), (), ())
+
+
+def test_a_cell_with_works_is_waited_for() -> None:
+    plan = plan_leaving(leaving(), Belongings([a_work(terminating=True)], (), ()))
+    assert kinds(plan) == []
+    assert isinstance(plan.actions[0], Wait)
+    assert plan.requeue_after_s is not None
+
+
+def test_by_force_the_tombstones_of_a_silent_cell_are_given_up() -> None:
+    silent = leaving(forced=True, answers=False)
+    terminating = plan_leaving(silent, Belongings([a_work(terminating=True)], (), ()))
+    assert kinds(terminating) == [("Patch", WORK.kind)]
+    standing = plan_leaving(silent, Belongings([a_work(terminating=False)], (), ()))
+    assert kinds(standing) == [("Delete", WORK.kind)]
+
+
+def test_a_cell_that_answers_confirms_also_when_it_is_forced() -> None:
+    plan = plan_leaving(leaving(forced=True), Belongings([a_work(terminating=True)], (), ()))
+    assert kinds(plan) == []
+
+
+def test_what_was_kept_for_a_cell_goes_before_the_cell_itself() -> None:
+    copy: Instance = msgspec.structs.replace(an_instance(0))
+    space = Namespace(metadata=ObjectMeta(name="karmada-es-dfw", uid="n"))
+    plan = plan_leaving(leaving(), Belongings((), [copy], [(NAMESPACE, space)]))
+    assert kinds(plan) == [("Delete", INSTANCE.kind), ("Delete", NAMESPACE.kind)]
+    assert kinds(plan_leaving(leaving(), EMPTY)) == [("Patch", CLUSTER.kind)]
+
+
+def test_a_cell_that_stays_is_left_alone() -> None:
+    staying = msgspec.structs.replace(
+        leaving(), metadata=ObjectMeta(name="dfw", finalizers=[labels.CLUSTER_FINALIZER])
+    )
+    assert plan_leaving(staying, EMPTY) == Plan()
