@@ -13,6 +13,7 @@ import msgspec
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.reasons import Reason
+from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.timestamps import timestamp
 from datum_compute.drivers.driver import MachineState
 
@@ -31,6 +32,7 @@ class Machine(ApiStruct, frozen=True, kw_only=True):
     data: list[str] = []  # which versions of which sources it was given; never their content
     gone_from_s: float | None = None
     asleep_from_s: float | None = None
+    sleep_mode: SleepMode = "pause"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Behaviour:
     ends: bool = False  # once started it ends in order
     stuck: bool = False
     sleeps_after_s: float | None = None
+    dozes_s: float = 0.0  # awake and asleep in turn, for so long each
 
 
 USUAL = Behaviour()
@@ -56,6 +59,7 @@ BEHAVIOURS: Mapping[str, Behaviour] = {
     "slow.example": Behaviour(boot_s=30.0),
     "stuck.example": Behaviour(stuck=True),
     "sleepy.example": Behaviour(sleeps_after_s=5.0),
+    "dozing.example": Behaviour(dozes_s=5.0),
 }
 
 _FAILURES = {
@@ -88,6 +92,7 @@ def state_of(machine: Machine, now_s: float) -> MachineState:
             exit_code=behaviour.exit_code,
         )
     asleep = machine.asleep_from_s is not None and machine.asleep_from_s <= now_s
+    asleep = asleep or _turns(machine, behaviour, now_s) % 2 == 1
     return MachineState(
         "Sleeping" if asleep else "Running",
         restarts=starts - 1,
@@ -103,6 +108,9 @@ def next_change_s(machine: Machine, now_s: float) -> float | None:
     times = [machine.gone_from_s, machine.asleep_from_s, machine.runs_from_s]
     if machine.runs_from_s <= now_s and behaviour.crashes:
         times.append(_starts(machine, behaviour, now_s)[2])
+    if machine.runs_from_s <= now_s and behaviour.dozes_s:
+        turns = _turns(machine, behaviour, now_s) + 1
+        times.append(machine.runs_from_s + turns * behaviour.dozes_s)
     return min((time for time in times if time is not None and time > now_s), default=None)
 
 
@@ -111,6 +119,13 @@ def woken(machine: Machine, now_s: float) -> Machine:
     again = behaviour_of(machine.image).sleeps_after_s
     asleep_from_s = None if again is None else now_s + again
     return msgspec.structs.replace(machine, asleep_from_s=asleep_from_s)
+
+
+def _turns(machine: Machine, behaviour: Behaviour, now_s: float) -> int:
+    """How often it has fallen asleep and woken by itself."""
+    if not behaviour.dozes_s:
+        return 0
+    return int((now_s - machine.runs_from_s) // behaviour.dozes_s)
 
 
 def _starts(

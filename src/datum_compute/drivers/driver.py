@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from datum_compute.api.containeroptions import ImageRecord
+from datum_compute.api.scaletozero import SleepMode, Wake
 from datum_compute.api.server import Phase, ServerSpec
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 
@@ -37,6 +39,8 @@ class MachineState:
     started_at: str | None = None
     addresses: tuple[str, ...] = ()
     last_lines: tuple[str, ...] = ()  # of its output, when it ended badly
+    images: tuple[ImageRecord, ...] = ()  # what the containers really run, once it is known
+    last_wake: Wake | None = None
 
 
 class Driver(Protocol):
@@ -58,6 +62,19 @@ class Driver(Protocol):
         """Ids of all machines there are, or of those of one name (``namespace/name/``)."""
         ...
 
+    async def sleep(self, machine_id: str, mode: SleepMode) -> None:
+        """Put one that runs to sleep; it sleeps when this returns. One that is asleep, is not
+        ready or is about to go stays as it is. Nothing but ``wake`` wakes it, also not a restart
+        of whoever asked."""
+        ...
+
+    async def wake(self, machine_id: str) -> float:
+        """It executes again when this returns, and is ready when observe() says so. How many
+        seconds the engine itself took: none for one that is awake. Any number of callers wake it
+        once. Until it is ready it is still called Sleeping, for a while."""
+        ...
+
     def changes(self) -> AsyncIterator[str]:
-        """Ids of machines as they change. Hints only: observe() is the truth."""
+        """Ids of machines as they change; what start() does need not be told, because whoever
+        calls it looks next. Hints only: observe() is the truth."""
         ...

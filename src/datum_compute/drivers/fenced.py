@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
+from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.driver import Driver, MachineState
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
@@ -30,6 +31,14 @@ class FencedDriver:
 
     async def machines(self, name: str = "") -> list[str]:
         return await self.inner.machines(name)
+
+    async def sleep(self, machine_id: str, mode: SleepMode) -> None:
+        self.check()
+        await self.inner.sleep(machine_id, mode)
+
+    async def wake(self, machine_id: str) -> float:
+        self.check()
+        return await self.inner.wake(machine_id)
 
     def changes(self) -> AsyncIterator[str]:
         return self.inner.changes()

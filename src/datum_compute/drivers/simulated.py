@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
+from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.behaviours import (
     ADDRESSES,
@@ -24,6 +25,7 @@ from datum_compute.drivers.behaviours import (
 from datum_compute.drivers.driver import MachineState, TransientError
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.drivers.machinetable import MachineTable
+from datum_compute.drivers.turns import Turns
 
 __all__ = ["Machine", "SimulatedDriver"]
 
@@ -47,6 +49,7 @@ class SimulatedDriver:
         self._last_number = max(self._taken, default=-1)
         self._news: asyncio.Queue[str] = asyncio.Queue()
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._turns = Turns()
 
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         if machine_id in self._table:
@@ -60,7 +63,9 @@ class SimulatedDriver:
             addresses=[a.address for i in spec.interfaces for a in i.addresses],
             data=[f"{pin.kind}/{pin.name}@{pin.resource_version}" for pin in data.sources],
         )
-        self._write(machine_id, woken(machine, machine.runs_from_s))
+        # Whoever starts it looks at it next: only what it does after that is news.
+        self._keep(machine_id, woken(machine, machine.runs_from_s))
+        self._announce_next(machine_id)
 
     async def remove(self, machine_id: str) -> None:
         machine = self._table.get(machine_id)
@@ -89,19 +94,44 @@ class SimulatedDriver:
         while True:
             yield await self._news.get()
 
-    async def sleep(self, machine_id: str) -> None:
-        """Put a machine to sleep, as a platform does with one that nobody asks for anything."""
-        machine = self._table[machine_id]
-        self._write(machine_id, msgspec.structs.replace(machine, asleep_from_s=self._now()))
+    async def sleep(self, machine_id: str, mode: SleepMode) -> None:
+        """Pausing takes no time, stopping as long as a removal."""
+        async with self._turns.of(machine_id):
+            if mode == "stop":
+                await asyncio.sleep(self._stop_s)
+            state = await self.observe(machine_id)
+            if state is None or state.phase != "Running" or state.reason:
+                return
+            machine = self._table[machine_id]
+            if machine.gone_from_s is None:
+                now_s = self._now()
+                asleep = msgspec.structs.replace(machine, asleep_from_s=now_s, sleep_mode=mode)
+                self._write(machine_id, asleep)
 
-    async def wake(self, machine_id: str) -> None:
-        self._write(machine_id, woken(self._table[machine_id], self._now()))
+    async def wake(self, machine_id: str) -> float:
+        """From a pause at once, else it boots; whoever comes meanwhile waits for that."""
+        async with self._turns.of(machine_id):
+            state = await self.observe(machine_id)
+            if state is None:
+                raise TransientError(f"there is no machine {machine_id}")
+            if state.phase != "Sleeping":
+                return 0.0
+            took_s = self._boot_s if self._table[machine_id].sleep_mode == "stop" else 0.0
+            await asyncio.sleep(took_s)
+            machine = self._table.get(machine_id)
+            if machine is None or machine.gone_from_s is not None:
+                raise TransientError(f"the machine {machine_id} is about to go")
+            self._write(machine_id, woken(machine, self._now()))
+            return took_s
 
     def _write(self, machine_id: str, machine: Machine) -> None:
+        self._keep(machine_id, machine)
+        self._announce(machine_id)
+
+    def _keep(self, machine_id: str, machine: Machine) -> None:
         self._table[machine_id] = machine
         self._taken.add(machine.number)
         self._save()
-        self._announce(machine_id)
 
     def _announce(self, machine_id: str) -> None:
         self._news.put_nowait(machine_id)

@@ -1,0 +1,480 @@
+"""The driver: one task for each machine, which looks, decides (``steps.py``) and acts, again and
+again; woken by the engine's events and by a list of all containers now and then.
+
+``run`` must run for anything to happen. Until the engine's containers have been read for the first
+time nothing is said about any machine: absence that is not proven is an error, not an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, MutableMapping
+
+import msgspec
+
+from datum_compute.api.reasons import Reason
+from datum_compute.api.scaletozero import SleepMode
+from datum_compute.api.server import ServerSpec
+from datum_compute.drivers.containers import sleeping
+from datum_compute.drivers.containers.cards import (
+    CardKeeper,
+    card_of_end,
+    card_of_removal,
+)
+from datum_compute.drivers.containers.creation import limits_of
+from datum_compute.drivers.containers.ears import AWAY_S, Ears
+from datum_compute.drivers.containers.effects import Hands
+from datum_compute.drivers.containers.engine import EngineRefusal
+from datum_compute.drivers.containers.execution import HangUp
+from datum_compute.drivers.containers.images import ImageFacts, ImageUnavailable
+from datum_compute.drivers.containers.inside import Inside
+from datum_compute.drivers.containers.loglines import LogArchive
+from datum_compute.drivers.containers.machine import Machine
+from datum_compute.drivers.containers.moments import note
+from datum_compute.drivers.containers.plan import (
+    DEFAULT_NETWORK,
+    MACHINE,
+    SERVER,
+    Owner,
+    build_plan,
+    read_plan,
+)
+from datum_compute.drivers.containers.probing import Probing
+from datum_compute.drivers.containers.records import (
+    BACKOFF_MAX_S,
+    BACKOFF_S,
+    NOTHING,
+    Record,
+    after_end,
+    after_failed_wake,
+    after_start,
+    fallen_asleep,
+)
+from datum_compute.drivers.containers.state import unproven_until_s
+from datum_compute.drivers.containers.steps import (
+    Create,
+    FallAsleep,
+    Forget,
+    NoteEnd,
+    Pause,
+    Problem,
+    Remove,
+    Rest,
+    Start,
+    Step,
+    Stop,
+    Wake,
+    next_step,
+)
+from datum_compute.drivers.driver import DriverError, MachineState, PermanentError, TransientError
+from datum_compute.drivers.machinedata import NO_DATA, MachineData
+
+RESYNC_S = 30.0
+# The same while the engine sends no events.
+DEAF_S = 2.0
+# How long a question waits for the first reading.
+READ_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class ContainersDriver:
+    def __init__(
+        self,
+        hands: Hands,
+        owner: Owner,
+        records: MutableMapping[str, Record],
+        *,
+        unix_s: Callable[[], float],
+        save: Callable[[], None],
+        save_now: Callable[[], None],
+        archive: LogArchive,
+        cards: CardKeeper,
+        ran_out_of_memory: Callable[[str], bool] = lambda _container_id: False,
+        hang_up: HangUp = lambda _process, _container_id, _by_force: None,
+    ) -> None:
+        self._hands = hands
+        self._probing = Probing(hands.engine, self._hear_ready, self._hear_live, unix_s)
+        self._owner = owner
+        self._records = records
+        self._unix_s = unix_s
+        self._save = save
+        self._save_now = save_now
+        self._cards = cards
+        self._ran_out_of_memory = ran_out_of_memory
+        self.inside = Inside(hands, self._known, archive, cards, unix_s, hang_up)
+        self._machines: dict[str, Machine] = {}
+        self._read = asyncio.Event()
+        self._group: asyncio.TaskGroup | None = None
+        self._ears = Ears(hands.engine, owner, self._look_again)
+        self._news: dict[str, None] = {}
+        self._has_news = asyncio.Event()
+
+    # --- what the cell asks
+
+    async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
+        if machine_id in (await self._known()):
+            return
+        memory = {name: limits.mebibytes for name, limits in limits_of(spec).items()}
+        machine = Machine(machine_id, build_plan(self._owner, spec, memory), spec, data)
+        self._tend(machine)
+
+    async def remove(self, machine_id: str) -> None:
+        machine = (await self._known()).get(machine_id)
+        if machine is None:
+            machine = await self._found(machine_id)
+        if machine is not None and machine.wanted:
+            machine.wanted = False
+            machine.woken.set()
+            if machine.pulling is not None:
+                machine.pulling.cancel()
+
+    async def observe(self, machine_id: str) -> MachineState | None:
+        machine = (await self._known()).get(machine_id)
+        return machine.state(self._unix_s()) if machine is not None else None
+
+    async def machines(self, name: str = "") -> list[str]:
+        await self._known()
+        server = f"{SERVER}={name.rstrip('/')}" if name else ""
+        listed = {labels.get(MACHINE, "") for labels in await self._hands.ours(server)}
+        tended = {machine_id for machine_id in self._machines if machine_id.startswith(name)}
+        return sorted((listed - {""}) | tended)
+
+    async def sleep(self, machine_id: str, mode: SleepMode) -> None:
+        machine = (await self._known()).get(machine_id)
+        if not self._ears.hears:  # what cannot be woken now must not fall asleep
+            raise TransientError("the container engine does not answer")
+        if machine is not None and sleeping.may_sleep(machine, self._unix_s()):
+            machine.sleep.falling = mode
+            machine.woken.set()
+            try:
+                await sleeping.until(machine, sleeping.is_asleep)
+            finally:
+                machine.sleep.falling = ""
+
+    async def wake(self, machine_id: str) -> float:
+        machine = (await self._known()).get(machine_id)
+        if machine is None:
+            raise TransientError(f"there is no machine {machine_id}")
+        if not sleeping.can_wake(machine):
+            return 0.0
+        machine.sleep.waking = True
+        machine.woken.set()
+        await sleeping.until(machine, lambda m: not m.sleep.waking)
+        return sleeping.woken_in_s(machine)
+
+    async def changes(self) -> AsyncIterator[str]:
+        while True:
+            await self._has_news.wait()
+            self._has_news.clear()
+            news, self._news = self._news, {}
+            for machine_id in news:
+                yield machine_id
+
+    # --- what it does by itself
+
+    async def run(self) -> None:
+        """Look after the machines until cancelled; they run on without us."""
+        async with asyncio.TaskGroup() as self._group:
+            self._group.create_task(self._ears.listen())
+            while True:
+                try:
+                    await self._resync()
+                except (DriverError, LookupError, TypeError, ValueError) as error:
+                    _log.warning("the containers of %s are not seen: %s", self._owner.cell, error)
+                    await asyncio.sleep(AWAY_S)
+                    continue
+                await asyncio.sleep(RESYNC_S if self._ears.hears else DEAF_S)
+
+    def _look_again(self, machine_id: str) -> None:
+        """At that machine, or without an id at all of them."""
+        for machine in self._machines.values():
+            if machine_id in ("", machine.id):
+                machine.woken.set()
+
+    async def _resync(self) -> None:
+        """Take over what is there and not known yet; wake everybody to look again."""
+        for labels in await self._hands.ours():
+            self._adopt(labels)
+        if not self._read.is_set():
+            self._forget_the_gone()
+            self._read.set()
+        self._look_again("")
+
+    def _forget_the_gone(self) -> None:
+        """What an earlier process left of machines that are no more."""
+        for machine_id in [known for known in self._records if known not in self._machines]:
+            del self._records[machine_id]
+        self._save()
+        self._hands.keep_files_of(self._machines)
+
+    def _adopt(self, labels: dict[str, str]) -> Machine | None:
+        machine_id, plan = labels.get(MACHINE, ""), read_plan(labels)
+        if machine_id.count("/") != 2 or plan is None or machine_id in self._machines:
+            return self._machines.get(machine_id)
+        record = self._records.get(machine_id, NOTHING)
+        machine = Machine(machine_id, plan, record=record)
+        self._tend(machine)
+        return machine
+
+    async def _found(self, machine_id: str) -> Machine | None:
+        """A machine that we do not know, if the engine has any of its containers."""
+        server = f"{SERVER}={machine_id.rpartition('/')[0]}"
+        for labels in await self._hands.ours(server):
+            if labels.get(MACHINE) == machine_id:
+                return self._adopt(labels)
+        return None
+
+    async def _known(self) -> dict[str, Machine]:
+        """The machines, once the engine's containers have been read."""
+        try:
+            async with asyncio.timeout(READ_S):
+                await self._read.wait()
+        except TimeoutError:
+            why = "the containers of the engine have not been read yet"
+            raise TransientError(why) from None
+        return self._machines
+
+    def _tend(self, machine: Machine) -> None:
+        assert self._group is not None
+        self._machines[machine.id] = machine
+        self._group.create_task(self._look_after(machine))
+
+    async def _look_after(self, machine: Machine) -> None:
+        """The life of one machine. Nothing that goes wrong with it touches another."""
+        while True:
+            machine.woken.clear()
+            pause_s: float | None = AWAY_S
+            try:
+                if not machine.sleep.trust():
+                    machine.seen = await self._hands.look(machine)
+                step = self._next_step(machine)
+                if isinstance(step, Forget):
+                    break
+                pause_s = await self._carry_out(machine, step)
+            except ImageUnavailable as error:
+                self._note_problem(machine, error.reason, str(error))
+                pause_s = 0.0
+            except PermanentError as error:
+                self._note_problem(machine, Reason.CONFIGURATION_ERROR, str(error))
+                self._give_up_waking(machine)
+                pause_s = 0.0
+            except (TransientError, EngineRefusal) as error:
+                machine.stage = str(error)
+                pause_s = 0.0 if machine.sleep.is_mistaken() else AWAY_S
+                _log.info("%s: %s", machine.id, error)
+            except Exception:
+                _log.exception("%s: looking after it failed", machine.id)
+            self._tell(machine)
+            machine.sleep.turn()
+            await _woken(machine.woken, pause_s)
+        await self._let_go(machine)
+
+    def _next_step(self, machine: Machine) -> Step:
+        """A wish to sleep is for this step only: one that has just ended does not fall asleep."""
+        step = next_step(machine.sight(self._unix_s()))
+        machine.sleep.falling = ""
+        return step
+
+    async def _carry_out(self, machine: Machine, step: Step) -> float | None:
+        """Do it, and say how long to rest: None is until something happens."""
+        match step:
+            case Create():
+                await self._create(machine)
+                machine.stage = "the containers are being started"
+                return 0.0
+            case Start(names):
+                await self._hands.start(machine, names)
+                machine.problem, machine.sleep.thawed = None, False
+                self._note(machine, f"started: {', '.join(names)}")
+                machine.spec, machine.data = None, NO_DATA
+                self._keep(machine, after_start(machine.record))
+                return 0.0
+            case NoteEnd(name):
+                await self._note_end(machine, name)
+                return 0.0
+            case Stop(names):
+                await self._hands.stop(machine, names)
+                return 0.0
+            case FallAsleep(mode):
+                self._keep(machine, fallen_asleep(machine.record, mode))
+                self._save_now()  # before it ends, or its end would be a crash to who comes after
+                self._probing.end(machine)
+                return await self._carry_out(machine, self._next_step(machine))
+            case Pause(names):
+                await self._hands.pause(machine, names)
+                return 0.0
+            case Wake(names):
+                record = await sleeping.wake(self._hands, machine, names, self._unix_s)
+                machine.record = self._records[machine.id] = record
+                await self._let_pass(machine)
+                self._save()
+                return 0.0
+            case Remove():
+                self._probing.end(machine)
+                self._tell(machine)
+                await self._remove(machine)
+                return 0.0
+            case Rest(until_s, is_up):
+                return await self._rest(machine, until_s, is_up=is_up)
+            case Forget():
+                return 0.0
+
+    async def _remove(self, machine: Machine) -> None:
+        await self._hands.stop(machine, [s.name for s in machine.seen.values() if s.is_up])
+        machine.seen = await self._hands.look(machine)
+        name = machine.containers[0]
+        lines = await self._hands.last_lines(machine, name)
+        card = card_of_removal(machine, machine.seen.get(name), lines, self._unix_s())
+        await self._hands.remove(machine)
+        self._cards.keep(machine.id, card)
+        machine.has_card = True
+
+    async def _create(self, machine: Machine) -> None:
+        """Pulling may be cut short by a removal; making is not, or something would be left."""
+        assert self._group is not None
+        machine.pulling = self._group.create_task(self._pull(machine))
+        try:
+            images = await machine.pulling
+        except asyncio.CancelledError:
+            if machine.wanted:
+                raise
+            return
+        finally:
+            machine.pulling = None
+        if isinstance(images, DriverError):
+            raise images
+        await self._hands.create(machine, images)
+        machine.problem = None
+        self._note(machine, "the containers were made")
+
+    async def _pull(self, machine: Machine) -> dict[str, ImageFacts] | DriverError:
+        """An error as a value: raised in a task of the group it would end all of them."""
+        try:
+            return await self._hands.pull(machine)
+        except DriverError as error:
+            return error
+
+    async def _rest(self, machine: Machine, until_s: float | None, *, is_up: bool) -> float | None:
+        if not is_up:
+            self._probing.end(machine)
+            machine.sleep.is_known = bool(machine.record.asleep)
+        else:
+            if machine.record.is_down:
+                self._keep(machine, after_start(machine.record))
+            assert self._group is not None
+            self._probing.begin(machine, self._group.create_task)
+            now_s = self._unix_s()
+            until_s = unproven_until_s(machine.plan, machine.sight(now_s))
+            until_s = until_s or machine.sleep.drowsy_after(now_s)
+        return None if until_s is None else max(0.0, until_s - self._unix_s())
+
+    async def _note_end(self, machine: Machine, name: str) -> None:
+        self._probing.end(machine)
+        seen, now_s = machine.seen[name], self._unix_s()
+        record = after_end(machine.record, seen, now_s)
+        lines = list(await self._hands.last_lines(machine, name))
+        oom = record.out_of_memory or (
+            seen.exit_code == 137 and not record.why and self._ran_out_of_memory(seen.id)
+        )
+        self._keep(machine, msgspec.structs.replace(record, lines=lines, out_of_memory=oom))
+        card = card_of_end(machine, now_s)
+        self._note(machine, card.message)
+        self._cards.keep(machine.id, card)
+
+    def _note_problem(self, machine: Machine, reason: str, message: str) -> None:
+        before_s = machine.problem.wait_s if machine.problem is not None else 0.0
+        wait_s = min(max(BACKOFF_S, 2 * before_s), BACKOFF_MAX_S)
+        machine.problem = Problem(reason, message, self._unix_s() + wait_s, wait_s)
+        self._note(machine, f"{reason}: {message}")
+
+    async def _let_pass(self, machine: Machine) -> None:
+        """Whoever waits for a wake goes first: to look, to report and to save takes longer than to
+        pass on what it was woken for."""
+        assert self._group is not None
+        self._probing.begin(machine, self._group.create_task)
+        machine.sleep.turn()
+        await asyncio.sleep(sleeping.LET_PASS_S)
+
+    def _give_up_waking(self, machine: Machine) -> None:
+        if machine.sleep.waking and machine.problem is not None:
+            machine.sleep.waking = False
+            self._keep(machine, after_failed_wake(machine.record, machine.problem.again_s))
+
+    async def _let_go(self, machine: Machine) -> None:
+        self._probing.end(machine)
+        machine.sleep.waking = False
+        machine.sleep.turn()
+        if self._machines.get(machine.id) is machine:
+            del self._machines[machine.id]
+        if not machine.wanted:
+            if machine.problem is not None and not machine.has_card:
+                self._cards.keep(machine.id, card_of_removal(machine, None, (), self._unix_s()))
+            self._hands.forget_files(machine)
+            if self._records.pop(machine.id, None) is not None:
+                self._save()
+            network = machine.plan.network
+            if network != DEFAULT_NETWORK and not self._is_used(network):
+                await self._drop_network(network)
+        self._announce(machine.id)
+
+    def _is_used(self, network: str) -> bool:
+        return any(machine.plan.network == network for machine in self._machines.values())
+
+    async def _drop_network(self, network: str) -> None:
+        try:
+            await self._hands.remove_network(network)
+        except DriverError as error:
+            _log.info("network %s stays: %s", network, error)
+
+    # --- what probes say
+
+    async def _hear_ready(self, machine: Machine, name: str, is_good: bool, words: str) -> None:
+        machine.ready[name], machine.words[name] = is_good, words
+        self._note(machine, f"readiness probe of {name}: {'ready' if is_good else words}")
+        self._tell(machine)
+
+    async def _hear_live(self, machine: Machine, name: str, is_good: bool, words: str) -> None:
+        """One that does not live is stopped; that it ended is noted like any other end."""
+        if is_good or not machine.wanted:
+            return
+        why = f"its liveness probe failed: {words}"
+        self._keep(machine, msgspec.structs.replace(machine.record, why=why))
+        _log.info("%s: container %s is stopped: %s", machine.id, name, why)
+        self._note(machine, f"container {name} is stopped: {why}")
+        try:
+            await self._hands.stop(machine, [name])
+        except DriverError as error:
+            _log.warning("%s: container %s cannot be stopped: %s", machine.id, name, error)
+
+    # --- telling
+
+    def _note(self, machine: Machine, text: str) -> None:
+        note(machine.moments, self._unix_s(), text)
+
+    def _keep(self, machine: Machine, record: Record) -> None:
+        if record != machine.record:
+            machine.record = self._records[machine.id] = record
+            self._save()
+
+    def _tell(self, machine: Machine) -> None:
+        state = machine.state(self._unix_s())
+        if state != machine.told:
+            machine.told = state
+            self._announce(machine.id)
+
+    def _announce(self, machine_id: str) -> None:
+        self._news[machine_id] = None
+        self._has_news.set()
+
+
+async def _woken(event: asyncio.Event, timeout_s: float | None) -> None:
+    """Until woken, or until the time is over."""
+    if timeout_s is not None and timeout_s <= 0:
+        return
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,242 @@
+"""Carries out steps on the engine. Every call may be repeated: what is done already is fine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from datum_compute.api.instance import Container
+from datum_compute.drivers.containers.creation import (
+    Making,
+    container_body,
+    limits_of,
+    network_body,
+)
+from datum_compute.drivers.containers.engine import Engine, EngineRefusal, filters
+from datum_compute.drivers.containers.images import ImageFacts, Images
+from datum_compute.drivers.containers.loglines import LogArchive
+from datum_compute.drivers.containers.logs import last_frames, last_lines
+from datum_compute.drivers.containers.machine import Machine
+from datum_compute.drivers.containers.plan import (
+    DEFAULT_NETWORK,
+    Owner,
+    container_name,
+    prefixes_of,
+    with_digests,
+)
+from datum_compute.drivers.containers.seen import Seen, read_container
+from datum_compute.drivers.driver import PermanentError
+from datum_compute.drivers.machinedata import DataFile
+
+LAST_LINES = 20
+KEPT_LINES, KEPT_BYTES = 2000, 256 * 1024
+# The engine's own time on top of the grace period.
+STOP_S = 30.0
+_SECRET_MIN = 4
+
+
+class DataFolders(Protocol):
+    """Files of this host that containers see; gone with their machine."""
+
+    def write(self, machine_id: str, volume: str, files: Sequence[DataFile]) -> str:
+        """The folder that holds exactly these files."""
+        ...
+
+    def remove(self, machine_id: str) -> None: ...
+
+    def keep_only(self, machine_ids: Collection[str]) -> None:
+        """Remove what machines have left behind that are gone."""
+        ...
+
+
+class Hands:
+    """What the driver can do to the containers of one cell."""
+
+    def __init__(
+        self, engine: Engine, owner: Owner, folders: DataFolders, archive: LogArchive
+    ) -> None:
+        self.engine = engine
+        self._archive = archive
+        self._owner = owner
+        self._folders = folders
+        self._images = Images(engine)
+        self._networks = asyncio.Lock()
+        self._known_networks: set[str] = set()
+
+    def name(self, machine: Machine, container: str) -> str:
+        return container_name(self._owner, machine.id, container)
+
+    async def look(self, machine: Machine) -> dict[str, Seen]:
+        """Those containers of the machine that there are."""
+        found = await asyncio.gather(*(self._inspect(machine, n) for n in machine.containers))
+        return {seen.name: seen for seen in found if seen is not None}
+
+    async def _inspect(self, machine: Machine, container: str) -> Seen | None:
+        try:
+            path = f"/containers/{self.name(machine, container)}/json"
+            return read_container(container, await self.engine.ask("GET", path))
+        except EngineRefusal as refusal:
+            if refusal.status == 404:
+                return None
+            raise
+
+    async def pull(self, machine: Machine) -> dict[str, ImageFacts]:
+        """The image of each container; nothing but the engine's store of images changes."""
+        assert machine.spec is not None
+        return {c.name: await self._image(machine, c) for c in machine.spec.containers}
+
+    async def create(self, machine: Machine, images: Mapping[str, ImageFacts]) -> None:
+        """All containers, from nothing."""
+        spec, data = machine.spec, machine.data
+        assert spec is not None
+        for name in machine.containers:
+            await self._delete(machine, name)
+        digests = {name: facts.digest for name, facts in images.items()}
+        machine.plan = with_digests(machine.plan, digests)
+        machine.stage = "the containers are being created"
+        if machine.plan.network != DEFAULT_NETWORK:
+            await self._ensure_network(machine.plan.network, prefixes_of(spec))
+        folders = {v: self._folders.write(machine.id, v, files) for v, files in data.files.items()}
+        limits = limits_of(spec)
+        making = Making(self._owner, machine.id, spec, data, machine.plan, limits, folders)
+        for container in spec.containers:
+            body = container_body(making, container, images[container.name])
+            query = {"name": self.name(machine, container.name)}
+            try:
+                await self.engine.ask("POST", "/containers/create", query, body)
+            except EngineRefusal as refusal:
+                self._known_networks.discard(machine.plan.network)
+                why = f"container {container.name}: {without_secrets(refusal.words, machine)}"
+                raise PermanentError(why) from None
+
+    async def _image(self, machine: Machine, container: Container) -> ImageFacts:
+        machine.stage = f"image {container.image} is being pulled"
+        configs = machine.data.pull_configs
+        return await self._images.ensure(container.image, container.image_pull_policy, configs)
+
+    async def find_image(self, image: str) -> ImageFacts | None:
+        """What the host has of it."""
+        return await self._images.find(image)
+
+    async def start(self, machine: Machine, names: Sequence[str]) -> None:
+        """In their order: the first has the network that the others join."""
+        for name in names:
+            try:
+                await self.engine.ask("POST", f"/containers/{self.name(machine, name)}/start")
+            except EngineRefusal as refusal:
+                why = f"container {name}: {without_secrets(refusal.words, machine)}"
+                raise PermanentError(why) from None
+
+    async def stop(self, machine: Machine, names: Sequence[str]) -> None:
+        """All at once: asked to end, and ended after the grace period."""
+        await asyncio.gather(*(self._stop(machine, name) for name in names))
+
+    async def pause(self, machine: Machine, names: Sequence[str]) -> None:
+        await asyncio.gather(*(self._ask(machine, name, "pause") for name in names))
+
+    async def unpause(self, machine: Machine, names: Sequence[str]) -> None:
+        await asyncio.gather(*(self._ask(machine, name, "unpause") for name in names))
+
+    async def _ask(self, machine: Machine, name: str, what: str) -> None:
+        await self.engine.ask("POST", f"/containers/{self.name(machine, name)}/{what}")
+
+    async def _stop(self, machine: Machine, name: str) -> None:
+        grace_s = machine.plan.grace_s
+        path = f"/containers/{self.name(machine, name)}/stop"
+        if machine.seen[name].standing == "paused":  # who is frozen cannot end by itself
+            await self._ask(machine, name, "unpause")
+        try:
+            await self.engine.ask("POST", path, {"t": grace_s}, timeout_s=grace_s + STOP_S)
+        except EngineRefusal as refusal:
+            if refusal.status not in (304, 404):
+                raise
+
+    async def remove(self, machine: Machine) -> None:
+        await self.stop(machine, [s.name for s in machine.seen.values() if s.is_up])
+        for name in machine.seen:
+            self._archive.keep(machine.id, name, await self.whole_log(machine, name))
+        for name in reversed(machine.containers):  # those that joined, before what they joined
+            await self._delete(machine, name)
+
+    async def _delete(self, machine: Machine, name: str) -> None:
+        query = {"force": "true", "v": "true"}
+        try:
+            await self.engine.ask("DELETE", f"/containers/{self.name(machine, name)}", query)
+        except EngineRefusal as refusal:
+            if refusal.status != 404:
+                raise
+
+    def forget_files(self, machine: Machine) -> None:
+        self._folders.remove(machine.id)
+
+    def keep_files_of(self, machine_ids: Collection[str]) -> None:
+        self._folders.keep_only(machine_ids)
+
+    async def last_lines(self, machine: Machine, name: str) -> tuple[str, ...]:
+        query = {"stdout": "true", "stderr": "true", "tail": str(LAST_LINES)}
+        path = f"/containers/{self.name(machine, name)}/logs"
+        try:
+            return last_lines(await self.engine.fetch("GET", path, query), LAST_LINES)
+        except EngineRefusal:
+            return ()
+
+    async def whole_log(self, machine: Machine, name: str) -> bytes:
+        """The last lines with their times, framed, for whoever keeps them."""
+        query = {"stdout": "true", "stderr": "true", "timestamps": "true", "tail": str(KEPT_LINES)}
+        path = f"/containers/{self.name(machine, name)}/logs"
+        try:
+            return last_frames(await self.engine.fetch("GET", path, query), KEPT_BYTES)
+        except EngineRefusal:
+            return b""
+
+    async def ours(self, server: str = "") -> list[dict[str, str]]:
+        """Labels of all containers of the cell, running or not, as the engine has them now."""
+        labels = [f"{name}={value}" for name, value in self._owner.labels.items()]
+        if server:
+            labels.append(server)
+        query = {"all": "true", "filters": filters(label=labels)}
+        found = await self.engine.ask("GET", "/containers/json", query)
+        return [container.get("Labels") or {} for container in found or ()]
+
+    async def _ensure_network(self, name: str, prefixes: list[tuple[str, str]]) -> None:
+        async with self._networks:
+            if name in self._known_networks or await self._has_network(name):
+                self._known_networks.add(name)
+                return
+            try:
+                body = network_body(name, self._owner, prefixes)
+                await self.engine.ask("POST", "/networks/create", body=body)
+            except EngineRefusal as refusal:
+                told = " and ".join(prefix for prefix, _ in prefixes)
+                raise PermanentError(f"the network of {told}: {refusal.words}") from None
+            self._known_networks.add(name)
+
+    async def _has_network(self, name: str) -> bool:
+        try:
+            await self.engine.ask("GET", f"/networks/{name}")
+        except EngineRefusal as refusal:
+            if refusal.status == 404:
+                return False
+            raise
+        return True
+
+    async def remove_network(self, name: str) -> None:
+        """One that nobody uses any more; the engine refuses to remove any other."""
+        async with self._networks:
+            self._known_networks.discard(name)
+            try:
+                await self.engine.ask("DELETE", f"/networks/{name}")
+            except EngineRefusal:
+                return
+
+
+def without_secrets(words: str, machine: Machine) -> str:
+    """Engines repeat what they were sent; what came from a source of data stays out of sight."""
+    secrets = {
+        value for variables in machine.data.variables.values() for value in variables.values()
+    }
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SECRET_MIN:
+            words = words.replace(secret, "(value)")
+    return words

@@ -1,0 +1,217 @@
+"""The engine behind its socket: requests with a bound on time, size and number, and streams.
+
+What goes wrong becomes one of
+- TransientError   no engine, no answer in time, or it is busy
+- EngineRefusal    it answered, and said no: status and its own words
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
+from datum_compute.drivers.driver import DriverError, TransientError
+
+API = "v1.40"  # podman 4 and every Docker since 19.03
+ANSWER_S = 30.0
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+AT_ONCE = 8
+LINE_BYTES_MAX = 1024 * 1024
+_HOST = URL("http://engine")
+_LOST = (aiohttp.ClientError, OSError, TimeoutError)
+
+Query = Mapping[str, str | int]
+
+
+class EngineRefusal(DriverError):
+    """The engine answered with an error; ``status`` is its HTTP code, ``words`` are its own."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+        self.words = words
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """Who answers."""
+
+    name: str
+    version: str
+
+
+class Engine:
+    """Connections to one engine, reused; close it with ``aclose``."""
+
+    def __init__(self, socket: str) -> None:
+        self.socket = socket
+        self._session: aiohttp.ClientSession | None = None
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def facts(self, timeout_s: float = 5.0) -> EngineFacts:
+        found = await self.ask("GET", "/version", timeout_s=timeout_s)
+        parts = found.get("Components") or [{}]
+        name = str(parts[0].get("Name", "Docker"))
+        return EngineFacts(name.removesuffix(" Engine"), str(found.get("Version", "")))
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: JsonObject | None = None,
+        *,
+        timeout_s: float = ANSWER_S,
+    ) -> Any:
+        """The JSON of the answer; None if it has none."""
+        data = await self.fetch(method, path, query, body, timeout_s=timeout_s)
+        if not data.strip():
+            return None
+        try:
+            return decode(data)
+        except DecodeError as error:
+            raise TransientError(f"the engine answers no JSON to {method} {path}") from error
+
+    async def fetch(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: JsonObject | None = None,
+        *,
+        timeout_s: float = ANSWER_S,
+    ) -> bytes:
+        """The bytes of the answer."""
+        async with self._turns:
+            opened = self._request(method, path, query, body, timeout_s=timeout_s)
+            async with opened as answer:
+                return await self._read(answer)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        silence_s: float | None = None,
+    ) -> AsyncGenerator[AsyncGenerator[bytes, None], None]:
+        """Chunks as they come, for as long as the caller stays; not counted as a request."""
+        opened = self._request(
+            method, path, query, None, headers, timeout_s=None, silence_s=silence_s
+        )
+        async with opened as answer:
+            yield self._chunks(answer)
+
+    @asynccontextmanager
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: JsonObject | None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float | None,
+        silence_s: float | None = None,
+    ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
+        sent = dict(headers or {})
+        if body is not None:
+            sent["content-type"] = "application/json"
+        patience = aiohttp.ClientTimeout(total=timeout_s, sock_connect=5.0, sock_read=silence_s)
+        try:
+            async with self._opened().request(
+                method,
+                _HOST.with_path(f"/{API}{path}").with_query(dict(query or {})),
+                data=None if body is None else encode(body),
+                headers=sent,
+                timeout=patience,
+            ) as answer:
+                if answer.status >= 400:
+                    raise EngineRefusal(answer.status, engine_words(await self._read(answer)))
+                yield answer
+        except _LOST as error:
+            raise self._lost(error) from None  # its request may hold secrets: cut it off
+
+    def _opened(self) -> aiohttp.ClientSession:
+        """The session, made on first use because aiohttp wants a running loop for it."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.UnixConnector(self.socket, limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in answer.content.iter_any():
+            parts.append(chunk)
+            size += len(chunk)
+            if size > ANSWER_BYTES_MAX:
+                raise TransientError(f"the engine's answer is over {ANSWER_BYTES_MAX} bytes")
+        return b"".join(parts)
+
+    async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+        async for chunk in answer.content.iter_any():
+            yield chunk
+
+    def _lost(self, error: BaseException) -> TransientError:
+        match error:
+            case aiohttp.ClientConnectorError(os_error=cause):
+                why = (cause.strerror or "no connection").lower()
+            case TimeoutError():
+                why = "no answer in time"
+            case _:
+                why = "the connection was lost"
+        return TransientError(f"the container engine at {self.socket} does not answer: {why}")
+
+
+Stream = AbstractAsyncContextManager[AsyncGenerator[bytes, None]]
+
+
+async def json_lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[JsonObject, None]:
+    """One object for each line; what is no JSON is passed over."""
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if found := _object(line):
+                yield found
+        if len(rest) > LINE_BYTES_MAX:
+            raise TransientError(f"a line of the engine is over {LINE_BYTES_MAX} bytes")
+    if found := _object(rest):
+        yield found
+
+
+def filters(**values: list[str]) -> str:
+    return json.dumps(values)
+
+
+def _object(line: bytes) -> JsonObject | None:
+    try:
+        found = decode(line) if line.strip() else None
+    except DecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def engine_words(body: bytes) -> str:
+    """What the engine says, without its own wrapping."""
+    found = _object(body)
+    words = str(found.get("message") or found.get("cause") or "") if found else ""
+    return (words or body.decode(errors="replace")).strip()[:1024] or "it gives no reason"

@@ -1,0 +1,183 @@
+"""Images: pulled as the policy says and with the credentials of the pull secrets, and known by
+their digest. What a registry says against it is passed on in its own words."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
+from datum_compute.api.reasons import Reason
+from datum_compute.drivers.containers.engine import Engine, EngineRefusal, json_lines
+from datum_compute.drivers.driver import DriverError, TransientError
+from datum_compute.drivers.registrywords import is_silence
+
+PULL_S = 1800.0
+SILENCE_S = 120.0
+_AUTH_HEADER = "X-Registry-Auth"
+_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
+
+
+class ImageUnavailable(DriverError):
+    """The image cannot be had; the message names it and says why."""
+
+    reason = Reason.IMAGE_UNAVAILABLE
+
+
+class RegistryUnreachable(ImageUnavailable):
+    """Whether the image can be had nobody knows: its registry does not answer."""
+
+    reason = Reason.REGISTRY_UNREACHABLE
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """An image that the engine has."""
+
+    id: str
+    digest: str
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+
+
+class Images:
+    """The images of one engine; nobody pulls the same one twice at the same moment."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def ensure(self, image: str, policy: str, pull_configs: Sequence[bytes]) -> ImageFacts:
+        policy = policy or default_policy(image)
+        lock = self._locks.setdefault(image, asyncio.Lock())
+        try:
+            async with lock:
+                found = None if policy == "Always" else await self.find(image)
+                if found is None and policy == "Never":
+                    why = "the host does not have it and imagePullPolicy is Never"
+                    raise ImageUnavailable(f"image {image}: {why}")
+                return found or await self._pulled(image, pull_configs)
+        finally:
+            if not lock.locked():
+                self._locks.pop(image, None)
+
+    async def find(self, image: str) -> ImageFacts | None:
+        try:
+            found = await self._engine.ask("GET", f"/images/{image}/json")
+        except EngineRefusal as refusal:
+            if refusal.status == 404:
+                return None
+            raise TransientError(f"image {image}: {refusal.words}") from refusal
+        return image_facts(image, found)
+
+    async def _pulled(self, image: str, pull_configs: Sequence[bytes]) -> ImageFacts:
+        """With each of the credentials that are for its registry, until one is good."""
+        problems: list[str] = []
+        for credentials in [*credentials_for(image, pull_configs), None]:
+            problem = await self._pull(image, credentials)
+            found = None if problem else await self.find(image)
+            if found is not None:
+                return found
+            problems.append(problem or "it was pulled and is not there")
+        if all(is_silence(problem) for problem in problems):
+            registry = registry_of(image)
+            raise RegistryUnreachable(f"image {image}: {registry} does not answer: {problems[0]}")
+        raise ImageUnavailable(f"image {image}: {problems[0]}")
+
+    async def _pull(self, image: str, credentials: JsonObject | None) -> str:
+        """What was said against it; empty if it is there."""
+        name, tag = pull_reference(image)
+        headers = {}
+        if credentials is not None:
+            headers[_AUTH_HEADER] = base64.urlsafe_b64encode(encode(credentials)).decode()
+        query = {"fromImage": name, "tag": tag}
+        problem = ""
+        try:
+            async with (
+                asyncio.timeout(PULL_S),
+                self._engine.stream(
+                    "POST", "/images/create", query, headers, silence_s=SILENCE_S
+                ) as chunks,
+            ):
+                async for line in json_lines(chunks):
+                    problem = str(line.get("error") or "") or problem
+        except EngineRefusal as refusal:
+            return refusal.words
+        except TimeoutError:
+            return f"not pulled within {PULL_S:.0f} s"
+        return problem.strip()
+
+
+def default_policy(image: str) -> str:
+    _, tag = pull_reference(image)
+    return "Always" if tag == "latest" else "IfNotPresent"
+
+
+def pull_reference(image: str) -> tuple[str, str]:
+    """The name, and the tag or digest to ask for."""
+    name, _, digest = image.partition("@")
+    if digest:
+        return _without_tag(name)[0], digest
+    name, tag = _without_tag(image)
+    return name, tag or "latest"
+
+
+def _without_tag(image: str) -> tuple[str, str]:
+    head, slash, last = image.rpartition("/")
+    last, _, tag = last.partition(":")
+    return f"{head}{slash}{last}", tag
+
+
+def registry_of(image: str) -> str:
+    """The host that the image comes from, as people write it."""
+    first, slash, _ = image.partition("/")
+    is_host = slash and ("." in first or ":" in first or first == "localhost")
+    return first if is_host else "docker.io"
+
+
+def credentials_for(image: str, pull_configs: Sequence[bytes]) -> Iterator[JsonObject]:
+    """Those of the registry of the image, in the order of the secrets."""
+    registry = registry_of(image)
+    hosts = _HUB if registry in _HUB else (registry,)
+    for config in pull_configs:
+        try:
+            auths = decode(config).get("auths", {})
+        except (DecodeError, AttributeError):
+            continue  # the server lets no such secret in
+        for key, entry in auths.items() if isinstance(auths, dict) else ():
+            host = key.removeprefix("https://").removeprefix("http://").partition("/")[0]
+            if host in hosts and isinstance(entry, dict) and (found := _login(entry)):
+                yield {**found, "serveraddress": registry}
+
+
+def _login(entry: JsonObject) -> JsonObject | None:
+    user, password = entry.get("username"), entry.get("password")
+    if not user and entry.get("auth"):
+        try:
+            user, _, password = base64.b64decode(str(entry["auth"])).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return None
+    return {"username": str(user), "password": str(password or "")} if user else None
+
+
+def image_facts(image: str, found: JsonObject) -> ImageFacts:
+    config = found.get("Config") or {}
+    return ImageFacts(
+        id=str(found["Id"]),
+        digest=_digest(image, found),
+        entrypoint=tuple(config.get("Entrypoint") or ()),
+        command=tuple(config.get("Cmd") or ()),
+    )
+
+
+def _digest(image: str, found: JsonObject) -> str:
+    """Of the repository it was asked from; one that came from no registry has its id."""
+    asked = image.partition("@")[2]
+    name, _ = pull_reference(image)
+    known = [str(d).partition("@") for d in found.get("RepoDigests") or ()]
+    own = [digest for repository, _, digest in known if repository == name]
+    others = [digest for _, _, digest in known]
+    return asked or next(iter([*own, *others]), str(found["Id"]))

@@ -1,0 +1,108 @@
+"""What people ask of the machines of a cell: what they say and use, how they ended, and to run
+something in them. ``server`` is always a Server's name, ``namespace/name``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from datum_compute.api.remotecommand import ExecWish
+from datum_compute.drivers.containers.cards import CardKeeper, CrashCard
+from datum_compute.drivers.containers.effects import Hands
+from datum_compute.drivers.containers.execution import HangUp, execute
+from datum_compute.drivers.containers.images import default_policy
+from datum_compute.drivers.containers.loglines import LogArchive, LogPage
+from datum_compute.drivers.containers.machine import Machine
+from datum_compute.drivers.containers.reading import LogWish, read_page
+from datum_compute.drivers.containers.registry import ImageVerdict, ask_registry
+from datum_compute.drivers.containers.usage import Meter, Reading, Usage, read_usage
+from datum_compute.drivers.driver import DriverError
+from datum_compute.drivers.execution import ExecSession, NoSuchContainer, NotRunning
+from datum_compute.drivers.report import DriverReport
+
+ENGINE_ANSWER_S = 5.0  # somebody waits for it
+
+
+class Inside:
+    """``known`` are the machines by id; it raises while nobody knows them."""
+
+    def __init__(
+        self,
+        hands: Hands,
+        known: Callable[[], Awaitable[dict[str, Machine]]],
+        archive: LogArchive,
+        cards: CardKeeper,
+        unix_s: Callable[[], float],
+        hang_up: HangUp,
+    ) -> None:
+        self._hands = hands
+        self._known = known
+        self._archive = archive
+        self._cards = cards
+        self._unix_s = unix_s
+        self._hang_up = hang_up
+        self._meter = Meter()
+
+    async def log_page(self, server: str, wish: LogWish) -> LogPage:
+        """What the machines of that name say, and said."""
+        tended = [m for m in (await self._known()).values() if m.id.rpartition("/")[0] == server]
+        return await read_page(self._hands, self._archive, server, tended, wish)
+
+    async def usage(self, server: str) -> Usage | None:
+        """What the machine uses now; None if there is none."""
+        machine = await self._wanted(server)
+        return await read_usage(self._hands, machine) if machine is not None else None
+
+    async def readings(self) -> dict[str, Reading]:
+        """What every machine uses, by its id; for whoever asks again and again."""
+        machines = [machine for machine in (await self._known()).values() if machine.wanted]
+        return await self._meter.read(self._hands, machines)
+
+    async def crashes(self, server: str) -> list[CrashCard]:
+        """How machines of that name ended within a day, the last one last."""
+        return self._cards.kept(server)
+
+    async def check_image(
+        self, image: str, policy: str, pull_configs: Sequence[bytes]
+    ) -> ImageVerdict:
+        """Whether the image can be had: from this host if it may be, else from its registry."""
+        policy = policy or default_policy(image)
+        found = None if policy == "Always" else await self._hands.find_image(image)
+        if found is not None:
+            return ImageVerdict(outcome="found", digest=found.digest, words="on the host")
+        if policy == "Never":
+            return ImageVerdict(outcome="missing", words="the host does not have it")
+        return await ask_registry(image, pull_configs)
+
+    async def driver(self) -> DriverReport:
+        """That the engine does not answer is an answer, too."""
+        engine = self._hands.engine
+        try:
+            facts = await engine.facts(ENGINE_ANSWER_S)
+        except DriverError as error:
+            words, answers = str(error), False
+        else:
+            words, answers = f"{facts.name} {facts.version}".strip(), True
+        return DriverReport(driver="containers", engine=engine.socket, answers=answers, words=words)
+
+    async def execute(self, server: str, wish: ExecWish) -> ExecSession | None:
+        """Run a command in the machine; None if there is none."""
+        machine = await self._wanted(server)
+        if machine is None:
+            return None
+        name = wish.container or machine.containers[0]
+        if name not in machine.containers:
+            there = ", ".join(machine.containers)
+            raise NoSuchContainer(f"it has no container {name}; there are: {there}")
+        machine.seen = await self._hands.look(machine)
+        seen = machine.seen.get(name)
+        if seen is None or seen.standing != "running":
+            state = machine.state(self._unix_s())
+            raise NotRunning(f"container {name} does not run: {state.message or state.phase}")
+        return await execute(self._hands.engine, seen.id, wish, self._hang_up)
+
+    async def _wanted(self, server: str) -> Machine | None:
+        """The machine of that name that is to be there."""
+        for machine in (await self._known()).values():
+            if machine.id.rpartition("/")[0] == server and machine.wanted:
+                return machine
+        return None

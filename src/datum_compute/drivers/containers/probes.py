@@ -1,0 +1,162 @@
+"""Asks containers how they are: over HTTP, for a connection, or by a command."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from datum_compute.api.containeroptions import ExecAction, HttpGet, Probe
+from datum_compute.drivers.containers.engine import Engine, EngineRefusal
+from datum_compute.drivers.containers.logs import last_lines
+from datum_compute.drivers.containers.plan import ContainerPlan
+from datum_compute.drivers.driver import DriverError
+from datum_compute.drivers.onlink import open_on_link
+
+_WORDS_MAX = 256
+_EAGER_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a container is found."""
+
+    address: str
+    container_id: str
+    container: ContainerPlan
+
+
+async def keep_asking(
+    probe: Probe, ask: Callable[[], Awaitable[str]], told: Callable[[bool, str], Awaitable[None]]
+) -> None:
+    """Ask until cancelled. ``told`` hears the first answer that counts and every change: well or
+    not, and the words of the last bad answer. Before anything counts it hears nothing."""
+    await asyncio.sleep(probe.initial_delay_seconds)
+    tally = Tally(probe)
+    while True:
+        words = await _bounded(ask, probe.timeout_seconds)
+        verdict = tally.count(is_good=not words)
+        if verdict is not None:
+            await told(verdict, words)
+        await asyncio.sleep(tally.pause_s())
+
+
+class Tally:
+    """When answers count. Before the first good one it is asked more often than the period says, so
+    that a quick start is seen quickly; bad ones count as if they had come once in a period."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+        self._row = 0  # answers of the same kind in a row, bad ones negative
+        self._asked = 0
+        self._waited_s = 0.0
+        self._was_good = False
+        self._verdict: bool | None = None
+
+    def count(self, *, is_good: bool) -> bool | None:
+        """The verdict, if this answer changes it."""
+        self._asked += 1
+        self._row = max(self._row, 0) + 1 if is_good else min(self._row, 0) - 1
+        if self._row >= self._probe.success_threshold:
+            return self._changed(verdict=True)
+        bad = -self._row if self._was_good else int(self._waited_s / self._probe.period_seconds) + 1
+        if self._row < 0 and bad >= self._probe.failure_threshold:
+            return self._changed(verdict=False)
+        return None
+
+    def pause_s(self) -> float:
+        """Until the next question."""
+        period_s = float(self._probe.period_seconds)
+        if not self._was_good:
+            period_s = min(period_s, 0.05 * self._asked, _EAGER_S)
+            self._waited_s += period_s
+        return period_s
+
+    def _changed(self, *, verdict: bool) -> bool | None:
+        self._was_good = self._was_good or verdict
+        if self._verdict is verdict:
+            return None
+        self._verdict = verdict
+        return verdict
+
+
+async def _bounded(ask: Callable[[], Awaitable[str]], timeout_s: float) -> str:
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await ask()
+    except TimeoutError:
+        return f"no answer within {timeout_s:.0f} s"
+
+
+async def answer_to(engine: Engine, probe: Probe, target: Target) -> str:
+    """What is wrong; empty if all is well."""
+    if probe.http_get is not None:
+        return await _http(probe.http_get, target)
+    if probe.tcp_socket is not None:
+        return await _tcp(target.address, port_number(target.container, probe.tcp_socket.port))
+    if probe.exec_ is not None:
+        return await _command(engine, probe.exec_, target)
+    return "it asks nothing"
+
+
+def port_number(container: ContainerPlan, port: int | str) -> int:
+    """By number or by name; 0 for a name that there is not (admission refuses those)."""
+    if isinstance(port, int):
+        return port
+    return next((p.port for p in container.ports if p.name == port), 0)
+
+
+async def _tcp(address: str, port: int) -> str:
+    try:
+        _, writer = await open_on_link(address, port)
+    except OSError as error:
+        return f"port {port}: {(error.strerror or 'no connection').lower()}"
+    writer.close()
+    return ""
+
+
+async def _http(question: HttpGet, target: Target) -> str:
+    port = port_number(target.container, question.port)
+    shown = f"[{target.address}]" if ":" in target.address else target.address
+    asked = f"GET http://{shown}:{port}{question.path}"
+    try:
+        reader, writer = await open_on_link(target.address, port)
+    except OSError as error:
+        return f"{asked}: {(error.strerror or 'no connection').lower()}"
+    try:
+        headers = {"host": f"{shown}:{port}", "user-agent": "datum-probe", "connection": "close"}
+        headers |= {header.name.lower(): header.value for header in question.http_headers}
+        lines = [f"GET {question.path} HTTP/1.1", *(f"{n}: {v}" for n, v in headers.items())]
+        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+        first = (await reader.readline()).decode(errors="replace").split(maxsplit=2)
+    except (OSError, ValueError) as error:
+        return f"{asked}: the connection was lost ({type(error).__name__})"
+    finally:
+        writer.close()
+    if len(first) < 2 or not first[0].startswith("HTTP/"):
+        return f"{asked}: no HTTP answer"
+    return "" if first[1].isdigit() and 200 <= int(first[1]) < 400 else f"{asked}: {first[1]}"
+
+
+async def _command(engine: Engine, action: ExecAction, target: Target) -> str:
+    try:
+        code, said = await run_command(engine, target.container_id, action.command)
+    except EngineRefusal as refusal:
+        return refusal.words[:_WORDS_MAX]
+    except DriverError as error:
+        return str(error)[:_WORDS_MAX]
+    last = last_lines(said, 1)
+    words = f": {last[0][:_WORDS_MAX]}" if last else ""
+    return "" if code == 0 else f"{action.command[0]} ended with code {code}{words}"
+
+
+async def run_command(engine: Engine, container_id: str, command: list[str]) -> tuple[int, bytes]:
+    """Exit code and framed output of a command in the container."""
+    made = await engine.ask(
+        "POST",
+        f"/containers/{container_id}/exec",
+        body={"Cmd": command, "AttachStdout": True, "AttachStderr": True},
+    )
+    said = await engine.fetch("POST", f"/exec/{made['Id']}/start", body={"Detach": False})
+    ended = await engine.ask("GET", f"/exec/{made['Id']}/json")
+    return int(ended.get("ExitCode") or 0), said

@@ -1,0 +1,80 @@
+"""A container as the engine shows it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from datum_compute.api.codec import JsonObject
+
+Standing = Literal["created", "running", "paused", "exited"]
+_STANDINGS: dict[str, Standing] = {
+    **dict.fromkeys(("created", "configured", "initialized"), "created"),
+    **dict.fromkeys(("running", "restarting", "stopping"), "running"),
+    "paused": "paused",
+}
+_FRACTION = re.compile(r"\.\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Times are unix seconds, 0 for never."""
+
+    name: str
+    id: str
+    standing: Standing
+    exit_code: int | None = None
+    out_of_memory: bool = False
+    started_at: str = ""
+    started_s: float = 0.0
+    finished_s: float = 0.0
+    image_id: str = ""
+    addresses: tuple[str, ...] = ()
+
+    @property
+    def is_up(self) -> bool:
+        return self.standing in ("running", "paused")
+
+
+def read_container(name: str, inspected: JsonObject) -> Seen:
+    state = inspected.get("State") or {}
+    standing = _STANDINGS.get(str(state.get("Status", "")).lower(), "exited")
+    started = str(state.get("StartedAt") or "")
+    started_s = unix_time(started)
+    return Seen(
+        name=name,
+        id=str(inspected.get("Id", "")),
+        standing=standing,
+        exit_code=int(state.get("ExitCode") or 0) if standing == "exited" else None,
+        out_of_memory=bool(state.get("OOMKilled")),
+        started_at=_FRACTION.sub("", started) if started_s else "",
+        started_s=started_s,
+        finished_s=unix_time(str(state.get("FinishedAt") or "")),
+        image_id=str(inspected.get("Image", "")),
+        addresses=tuple(_addresses(inspected)),
+    )
+
+
+def unix_time(text: str) -> float:
+    """Seconds of an RFC 3339 time with any number of decimals; 0 for the engine's year one."""
+    whole = _FRACTION.sub("", text)
+    fraction = _FRACTION.search(text)
+    try:
+        moment = datetime.fromisoformat(whole)
+    except ValueError:
+        return 0.0
+    if moment.year < 1971:
+        return 0.0
+    return moment.timestamp() + (float(fraction[0]) if fraction else 0.0)
+
+
+def _addresses(inspected: JsonObject) -> list[str]:
+    networks: dict[str, Any] = (inspected.get("NetworkSettings") or {}).get("Networks") or {}
+    return [
+        str(network[field])
+        for network in networks.values()
+        for field in ("IPAddress", "GlobalIPv6Address")
+        if network and network.get(field)
+    ]

@@ -1,0 +1,109 @@
+"""A machine's state, as the cell reports it, from what is seen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from datum_compute.api.reasons import Reason
+from datum_compute.drivers.containers.plan import MachinePlan
+from datum_compute.drivers.containers.steps import Sight
+from datum_compute.drivers.driver import MachineState
+
+# One that ended before and asks to be believed without a probe has to stay up for so long.
+PROVEN_S = 10.0
+ASLEEP = "it is asleep; a connection to its published port wakes it"
+# What an end by a signal looks like in an exit code.
+_SIGNALS = {134: "ABRT", 137: "KILL", 139: "SEGV", 143: "TERM"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What probes said: of each container that has a readiness probe whether it is ready, and of
+    those that are not the last words."""
+
+    ready: Mapping[str, bool] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+
+
+def state_of(plan: MachinePlan, sight: Sight, answers: Answers, stage: str) -> MachineState:
+    record = sight.record
+    if not sight.wanted:
+        return MachineState("Stopped", Reason.STOPPING, "the containers are being stopped")
+    if sight.problem is not None:
+        problem = sight.problem
+        return MachineState("Failed", problem.reason, problem.message, restarts=record.restarts)
+    if any(name not in sight.seen for name in sight.containers):
+        return MachineState("Pending", Reason.STARTING, stage or "the containers are being set up")
+    seen = [sight.seen[name] for name in sight.containers]
+    if record.is_down or unproven_until_s(plan, sight) is not None:
+        return crashed(plan, sight)
+    reason, message = _unready(plan, answers)
+    is_up = all(s.is_up for s in seen)
+    drowsy = sight.now_s < sight.drowsy_until_s and (reason or not is_up)
+    asleep = record.asleep or all(s.standing == "paused" for s in seen)
+    if not (is_up or asleep or drowsy):
+        return MachineState("Pending", Reason.STARTING, stage or "the containers are being started")
+    if asleep or drowsy:
+        reason, message = "", ASLEEP
+    return MachineState(
+        "Sleeping" if asleep or drowsy else "Running",
+        reason=reason,
+        message=message,
+        restarts=record.restarts,
+        exit_code=record.exit_code,
+        started_at=max(s.started_at for s in seen),
+        addresses=tuple(plan.addresses) or seen[0].addresses,
+        images=plan.images,
+    )
+
+
+def unproven_until_s(plan: MachinePlan, sight: Sight) -> float | None:
+    """Until when a machine that ended before is not believed to run; None if it is. Only one that
+    was believed falls asleep."""
+    if sight.record.woken or sight.record.asleep:
+        return None
+    if sight.record.exit_code is None or any(c.readiness for c in plan.containers):
+        return None
+    started_s = max((s.started_s for s in sight.seen.values()), default=0.0)
+    until_s = started_s + PROVEN_S
+    return until_s if started_s > sight.record.ended_s and sight.now_s < until_s else None
+
+
+def crashed(plan: MachinePlan, sight: Sight) -> MachineState:
+    record = sight.record
+    return MachineState(
+        "Failed",
+        reason=Reason.INSTANCE_CRASHING,
+        message=_ending(plan, sight),
+        restarts=record.restarts,
+        exit_code=record.exit_code,
+        last_lines=tuple(record.lines),
+        images=plan.images,
+    )
+
+
+def _ending(plan: MachinePlan, sight: Sight) -> str:
+    record = sight.record
+    name = f"container {record.container}"
+    if record.why:
+        return f"{name} was stopped: {record.why}"
+    memory = next((c.memory_mebibytes for c in plan.containers if c.name == record.container), 0)
+    limit = f" (its limit is {memory}Mi)" if memory else ""
+    if record.out_of_memory:
+        return f"{name} ran out of memory{limit} and was killed: OOM, exit code {record.exit_code}"
+    signal = _SIGNALS.get(record.exit_code or 0)
+    by = f" (signal {signal})" if signal else ""
+    return f"{name} ended with code {record.exit_code}{by}"
+
+
+def _unready(plan: MachinePlan, answers: Answers) -> tuple[str, str]:
+    for container in plan.containers:
+        if container.readiness is None or answers.ready.get(container.name):
+            continue
+        words = answers.words.get(container.name)
+        if container.name not in answers.ready:
+            waiting = words or "no answer yet"
+            return Reason.STARTING, f"readiness probe of {container.name}: {waiting}"
+        return Reason.NOT_READY, f"readiness probe of {container.name}: {words}"
+    return "", ""

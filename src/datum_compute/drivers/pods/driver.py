@@ -1,0 +1,142 @@
+"""The driver: pods are asked for and removed; a watch keeps what is known of them.
+
+``run`` must run for news to come. What the watch has not told of is asked for: a machine is absent
+only when the cluster says that there is no such pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from datetime import datetime
+
+from datum_compute.api.pod import Pod
+from datum_compute.api.scaletozero import SleepMode
+from datum_compute.api.server import ServerSpec
+from datum_compute.drivers.driver import DriverError, MachineState
+from datum_compute.drivers.machinedata import NO_DATA, MachineData
+from datum_compute.drivers.pods.making import pod_body, pod_name
+from datum_compute.drivers.pods.port import PodApi
+from datum_compute.drivers.pods.state import is_dead, machine_of, state_of
+
+# Between tries while the cluster does not answer.
+AWAY_S = 1.0
+# A pod that the cluster ended makes room for the next one only then: a cluster that ends it again
+# and again is not asked as fast as it can answer.
+REPLACED_S = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class PodsDriver:
+    def __init__(self, api: PodApi, *, unix_s: Callable[[], float]) -> None:
+        self._api = api
+        self._unix_s = unix_s
+        self._pods: dict[str, Pod] = {}  # by machine
+        self._news: dict[str, None] = {}
+        self._has_news = asyncio.Event()
+
+    # --- what the cell asks
+
+    async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
+        """``data`` is not needed: the kubelet reads what the pod refers to."""
+        if machine_id in self._pods:
+            return
+        made = await self._api.create(pod_body(machine_id, spec))
+        if made is not None:
+            self._know(machine_id, made)
+
+    async def remove(self, machine_id: str) -> None:
+        pod = await self._look(machine_id)
+        if pod is not None and not pod.is_terminating:
+            await self._api.delete(pod)
+
+    async def observe(self, machine_id: str) -> MachineState | None:
+        pod = await self._look(machine_id)
+        if pod is None:
+            return None
+        if is_dead(pod) and not pod.is_terminating and self._age_s(pod) >= REPLACED_S:
+            await self._api.delete(pod, at_once=True)
+        return state_of(pod, self._unix_s())
+
+    async def machines(self, name: str = "") -> list[str]:
+        """As the cluster has them now."""
+        pods, _ = await self._api.list()
+        found = {machine_of(pod) for pod in pods}
+        return sorted(found_id for found_id in found if found_id and found_id.startswith(name))
+
+    async def sleep(self, machine_id: str, mode: SleepMode) -> None:
+        """Clusters put no pod to sleep: what has nothing to do stays awake."""
+
+    async def wake(self, machine_id: str) -> float:
+        return 0.0
+
+    async def changes(self) -> AsyncIterator[str]:
+        while True:
+            while self._news:
+                machine_id = next(iter(self._news))
+                del self._news[machine_id]
+                yield machine_id
+            self._has_news.clear()
+            await self._has_news.wait()
+
+    # --- what the cluster says
+
+    async def run(self) -> None:
+        """Follow the pods until cancelled."""
+        while True:
+            try:
+                await self._follow()
+            except DriverError as error:
+                _log.warning("no news of pods: %s", error)
+            await asyncio.sleep(AWAY_S)
+
+    async def _follow(self) -> None:
+        pods, version = await self._api.list()
+        listed = {machine_of(pod): pod for pod in pods if machine_of(pod)}
+        for machine_id in [known for known in self._pods if known not in listed]:
+            self._forget(machine_id)
+        for machine_id, pod in listed.items():
+            self._know(machine_id, pod)
+        async with aclosing(self._api.watch(version)) as events:
+            async for event in events:
+                machine_id = machine_of(event.pod)
+                if machine_id and event.gone:
+                    self._forget(machine_id)
+                elif machine_id:
+                    self._know(machine_id, event.pod)
+
+    async def _look(self, machine_id: str) -> Pod | None:
+        known = self._pods.get(machine_id)
+        if known is not None:
+            return known
+        found = await self._api.get(machine_id.split("/")[0], pod_name(machine_id))
+        if found is None or machine_of(found) != machine_id:
+            return None
+        self._know(machine_id, found)
+        return found
+
+    def _know(self, machine_id: str, pod: Pod) -> None:
+        known = self._pods.get(machine_id)
+        if known == pod or (
+            known is not None
+            and known.metadata.uid == pod.metadata.uid
+            and known.version > pod.version
+        ):
+            return
+        self._pods[machine_id] = pod
+        self._tell(machine_id)
+
+    def _forget(self, machine_id: str) -> None:
+        if self._pods.pop(machine_id, None) is not None:
+            self._tell(machine_id)
+
+    def _tell(self, machine_id: str) -> None:
+        self._news[machine_id] = None
+        self._has_news.set()
+
+    def _age_s(self, pod: Pod) -> float:
+        made = pod.metadata.creation_timestamp
+        return self._unix_s() - datetime.fromisoformat(made).timestamp() if made else 0.0

@@ -1,0 +1,182 @@
+"""What people ask of the pods of a cell: what they say and use, how they ended, and to run
+something in them. ``server`` is always a Server's name, ``namespace/name``.
+
+All of it is asked of the cluster, so that any manager of the cell can answer, whoever leads. Lines
+of a pod go with the pod: the cluster keeps none of those that are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import NotFound
+from datum_compute.api.gatewaypaths import NO_REGISTRY
+from datum_compute.api.pod import ContainerStatus, Pod, Terminated
+from datum_compute.api.quantities import mebibytes, millicores
+from datum_compute.api.remotecommand import ExecWish
+from datum_compute.drivers.containers.cards import CrashCard
+from datum_compute.drivers.containers.loglines import (
+    LINES_MAX,
+    LogLine,
+    LogPage,
+    Place,
+    plain_lines,
+)
+from datum_compute.drivers.containers.reading import LogWish, Source, page_of, source_key
+from datum_compute.drivers.containers.registry import ImageVerdict
+from datum_compute.drivers.containers.seen import unix_time
+from datum_compute.drivers.containers.usage import Usage
+from datum_compute.drivers.execution import ExecSession, NoSuchContainer, NotRunning
+from datum_compute.drivers.pods.making import SERVER_NAME, server_label
+from datum_compute.drivers.pods.port import PodInsides
+from datum_compute.drivers.pods.state import ending_of, machine_of
+from datum_compute.drivers.report import DriverReport
+
+# Of one container at once; what comes after it is on the next page.
+BYTES_MAX = 8 * 1024 * 1024
+
+
+class PodsInside:
+    def __init__(self, api: PodInsides) -> None:
+        self._api = api
+
+    async def log_page(self, server: str, wish: LogWish) -> LogPage:
+        sources = [
+            await self._source(pod, container.name, wish)
+            for pod in await self._pods(server)
+            for container in pod.spec.containers
+            if not wish.container or container.name == wish.container
+        ]
+        return page_of(sources, wish)
+
+    async def usage(self, server: str) -> Usage | None:
+        """What the pod uses now; nothing while it is new and nobody has measured it."""
+        pod = await self._wanted(server)
+        if pod is None:
+            return None
+        found = await self._api.metrics(pod)
+        return usage_of(pod, found) if found is not None else None
+
+    async def crashes(self, server: str) -> list[CrashCard]:
+        """The last end of every container, as long as its pod is there."""
+        return [card for pod in await self._pods(server) for card in cards_of(pod)]
+
+    async def check_image(
+        self, image: str, policy: str, pull_configs: Sequence[bytes]
+    ) -> ImageVerdict:
+        raise NotFound(NO_REGISTRY)
+
+    async def execute(self, server: str, wish: ExecWish) -> ExecSession | None:
+        pod = await self._wanted(server)
+        if pod is None:
+            return None
+        names = [container.name for container in pod.spec.containers]
+        name = wish.container or names[0]
+        if name not in names:
+            raise NoSuchContainer(f"it has no container {name}; there are: {', '.join(names)}")
+        statuses = {status.name: status for status in pod.status.container_statuses}
+        if name not in statuses or statuses[name].state.running is None:
+            phase = pod.status.phase or "Pending"
+            raise NotRunning(f"container {name} does not run: its pod is {phase}")
+        chosen = ExecWish(command=wish.command, container=name, stdin=wish.stdin, tty=wish.tty)
+        return await self._api.execute(pod, chosen)
+
+    async def driver(self) -> DriverReport:
+        """It is asked for pods, so that a cluster which does not answer is not called well."""
+        await self._api.named("default", {})
+        return DriverReport(driver="pods")
+
+    async def _pods(self, server: str) -> list[Pod]:
+        """Of all machines of that name, the oldest first."""
+        namespace, _, name = server.partition("/")
+        found = await self._api.named(namespace, {SERVER_NAME: server_label(name)})
+        pods = [pod for pod in found if machine_of(pod).rpartition("/")[0] == server]
+        return sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or "")
+
+    async def _wanted(self, server: str) -> Pod | None:
+        """The one that is to be there."""
+        pods = [pod for pod in await self._pods(server) if not pod.is_terminating]
+        return pods[-1] if pods else None
+
+    # --- lines
+
+    async def _source(self, pod: Pod, container: str, wish: LogWish) -> Source:
+        key = source_key(machine_of(pod), container)
+        place = wish.cursor.get(key)
+        query = _query(wish, place)
+        lines = await self._lines(pod, container, query)
+        if "tailLines" in query and lines and _second(lines[0]) == _second(lines[-1]):
+            # All of one second: to know one's place in it all of it must be seen.
+            since = {"sinceTime": _moment(_second(lines[0]))}
+            lines = await self._lines(pod, container, since)
+        if wish.cursor and not wish.previous and _restarts(pod, container):
+            # What it said last before it was started again.
+            before = await self._lines(pod, container, {**query, "previous": "true"})
+            lines = before + lines
+        return Source(key, lines)
+
+    async def _lines(self, pod: Pod, container: str, query: Mapping[str, str]) -> list[LogLine]:
+        usual = {"container": container, "timestamps": "true", "limitBytes": str(BYTES_MAX)}
+        return plain_lines(container, await self._api.log(pod, {**usual, **query}))
+
+
+def _query(wish: LogWish, place: Place | None) -> dict[str, str]:
+    query = {"previous": "true"} if wish.previous else {}
+    if place is not None and place.second:
+        query["sinceTime"] = _moment(place.second)
+    elif wish.since_s:
+        query["sinceTime"] = _moment(int(wish.since_s))
+    elif not wish.cursor:
+        query["tailLines"] = str(min(wish.tail, LINES_MAX))
+    return query
+
+
+def _second(line: LogLine) -> int:
+    return int(unix_time(line.time))
+
+
+def _moment(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _restarts(pod: Pod, container: str) -> int:
+    counts = {s.name: s.restart_count for s in pod.status.container_statuses}
+    return counts.get(container, 0)
+
+
+# --- what they use, and how they ended
+
+
+def usage_of(pod: Pod, metrics: JsonObject) -> Usage:
+    used = [container.get("usage", {}) for container in metrics.get("containers", [])]
+    limits = [c.resources.limits.get("memory", "0") for c in pod.spec.containers]
+    return Usage(
+        cpu_millicores=sum(millicores(amounts.get("cpu", "0")) for amounts in used),
+        memory_mebibytes=sum(mebibytes(amounts.get("memory", "0")) for amounts in used),
+        memory_limit_mebibytes=sum(map(mebibytes, limits)) if "0" not in limits else 0,
+    )
+
+
+def cards_of(pod: Pod) -> list[CrashCard]:
+    cards = []
+    for status in pod.status.container_statuses:
+        ended = status.state.terminated or status.last_state.terminated
+        if ended is not None and ended.finished_at:
+            cards.append(_card(pod, status, ended))
+    return sorted(cards, key=lambda card: card.ended_at)
+
+
+def _card(pod: Pod, status: ContainerStatus, ended: Terminated) -> CrashCard:
+    return CrashCard(
+        ended_at=ended.finished_at or "",
+        message=ending_of(status.name, ended),
+        uid=machine_of(pod).rpartition("/")[2],
+        container=status.name,
+        started_at=ended.started_at or "",
+        exit_code=ended.exit_code,
+        out_of_memory=ended.reason == "OOMKilled",
+        restarts=status.restart_count,
+        lines=ended.message.splitlines(),
+    )

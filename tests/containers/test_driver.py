@@ -1,0 +1,492 @@
+"""Machines as containers of a real engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from datum_compute.api.containeroptions import SecurityContext
+from datum_compute.api.datasources import ConfigMapVolume, Volume, VolumeAttachment
+from datum_compute.api.instance import Container, ContainerResources, EnvVar, ResourceAmounts
+from datum_compute.api.reasons import Reason
+from datum_compute.drivers.containers import sleeping
+from datum_compute.drivers.containers.machine import Machine
+from datum_compute.drivers.driver import Driver, MachineState
+from datum_compute.drivers.machinedata import DataFile, MachineData
+from datum_compute.testing import driver_conformance
+from tests.containers.cells import ID, Cell, a_probe, an_interface
+from tests.containers.engine import PASSWORD, USER, TestEngine
+
+pytestmark = pytest.mark.timeout(180)
+
+Settle = Callable[[], Awaitable[None]]
+
+
+def page(address: str, port: int = 8080) -> str:
+    host = f"[{address}]" if ":" in address else address
+    with urllib.request.urlopen(f"http://{host}:{port}/", timeout=5) as answer:
+        return str(answer.read().decode().strip())
+
+
+def _is_settled(machine: Machine) -> bool:
+    if machine.record.asleep:
+        return sleeping.is_asleep(machine)
+    return not machine.sleep.waking and machine.state(0).phase == "Running"
+
+
+@pytest.mark.parametrize("check", driver_conformance.CHECKS, ids=lambda check: check.__name__)
+async def test_it_does_what_every_driver_must(
+    cell: Cell, check: Callable[[Driver, Settle], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_conformance, "SPEC", cell.spec())
+
+    async def settle() -> None:
+        async def is_settled() -> bool:
+            known = cell.driver._machines.values()
+            return all(machine.wanted and _is_settled(machine) for machine in known)
+
+        await cell.until(is_settled)
+
+    await check(cell.driver, settle)
+
+
+@pytest.mark.parametrize(
+    ("address", "gateway", "length"),
+    [("10.233.7.9", "10.233.7.1", 24), ("fd3a:9::9", "fd3a:9::1", 64)],
+)
+async def test_a_machine_has_the_address_it_was_given_and_the_host_reaches_it(
+    cell: Cell, address: str, gateway: str, length: int
+) -> None:
+    spec = cell.spec(
+        interfaces=[an_interface(address, gateway, length)],
+        readiness_probe=a_probe(httpGet={"port": 8080}),
+    )
+    await cell.driver.start(ID, spec)
+    state = await cell.running()
+    assert state.addresses == (address,)
+    assert await asyncio.to_thread(page, address) == "v1"
+    assert [image.image for image in state.images] == [cell.engine.image("web:1")]
+    assert state.images[0].digest.startswith("sha256:")
+    await cell.driver.remove(ID)
+    await cell.gone()
+    assert cell.containers() == []
+    networks = cell.engine.podman("network", "ls", "--format", "{{.Name}}").split()
+    assert [name for name in networks if name.startswith("datum-")] == []
+
+
+async def test_command_and_args_replace_what_the_image_says(engine: TestEngine, cell: Cell) -> None:
+    engine.publish("said:1", "v", 'ENTRYPOINT ["echo", "entry"]', 'CMD ["image"]')
+    image = engine.image("said:1")
+    expected = {
+        "neither": ("entry image", [], []),
+        "args": ("entry given", [], ["given"]),
+        "command": ("", ["echo"], []),
+        "both": ("a b", ["echo", "a"], ["b"]),
+    }
+    for name, (said, command, args) in expected.items():
+        container = Container(name="app", image=image, command=command, args=args)
+        await cell.driver.start(f"ns/{name}/1", cell.of_containers(container))
+        ended = await cell.reached(lambda s: s.phase == "Failed", f"ns/{name}/1")
+        assert ended.reason == Reason.INSTANCE_CRASHING
+        assert [line for line in ended.last_lines if line] == ([said] if said else []), name
+
+
+async def test_variables_and_files_arrive_and_files_cannot_be_written(cell: Cell) -> None:
+    script = "echo $WORD; cat /data/sub/file; ls -l /data/sub; touch /data/x; sleep 1000"
+    spec = cell.spec(
+        *("sh", "-c", script),
+        env=[EnvVar(name="WORD", value="said")],
+        volumes=[Volume(name="v", config_map=ConfigMapVolume(name="c"))],
+        volume_attachments=[VolumeAttachment(name="v", mount_path="/data")],
+    )
+    data = MachineData(
+        variables={"app": {"WORD": "secret-word"}},
+        files={"v": (DataFile("sub/file", b"content\n", 0o440),)},
+    )
+    await cell.driver.start(ID, spec, data)
+    await cell.running()
+    (name,) = cell.containers()
+
+    async def has_said() -> bool:
+        return "Read-only file system" in cell.engine.said(name)
+
+    await cell.until(has_said)
+    said = cell.engine.said(name)
+    assert said.startswith("secret-word\ncontent\n")
+    assert "-r--r-----" in said
+    await cell.driver.remove(ID)
+    await cell.gone()
+    assert list((cell.state / "data" / "dfw").iterdir()) == [], "secrets were left on the disk"
+
+
+async def test_it_is_confined_as_it_was_asked_for(cell: Cell) -> None:
+    script = (
+        "id; touch /x; touch /tmp/x && echo tmp; cat /proc/self/status; "
+        "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; sleep 1000"
+    )
+    spec = cell.spec(
+        *("sh", "-c", script),
+        security_context=SecurityContext(
+            run_as_user=1000, run_as_group=1000, read_only_root_filesystem=True
+        ),
+        resources=ResourceAmounts(cpu="500m", memory="64Mi"),
+    )
+    await cell.driver.start(ID, spec)
+    await cell.running()
+    (name,) = cell.containers()
+
+    async def has_said() -> bool:
+        return "67108864" in cell.engine.said(name)
+
+    await cell.until(has_said)
+    said = cell.engine.said(name)
+    assert "uid=1000(1000) gid=1000(1000)" in said
+    assert "/x: Read-only file system" in said
+    assert "tmp" in said.splitlines()
+    assert "NoNewPrivs:\t1" in said
+    quota = cell.engine.podman("inspect", "--format", "{{.HostConfig.NanoCpus}}", name).strip()
+    assert quota == "500000000"
+
+
+async def test_containers_of_one_machine_share_its_address_and_end_together(cell: Cell) -> None:
+    image = cell.engine.image("web:1")
+    helper = ["sh", "-c", "wget -qO- http://127.0.0.1:8080/; sleep 2; exit 7"]
+    probe = a_probe(tcpSocket={"port": 8080})
+    spec = cell.of_containers(
+        Container(name="app", image=image, readiness_probe=probe),
+        Container(name="helper", image=image, command=helper),
+    )
+    await cell.driver.start(ID, spec)
+    await cell.running()
+    ended = await cell.reached(lambda s: s.phase == "Failed")
+    assert (ended.exit_code, ended.reason) == (7, Reason.INSTANCE_CRASHING)
+    assert "helper" in ended.message
+    assert list(ended.last_lines) == ["v1"]
+
+    async def all_stopped() -> bool:
+        return cell.engine.podman("ps", "--quiet").split() == []
+
+    await cell.until(all_stopped)
+    again = await cell.reached(lambda s: s.phase == "Running" and s.restarts == 1)
+    assert again.exit_code == 7
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [("none:1", "manifest unknown"), ("web:none", "manifest unknown")],
+)
+async def test_an_image_that_is_not_there_is_said_in_the_words_of_the_registry(
+    cell: Cell, image: str, words: str
+) -> None:
+    await cell.driver.start(ID, cell.spec(image=image))
+    failed = await cell.reached(lambda s: s.phase == "Failed")
+    assert failed.reason == Reason.IMAGE_UNAVAILABLE
+    assert cell.engine.image(image) in failed.message
+    assert words in failed.message
+    await cell.driver.remove(ID)
+    await cell.gone()
+    assert cell.containers() == []
+
+
+async def test_a_registry_that_is_away_and_an_image_that_must_be_here_already(cell: Cell) -> None:
+    away = Container(name="app", image="127.0.0.1:9/web:1")
+    await cell.driver.start("ns/away/1", cell.of_containers(away))
+    never = cell.spec(image="web:nobody-has-it", image_pull_policy="Never")
+    await cell.driver.start("ns/never/1", never)
+    failed = await cell.reached(lambda s: s.phase == "Failed", "ns/away/1")
+    assert failed.reason == Reason.REGISTRY_UNREACHABLE
+    assert "connection refused" in failed.message
+    failed = await cell.reached(lambda s: s.phase == "Failed", "ns/never/1")
+    assert "imagePullPolicy is Never" in failed.message
+
+
+async def test_a_command_that_there_is_not_is_a_configuration_error(cell: Cell) -> None:
+    await cell.driver.start(ID, cell.spec("/no/such/program"))
+    failed = await cell.reached(lambda s: s.phase == "Failed")
+    assert failed.reason == Reason.CONFIGURATION_ERROR
+    assert "/no/such/program" in failed.message
+
+
+async def test_a_mount_that_cannot_be_made_names_the_volume_and_no_secret(cell: Cell) -> None:
+    spec = cell.spec(
+        volumes=[Volume(name="v", config_map=ConfigMapVolume(name="c"))],
+        volume_attachments=[VolumeAttachment(name="v", mount_path="/data")],
+    )
+    files = (DataFile("file", b"a", 0o644), DataFile("file/below", b"b", 0o644))
+    data = MachineData(variables={"app": {"PASSWORD": "hunter22"}}, files={"v": files})
+    await cell.driver.start(ID, spec, data)
+    failed = await cell.reached(lambda s: s.phase == "Failed")
+    assert failed.reason == Reason.CONFIGURATION_ERROR
+    assert "volume v: file/below" in failed.message
+    assert "hunter22" not in failed.message
+
+
+async def test_one_that_crashes_is_started_again_and_says_how_it_ended(cell: Cell) -> None:
+    script = "for i in $(seq 30); do echo line $i; done; exit 3"
+    await cell.driver.start(ID, cell.spec("sh", "-c", script))
+    ended = await cell.reached(lambda s: s.phase == "Failed")
+    assert ended.reason == Reason.INSTANCE_CRASHING
+    assert (ended.exit_code, ended.restarts) == (3, 0)
+    assert ended.message == "container app ended with code 3"
+    assert list(ended.last_lines) == [f"line {n}" for n in range(11, 31)]
+    again = await cell.reached(lambda s: s.restarts == 1, within_s=20)
+    assert again.phase == "Failed", "one that crashes is not called running in between"
+
+
+async def test_one_that_takes_too_much_memory_is_said_to_be_out_of_memory(cell: Cell) -> None:
+    spec = cell.spec(
+        *("tail", "-c", "200000000", "/dev/zero"),
+        resources=ResourceAmounts(cpu="1", memory="32Mi"),
+    )
+    await cell.driver.start(ID, spec)
+    ended = await cell.reached(lambda s: s.phase == "Failed")
+    assert ended.exit_code == 137
+    assert "ran out of memory (its limit is 32Mi)" in ended.message
+    assert "OOM" in ended.message
+
+
+async def test_it_is_available_only_while_its_readiness_probe_is_answered(cell: Cell) -> None:
+    script = "sleep 1; touch /tmp/ready; sleep 1000"
+    probe = a_probe(exec={"command": ["test", "-e", "/tmp/ready"]}, periodSeconds=1)
+    await cell.driver.start(ID, cell.spec("sh", "-c", script, readiness_probe=probe))
+    waiting = await cell.reached(lambda s: s.phase == "Running")
+    assert waiting.reason == Reason.STARTING
+    await cell.running()
+    (name,) = cell.containers()
+    cell.engine.podman("exec", name, "rm", "/tmp/ready")
+    unready = await cell.reached(lambda s: s.reason == Reason.NOT_READY)
+    assert unready.phase == "Running"
+    assert "test ended with code 1" in unready.message
+    cell.engine.podman("exec", name, "touch", "/tmp/ready")
+    await cell.running()
+
+
+async def test_one_that_does_not_answer_its_liveness_probe_is_started_again(cell: Cell) -> None:
+    probe = a_probe(httpGet={"port": 8080, "path": "/none"}, periodSeconds=1, failureThreshold=2)
+    await cell.driver.start(ID, cell.spec(liveness_probe=probe))
+    ended = await cell.reached(lambda s: s.phase == "Failed")
+    assert ended.reason == Reason.INSTANCE_CRASHING
+    assert "liveness probe failed" in ended.message
+    assert "404" in ended.message
+    await cell.reached(lambda s: s.restarts == 1)
+
+
+async def test_a_new_process_takes_over_what_runs_and_starts_no_second_one(cell: Cell) -> None:
+    probe = a_probe(httpGet={"port": 8080})
+    await cell.driver.start(ID, cell.spec(readiness_probe=probe))
+    before = await cell.running()
+    (name,) = cell.containers()
+    pid = cell.engine.podman("inspect", "--format", "{{.State.Pid}}", name)
+    await cell.kill()
+    await cell.start()
+    after = await cell.running()
+    assert after == before
+    await cell.driver.start(ID, cell.spec(readiness_probe=probe))
+    assert cell.containers() == [name]
+    assert cell.engine.podman("inspect", "--format", "{{.State.Pid}}", name) == pid
+
+
+async def test_the_count_of_restarts_outlives_the_process(cell: Cell) -> None:
+    await cell.driver.start(ID, cell.spec("sh", "-c", "sleep 1; exit 4"))
+    await cell.reached(lambda s: s.restarts == 1, within_s=40)
+    await asyncio.sleep(0.3)  # the table is written at most ten times a second
+    await cell.kill()
+    await cell.start()
+    found = await cell.reached(lambda s: s.restarts >= 1)
+    assert found.exit_code == 4
+
+
+async def test_an_engine_that_dies_and_comes_back_changes_nothing(cell: Cell) -> None:
+    await cell.driver.start(ID, cell.spec())
+    before = await cell.running()
+    cell.engine.stop_engine()
+    assert await asyncio.to_thread(page, before.addresses[0]) == "v1"
+    assert await cell.driver.observe(ID) == before
+    cell.engine.start_engine()
+
+    async def answers() -> bool:
+        try:
+            return await cell.driver.machines() == [ID]
+        except Exception:
+            return False
+
+    await cell.until(answers)
+    assert await cell.running() == before
+    (name,) = cell.containers()
+    cell.engine.podman("kill", name)
+    ended = await cell.reached(lambda s: s.phase == "Failed")
+    assert ended.exit_code == 137, "events are heard again"
+
+
+async def test_what_is_half_made_is_made_anew(cell: Cell) -> None:
+    """A process that dies between two containers leaves one that nobody can complete."""
+    image = cell.engine.image("web:1")
+    sleeper = ["sleep", "1000"]
+    spec = cell.of_containers(
+        Container(name="app", image=image), Container(name="helper", image=image, command=sleeper)
+    )
+    await cell.driver.start(ID, spec)
+    await cell.running()
+    (helper,) = [name for name in cell.containers() if "helper" in name]
+    await cell.kill()
+    cell.engine.podman("rm", "--force", "--time", "0", helper)
+    await cell.start()
+    await cell.gone()
+    assert await cell.driver.machines() == [ID], "what is left of it is not hidden"
+    await cell.driver.start(ID, spec)
+    await cell.running()
+    assert len(cell.containers()) == 2
+
+
+async def test_containers_of_another_platform_are_not_touched(
+    cell: Cell, engine: TestEngine
+) -> None:
+    other = Cell(engine, cell.state.parent / "other")
+    await other.start()
+    try:
+        await other.driver.start(ID, other.spec())
+        await other.running()
+        assert await cell.driver.machines() == []
+        await cell.driver.remove(ID)
+        assert len(cell.containers()) == 1
+    finally:
+        await other.clean()
+
+
+async def test_a_removal_asks_first_and_then_insists(cell: Cell) -> None:
+    polite = "trap 'echo bye; exit 0' TERM; while true; do sleep 0.1; done"
+    await cell.driver.start("ns/polite/1", cell.spec("sh", "-c", polite))
+    await cell.driver.start("ns/deaf/1", cell.spec("sh", "-c", "trap '' TERM; sleep 1000"))
+    await cell.running("ns/polite/1")
+    await cell.running("ns/deaf/1")
+    for machine_id in ("ns/polite/1", "ns/deaf/1"):
+        await cell.driver.remove(machine_id)
+    stopping = await cell.driver.observe("ns/deaf/1")
+    assert stopping is not None
+    assert stopping.reason == Reason.STOPPING
+    await cell.gone("ns/polite/1")
+    await cell.gone("ns/deaf/1")
+
+
+async def test_limits_of_a_container_are_its_own(cell: Cell) -> None:
+    own = ContainerResources(limits=ResourceAmounts(cpu="250m", memory="48Mi"))
+    image = cell.engine.image("web:1")
+    spec = cell.of_containers(
+        Container(name="app", image=image, resources=own),
+        resources=ResourceAmounts(cpu="2", memory="1Gi"),
+    )
+    await cell.driver.start(ID, spec)
+    await cell.running()
+    (name,) = cell.containers()
+    memory = cell.engine.podman("inspect", "--format", "{{.HostConfig.Memory}}", name).strip()
+    assert memory == str(48 * 1024 * 1024)
+
+
+async def test_a_private_image_needs_the_right_credentials(cell: Cell) -> None:
+    private = cell.engine.private
+    spec = cell.of_containers(
+        Container(name="app", image=f"{private}/web:1", image_pull_policy="Always")
+    )
+    for machine_id, password, phase in (
+        ("ns/right/1", PASSWORD, "Running"),
+        ("ns/wrong/1", "guess", "Failed"),
+        ("ns/none/1", "", "Failed"),
+    ):
+        login = {"username": USER, "password": password}
+        config = json.dumps({"auths": {private: login} if password else {}}).encode()
+        await cell.driver.start(machine_id, spec, MachineData(pull_configs=(config,)))
+
+        def has_ended(state: MachineState, phase: str = phase) -> bool:
+            return state.phase == phase
+
+        state = await cell.reached(has_ended, machine_id)
+        if phase == "Failed":
+            assert state.reason == Reason.IMAGE_UNAVAILABLE
+            assert "unauthorized" in state.message
+            assert "guess" not in state.message
+
+
+async def test_what_a_machine_uses_is_measured(cell: Cell) -> None:
+    spec = cell.spec(
+        *("sh", "-c", "while true; do true; done"),
+        resources=ResourceAmounts(cpu="300m", memory="64Mi"),
+    )
+    await cell.driver.start(ID, spec)
+    await cell.running()
+    usage = await cell.driver.inside.usage("ns/web-0")
+    assert usage is not None
+    assert 50 <= usage.cpu_millicores <= 400, "its limit is 300m"
+    assert usage.memory_limit_mebibytes == 64
+    assert await cell.driver.inside.usage("ns/nobody") is None
+
+
+async def test_the_card_of_an_end_outlives_process_and_machine_and_holds_no_secret(
+    cell: Cell,
+) -> None:
+    script = "echo one; echo two; sleep 1; exit 3"
+    probe = a_probe(exec={"command": ["sh", "-c", "echo not yet; exit 4"]}, periodSeconds=1)
+    variables = {"app": {"PASSWORD": "hunter22", "PATH": "/bin"}}
+    spec = cell.spec("sh", "-c", script, readiness_probe=probe)
+    await cell.driver.start(ID, spec, MachineData(variables=variables))
+    await cell.reached(lambda s: s.exit_code == 3)
+    await cell.kill()
+    await cell.start()
+    (card,) = await cell.driver.inside.crashes("ns/web-0")
+    assert (card.exit_code, card.out_of_memory, card.planned) == (3, False, False)
+    assert (card.uid, card.container) == ("uid-1", "app")
+    assert card.message == "container app ended with code 3"
+    assert card.lines == ["one", "two"]
+    assert card.probes == {"readiness probe of app": "sh ended with code 4: not yet"}
+    assert [moment.text for moment in card.moments][:2] == [
+        "the containers were made",
+        "started: app",
+    ]
+    await cell.driver.remove(ID)
+    await cell.gone()
+    *_, removal = await cell.driver.inside.crashes("ns/web-0")
+    assert removal.planned
+    assert removal.message == ("it was asked to end; until then: container app ended with code 3")
+    files = (cell.state / "crashes").rglob("*.json")
+    assert all(b"hunter22" not in file.read_bytes() for file in files)
+
+
+async def test_one_that_never_ran_leaves_a_card_that_says_why(cell: Cell) -> None:
+    await cell.driver.start(ID, cell.spec("sh", image="web:none"))
+    await cell.reached(lambda s: s.reason == Reason.IMAGE_UNAVAILABLE)
+    await cell.driver.remove(ID)
+    await cell.gone()
+    (card,) = await cell.driver.inside.crashes("ns/web-0")
+    assert "until then: ImageUnavailable" in card.message
+    assert card.exit_code is None
+
+
+async def test_a_registry_is_asked_about_an_image_before_it_is_pulled(
+    cell: Cell, engine: TestEngine
+) -> None:
+    async def verdict(image: str, policy: str = "Always", *configs: bytes) -> tuple[str, str]:
+        found = await cell.driver.inside.check_image(image, policy, configs)
+        return found.outcome, found.words
+
+    def config(password: str) -> bytes:
+        login = {"username": USER, "password": password}
+        return json.dumps({"auths": {engine.private: login}}).encode()
+
+    found = await cell.driver.inside.check_image(engine.image("web:1"), "Always", ())
+    assert (found.outcome, found.digest[:7]) == ("found", "sha256:")
+    assert await verdict(engine.image(f"web@{found.digest}")) == ("found", "")
+    assert await verdict(engine.image("web:none")) == ("missing", "manifest unknown")
+    assert await verdict(engine.image("nobody:1")) == ("missing", "manifest unknown")
+    private = f"{engine.private}/web:1"
+    assert (await verdict(private))[0] == "denied"
+    assert (await verdict(private, "Always", config("wrong")))[0] == "denied"
+    assert await verdict(private, "Always", config(PASSWORD)) == ("found", "")
+    assert await verdict("127.0.0.1:1/web:1") == (
+        *("unknown", "registry 127.0.0.1:1: connect call failed ('127.0.0.1', 1)"),
+    )
+    assert await verdict("registry.invalid/web:1", "Never") == (
+        *("missing", "the host does not have it"),
+    )

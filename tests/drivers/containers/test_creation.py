@@ -1,0 +1,175 @@
+"""What the engine is asked for, from what a Server says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.api.containeroptions import SecurityContext
+from datum_compute.api.datasources import VolumeAttachment
+from datum_compute.api.instance import (
+    Container,
+    ContainerResources,
+    EnvVar,
+    InterfaceAddress,
+    NetworkInterfaceStatus,
+    ResourceAmounts,
+)
+from datum_compute.api.server import ServerSpec
+from datum_compute.drivers.containers.creation import (
+    Limits,
+    Making,
+    command_line,
+    container_body,
+    hardware_address,
+    limits_of,
+)
+from datum_compute.drivers.containers.images import ImageFacts
+from datum_compute.drivers.containers.plan import (
+    Owner,
+    build_plan,
+    container_name,
+    labels_of,
+    read_plan,
+)
+from datum_compute.drivers.driver import PermanentError
+from datum_compute.drivers.machinedata import NO_DATA, MachineData
+
+OWNER = Owner("platform", "dfw")
+ID = "ns/web-0/uid"
+IMAGE = ImageFacts("sha256:id", "sha256:digest", ("entry",), ("cmd",))
+
+
+def a_container(name: str = "app", **fields: Any) -> Container:
+    return Container(name=name, image="web:1", **fields)
+
+
+def a_spec(*containers: Container, **fields: Any) -> ServerSpec:
+    return ServerSpec(instance_type="d1", template_hash="h", containers=list(containers), **fields)
+
+
+def body(spec: ServerSpec, index: int = 0, data: MachineData = NO_DATA, **folders: str) -> Any:
+    plan = build_plan(OWNER, spec, {})
+    making = Making(OWNER, ID, spec, data, plan, limits_of(spec), folders)
+    return container_body(making, spec.containers[index], IMAGE)
+
+
+def limited(cpu: str, memory: str) -> ContainerResources:
+    return ContainerResources(limits=ResourceAmounts(cpu=cpu, memory=memory))
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "expected"),
+    [
+        ([], [], ["entry", "cmd"]),
+        ([], ["a"], ["entry", "a"]),
+        (["c"], [], ["c"]),
+        (["c"], ["a"], ["c", "a"]),
+    ],
+)
+def test_command_replaces_the_entry_point_and_args_the_arguments(
+    command: list[str], args: list[str], expected: list[str]
+) -> None:
+    assert command_line(a_container(command=command, args=args), IMAGE) == expected
+
+
+def test_an_image_that_says_nothing_to_run_is_refused() -> None:
+    with pytest.raises(PermanentError, match="does not say what to run; give a command"):
+        command_line(a_container(), ImageFacts("id", "digest"))
+
+
+def test_limits_together_are_never_more_than_those_of_the_machine() -> None:
+    spec = a_spec(
+        a_container("one", resources=limited("500m", "256Mi")),
+        a_container("two"),
+        a_container("three"),
+        resources=ResourceAmounts(cpu="2", memory="1Gi"),
+    )
+    assert limits_of(spec) == {
+        "one": Limits(500, 256),
+        "two": Limits(750, 384),
+        "three": Limits(750, 384),
+    }
+    assert limits_of(a_spec(a_container())) == {"app": Limits(0, 0)}
+
+
+def test_nobody_gains_privileges() -> None:
+    config = body(a_spec(a_container()))["HostConfig"]
+    assert config["Privileged"] is False
+    assert config["CapDrop"] == ["ALL"]
+    assert "SYS_ADMIN" not in config["CapAdd"]
+    assert config["SecurityOpt"] == ["no-new-privileges"]
+    assert config["RestartPolicy"] == {"Name": "no"}, "restarts are ours"
+
+
+def test_user_and_read_only_root_are_as_asked_for() -> None:
+    context = SecurityContext(run_as_user=5, run_as_group=6, read_only_root_filesystem=True)
+    made = body(a_spec(a_container(security_context=context)))
+    assert made["User"] == "5:6"
+    assert made["HostConfig"]["ReadonlyRootfs"] is True
+    assert "/tmp" in made["HostConfig"]["Tmpfs"]
+
+
+def test_memory_has_no_swap_on_top() -> None:
+    config = body(a_spec(a_container(resources=limited("250m", "64Mi"))))["HostConfig"]
+    assert config["Memory"] == config["MemorySwap"] == 64 * 1024 * 1024
+    assert config["NanoCpus"] == 250_000_000
+
+
+def test_only_the_first_container_has_a_network_and_the_others_are_in_it() -> None:
+    given = InterfaceAddress(
+        family="IPv4", address="10.1.2.3", prefix_length=24, gateway="10.1.2.1"
+    )
+    spec = a_spec(
+        a_container("one"),
+        a_container("two"),
+        interfaces=[NetworkInterfaceStatus(addresses=[given])],
+    )
+    first, second = body(spec, 0), body(spec, 1)
+    (network,) = first["NetworkingConfig"]["EndpointsConfig"]
+    assert first["HostConfig"]["NetworkMode"] == network
+    ends = first["NetworkingConfig"]["EndpointsConfig"][network]
+    assert ends == {"IPAMConfig": {"IPv4Address": "10.1.2.3"}}
+    holder = container_name(OWNER, ID, "one")
+    assert second["HostConfig"]["NetworkMode"] == f"container:{holder}"
+    assert "NetworkingConfig" not in second
+
+
+def test_an_address_has_always_the_same_hardware_address() -> None:
+    first = hardware_address("10.1.2.3")
+    assert first == hardware_address("10.1.2.3") != hardware_address("10.1.2.4")
+    assert first.startswith("02:"), "one that nobody else gives out"
+    assert hardware_address("fd00::1") == hardware_address("fd00:0::1")
+
+
+def test_data_wins_over_what_the_spec_says_in_words() -> None:
+    spec = a_spec(a_container(env=[EnvVar(name="A", value="words")]))
+    assert body(spec)["Env"] == ["A=words"]
+    data = MachineData(variables={"app": {"A": "data"}})
+    assert body(spec, data=data)["Env"] == ["A=data"]
+
+
+def test_volumes_are_there_to_be_read() -> None:
+    attached = [VolumeAttachment(name="v", mount_path="/data")]
+    made = body(a_spec(a_container(volume_attachments=attached)), v="/state/v")
+    assert made["HostConfig"]["Binds"] == ["/state/v:/data:ro"]
+
+
+def test_a_plan_is_found_again_in_the_labels_and_holds_no_secret() -> None:
+    spec = a_spec(a_container(env=[EnvVar(name="A", value="hidden")]))
+    plan = build_plan(OWNER, spec, {"app": 64})
+    labels = labels_of(OWNER, ID, "app", plan)
+    assert read_plan(labels) == plan
+    assert "hidden" not in str(labels)
+    assert read_plan({}) is None
+
+
+def test_names_differ_between_machines_and_platforms() -> None:
+    names = {
+        container_name(owner, machine, container)
+        for owner in (OWNER, Owner("other", "dfw"), Owner("platform", "iad"))
+        for machine in (ID, "ns/web-0/other", "other/web-0/uid")
+        for container in ("app", "helper")
+    }
+    assert len(names) == 18

@@ -1,0 +1,162 @@
+"""The pods driver keeps the protocol, and says of a pod what is true of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from datum_compute.api.instance import Container
+from datum_compute.drivers.driver import Driver, MachineState, TransientError
+from datum_compute.drivers.pods.driver import PodsDriver
+from datum_compute.testing.driver_conformance import LIFE, SPEC, Settle
+from datum_compute.testing.kubelet import EVICTED_S
+from datum_compute.testing.memory_pods import MemoryPods
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+
+T = TypeVar("T")
+ID = "ns/web-0/1"
+
+
+def run(story: Callable[[PodsDriver, MemoryPods], Awaitable[T]], *, deaf: bool = False) -> T:
+    """``deaf``: no news come, as while the watch is broken."""
+
+    async def main(loop: VirtualLoop) -> T:
+        pods = MemoryPods(loop.time)
+        driver = PodsDriver(pods, unix_s=loop.time)
+        tasks = [loop.create_task(pods.run())]
+        tasks += [] if deaf else [loop.create_task(driver.run())]
+        try:
+            return await story(driver, pods)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    return run_virtual(Random(1), main)
+
+
+@pytest.mark.parametrize("check", LIFE, ids=lambda check: check.__name__)
+def test_conformance(check: Callable[[Driver, Settle], Awaitable[None]]) -> None:
+    async def story(driver: PodsDriver, _pods: MemoryPods) -> bool:
+        await check(driver, lambda: asyncio.sleep(2))
+        return True
+
+    assert run(story)
+
+
+def test_a_pod_does_not_sleep() -> None:
+    """A cluster knows no such thing, so it stays what it is: awake."""
+
+    async def story(driver: PodsDriver, _pods: MemoryPods) -> tuple[str, float]:
+        await driver.start(ID, SPEC)
+        await asyncio.sleep(2)
+        await driver.sleep(ID, "stop")
+        state = await driver.observe(ID)
+        return state.phase if state else "gone", await driver.wake(ID)
+
+    assert run(story) == ("Running", 0.0)
+
+
+def seen(image: str, after_s: float) -> MachineState | None:
+    async def story(driver: PodsDriver, _pods: MemoryPods) -> MachineState | None:
+        container = Container(name="app", image=image)
+        await driver.start(ID, msgspec.structs.replace(SPEC, containers=[container]))
+        await asyncio.sleep(after_s)
+        return await driver.observe(ID)
+
+    return run(story)
+
+
+@pytest.mark.parametrize(
+    ("image", "phase", "reason", "words"),
+    [
+        ("web:1", "Running", "", ""),
+        ("fail.example/web:1", "Failed", "ImageUnavailable", "Back-off pulling image"),
+        ("config.example/web:1", "Failed", "ConfigurationError", 'secret "key" not found'),
+        ("command.example/web:1", "Failed", "ConfigurationError", "executable file not found"),
+        ("crash.example/web:1", "Failed", "InstanceCrashing", "ended with code 1"),
+        ("oom.example/web:1", "Failed", "InstanceCrashing", "OOM, exit code 137"),
+        ("nonode.example/web:1", "Pending", "Unschedulable", "3 Insufficient cpu"),
+        ("unready.example/web:1", "Running", "Starting", "readiness"),
+    ],
+)
+def test_the_kubelets_words_arrive(image: str, phase: str, reason: str, words: str) -> None:
+    state = seen(image, 2)
+    assert state is not None
+    assert (state.phase, state.reason) == (phase, reason)
+    assert words in state.message
+
+
+def test_a_crash_tells_its_exit_code_and_last_lines() -> None:
+    state = seen("crash.example/web:1", 2)
+    assert state is not None
+    assert (state.exit_code, state.restarts) == (1, 3)
+    assert state.last_lines == ("first line", "it went wrong")
+
+
+def test_an_evicted_pod_makes_room_for_another_machine() -> None:
+    async def story(driver: PodsDriver, pods: MemoryPods) -> None:
+        container = Container(name="app", image="evicted.example/web:1")
+        spec = msgspec.structs.replace(SPEC, containers=[container])
+        await driver.start(ID, spec)
+        await asyncio.sleep(EVICTED_S + 1)
+        state = await driver.observe(ID)
+        assert state is not None
+        assert "Evicted: The node was low on resource" in state.message
+        await asyncio.sleep(1)
+        assert await driver.observe(ID) is None, "removed, so another may be started"
+        await driver.start(ID, spec)
+        await asyncio.sleep(1)
+        state = await driver.observe(ID)
+        assert state is not None
+        assert state.phase == "Running"
+        assert pods.created == 2
+
+    run(story)
+
+
+def test_without_news_absence_is_asked_for() -> None:
+    async def story(driver: PodsDriver, pods: MemoryPods) -> None:
+        await driver.start(ID, SPEC)
+        other = PodsDriver(pods, unix_s=asyncio.get_running_loop().time)
+        assert await other.observe(ID) is not None, "another process, which has heard nothing"
+        await other.start(ID, SPEC)
+        assert pods.created == 1
+        pods.away = True
+        third = PodsDriver(pods, unix_s=asyncio.get_running_loop().time)
+        with pytest.raises(TransientError):
+            await third.observe(ID)
+
+    run(story, deaf=True)
+
+
+def test_a_cluster_that_was_away_is_heard_again() -> None:
+    async def story(driver: PodsDriver, pods: MemoryPods) -> None:
+        await driver.start(ID, SPEC)
+        await asyncio.sleep(1)
+        pods.away = True
+        await driver.observe(ID)  # what is known stays known
+        await asyncio.sleep(5)
+        pods.away = False
+        await asyncio.sleep(2)
+        await driver.remove(ID)
+        await asyncio.sleep(2)
+        assert await driver.observe(ID) is None
+        assert await driver.machines() == []
+
+    run(story)
+
+
+def test_machines_of_one_name_are_found_by_it() -> None:
+    async def story(driver: PodsDriver, _pods: MemoryPods) -> None:
+        for machine_id in ("ns/web-0/1", "ns/web-0/2", "ns/web-00/3", "other/web-0/4"):
+            await driver.start(machine_id, SPEC)
+        assert await driver.machines("ns/web-0/") == ["ns/web-0/1", "ns/web-0/2"]
+        assert len(await driver.machines()) == 4
+
+    run(story)
