@@ -4,12 +4,20 @@ outlives it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from random import Random
 from typing import Any
 
-from datum_compute.api.plane import PlaneName, path_prefix, project_plane
+from datum_compute.admission.grace import DEPRECATION_GRACE_S
+from datum_compute.api.conditions import is_true
+from datum_compute.api.errors import NotFound
+from datum_compute.api.fields import LocalReference
+from datum_compute.api.kinds import ENTITLEMENT, PROJECT
+from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
+from datum_compute.api.plane import PLATFORM, PlaneName, member_name, path_prefix, project_plane
+from datum_compute.api.project import Project, ProjectOwner, ProjectSpec
+from datum_compute.api.serviceentitlement import ServiceEntitlement, ServiceEntitlementSpec
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import BOOTSTRAP, Layout, Platform
@@ -21,6 +29,9 @@ from datum_compute.store.memory import MemoryJournal
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 
 FIRST = project_plane("first")
+# The disks of platforms that have just come up, and how many ids they took, by their cells: one
+# that was brought up before starts in a fraction of the time.
+_BROUGHT_UP: dict[tuple[PlaneName, ...], tuple[MemoryJournal, int]] = {}
 
 
 class Running:
@@ -31,6 +42,8 @@ class Running:
         self.disk = MemoryJournal()
         self.ids = 0
         self.machines: dict[PlaneName, MachineTable] = {}
+        self.stop_s = 0.0  # how long a machine takes to stop
+        self.deprecation_grace_s = DEPRECATION_GRACE_S
         self.platform: Platform
         self.task: asyncio.Task[None]
 
@@ -38,10 +51,16 @@ class Running:
         ports = Ports(self.loop.time, self.next_id, self.next_id, Random(1))
         credentials = Credentials("token", {})
         drivers = {
-            cell: SimulatedDriver(table, now=self.loop.time)
+            cell: SimulatedDriver(table, now=self.loop.time, stop_s=self.stop_s)
             for cell, table in self.machines.items()
         }
-        self.platform = Platform(Layout((FIRST,), drivers), ports, self.disk, credentials)
+        self.platform = Platform(
+            Layout((FIRST,), drivers),
+            ports,
+            self.disk,
+            credentials,
+            deprecation_grace_s=self.deprecation_grace_s,
+        )
         await self.platform.load()
         self.task = self.loop.create_task(self.platform.run())
         await self.platform.ready.wait()
@@ -60,11 +79,70 @@ class Running:
         return f"id-{self.ids}"
 
 
-def on_a_platform(test: Callable[[Running], Coroutine[Any, Any, None]], *cells: PlaneName) -> None:
+async def create_project(running: Running, name: str) -> PlaneName:
+    """A project of the default organization, when its plane answers."""
+    platform = running.client(PLATFORM)
+    owner = ProjectOwner(kind="Organization", name="default")
+    project = Project(metadata=ObjectMeta(name=name), spec=ProjectSpec(owner_ref=owner))
+    await platform.create(PROJECT, project)
+    await until(lambda: _is_ready(platform, name))
+    return project_plane(name)
+
+
+async def _is_ready(platform: Client, name: str) -> bool:
+    return is_true((await platform.get(PROJECT, Ref("", name))).status.conditions, "Ready")
+
+
+async def request_access(running: Running, plane: PlaneName, phase: str = "Active") -> None:
+    """Ask for compute, and wait for this answer."""
+    spec = ServiceEntitlementSpec(service_ref=LocalReference(name="compute"))
+    entitlement = ServiceEntitlement(metadata=ObjectMeta(name="compute"), spec=spec)
+    await running.client(plane).create(ENTITLEMENT, entitlement)
+    await until(lambda: has_phase(running, plane, phase))
+
+
+async def has_phase(running: Running, plane: PlaneName, phase: str) -> bool:
+    found = await running.client(plane).get(ENTITLEMENT, Ref("", "compute"))
+    return found.status.phase == phase
+
+
+async def delete_project(running: Running, plane: PlaneName) -> None:
+    platform, ref = running.client(PLATFORM), Ref("", member_name(plane))
+    await platform.delete(PROJECT, ref)
+    await until(lambda: is_gone(platform, PROJECT, ref))
+
+
+async def is_gone(client: Client, kind: KindInfo[Any], ref: Ref) -> bool:
+    try:
+        await client.get(kind, ref)
+    except NotFound:
+        return True
+    return False
+
+
+async def until(holds: Callable[[], Awaitable[bool]], within_s: float = 60.0) -> None:
+    """In virtual time."""
+    async with asyncio.timeout(within_s):
+        while not await holds():  # noqa: ASYNC110 - what is waited for is in the API
+            await asyncio.sleep(0.05)
+
+
+def on_a_platform(
+    test: Callable[[Running], Coroutine[Any, Any, None]],
+    *cells: PlaneName,
+    stop_s: float = 0.0,
+    deprecation_grace_s: float = DEPRECATION_GRACE_S,
+) -> None:
     async def main(loop: VirtualLoop) -> None:
         running = Running(loop)
+        running.stop_s = stop_s
+        running.deprecation_grace_s = deprecation_grace_s
         running.machines = {cell: MachineTable() for cell in cells}
+        if cells in _BROUGHT_UP:
+            disk, running.ids = _BROUGHT_UP[cells]
+            running.disk = disk.copy()
         await running.start()
+        _BROUGHT_UP.setdefault(cells, (running.disk.copy(), running.ids))
         await test(running)
         await running.stop()
 

@@ -30,7 +30,7 @@ from datum_compute.api.plane import HUB, PLATFORM, cell_plane, path_prefix, proj
 from datum_compute.api.server import ServerSpec
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import Layout, Platform
+from datum_compute.app.wiring import Layout, Platform, Safeguards
 from datum_compute.drivers.driver import PermanentError
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.drivers.machinetable import MachineTable
@@ -94,7 +94,7 @@ class Witness:
             ports,
             MemoryJournal(),
             Credentials("canary-of-manager", {**tokens, PROJECT: TOKEN}),
-            audit=self.audit.append,
+            safeguards=Safeguards(audit=self.audit.append),
             registry=self.registry,
             tracer=otel_tracer(provider),
         )

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.conditions import find_condition
+from datum_compute.api.errors import NotFound
 from datum_compute.api.instancetype import InstanceType
-from datum_compute.api.kinds import INSTANCE_TYPE, LOCATION_BINDING, WORKLOAD
+from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, LOCATION_BINDING, WORKLOAD
 from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PLATFORM
+from datum_compute.api.plane import PLATFORM, cell_plane
 from tests.app.running_platform import FIRST, Running, on_a_platform
 from tests.server.running_server import location_binding, workload
 
 WEB = Ref("default", "web")
-OLD, NEW = Ref("", "d1-standard-1"), Ref("", "d1-standard-2")
+OLD, NEW, TINY = Ref("", "d1-standard-1"), Ref("", "d1-standard-2"), Ref("", "tiny")
+DFW = cell_plane("dfw")
 
 
 def test_the_original_says_since_when_and_the_copy_follows() -> None:
@@ -37,11 +41,48 @@ def test_the_original_says_since_when_and_the_copy_follows() -> None:
             if condition.type == "InstanceTypeDeprecated"
         ]
         assert notice == "Instance type d1-standard-1 is deprecated; use d1-standard-2 instead"
-        await platform.delete(INSTANCE_TYPE, NEW)
+        elsewhere = {"replacementInstanceType": "not-made-yet"}
+        await platform.patch(INSTANCE_TYPE, OLD, {"spec": {"lifecycle": elsewhere}})
         await asyncio.sleep(5)
         assert reason(await platform.get(INSTANCE_TYPE, OLD)) == "ReplacementNotFound"
 
     on_a_platform(story)
+
+
+def test_a_type_that_is_deleted_goes_from_projects_and_what_runs_keeps_its_size() -> None:
+    async def story(running: Running) -> None:
+        platform, project = running.client(PLATFORM), running.client(FIRST)
+        cell = running.client(DFW)
+        await platform.create_plain(INSTANCE_TYPE, a_type(TINY.name))
+        await asyncio.sleep(5)
+        await project.create_plain(WORKLOAD, sized(TINY.name))
+        await asyncio.sleep(30)
+        (before,) = (await cell.list(INSTANCE)).items
+        for phase in ("Deprecated", "Disabled"):
+            lifecycle = {"phase": phase, "replacementInstanceType": NEW.name}
+            await platform.patch(INSTANCE_TYPE, TINY, {"spec": {"lifecycle": lifecycle}})
+            await asyncio.sleep(5)
+        await platform.delete(INSTANCE_TYPE, TINY)
+        await asyncio.sleep(30)
+        with pytest.raises(NotFound):
+            await project.get(INSTANCE_TYPE, TINY)
+        (now,) = (await cell.list(INSTANCE)).items
+        assert now.metadata.uid == before.metadata.uid
+        assert now.status.resources == before.status.resources
+        told = (await project.get(WORKLOAD, WEB)).status.conditions
+        assert find_condition(told, "InstanceTypeDisabled") is not None
+        await project.patch(WORKLOAD, WEB, {"spec": {"paused": True}})
+
+    on_a_platform(story, DFW, deprecation_grace_s=0.0)
+
+
+def a_type(name: str) -> JsonObject:
+    return {
+        "apiVersion": INSTANCE_TYPE.api_version,
+        "kind": INSTANCE_TYPE.kind,
+        "metadata": {"name": name},
+        "spec": {"resources": {"cpu": "250m", "memory": "512Mi"}},
+    }
 
 
 def sized(size: str) -> JsonObject:

@@ -13,7 +13,7 @@ from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import Layout, Platform
+from datum_compute.app.wiring import Layout, Platform, Safeguards
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.planes.roles import MANAGER_USER
@@ -38,8 +38,9 @@ def a_platform(loop: VirtualLoop, events: list[AuditEvent]) -> Platform:
     )
     tokens = {plane: f"token-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, CELL)}
     layout = Layout((PROJECT,), {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)})
+    guards = Safeguards(audit=events.append)
     return Platform(
-        layout, ports, MemoryJournal(), Credentials("manager", tokens), audit=events.append
+        layout, ports, MemoryJournal(), Credentials("manager", tokens), safeguards=guards
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -77,3 +78,36 @@ async def test_ready_is_said_when_nothing_is_missing_and_alive_always() -> None:
     assert early.startswith(b"HTTP/1.1 503 ")
     assert b"not been read" in early
     assert late.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        (b"authorization: Bearer secret\r\n", b"200"),
+        (b"Authorization: bearer secret\r\n", b"200"),
+        (b"authorization: Bearer other\r\n", b"401"),
+        (b"authorization: Basic secret\r\n", b"401"),
+        (b"authorization: Bearer\r\n", b"401"),
+        (b"", b"401"),
+    ],
+)
+async def test_with_a_token_only_who_knows_it_is_let_in(
+    tmp_path: Path, header: bytes, code: bytes
+) -> None:
+    token = tmp_path / "token"
+    token.write_bytes(b"secret\n")
+    async with pages_port(LOCAL, metrics_pages(process_registry()), token) as port:
+        answer = await sent(port, b"GET /metrics HTTP/1.1\r\n" + header + b"\r\n")
+    assert answer.split(b" ")[1] == code
+
+
+async def test_without_the_file_of_the_token_nobody_is_let_in(tmp_path: Path) -> None:
+    async with pages_port(LOCAL, metrics_pages(process_registry()), tmp_path / "none") as port:
+        answer = await sent(port, b"GET /metrics HTTP/1.1\r\nauthorization: Bearer \r\n\r\n")
+    assert answer.split(b" ")[1] == b"401"
+
+
+async def test_a_port_that_is_taken_is_named_with_what_it_is_for() -> None:
+    async with pages_port(LOCAL, health_pages(lambda: "")) as port:
+        with pytest.raises(OSError, match=f"/readyz: cannot listen on 127.0.0.1:{port}: Address"):
+            await pages_port(("127.0.0.1", port), health_pages(lambda: "")).__aenter__()

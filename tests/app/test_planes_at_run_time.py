@@ -16,13 +16,21 @@ from datum_compute.api.kinds import (
     EVENT,
     IP_ALLOCATION,
     NAMESPACE,
+    PROJECT,
     SERVICE_ACCOUNT,
     WORKLOAD,
 )
 from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, project_plane
+from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.client.client import Client
-from tests.app.running_platform import FIRST, Running, on_a_platform
+from tests.app.running_platform import (
+    FIRST,
+    Running,
+    create_project,
+    delete_project,
+    on_a_platform,
+    request_access,
+)
 
 ADDED = project_plane("added")
 DATA = Ref("default", "data")
@@ -37,8 +45,7 @@ def test_a_plane_that_is_added_is_a_whole_plane() -> None:
     async def story(running: Running) -> None:
         with pytest.raises(NotFound, match="no plane"):
             await running.client(ADDED).list(NAMESPACE)
-        await running.platform.add_plane(ADDED)
-        await running.platform.add_plane(ADDED)
+        await create_project(running, "added")
         await asyncio.sleep(5)
         account = await running.client(ADDED).get(SERVICE_ACCOUNT, Ref("default", "default"))
         assert account.metadata.uid
@@ -53,19 +60,18 @@ def test_a_plane_that_is_added_is_a_whole_plane() -> None:
 
 def test_a_plane_that_is_removed_takes_its_data_and_ends_its_watches() -> None:
     async def story(running: Running) -> None:
-        await running.platform.add_plane(ADDED)
+        await create_project(running, "added")
         await asyncio.sleep(5)
         client = running.client(ADDED)
         version = (await put_data(client)).metadata.resource_version
         events = client.watch(CONFIG_MAP, version, timeout_s=3000)
         waiting = running.loop.create_task(anext(events, None))
         await asyncio.sleep(1)
-        await running.platform.remove_plane(ADDED)
-        await running.platform.remove_plane(ADDED)
+        await delete_project(running, ADDED)
         assert await waiting is None
         with pytest.raises(NotFound, match="no plane"):
             await client.get(CONFIG_MAP, DATA)
-        await running.platform.add_plane(ADDED)
+        await create_project(running, "added")
         with pytest.raises(NotFound, match="configmaps"):
             await client.get(CONFIG_MAP, DATA)
         again = (await put_data(client)).metadata.resource_version
@@ -80,7 +86,8 @@ def test_a_plane_that_is_removed_leaves_nothing_behind_on_other_planes() -> None
 
     async def story(running: Running) -> None:
         table = running.machines[cell]
-        await running.platform.add_plane(ADDED)
+        await create_project(running, "added")
+        await request_access(running, ADDED)
         body = a_workload()
         await running.client(ADDED).create_plain(WORKLOAD, body)
         await running.client(FIRST).create_plain(WORKLOAD, body)
@@ -88,7 +95,7 @@ def test_a_plane_that_is_removed_leaves_nothing_behind_on_other_planes() -> None
         assert len(table) == 2
         homes = await homes_of(running)
         assert len(homes) == 2
-        await running.platform.remove_plane(ADDED)
+        await delete_project(running, ADDED)
         assert len(table) == 1, "a plane is drained before it goes"
         await asyncio.sleep(120)
         assert len(table) == 1
@@ -121,10 +128,10 @@ def a_workload() -> JsonObject:
 def test_planes_that_were_added_are_there_after_a_restart_and_removed_ones_are_not() -> None:
     async def story(running: Running) -> None:
         other = project_plane("other")
-        for plane in (ADDED, other):
-            await running.platform.add_plane(plane)
+        for name in ("added", "other"):
+            await create_project(running, name)
         await put_data(running.client(ADDED))
-        await running.platform.remove_plane(other)
+        await delete_project(running, other)
         await running.stop()
         await running.start()
         assert (await running.client(ADDED).get(CONFIG_MAP, DATA)).data == {"a": "b"}
@@ -137,11 +144,14 @@ def test_planes_that_were_added_are_there_after_a_restart_and_removed_ones_are_n
     on_a_platform(story)
 
 
-@pytest.mark.parametrize("plane", [HUB, cell_plane("dfw"), FIRST])
-def test_what_the_layout_holds_stays(plane: PlaneName) -> None:
+def test_a_first_project_that_is_deleted_does_not_come_back_with_the_next_start() -> None:
     async def story(running: Running) -> None:
-        with pytest.raises(ValueError, match="cannot be removed"):
-            await running.platform.remove_plane(plane)
+        await delete_project(running, FIRST)
+        await running.stop()
+        await running.start()
+        with pytest.raises(ApiError, match="no plane"):
+            await running.client(FIRST).list(NAMESPACE)
+        assert (await running.client(PLATFORM).list(PROJECT)).items == []
 
     on_a_platform(story)
 

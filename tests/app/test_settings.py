@@ -8,21 +8,24 @@ from pathlib import Path
 import pytest
 
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName
+from datum_compute.app.featuregates import GATES, open_gates
 from datum_compute.app.layers import environment_name, flags_of
 from datum_compute.app.reached_planes import (
     is_single_cluster,
     leases_of,
+    project_paths,
     reached_planes,
 )
 from datum_compute.app.settings import (
     ManagerSettings,
-    WebhookSettings,
+    TlsPortSettings,
     local_parser,
     local_settings,
     manager_parser,
     manager_settings,
 )
 from datum_compute.client.kubeconfig import KubeconfigError
+from datum_compute.controllers import registry
 
 LOCAL = ("--state-dir", "state")
 MANAGER = ("--state-dir=s", "--kubeconfig=k", "--enable-management-controllers")
@@ -51,7 +54,7 @@ def test_each_layer_beats_the_one_below(file: Path) -> None:
     assert settings.telemetry.log_format == "json", "from the file"
     assert settings.telemetry.log_level == "warning", "from the environment"
     assert settings.port == 3456, "from a flag"
-    assert settings.driver == "simulated", "the default"
+    assert settings.driver == "auto", "the default"
 
 
 def test_switches_can_be_turned_off_in_every_layer(file: Path) -> None:
@@ -82,11 +85,18 @@ def test_what_a_file_may_not_say_is_refused(
     file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for text, complaint in (
-        ("log-levle: debug", "unknown settings: log-levle"),
+        (
+            "mode: auto\nlog-levle: debug",
+            ":2:1: unknown setting log-levle, did you mean log-level?",
+        ),
+        ("log-level: debug\nmode: auto\nlog-level: info", ":3:1: log-level stands there twice"),
+        ("log:\n  level: debug\nlog-level: info", ":3:1: log-level stands there twice"),
+        ("log:\n  level: debug\n  level: info", ":3:3: log-level stands there twice"),
+        ("feature-gates: {A: true, A: false}", ":1:26: A stands there twice"),
         ("- a list", "holds no settings"),
         ("log-level: loud", "invalid choice"),
         ("leader-elect: perhaps", "must be true or false"),
-        ("config: other.yaml", "unknown settings: config"),
+        ("config: other.yaml", "unknown setting config"),
         ("a: [", "cannot be read"),
     ):
         file.write_text(text)
@@ -107,6 +117,11 @@ def test_metrics_are_served_on_this_machine_only(
     address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "--metrics-address" in refusal(capsys, [f"--metrics-address={address}"])
+
+
+def test_metrics_are_served_elsewhere_with_a_token() -> None:
+    flags = ["--metrics-address=0.0.0.0:9090", "--metrics-token-file=/run/token"]
+    assert manager_settings([*MANAGER, *flags], {}).metrics_address == ("0.0.0.0", 9090)
 
 
 def test_metrics_are_off_until_asked_for() -> None:
@@ -265,7 +280,7 @@ def test_the_webhook_has_an_address_and_a_whole_certificate_or_none(
 ) -> None:
     assert manager_settings(MANAGER, {}).webhook is None
     bare = manager_settings([*MANAGER, "--webhook-address=127.0.0.1:9443"], {}).webhook
-    assert bare == WebhookSettings(("127.0.0.1", 9443))
+    assert bare == TlsPortSettings(("127.0.0.1", 9443))
     files = ["--webhook-certificate=c", "--webhook-key=k", "--webhook-client-authority=a"]
     whole = manager_settings([*MANAGER, "--webhook-address=:9443", *files], {}).webhook
     assert whole is not None
@@ -284,3 +299,83 @@ def test_the_grace_of_instance_types_is_a_duration(capsys: pytest.CaptureFixture
     flag = "--instance-type-deprecation-grace-period"
     assert local_settings([*LOCAL, f"{flag}=90m"], {}).deprecation_grace_s == 5400
     assert "1440h, 90m or 30s" in refusal(capsys, [f"{flag}=soon"])
+
+
+# --- how projects are found, and what can be switched off
+
+
+def reached(settings: ManagerSettings) -> dict[str, str]:
+    """Plane -> server."""
+    return {plane: c.server for plane, c in reached_planes(settings, single=False).items()}
+
+
+def test_one_api_server_can_be_the_only_project_and_the_platform_beside_a_hub(
+    tmp_path: Path,
+) -> None:
+    file = kubeconfig(tmp_path / "k", "mine")
+    hub = kubeconfig(tmp_path / "h", "karmada", server="https://hub:5443")
+    flags = (BOTH[0], f"--federation-kubeconfig={hub}", "--discovery-mode=single")
+    settings = managed(file, *flags, "--project=shop")
+    here = "https://127.0.0.1:6443"
+    assert reached(settings) == {"platform": here, "project/shop": here, "hub": "https://hub:5443"}
+    assert project_paths(settings, reached_planes(settings, single=False)) is None
+
+
+def test_projects_of_a_list_have_contexts_in_a_file_of_their_own(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "k", "mine")
+    projects = kubeconfig(tmp_path / "p", "project/a", "project/b", "odd", server="https://p:1")
+    hub = kubeconfig(tmp_path / "h", "karmada", server="https://hub:5443")
+    settings = managed(
+        file,
+        BOTH[1],
+        "--cluster-name=dfw",
+        "--discovery-mode=list",
+        f"--federation-kubeconfig={hub}",
+        f"--project-kubeconfig={projects}",
+    )
+    assert reached(settings) == {
+        "cell/dfw": "https://127.0.0.1:6443",
+        "hub": "https://hub:5443",
+        "project/a": "https://p:1",
+        "project/b": "https://p:1",
+    }
+
+
+def test_projects_of_milo_are_paths_that_may_come_later(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "k", "hub", "platform", server="https://milo:1")
+    settings = managed(file, BOTH[0])
+    planes = reached_planes(settings, single=False)
+    assert set(planes) == {HUB, PLATFORM}
+    paths = project_paths(settings, planes)
+    assert paths is not None
+    assert paths.server == "https://milo:1"
+
+
+def test_a_list_without_a_project_ends_the_start(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "k", "hub", "platform")
+    with pytest.raises(KubeconfigError, match="no context for: project"):
+        reached_planes(managed(file, BOTH[0], "--discovery-mode=list"), single=False)
+
+
+def test_a_file_may_nest_what_belongs_together(tmp_path: Path) -> None:
+    file = tmp_path / "config"
+    file.write_text(
+        "discovery: {mode: list}\n"
+        "leader: {election: {name: one}}\n"
+        "feature-gates: {Quarantine: false, WorkloadRevisions: true}\n"
+    )
+    settings = manager_settings([*MANAGER, f"--config={file}"], {})
+    assert settings.discovery.mode == "list"
+    assert settings.leader.name == "one"
+    assert settings.gates == {"Quarantine": False, "WorkloadRevisions": True}
+
+
+def test_a_gate_that_is_shut_keeps_its_controllers_out() -> None:
+    shut = open_gates(registry.MANAGEMENT, {"InstanceTypes": False, "Quarantine": True})
+    left_out = {c.name for c in registry.MANAGEMENT} - {c.name for c in shut}
+    assert left_out == {c.name for c in GATES["InstanceTypes"]}
+
+
+@pytest.mark.parametrize("gates", ["Nothing=true", "Quarantine", "Quarantine=perhaps"])
+def test_gates_that_cannot_be_are_refused(gates: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gates.partition("=")[0] in refusal(capsys, [f"--feature-gates={gates}"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
 import stat
 from datetime import UTC, datetime, timedelta
@@ -11,11 +13,20 @@ import pytest
 import yaml
 from cryptography import x509
 
+from datum_compute.api.codec import decode
 from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.app.credentials import ensure_credentials
-from datum_compute.app.files import private_directory, write_private
+from datum_compute.app.files import (
+    StateError,
+    disk_trouble,
+    private_directory,
+    trouble_of,
+    write_over,
+    write_private,
+)
 from datum_compute.app.kubeconfig import write_kubeconfig
 from datum_compute.app.settings import local_settings, manager_settings
+from datum_compute.app.statefiles import demand_database
 from datum_compute.app.tls import ensure_certificate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -122,3 +133,43 @@ def test_a_manager_without_what_it_needs_does_not_start(
         manager_settings(arguments, {})
     assert stopped.value.code == 2
     assert "--" in capsys.readouterr().err
+
+
+def test_without_room_a_file_is_written_where_it_lies(tmp_path: Path) -> None:
+    told = tmp_path / "server.json"
+    write_over(told, b'{"pid":12345}')
+    draft = tmp_path / ".server.json.new"
+    draft.symlink_to("/dev/full")
+    write_over(told, b'{"pid":0}')
+    assert decode(told.read_bytes()) == {"pid": 0}
+    assert list(tmp_path.iterdir()) == [told]
+
+
+def test_a_new_file_without_room_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
+    draft = tmp_path / ".server.json.new"
+    draft.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_over(tmp_path / "server.json", b"{}")
+    assert caught.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_wrong_with_a_disk_is_said_in_words(tmp_path: Path) -> None:
+    def disk(*, free: int = 1000, blocks: int = 1000, flags: int = 0) -> os.statvfs_result:
+        return os.statvfs_result((4096, 4096, blocks, free, free, 10, 10, 10, flags, 255))
+
+    state = Path("/state")
+    assert trouble_of(state, disk(free=2)) == "the disk that holds /state is full (8192 bytes free)"
+    assert trouble_of(state, disk(flags=os.ST_RDONLY)) == "the disk that holds /state is read-only"
+    assert trouble_of(state, disk()) == ""
+    assert trouble_of(state, disk(free=0, blocks=0)) == ""
+    assert disk_trouble(tmp_path / "not" / "there") == ""
+
+
+def test_a_platform_whose_database_is_gone_does_not_begin_with_an_empty_one(tmp_path: Path) -> None:
+    demand_database(tmp_path)  # a first start
+    (tmp_path / "kubeconfig").touch()
+    with pytest.raises(StateError, match=r"store\.db is gone.*local restore"):
+        demand_database(tmp_path)
+    (tmp_path / "store.db").touch()
+    demand_database(tmp_path)

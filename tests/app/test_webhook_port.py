@@ -22,10 +22,11 @@ from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.errors import BadRequest, ServiceUnavailable
 from datum_compute.api.plane import PLATFORM, PlaneName, path_prefix
 from datum_compute.app.files import StateError
-from datum_compute.app.settings import WebhookSettings
+from datum_compute.app.settings import TlsPortSettings
 from datum_compute.app.tls import ServerCertificate, ensure_certificate, issue_client_certificate
+from datum_compute.app.tls_port import follow_certificate, take_over
 from datum_compute.app.webhook import WebhookDispatcher, reviewed_plane
-from datum_compute.app.webhook_port import follow_certificate, take_over, webhook_port
+from datum_compute.app.webhook_port import webhook_port
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.planes.roles import MANAGER_USER
@@ -99,9 +100,9 @@ async def a_project() -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def a_hook(
-    dispatcher: WebhookDispatcher, state: Path, settings: WebhookSettings | None = None
+    dispatcher: WebhookDispatcher, state: Path, settings: TlsPortSettings | None = None
 ) -> AsyncIterator[Hook]:
-    async with webhook_port(settings or WebhookSettings(ANYWHERE), dispatcher, state) as port:
+    async with webhook_port(settings or TlsPortSettings(ANYWHERE), dispatcher, state) as port:
         folder = state / "webhook"
         authority = ServerCertificate(folder / "ca.crt", folder / "server.crt", folder / "x")
         yield Hook(f"https://127.0.0.1:{port}", trusting(authority))
@@ -287,7 +288,7 @@ async def test_its_own_certificate_names_the_service(hook: Hook, tmp_path: Path)
 async def test_files_that_are_no_certificate_are_named(tmp_path: Path) -> None:
     wrong = tmp_path / "tls.crt"
     wrong.write_text("nothing")
-    settings = WebhookSettings(ANYWHERE, wrong, wrong)
+    settings = TlsPortSettings(ANYWHERE, wrong, wrong)
     async with a_project() as server:
         with pytest.raises(StateError, match=r"tls\.crt"):
             async with webhook_port(settings, dispatcher_for(server), tmp_path):
@@ -300,7 +301,7 @@ async def test_with_an_authority_only_those_it_signed_may_ask(tmp_path: Path) ->
     files = ensure_certificate(own, now)
     client = issue_client_certificate(own, "api", now, lifetime=timedelta(hours=1))
     shown.write_bytes(client.certificate + client.key)
-    settings = WebhookSettings(ANYWHERE, files.certificate, files.key, files.authority)
+    settings = TlsPortSettings(ANYWHERE, files.certificate, files.key, files.authority)
     async with (
         a_project() as server,
         webhook_port(settings, dispatcher_for(server), tmp_path) as port,

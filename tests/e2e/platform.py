@@ -44,7 +44,9 @@ class LocalPlatform:
         return int(json.loads((self.state / "server.json").read_text())["pid"])
 
     def up(self, *flags: str) -> subprocess.CompletedProcess[str]:
-        return self.run("local", "up", "--state-dir", str(self.state), "--detach", *flags)
+        """On simulated machines unless the flags say otherwise."""
+        driver = () if "--driver" in flags else ("--driver", "simulated")
+        return self.run("local", "up", "--state-dir", str(self.state), "--detach", *driver, *flags)
 
     def down(self) -> subprocess.CompletedProcess[str]:
         return self.run("local", "down", "--state-dir", str(self.state))

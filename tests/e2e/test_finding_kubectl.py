@@ -86,5 +86,5 @@ def test_a_build_that_fails_leaves_nothing_and_says_why(tmp_path: Path) -> None:
 
 
 def test_without_kubectl_and_go_the_reason_is_told(tmp_path: Path) -> None:
-    with pytest.raises(NoKubectl, match="no go to build one with"):
+    with pytest.raises(NoKubectl, match="no go to build kubectl with"):
         find_kubectl(surroundings(tmp_path, tmp_path))

@@ -51,7 +51,7 @@ def test_up_again_while_it_runs_changes_nothing(platform: LocalPlatform) -> None
 def test_down_and_up_continue_on_the_same_port(platform: LocalPlatform) -> None:
     before = platform.kubeconfig.read_text()
     assert platform.down().returncode == 0
-    assert not (platform.state / "server.json").exists()
+    assert platform.pid == 0, "nobody runs"
     assert platform.down().returncode == 0, "down is idempotent"
     assert platform.up().returncode == 0
     assert platform.kubeconfig.read_text() == before
@@ -120,7 +120,9 @@ def test_the_owner_of_a_local_platform_raises_a_grant_with_kubectl(
 ) -> None:
     """And does nothing else to the project in that context; nor does its admin change grants."""
     operator = Kubectl(platform.kubeconfig, "operator/default")
-    grant = operator.json("get", "resourcegrant/compute-default")
+    limited = ("resourcegrants", "-l", "services.miloapis.com/limit=instances")
+    (grant,) = operator.json("get", *limited)["items"]
+    name = grant["metadata"]["name"]
     for allowance in grant["spec"]["allowances"]:
         allowance["buckets"][0]["amount"] += 1
     text = json.dumps(grant)
@@ -128,6 +130,38 @@ def test_the_owner_of_a_local_platform_raises_a_grant_with_kubectl(
     assert "forbidden" in admin.refused("replace", "-f", "-", stdin=text).lower()
     operator("replace", "-f", "-", stdin=text)
     amounts = [a["buckets"][0]["amount"] for a in grant["spec"]["allowances"]]
-    now = admin.json("get", "resourcegrant/compute-default")
+    now = admin.json("get", f"resourcegrant/{name}")
     assert [a["buckets"][0]["amount"] for a in now["spec"]["allowances"]] == amounts
     assert "forbidden" in operator.refused("get", "secrets").lower()
+
+
+def test_up_with_flags_that_a_running_platform_does_not_have_is_refused(
+    platform: LocalPlatform,
+) -> None:
+    pid = platform.pid
+    refused = platform.up("--driver", "simulated", "--cells", "ams")
+    assert refused.returncode == 2
+    assert "--cells=ams (it has dfw,iad,lhr,syd)" in refused.stderr
+    assert platform.pid == pid
+
+
+def test_a_cell_that_has_left_is_not_started_until_it_is_named(tmp_path: Path) -> None:
+    apart = LocalPlatform(tmp_path / "apart")
+
+    def cells() -> list[str]:
+        listed = json.loads(apart.run("cell", "list", "-o", "json").stdout)["items"]
+        return [f"{cell['name']} {cell['status']}" for cell in listed]
+
+    try:
+        assert apart.up("--processes", "--cells", "dfw,iad").returncode == 0
+        assert apart.run("cell", "leave", "cell/iad", "-y").returncode == 0
+        assert apart.down().returncode == 0
+        again = apart.up()
+        assert again.returncode == 0, again.stderr
+        assert "having left the platform: iad" in again.stderr
+        assert cells() == ["dfw Ready"]
+        named = apart.up("--cells", "dfw,iad")
+        assert named.returncode == 0, named.stderr
+        assert cells() == ["dfw Ready", "iad Ready"]
+    finally:
+        apart.down()

@@ -1,7 +1,8 @@
 """Single-cluster mode: one API server, one compute-manager beside it, and kubectl alone.
 
-The API server is a plane of an embedded server that runs no compute controllers. The manager has
-the account and the role that are shipped for a cluster of one's own (deploy/single-cluster).
+The API server is a plane of an embedded server that runs no compute controllers, or a real
+kube-apiserver (``make test-kubernetes``). The manager has the account and the role that are shipped
+for a cluster of one's own (deploy/single-cluster).
 """
 
 from __future__ import annotations
@@ -11,106 +12,25 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.platform import BIN, LocalPlatform, eventually
+from tests.e2e.single_cluster import (
+    DEPLOY,
+    PATIENCE_S,
+    SingleCluster,
+    account_kubeconfig,
+    installed,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "single-cluster"
-# A manager that was killed leaves a lease that the next one has to wait out.
-PATIENCE_S = 150
-OURS = "workloads,workloaddeployments,instances,servers,resourceclaims,networkbindings"
-
-
-@dataclass
-class SingleCluster:
-    """A namespace of it, and the manager, which can be killed and started again."""
-
-    state: Path
-    kubeconfig: Path
-    admin: Kubectl
-    managers: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    @property
-    def kubectl(self) -> Kubectl:
-        return self.admin.within("shop")
-
-    def start(self) -> None:
-        command = [
-            str(BIN / "compute-manager"),
-            "--enable-management-controllers",
-            "--enable-cell-controllers",
-            f"--kubeconfig={self.kubeconfig}",
-            f"--state-dir={self.state}",
-            "--leader-election-name=one",
-        ]
-        with (self.state / "manager.log").open("ab") as log:
-            self.managers.append(subprocess.Popen(command, stderr=log))
-
-    def kill(self) -> None:
-        self.managers[-1].send_signal(signal.SIGKILL)
-        assert self.managers[-1].wait(timeout=15) == -signal.SIGKILL
-
-    def stop(self) -> int:
-        self.managers[-1].send_signal(signal.SIGTERM)
-        return self.managers[-1].wait(timeout=15)
-
-    # --- what kubectl shows
-
-    def apply(self, image: str, replicas: int) -> None:
-        self.kubectl("apply", "-f", "-", stdin=json.dumps(workload(image, replicas)))
-
-    def items(self, kinds: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.kubectl.json("get", kinds)["items"]
-        return found
-
-    def images(self) -> list[str]:
-        """Of the machines that run."""
-        return [
-            server["spec"]["containers"][0]["image"]
-            for server in self.items("servers")
-            if server.get("status", {}).get("phase") == "Running"
-        ]
-
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.kubectl.json("get", "workload", "web").get("status", {})
-        return found
-
-    def until_runs(self, image: str, replicas: int) -> None:
-        def holds() -> bool:
-            counts = self.status()
-            told = (counts.get("readyReplicas"), counts.get("updatedReplicas"))
-            return self.images() == [image] * replicas and told == (replicas, replicas)
-
-        eventually(holds, f"{replicas} of {image} run", within_s=PATIENCE_S)
-
-    def until_says(self, *words: str) -> None:
-        eventually(
-            lambda: all(word in json.dumps(self.status()) for word in words),
-            f"the workload says {words}",
-            within_s=PATIENCE_S,
-        )
-
-
-def workload(image: str, replicas: int) -> dict[str, Any]:
-    container = {"name": "app", "image": image}
-    scale = {"minReplicas": replicas}
-    placement = {"name": "default", "cityCodes": ["DFW"], "scaleSettings": scale}
-    return {
-        "apiVersion": "compute.datumapis.com/v1alpha",
-        "kind": "Workload",
-        "metadata": {"name": "web"},
-        "spec": {
-            "template": {"spec": {"runtime": {"sandbox": {"containers": [container]}}}},
-            "placements": [placement],
-        },
-    }
+# Kubernetes has resource claims of its own.
+CLAIMS = "resourceclaims.quota.miloapis.com"
+OURS = f"workloads,workloaddeployments,instances,servers,{CLAIMS},networkbindings"
 
 
 @contextmanager
@@ -132,32 +52,33 @@ def served(platform: LocalPlatform) -> Iterator[Kubectl]:
         assert server.wait(timeout=15) == 0
 
 
-@pytest.fixture
-def cluster(stopped: LocalPlatform, tmp_path: Path) -> Iterator[SingleCluster]:
-    with served(stopped) as admin:
-        admin("apply", "-f", str(DEPLOY))
-        admin("create", "namespace", "shop")
-        found = SingleCluster(
-            tmp_path / "manager",
-            account_kubeconfig(admin, tmp_path / "one.kubeconfig"),
-            admin,
-        )
-        found.state.mkdir()
-        found.start()
-        try:
+@pytest.fixture(params=["embedded", pytest.param("kubernetes", marks=pytest.mark.kubernetes)])
+def admin(request: pytest.FixtureRequest, stopped: LocalPlatform) -> Iterator[Kubectl]:
+    """Of an API server that knows our kinds and nothing else of us."""
+    if request.param == "kubernetes":
+        found: Kubectl = request.getfixturevalue("real_plane")
+        installed(found)
+        yield found
+    else:
+        with served(stopped) as found:
             yield found
-        finally:
-            found.stop()
 
 
-def account_kubeconfig(admin: Kubectl, path: Path) -> Path:
-    """One context, of the shipped account: it names no plane."""
-    config = json.loads(admin("config", "view", "--raw", "--minify", "-o", "json"))
-    token = admin("create", "token", "compute-manager", "-n", "kube-system").strip()
-    config["users"][0]["user"] = {"token": token}
-    config["contexts"][0]["name"] = config["current-context"] = "one"
-    path.write_text(json.dumps(config))
-    return path
+@pytest.fixture
+def cluster(admin: Kubectl, tmp_path: Path) -> Iterator[SingleCluster]:
+    admin("apply", "-f", str(DEPLOY / "single-cluster"))
+    admin("create", "namespace", "shop")
+    found = SingleCluster(
+        tmp_path / "manager",
+        account_kubeconfig(admin, tmp_path / "one.kubeconfig"),
+        admin,
+    )
+    found.state.mkdir()
+    found.start()
+    try:
+        yield found
+    finally:
+        found.stop()
 
 
 def test_a_workload_lives_on_one_api_server_with_kubectl_alone(cluster: SingleCluster) -> None:
@@ -171,7 +92,7 @@ def test_a_workload_lives_on_one_api_server_with_kubectl_alone(cluster: SingleCl
         deployment["metadata"]["uid"]
     ] * 2
     assert deployment["status"]["readyReplicas"] == 2
-    claims = {claim["metadata"]["name"] for claim in cluster.items("resourceclaims")}
+    claims = {claim["metadata"]["name"] for claim in cluster.items(CLAIMS)}
     assert {f"instance-{i['metadata']['name']}" for i in instances} <= claims
 
     cluster.apply("web:1", 4)
@@ -220,6 +141,7 @@ def test_a_manager_that_is_killed_in_the_middle_is_replaced_without_a_trace(
     cluster.kill()
     cluster.start()
     cluster.until_runs("web:2", 3)
+    assert len(cluster.items("servers")) == 3, "no machine was made twice"
     cluster.kubectl("delete", "workload/web", "--wait=false")
     cluster.kill()
     cluster.start()

@@ -102,5 +102,6 @@ def test_every_replica_answers_by_the_rights_and_places_of_the_project(
         assert "there are: DFW" in unknown["status"]["message"]
         stranger = replica.verdict("nobody", "DFW")
         assert "may not use network" in stranger["status"]["message"]
-        with pytest.raises(urllib.error.HTTPError, match="400"):
+        with pytest.raises(urllib.error.HTTPError, match="400") as refused:
             replica.ask("/validate", b"{}")
+        refused.value.close()

@@ -13,11 +13,13 @@ import json
 import logging
 import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from datum_compute.api.codec import encode
+import msgspec
+
+from datum_compute.api.codec import encode, plain
+from datum_compute.api.timestamps import micro_timestamp
 from datum_compute.server.access.audit import AuditEvent
 
 BUFFER_MAX = 10_000
@@ -80,7 +82,7 @@ class AuditLog:
         self._failing = False
 
     def _write(self, events: Sequence[AuditEvent], lost: int) -> None:
-        lines = [*([_line({"lost": lost})] if lost else []), *(_line(_shown(e)) for e in events)]
+        lines = [*([_line({"lost": lost})] if lost else []), *(_line(_entry(e)) for e in events)]
         content = b"".join(lines)
         size = self._path.stat().st_size if self._path.exists() else 0
         if size and size + len(content) > self._file_bytes_max:
@@ -98,30 +100,52 @@ class AuditLog:
                 newer.replace(older)
 
 
-def _line(entry: dict[str, Any]) -> bytes:
+def audit_line(event: AuditEvent) -> str:
+    """The event as JSON, for those who keep no file."""
+    return _line(_entry(event)).decode().rstrip()
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An event as it is written; fields that say nothing are left out."""
+
+    time: str
+    request_id: str = msgspec.field(name="requestID")
+    user: str = ""
+    impersonated_user: str = ""
+    plane: str = ""
+    verb: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    code: int
+    reason: str = ""
+    duration_ms: float
+
+
+def _entry(event: AuditEvent) -> _Entry:
+    return _Entry(
+        time=micro_timestamp(event.time_s),
+        request_id=event.request_id,
+        user=event.user,
+        impersonated_user=event.impersonated_user,
+        plane=event.plane,
+        verb=event.verb,
+        group=event.group,
+        resource=event.resource,
+        subresource=event.subresource,
+        namespace=event.namespace,
+        name=event.name,
+        path=event.path,
+        code=event.code,
+        reason=event.reason,
+        duration_ms=round(event.duration_s * 1000, 3),
+    )
+
+
+def _line(entry: Any) -> bytes:
     # Plain ASCII: what a stranger put into a name must do nothing to a terminal that shows it.
     line = encode(entry)
-    return (line if line.isascii() else json.dumps(entry).encode()) + b"\n"
-
-
-def _shown(event: AuditEvent) -> dict[str, Any]:
-    """Fields that say nothing are left out."""
-    time = datetime.fromtimestamp(event.time_s, UTC)
-    entry = {
-        "time": time.isoformat(timespec="microseconds").replace("+00:00", "Z"),
-        "requestID": event.request_id,
-        "user": event.user,
-        "impersonatedUser": event.impersonated_user,
-        "plane": event.plane,
-        "verb": event.verb,
-        "group": event.group,
-        "resource": event.resource,
-        "subresource": event.subresource,
-        "namespace": event.namespace,
-        "name": event.name,
-        "path": event.path,
-        "code": event.code,
-        "reason": event.reason,
-        "durationMs": round(event.duration_s * 1000, 3),
-    }
-    return {name: value for name, value in entry.items() if value != ""}
+    return (line if line.isascii() else json.dumps(plain(entry)).encode()) + b"\n"

@@ -1,6 +1,7 @@
 """What the last run of a state directory chose, so that the next one need not be told.
 
-Only hints: what cannot be read is as good as nothing, and a file is written only when it changes.
+Port and cells are hints: what cannot be read of them is as good as nothing. The driver is not: with
+another one, what runs would be nobody's. A file is written only when it changes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from pathlib import Path
 
 from datum_compute.api.codec import DecodeError, decode_as, encode
 from datum_compute.api.plane import PlaneName, cell_plane, member_name
-from datum_compute.app.files import write_private
+from datum_compute.app.files import StateError, write_private
+
+DRIVERS = ("containers", "simulated")
 
 
 def remembered_port(state: Path) -> int:
@@ -25,6 +28,29 @@ def remembered_port(state: Path) -> int:
 def remember_port(state: Path, port: int) -> None:
     if remembered_port(state) != port:
         write_private(state / "port.json", encode({"port": port}))
+
+
+def remembered_driver(state: Path) -> tuple[str, str]:
+    """What ran its instances, and the socket of its engine; empty if there was no run yet."""
+    path = state / "driver.json"
+    try:
+        found = decode_as(path.read_bytes(), dict[str, str])
+        if found.get("driver") not in DRIVERS:
+            raise DecodeError(f"it names none of {', '.join(DRIVERS)}")
+    except FileNotFoundError:
+        return "", ""
+    except (OSError, DecodeError) as error:
+        raise StateError(
+            f"{path} is damaged ({error}). It says what runs the instances: say it with --driver "
+            "containers or --driver simulated, as it was"
+        ) from error
+    return found["driver"], found.get("engine", "")
+
+
+def remember_driver(state: Path, driver: str, engine: str) -> None:
+    path, content = state / "driver.json", encode({"driver": driver, "engine": engine})
+    if not path.is_file() or path.read_bytes() != content:
+        write_private(path, content)
 
 
 def remembered_cells(state: Path) -> tuple[PlaneName, ...]:

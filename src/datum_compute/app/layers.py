@@ -1,7 +1,7 @@
 """One parser for flags, environment and file: the later layer wins, each is checked alike.
 
 A flag ``--some-name`` is ``DATUM_SOME_NAME`` in the environment and ``some-name: value`` in a YAML
-file (``--config FILE``). What is wrong is said with the place it came from.
+file (``--config FILE``, ``settingsfile.py``). What is wrong is said with the place it came from.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+from datum_compute.app.settingsfile import SettingsFileError, read_settings
 
 _PREFIX = "DATUM_"
 # Names that others have given already.
@@ -69,17 +69,11 @@ def _config_file(arguments: Sequence[str], named: Mapping[str, str]) -> Path | N
 
 
 def _from_file(parser: argparse.ArgumentParser, file: Path) -> list[str]:
+    known = [name for name in flags_of(parser) if name != "config"]
     try:
-        content = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        parser.error(f"{file} cannot be read: {error}")
-    if not isinstance(content, dict):
-        parser.error(f"{file} holds no settings: write `name: value` lines")
-    known = flags_of(parser)
-    unknown = [str(name) for name in content if name not in known or name == "config"]
-    if unknown:
-        parser.error(f"{file}: unknown settings: {', '.join(unknown)}")
-    return _as_arguments(parser, content, str(file))
+        return _as_arguments(parser, read_settings(file, known), str(file))
+    except SettingsFileError as error:
+        parser.error(str(error))
 
 
 def _as_arguments(

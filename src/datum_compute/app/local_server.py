@@ -1,204 +1,198 @@
-"""The all-in-one process behind ``datumctl compute local up``.
+"""``compute-server``: platform, projects and hub in one process, and the cells too unless told
+otherwise. This is the process behind ``datumctl compute local up``.
 
 Its state directory holds everything: the database, the certificates, the tokens, the kubeconfig.
-Started again on the same directory it goes on where it was.
+Started again on the same directory it goes on where it was. Cells of other processes join it with a
+token (``cell_server.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import logging
-import os
-import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from random import Random
 
-from datum_compute.api.codec import encode
-from datum_compute.api.plane import cell_plane, project_plane
+from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, path_prefix, project_plane
 from datum_compute.app.auditlog import AuditLog
-from datum_compute.app.credentials import Credentials, ensure_credentials
-from datum_compute.app.files import StateError, private_directory, write_private
-from datum_compute.app.front.port import HOST, Front, listening_socket, tls_of
-from datum_compute.app.kubeconfig import write_kubeconfig
-from datum_compute.app.lastrun import (
-    remember_cells,
-    remember_port,
-    remembered_cells,
-    remembered_port,
-)
-from datum_compute.app.loop import run_until_stopped
-from datum_compute.app.machines import simulated_driver
+from datum_compute.app.chaos import Chaos
+from datum_compute.app.choice import build_machines, publishing_over
+from datum_compute.app.credentials import Credentials, ensure_credentials, with_projects
+from datum_compute.app.files import private_directory
+from datum_compute.app.gateway.ways import CellWays
+from datum_compute.app.heartbeat import tell_of_own_cells
+from datum_compute.app.kubeconfig import write_kubeconfigs
+from datum_compute.app.lastrun import remember_cells, remembered_cells
+from datum_compute.app.machines import Machines
+from datum_compute.app.members import Members, Relay, Unengaged
 from datum_compute.app.metrics import process_registry
-from datum_compute.app.ports import real_ports
+from datum_compute.app.outside import opener
+from datum_compute.app.ports import Ports, real_ports
+from datum_compute.app.restoring import finish_restore
+from datum_compute.app.serving import Serving, bound_socket, run_process, serve_until
 from datum_compute.app.settings import LocalSettings, local_settings
 from datum_compute.app.signingkey import ensure_signer
-from datum_compute.app.tls import ServerCertificate, ensure_certificate
-from datum_compute.app.tracing import tracing
-from datum_compute.app.wiring import EVERYTHING, Layout, Platform
+from datum_compute.app.statefiles import demand_database
+from datum_compute.app.tls import certify, ensure_certificate
+from datum_compute.app.wiring import EVERYTHING, MANAGER_AGENT, Layout, Platform, Safeguards
+from datum_compute.client.client import Client
+from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.controllers import registry
-from datum_compute.store.journal import JournalBroken, JournalError
+from datum_compute.controllers.context import Context
+from datum_compute.runtime.controller import Controller
+from datum_compute.server.access.certificates import Requested
+from datum_compute.server.access.joining import Certified
 from datum_compute.store.sqlite import SqliteJournal
-from datum_compute.telemetry.logs import configure_logging
 from datum_compute.telemetry.traces import Tracer
+from datum_compute.telemetry.unread import quiet_when_unread
 
 PROJECT = project_plane("default")
 CELLS = tuple(cell_plane(city) for city in ("dfw", "iad", "lhr", "syd"))
 
-_log = logging.getLogger("datum_compute.local")
 
-
+@quiet_when_unread
 def main(arguments: Sequence[str] | None = None) -> int:
     settings = local_settings(sys.argv[1:] if arguments is None else arguments)
-    configure_logging(settings.telemetry.log_level, settings.telemetry.log_format)
-    os.umask(0o077)
-    try:
-        with tracing(settings.telemetry.otlp_endpoint, "datum-compute") as tracer:
-            return run_until_stopped(lambda stop: serve(settings, stop, tracer))
-    except (JournalError, StateError, OSError) as error:
-        problem: BaseException = error
-    except BaseExceptionGroup as group:
-        broken = group.subgroup(JournalBroken)
-        if broken is None:
-            raise
-        problem = broken.exceptions[0]
-    print(f"Error: {problem}", file=sys.stderr)  # noqa: T201
-    return 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """The parts of the process that run together."""
-
-    state: Path
-    platform: Platform
-    certificate: ServerCertificate
-    credentials: Credentials
-    audit: AuditLog
-    unix_s: Callable[[], float]
+    return run_process(
+        settings.telemetry, "datum-compute", settings.state_dir, partial(serve, settings)
+    )
 
 
 async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | None = None) -> None:
     state = private_directory(settings.state_dir)
-    ports = real_ports()
-    drivers = {
-        cell: simulated_driver(
-            state / f"machines-{cell.replace('/', '-')}.json", ports.unix_s, boot_s=settings.boot_s
-        )
-        for cell in settings.cells or remembered_cells(state) or CELLS
-    }
-    layout = Layout((PROJECT,), drivers)
+    journal = _claimed_journal(state)
+    ports, counted = real_ports(), process_registry()
+    machines = await build_machines(settings, state, _cells(settings, state), ports, counted)
+    layout = Layout((PROJECT,), machines.drivers)
     credentials = ensure_credentials(state / "tokens.json", layout.planes)
-    certificate = ensure_certificate(state, datetime.now(UTC))
-    journal = SqliteJournal(state / "store.db")
-    controllers = EVERYTHING if settings.controllers else registry.NEIGHBOURS
+    certificate = ensure_certificate(state, datetime.now(UTC), names=settings.server_names)
     audit = AuditLog(state / "audit.log")
+    changed = asyncio.Event()
+    chaos = Chaos(state, ports.unix_s, settings.latency_s)
+
+    def reach(plane: PlaneName) -> Client:
+        transport = chaos.around(plane, InProcessTransport(platform.dispatch))
+        token = credentials.manager
+        return Client(transport, prefix=path_prefix(plane), token=token, agent=MANAGER_AGENT)
+
     platform = Platform(
         layout,
         ports,
         journal,
         credentials,
-        controllers=controllers,
-        authority=certificate.authority.read_text(),
-        signer=ensure_signer(state / "service-accounts.key"),
-        audit=audit.keep,
-        registry=process_registry(),
+        controllers=_controllers(settings, machines),
+        safeguards=Safeguards(
+            authority=certificate.authority.read_text(),
+            signer=ensure_signer(state / "service-accounts.key"),
+            audit=audit.keep,
+            certify=partial(_certified, state, settings.cell_credential_s),
+        ),
+        registry=counted,
         tracer=tracer,
         deprecation_grace_s=settings.deprecation_grace_s,
+        traffic=machines.traffic,
+        patience=settings.patience,
+        projects_changed=changed.set,
+        reach=reach,
     )
-    process = _Process(state, platform, certificate, credentials, audit, ports.unix_s)
-    announcement = state / "server.json"
-    with _bound_socket(settings) as bound:
-        try:
-            gc.disable()  # what is read now stays: looking for garbage in it is lost time
-            await platform.load()
-            # From here on the directory is ours: whoever looks for its server finds this one.
-            port = bound.getsockname()[1]
-            write_private(announcement, encode({"pid": os.getpid(), "port": port}))
-            try:
-                await _run(process, bound, stop)
-            finally:
-                announcement.unlink(missing_ok=True)
-        finally:
-            await audit.flush()
-            await journal.close()
+    chaos.heal()
+    ways = machines.cell_ways()
+    contexts = _Contexts(state, credentials, certificate.authority, layout.cells, platform)
+    serving = Serving(
+        state,
+        platform,
+        journal,
+        certificate,
+        audit,
+        ports.unix_s,
+        when_ready=contexts.write,
+        machines=machines,
+        ways=ways,
+        beside=(
+            chaos.run,
+            partial(contexts.follow, changed),
+            partial(_work_with_members, settings, platform, ports, ways),
+        ),
+    )
+    bound = bound_socket(settings.state_dir, settings.port, settings.listen)
+    await serve_until(serving, bound, stop)
 
 
-async def _run(process: _Process, bound: socket.socket, stop: asyncio.Event) -> None:
-    """Serve until told to stop."""
-    port = bound.getsockname()[1]
-    platform, state = process.platform, process.state
-    async with asyncio.TaskGroup() as group:
-        auditing = group.create_task(process.audit.run())
-        running = group.create_task(platform.run())
-        if not await _is_ready(running, platform.ready, stop):
-            running.cancel()
-            auditing.cancel()
-            return
-        settle_memory()
-        front = Front(platform.server.dispatch, process.unix_s)
-        await front.start(bound, tls_of(process.certificate))
-        _write_kubeconfigs(process, port)
-        remember_port(state, port)
-        remember_cells(state, platform.cells)
-        _log.info("ready on https://%s:%d, state in %s", HOST, port, state)
-        try:
-            await stop.wait()
-        finally:
-            platform.server.close_streams()
-            await front.stop()
-        running.cancel()
-        auditing.cancel()
+def _claimed_journal(state: Path) -> SqliteJournal:
+    """Before anything of the directory is read."""
+    journal = SqliteJournal(state / "store.db")
+    journal.claim()
+    finish_restore(state)
+    demand_database(state)
+    return journal
 
 
-def _write_kubeconfigs(process: _Process, port: int) -> None:
-    known = process.credentials
-    for name, tokens, operator in (
-        ("kubeconfig", known.planes, known.operator),
-        ("manager.kubeconfig", known.of_manager, ""),
-    ):
-        write_kubeconfig(
-            process.state / name,
-            server=f"https://{HOST}:{port}",
-            authority=process.certificate.authority.read_bytes(),
-            tokens=tokens,
-            current=PROJECT,
-            operator=operator,
-        )
+def _cells(settings: LocalSettings, state: Path) -> tuple[PlaneName, ...]:
+    """Those of this process."""
+    return settings.cells or remembered_cells(state) or CELLS if settings.cells_inside else ()
 
 
-def settle_memory() -> None:
-    """From here on the collector looks at what is new only, and less often."""
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
-    gc.enable()
+def _controllers(settings: LocalSettings, machines: Machines) -> tuple[Controller[Context], ...]:
+    if not settings.controllers:
+        return (*registry.NEIGHBOURS, *registry.FOLLOW_PROJECTS)
+    group = EVERYTHING if settings.cells_inside else registry.BESIDE_HUB
+    return (*group, *publishing_over(machines))
 
 
-async def _is_ready(running: asyncio.Task[None], ready: asyncio.Event, stop: asyncio.Event) -> bool:
-    """Wait until the platform is ready, has failed trying, or is told to stop before that."""
-    waits = [asyncio.create_task(event.wait()) for event in (ready, stop)]
-    await asyncio.wait((running, *waits), return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
-    if running.done():
-        running.result()
-    return ready.is_set()
+def _certified(
+    state: Path, lifetime_s: float, requested: Requested, user: str, groups: tuple[str, ...]
+) -> Certified:
+    now = datetime.now(UTC)
+    return certify(state, requested, user, groups, now, timedelta(seconds=lifetime_s))
 
 
-def _bound_socket(settings: LocalSettings) -> socket.socket:
-    """The port that was asked for; without a wish that of the last run if it is free."""
-    if settings.port:
-        return listening_socket(settings.port)
-    last = remembered_port(settings.state_dir)
-    if last:
-        try:
-            return listening_socket(last)
-        except OSError:
-            _log.warning("port %d of the last run is taken; choosing another", last)
-    return listening_socket(0)
+@dataclass(slots=True)
+class _Contexts:
+    """Keeps the kubeconfigs: every project has a context while it is there."""
+
+    state: Path
+    credentials: Credentials
+    authority: Path
+    cells: tuple[PlaneName, ...]
+    platform: Platform
+    port: int = 0
+
+    def write(self, port: int) -> None:
+        self.port = port
+        known = with_projects(self.credentials, self.platform.projects.stored())
+        current = PROJECT if PROJECT in known.planes else PLATFORM
+        write_kubeconfigs(self.state, known, self.authority.read_bytes(), port, current)
+        if self.cells:
+            remember_cells(self.state, self.cells)
+
+    async def follow(self, changed: asyncio.Event) -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            self.write(self.port)
+
+
+async def _work_with_members(
+    settings: LocalSettings, platform: Platform, ports: Ports, ways: CellWays
+) -> None:
+    random = Random(ports.random.getrandbits(64))  # noqa: S311 - jitter, not secrets
+    hub = platform.bootstrap_client(HUB)
+    await tell_of_own_cells(hub, platform.cells)
+    host = platform if settings.controllers else Unengaged()
+    members = Members(
+        hub,
+        host,
+        platform.offer,
+        opener(ports),
+        random,
+        platform.cells,
+        relay=Relay(ways, opener(ports, lean=True)),
+    )
+    await members.run()
 
 
 if __name__ == "__main__":

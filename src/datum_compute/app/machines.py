@@ -2,58 +2,60 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from datum_compute.api.codec import DecodeError, decode_as, encode, plain
-from datum_compute.app.files import StateError, write_private
+from datum_compute.api.plane import PlaneName
+from datum_compute.app.files import StateError
+from datum_compute.app.gateway.ways import CellWay, CellWays
+from datum_compute.app.paced import Paced
+from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import Machine, SimulatedDriver
+from datum_compute.drivers.traffic import Traffic
 
-# Many machines start together; the file is written at once, and then not again for so long.
-SAVE_EVERY_S = 0.1
+
+async def nothing_to_close() -> None:
+    """No connection was opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What realises the Servers of each cell, and what must run for it beside the controllers."""
+
+    driver: str  # its name, for the next run
+    told: str  # for people
+    why: str  # it was chosen
+    drivers: Mapping[PlaneName, Driver]
+    engine: str = ""  # its socket, for the next run
+    runs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
+    close: Callable[[], Awaitable[None]] = nothing_to_close
+    traffic: Traffic | None = None
+    ways: Mapping[PlaneName, CellWay] = field(default_factory=dict)  # to what runs in them
+
+    def cell_ways(self) -> CellWays:
+        """For the gateway: cells of other processes may be added."""
+        return CellWays(
+            self.ways, [cell for cell in self.drivers if cell not in self.ways], self.why
+        )
 
 
 def simulated_driver(
     path: Path, unix_s: Callable[[], float], *, boot_s: float = 0.0
 ) -> SimulatedDriver:
     try:
-        found = decode_as(path.read_bytes(), dict[str, Machine]) if path.exists() else {}
+        content = path.read_bytes() if path.exists() else b""
+        found = decode_as(content, dict[str, Machine]) if content else {}
     except DecodeError as error:
         raise StateError(
             f"{path} is damaged ({error}); remove it: the simulated machines start again"
         ) from error
     table = MachineTable(found)
-    save = Paced(lambda: write_private(path, encode_table(table)))
+    save = Paced(path, lambda: encode_table(table))
     return SimulatedDriver(table, now=unix_s, save=save, boot_s=boot_s)
-
-
-class Paced:
-    """Calls at once, or once for all who ask within the pause after a call.
-
-    What a crash takes away in that pause is made good by the controllers: a machine that is not in
-    the file is started again, one that should have gone is removed again.
-    """
-
-    def __init__(self, call: Callable[[], None], pause_s: float = SAVE_EVERY_S) -> None:
-        self._call = call
-        self._pause_s = pause_s
-        self._pausing = False
-        self._wanted = False
-
-    def __call__(self) -> None:
-        if self._pausing:
-            self._wanted = True
-            return
-        self._wanted, self._pausing = False, True
-        self._call()
-        asyncio.get_running_loop().call_later(self._pause_s, self._resume)
-
-    def _resume(self) -> None:
-        self._pausing = False
-        if self._wanted:
-            self()
 
 
 def encode_table(table: Mapping[str, Machine]) -> bytes:

@@ -15,23 +15,33 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
+from datum_compute.api.errors import NotFound
+from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PlaneName, plane_role
+from datum_compute.api.plane import HUB, PlaneName, member_name, path_prefix, plane_role
+from datum_compute.app.discovery_settings import MILO
+from datum_compute.app.featuregates import open_gates
 from datum_compute.app.files import StateError, private_directory
+from datum_compute.app.heartbeat import Heartbeat, version_of
 from datum_compute.app.loop import run_until_stopped
 from datum_compute.app.machines import simulated_driver
+from datum_compute.app.manager_gateway import Surroundings, open_gateway
+from datum_compute.app.members import Members, unoffered
 from datum_compute.app.metrics import health_pages, metrics_pages, pages_port, process_registry
+from datum_compute.app.pods import ClientPods
 from datum_compute.app.ports import Ports, real_ports
 from datum_compute.app.reached_planes import (
     Connections,
     is_single_cluster,
     leases_of,
+    project_paths,
     reached_planes,
 )
 from datum_compute.app.settings import ManagerSettings, manager_settings
@@ -41,6 +51,7 @@ from datum_compute.app.webhook_port import webhook_port
 from datum_compute.app.wiring import build_manager, build_recorder
 from datum_compute.client.client import Client
 from datum_compute.client.connecting import open_transport
+from datum_compute.client.connection import Connection
 from datum_compute.client.credentials import Outside
 from datum_compute.client.kubeconfig import KubeconfigError, build_client
 from datum_compute.client.transport import Transport
@@ -48,6 +59,7 @@ from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.fenced import FencedDriver
+from datum_compute.drivers.pods.driver import PodsDriver
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.events import EventRecorder
 from datum_compute.runtime.leader import (
@@ -61,6 +73,7 @@ from datum_compute.runtime.leader import (
 from datum_compute.runtime.manager import Manager
 from datum_compute.telemetry.logs import configure_logging
 from datum_compute.telemetry.traces import Tracer
+from datum_compute.telemetry.unread import quiet_when_unread
 
 # Together less than the five seconds that a stop may take.
 FINISH_S, STOP_S = 2.0, 2.5
@@ -68,6 +81,7 @@ FINISH_S, STOP_S = 2.0, 2.5
 _log = logging.getLogger("datum_compute.manager")
 
 
+@quiet_when_unread
 def main(arguments: Sequence[str] | None = None) -> int:
     settings = manager_settings(sys.argv[1:] if arguments is None else arguments)
     configure_logging(settings.telemetry.log_level, settings.telemetry.log_format)
@@ -93,9 +107,18 @@ class _World:
     async def client(
         self, plane: PlaneName, around: Callable[[Transport], Transport] | None = None
     ) -> Client:
-        connection = self.planes[plane]
+        connection = self.connection(plane)
         opened = open_transport(connection, self.outside, around)
         return build_client(connection, await self.connections.enter_async_context(opened))
+
+    def connection(self, plane: PlaneName) -> Connection:
+        """As it was told; for a project that came later as the platform, under its own path."""
+        if plane in self.planes:
+            return self.planes[plane]
+        paths = project_paths(self.settings, self.planes)
+        if paths is None:
+            raise NotFound(f"{plane} is not one of the projects of this manager")
+        return replace(paths, path_prefix=path_prefix(plane), context=plane)
 
 
 async def manage(
@@ -113,8 +136,9 @@ async def manage(
         planes = reached_planes(settings, single=single)
         world = _World(settings, single, planes, connections, outside, ports)
         await _open_webhook(world)
+        await _open_gateway(world)
         elections = await _elections(world)
-        work = await _build_work(world, check_all(e.fence for e in elections), tracer)
+        work = await _build_work(world, elections, tracer)
         _log.info("running on %s", _told(world))
         whole = lead_all(elections, work.run) if elections else work.run()
         await _until(asyncio.create_task(whole), stop, work)
@@ -126,6 +150,10 @@ class _Work:
 
     manager: Manager[Context]
     recorder: EventRecorder
+    members: Members | None = None
+    pods: Sequence[PodsDriver] = ()
+    heartbeats: Sequence[Heartbeat] = ()
+    elections: Sequence[Election] = ()
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     synced: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -133,6 +161,10 @@ class _Work:
         self.begun.set()
         async with asyncio.TaskGroup() as group:
             besides = [group.create_task(self.recorder.run()), group.create_task(self._sync())]
+            if self.members is not None:
+                besides.append(group.create_task(self.members.run()))
+            besides += [group.create_task(driver.run()) for driver in self.pods]
+            besides += [group.create_task(heartbeat.run()) for heartbeat in self.heartbeats]
             await self.manager.run()
             for task in besides:
                 task.cancel()
@@ -142,7 +174,11 @@ class _Work:
         self.synced.set()
 
     def what_is_missing(self) -> str:
-        """One that stands by is as ready as it can be; one that leads has seen every plane."""
+        """One that stands by knows the lease that it waits for; one that leads has seen every
+        plane. Once known is enough: the webhook answers while the plane of the lease is away."""
+        if not self.begun.is_set():
+            awaited = next((e for e in self.elections if not e.fence.is_up), None)
+            return awaited.what_is_missing if awaited is not None else ""
         if self.begun.is_set() and not self.synced.is_set():
             return "the planes have not been read yet"
         return ""
@@ -168,39 +204,94 @@ async def _until(running: asyncio.Task[None], stop: asyncio.Event, work: _Work) 
         running.result()
 
 
-async def _build_work(world: _World, check: Callable[[], None], tracer: Tracer | None) -> _Work:
+async def _build_work(world: _World, elections: Sequence[Election], tracer: Tracer | None) -> _Work:
     """Every write, to a plane or a machine, is checked first."""
     settings, ports = world.settings, world.ports
+    check = check_all(election.fence for election in elections)
     numbers = process_registry()
     clients = {
         plane: await world.client(plane, lambda inner: FencedTransport(inner, check))
         for plane in world.planes
     }
+
+    async def reach(plane: PlaneName) -> Client:
+        if plane not in clients:
+            clients[plane] = await world.client(plane, lambda inner: FencedTransport(inner, check))
+        return clients[plane]
+
     recorder = build_recorder(clients.get, ports, numbers)
+    pods = _pods(world, clients)
     manager = build_manager(
         _controllers(settings, single=world.single),
-        _drivers(world, check),
+        {p: FencedDriver(d, check) for p, d in (pods or _simulated(world)).items()},
         ports,
         single_project=settings.single.project if world.single else "",
         tell=recorder.tell,
         tracer=tracer,
         registry=numbers,
         fence=check,
+        reach=None if world.single else reach,
+        patience=settings.patience,
     )
     for plane, client in clients.items():
         manager.engage(plane, client)
-    work = _Work(manager, recorder)
+    members = _members(world, manager, clients, check)
+    heartbeats = _heartbeats(world, manager, clients)
+    work = _Work(manager, recorder, members, tuple(pods.values()), heartbeats, elections)
     await _open_ports(world, numbers, work)
     return work
 
 
+def _members(
+    world: _World,
+    manager: Manager[Context],
+    clients: Mapping[PlaneName, Client],
+    check: Callable[[], None],
+) -> Members | None:
+    """The propagator also works with cells that have joined; the hub says how they are reached."""
+    if not world.settings.propagator:
+        return None
+
+    def opened(connection: Connection) -> AbstractAsyncContextManager[Transport]:
+        return open_transport(connection, world.outside, lambda t: FencedTransport(t, check))
+
+    return Members(clients[HUB], manager, unoffered, opened, world.ports.random, world.planes)
+
+
+def _heartbeats(
+    world: _World, manager: Manager[Context], clients: Mapping[PlaneName, Client]
+) -> list[Heartbeat]:
+    """Of the cells that this manager works on, to their hub."""
+    if world.single or not world.settings.cell:
+        return []
+
+    def instances(cell: PlaneName) -> dict[str, str]:
+        view = manager.view(cell)
+        return {"instances": str(len(view.cached(INSTANCE).refs()))} if view is not None else {}
+
+    return [
+        Heartbeat(
+            clients[HUB],
+            member_name(cell),
+            world.settings.heartbeat_s,
+            world.ports.unix_s,
+            world.settings.capacity,
+            partial(instances, cell),
+            partial(version_of, client),
+        )
+        for cell, client in clients.items()
+        if plane_role(cell) == "cell"
+    ]
+
+
 async def _open_ports(world: _World, numbers: CollectorRegistry, work: _Work) -> None:
     settings = world.settings
-    for what, path, address, pages in (
-        ("metrics", "/metrics", settings.metrics_address, metrics_pages(numbers)),
-        ("health", "/readyz", settings.health_address, health_pages(work.what_is_missing)),
+    health, token = health_pages(work.what_is_missing), settings.metrics_token
+    for what, path, address, pages, known_by in (
+        ("metrics", "/metrics", settings.metrics_address, metrics_pages(numbers), token),
+        ("health", "/readyz", settings.health_address, health, None),
     ):
-        port = await world.connections.enter_async_context(pages_port(address, pages))
+        port = await world.connections.enter_async_context(pages_port(address, pages, known_by))
         if address is not None:
             _log.info("%s on http://%s:%d%s", what, address[0], port, path)
 
@@ -221,16 +312,40 @@ async def _open_webhook(world: _World) -> None:
     _log.info("webhook on https://%s:%d", settings.webhook.address[0], port)
 
 
-def _drivers(world: _World, check: Callable[[], None]) -> dict[PlaneName, Driver]:
-    state, ports = private_directory(world.settings.state_dir), world.ports
-    found: dict[PlaneName, Driver] = {}
-    for plane in world.planes:
-        if plane_role(plane) == "cell":
-            table = state / f"machines-{plane.replace('/', '-')}.json"
-            found[plane] = FencedDriver(
-                simulated_driver(table, ports.unix_s, boot_s=world.settings.boot_s), check
-            )
-    return found
+async def _open_gateway(world: _World) -> None:
+    surroundings = Surroundings(
+        planes=world.planes,
+        connection_of=world.connection,
+        open_transport=partial(open_transport, outside=world.outside, lean=True),
+        stack=world.connections,
+        ports=world.ports,
+        single=world.single,
+    )
+    await open_gateway(world.settings, surroundings)
+
+
+def _pods(world: _World, clients: Mapping[PlaneName, Client]) -> dict[PlaneName, PodsDriver]:
+    """Of cells whose instances are pods of their own cluster."""
+    if world.settings.driver != "pods":
+        return {}
+    return {
+        plane: PodsDriver(ClientPods(client), unix_s=world.ports.unix_s)
+        for plane, client in clients.items()
+        if plane_role(plane) == "cell"
+    }
+
+
+def _simulated(world: _World) -> dict[PlaneName, Driver]:
+    state, settings = private_directory(world.settings.state_dir), world.settings
+    tables = {
+        plane: state / f"machines-{plane.replace('/', '-')}.json"
+        for plane in world.planes
+        if plane_role(plane) == "cell"
+    }
+    return {
+        plane: simulated_driver(table, world.ports.unix_s, boot_s=settings.boot_s)
+        for plane, table in tables.items()
+    }
 
 
 def _told(world: _World) -> str:
@@ -243,12 +358,22 @@ def _told(world: _World) -> str:
 
 def _controllers(settings: ManagerSettings, *, single: bool) -> tuple[Controller[Context], ...]:
     if single:
-        return registry.single_cluster(settings.single.project)
-    return (
+        return open_gates(registry.single_cluster(settings.single.project), settings.gates)
+    chosen = (
         *(registry.MANAGEMENT if settings.management else ()),
         *(registry.HUB if settings.propagator else ()),
         *(registry.CELL if settings.cell else ()),
     )
+    return (*open_gates(chosen, settings.gates), *_following(settings))
+
+
+def _following(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
+    """Projects come and go only where Milo keeps them; else nobody but us tells of their cities."""
+    if not (settings.management or settings.cell):
+        return ()
+    if settings.discovery.mode != MILO:
+        return registry.TELL_OF_CITIES if settings.management else ()
+    return registry.FOLLOW_PROJECTS if settings.management else registry.FOLLOW_HOMES
 
 
 async def _elections(world: _World) -> list[Election]:

@@ -7,8 +7,11 @@ Parts take the registry as an argument (``ServerMetrics(registry)``, ``EventReco
 from __future__ import annotations
 
 import asyncio
+import hmac
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from prometheus_client import (
     CollectorRegistry,
@@ -42,6 +45,14 @@ def process_registry() -> CollectorRegistry:
     return registry
 
 
+def read_token(file: Path) -> bytes:
+    """Read at every request: tokens are renewed. Without one nobody is let in."""
+    try:
+        return file.read_bytes().strip()
+    except OSError:
+        return b""
+
+
 def metrics_pages(registry: CollectorRegistry) -> Pages:
     def metrics() -> Page:
         return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
@@ -60,16 +71,32 @@ def health_pages(what_is_missing: Callable[[], str]) -> Pages:
 
 
 @asynccontextmanager
-async def pages_port(address: tuple[str, int] | None, pages: Pages) -> AsyncIterator[int]:
-    """Serve the pages while the block runs; the port it listens on, 0 for none at all."""
+async def pages_port(
+    address: tuple[str, int] | None, pages: Pages, token: Path | None = None
+) -> AsyncIterator[int]:
+    """Serve the pages while the block runs; the port it listens on, 0 for none at all. With the
+    file of a token only for those who know what it holds."""
     if address is None:
         yield 0
         return
-    server = await asyncio.start_server(_answering(pages), *address, limit=_HEAD_BYTES_MAX)
+    try:
+        server = await asyncio.start_server(
+            _answering(pages, token), *address, limit=_HEAD_BYTES_MAX
+        )
+    except OSError as error:
+        what = " and ".join(path.decode() for path in pages)
+        raise OSError(
+            f"{what}: cannot listen on {address[0]}:{address[1]}: {_why(error)}"
+        ) from error
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+
+
+def _why(error: OSError) -> str:
+    """asyncio puts an address and an errno around it."""
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _ok() -> Page:
@@ -77,7 +104,7 @@ def _ok() -> Page:
 
 
 def _answering(
-    pages: Pages,
+    pages: Pages, token: Path | None
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
     """A few pages and one request for each connection: no more HTTP than a scraper needs."""
 
@@ -85,7 +112,10 @@ def _answering(
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(head.partition(b"\r\n")[0], pages))
+                if token is not None and not _is_let_in(head, read_token(token)):
+                    writer.write(_refusal())
+                else:
+                    writer.write(_response(head.partition(b"\r\n")[0], pages))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # whoever that was is gone, or was no scraper
@@ -93,6 +123,22 @@ def _answering(
             writer.close()
 
     return answer
+
+
+def _is_let_in(head: bytes, token: bytes) -> bool:
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"authorization":
+            scheme, _, told = value.strip().partition(b" ")
+            is_token = hmac.compare_digest(told.strip(), token)
+            return bool(token) and scheme.lower() == b"bearer" and is_token
+    return False
+
+
+def _refusal() -> bytes:
+    body = b"a bearer token is needed\n"
+    head = f"HTTP/1.1 401 Unauthorized\r\ncontent-type: {_TEXT}\r\nconnection: close\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _response(request_line: bytes, pages: Pages) -> bytes:

@@ -8,17 +8,46 @@ that each is checked alike; a mistake says where it was made.
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from datum_compute.admission.grace import DEPRECATION_GRACE_S
-from datum_compute.api.plane import PlaneName, cell_plane, plane_role, project_plane
+from datum_compute.api.plane import PlaneName
+from datum_compute.app.discovery_settings import (
+    DiscoverySettings,
+    FederationSettings,
+    SingleClusterSettings,
+    add_discovery,
+    add_mode,
+)
+from datum_compute.app.featuregates import Gates, add_gates
 from datum_compute.app.layers import merged
-from datum_compute.telemetry.logs import FORMATS, LEVELS
+from datum_compute.app.patience_settings import (
+    CELL_CREDENTIAL_S,
+    add_credential_lifetime,
+    add_patience,
+)
+from datum_compute.app.setting_flags import (
+    add_boot_time,
+    add_gateway,
+    add_grace,
+    add_heartbeat,
+    add_serving,
+    add_switch,
+    add_telemetry,
+    add_webhook,
+)
+from datum_compute.app.setting_values import (
+    LOOPBACK,
+    address_value,
+    cells_value,
+    is_loopback,
+    plane_value,
+    seconds_value,
+)
+from datum_compute.controllers.patience import Patience
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +65,35 @@ class LocalSettings:
 
     state_dir: Path
     port: int  # 0: the port of the last run, else a free one
-    driver: str
+    driver: str  # auto: that of the last run, else containers if an engine answers
     telemetry: TelemetrySettings
     controllers: bool
     boot_s: float = 0.0  # of simulated machines
     cells: tuple[PlaneName, ...] = ()  # none: those of the last run, else the usual ones
+    engine: str = ""  # the socket; empty: where engines usually listen
+    latency_s: float = 0.0  # from everybody to hub and cells
     deprecation_grace_s: float = DEPRECATION_GRACE_S
+    cells_inside: bool = True  # else they are processes of their own that join
+    listen: str = LOOPBACK
+    server_names: tuple[str, ...] = ()  # of its certificate, besides this machine
+    patience: Patience = field(default_factory=Patience)
+    cell_credential_s: float = CELL_CREDENTIAL_S
+
+
+@dataclass(frozen=True, slots=True)
+class CellSettings:
+    """A cell in a process of its own. Where its hub is it knows from joining."""
+
+    state_dir: Path
+    port: int  # 0: the one that it joined with
+    driver: str
+    telemetry: TelemetrySettings
+    listen: str = LOOPBACK
+    server_names: tuple[str, ...] = ()
+    boot_s: float = 0.0  # of simulated machines
+    heartbeat_s: float = 10.0
+    capacity: Mapping[str, str] = field(default_factory=dict)  # by resource; what is told the hub
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,30 +107,13 @@ class LeaderSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class SingleClusterSettings:
-    """How one API server is seen when there is no federation."""
-
-    project: str  # whose quota counts
-    cluster: str  # the name of the only cell
-    context: str  # of the kubeconfig; the current one if it is left out
-
-
-@dataclass(frozen=True, slots=True)
-class FederationSettings:
-    """Where the hub is, if not in the kubeconfig of the other planes."""
-
-    kubeconfig: Path
-    context: str
-
-
-@dataclass(frozen=True, slots=True)
-class WebhookSettings:
-    """The port that API servers ask about writes. Without files it makes its own certificate."""
+class TlsPortSettings:
+    """A port of a manager. Without files it makes its own certificate."""
 
     address: tuple[str, int]
     certificate: Path | None = None
     key: Path | None = None
-    client_authority: Path | None = None  # by which API servers are known; without it all may ask
+    client_authority: Path | None = None  # by which callers are known; without it all may ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +128,21 @@ class ManagerSettings:
     telemetry: TelemetrySettings
     leader: LeaderSettings
     metrics_address: tuple[str, int] | None
+    metrics_token: Path | None = field(default=None, kw_only=True)  # the file that holds it
     environment: Mapping[str, str] = field(repr=False)  # for the plugins of a kubeconfig
     boot_s: float = 0.0  # of simulated machines
+    driver: str = "simulated"
     health_address: tuple[str, int] | None = None
     mode: str = "auto"
-    single: SingleClusterSettings = SingleClusterSettings("default", "single", "")
+    single: SingleClusterSettings = field(default_factory=SingleClusterSettings)
     federation: FederationSettings | None = None
-    webhook: WebhookSettings | None = None
+    discovery: DiscoverySettings = field(default_factory=DiscoverySettings)
+    gates: Gates = field(default_factory=dict)
+    patience: Patience = field(default_factory=Patience)
+    webhook: TlsPortSettings | None = None  # what API servers ask about writes
+    gateway: TlsPortSettings | None = None  # what people ask about their instances
+    heartbeat_s: float = 10.0  # of its cells, where the hub is no Karmada
+    capacity: Mapping[str, str] = field(default_factory=dict)  # of its cells; what is told the hub
     deprecation_grace_s: float = DEPRECATION_GRACE_S
 
 
@@ -116,7 +159,33 @@ def local_settings(
         controllers=parsed.controllers,
         boot_s=parsed.simulated_boot_seconds,
         cells=parsed.cells,
+        engine=parsed.engine,
+        latency_s=parsed.latency_seconds,
         deprecation_grace_s=parsed.instance_type_deprecation_grace_period,
+        cells_inside=parsed.cells_inside,
+        listen=parsed.listen,
+        server_names=parsed.server_names,
+        patience=Patience(parsed.cell_probe_seconds, parsed.cell_grace_seconds),
+        cell_credential_s=parsed.cell_credential_lifetime,
+    )
+
+
+def cell_settings(
+    arguments: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> CellSettings:
+    parser = cell_parser()
+    parsed = merged(parser, arguments, environment)
+    return CellSettings(
+        state_dir=_required(parser, parsed, "state_dir").absolute(),
+        port=parsed.port,
+        driver=parsed.driver,
+        telemetry=_telemetry(parsed),
+        listen=parsed.listen,
+        server_names=parsed.server_names,
+        boot_s=parsed.simulated_boot_seconds,
+        heartbeat_s=parsed.heartbeat_seconds,
+        capacity=parsed.capacity,
+        engine=parsed.engine,
     )
 
 
@@ -140,14 +209,22 @@ def manager_settings(
             name=parsed.leader_election_name,
             plane=parsed.leader_election_plane,
         ),
-        metrics_address=parsed.metrics_address,
+        metrics_address=_metrics_address(parser, parsed),
+        metrics_token=parsed.metrics_token_file,
         environment=environment,
         boot_s=parsed.simulated_boot_seconds,
+        driver=parsed.driver,
         health_address=parsed.health_probe_bind_address,
         mode=parsed.mode,
-        single=SingleClusterSettings(parsed.project, parsed.cluster_name, parsed.context),
+        single=SingleClusterSettings(parsed.project, parsed.cluster_name or "", parsed.context),
         federation=_federation(parser, parsed),
+        discovery=DiscoverySettings(parsed.discovery_mode, parsed.project_kubeconfig),
+        gates=parsed.feature_gates,
+        patience=Patience(parsed.cell_probe_seconds, parsed.cell_grace_seconds),
         webhook=_webhook(parser, parsed),
+        gateway=_gateway(parser, parsed),
+        heartbeat_s=parsed.heartbeat_seconds,
+        capacity=parsed.capacity,
         deprecation_grace_s=parsed.instance_type_deprecation_grace_period,
     )
     _check_groups(parser, settings)
@@ -164,6 +241,11 @@ def _check_groups(parser: argparse.ArgumentParser, settings: ManagerSettings) ->
         parser.error(
             "--webhook-address needs the projects: pass --enable-management-controllers too"
         )
+    if settings.gateway is not None and not (settings.management or settings.cell):
+        parser.error(
+            "--gateway-address is for projects or cells: pass --enable-management-controllers or "
+            "--enable-cell-controllers too"
+        )
     if settings.mode == "single":
         if settings.propagator or not (settings.management and settings.cell):
             parser.error(
@@ -172,6 +254,18 @@ def _check_groups(parser: argparse.ArgumentParser, settings: ManagerSettings) ->
             )
         if settings.federation is not None:
             parser.error("--mode single has no hub: leave --federation-kubeconfig out")
+
+
+def _metrics_address(
+    parser: argparse.ArgumentParser, parsed: argparse.Namespace
+) -> tuple[str, int] | None:
+    address: tuple[str, int] | None = parsed.metrics_address
+    if address is not None and parsed.metrics_token_file is None and not is_loopback(address):
+        parser.error(
+            f"--metrics-address: {address[0]} can be reached from outside, and nothing there asks "
+            "who calls; use 127.0.0.1, or --metrics-token-file"
+        )
+    return address
 
 
 def _federation(
@@ -184,45 +278,77 @@ def _federation(
     return FederationSettings(parsed.federation_kubeconfig, parsed.federation_context)
 
 
-def _webhook(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> WebhookSettings | None:
+def _webhook(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> TlsPortSettings | None:
     files = (parsed.webhook_certificate, parsed.webhook_key, parsed.webhook_client_authority)
-    if parsed.webhook_address is None:
+    return _tls_port(parser, "webhook", parsed.webhook_address, files)
+
+
+def _gateway(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> TlsPortSettings | None:
+    files = (parsed.gateway_certificate, parsed.gateway_key)
+    return _tls_port(parser, "gateway", parsed.gateway_address, files)
+
+
+def _tls_port(
+    parser: argparse.ArgumentParser,
+    name: str,
+    address: tuple[str, int] | None,
+    files: tuple[Path | None, ...],
+) -> TlsPortSettings | None:
+    if address is None:
         if any(file is not None for file in files):
-            parser.error("the files of the webhook are for --webhook-address HOST:PORT")
+            parser.error(f"the files of the {name} are for --{name}-address HOST:PORT")
         return None
     if (files[0] is None) != (files[1] is None):
-        parser.error("--webhook-certificate and --webhook-key go together")
-    return WebhookSettings(parsed.webhook_address, *files)
+        parser.error(f"--{name}-certificate and --{name}-key go together")
+    return TlsPortSettings(address, *files)
 
 
 # --- the flags
 
 
 def local_parser() -> argparse.ArgumentParser:
-    parser = _parser("python -m datum_compute.app.local_server", "Serve every plane.")
-    parser.add_argument("--state-dir", type=Path, help="where everything is kept (required)")
-    parser.add_argument(
-        "--port", type=_port, default=0, help="0 is the one last used, or any free one"
-    )
-    parser.add_argument(
-        "--driver", choices=("simulated",), default="simulated", help="what runs the instances"
-    )
+    parser = _parser("compute-server", "Serve every plane.")
+    add_serving(parser)
     parser.add_argument(
         "--cells",
-        type=_cells,
+        type=cells_value,
         default=(),
         metavar="NAME,...",
         help="a cell for each city; the ones last used, or dfw,iad,lhr,syd",
     )
-    _add_switch(
+    parser.add_argument(
+        "--latency-seconds",
+        type=seconds_value,
+        default=0.0,
+        metavar="SECONDS",
+        help="how far hub and cells are from everybody, to see what distance does",
+    )
+    add_switch(
         parser,
         "controllers",
         default=True,
         text="without them only the planes are served; a compute-manager does the rest",
     )
-    _add_boot_time(parser)
-    _add_grace(parser)
-    _add_telemetry(parser)
+    add_switch(
+        parser,
+        "cells-inside",
+        default=True,
+        text="without it this process has no cells; they are processes of their own that join",
+    )
+    add_patience(parser)
+    add_credential_lifetime(parser)
+    add_boot_time(parser)
+    add_grace(parser)
+    add_telemetry(parser)
+    return parser
+
+
+def cell_parser() -> argparse.ArgumentParser:
+    parser = _parser("compute-cell", "Serve the plane of one cell that has joined a hub.")
+    add_serving(parser)
+    add_heartbeat(parser)
+    add_boot_time(parser)
+    add_telemetry(parser)
     return parser
 
 
@@ -236,38 +362,61 @@ def manager_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--state-dir", type=Path, help="where the simulated driver keeps its machines (required)"
     )
-    _add_switch(parser, "enable-management-controllers", text="those beside the projects")
-    _add_switch(parser, "enable-cell-controllers", text="those of the cells")
-    _add_switch(parser, "enable-propagator", text="stand in for Karmada on the hub")
-    _add_mode(parser)
+    add_switch(parser, "enable-management-controllers", text="those beside the projects")
+    add_switch(parser, "enable-cell-controllers", text="those of the cells")
+    add_switch(parser, "enable-propagator", text="stand in for Karmada on the hub")
+    parser.add_argument(
+        "--driver",
+        choices=("simulated", "pods"),
+        default="simulated",
+        help="what runs the instances of cells; pods: their own cluster does, which has nodes",
+    )
+    add_heartbeat(parser)
+    add_mode(parser)
+    add_discovery(parser)
+    add_gates(parser)
     _add_leader(parser)
     parser.add_argument(
         "--metrics-address",
-        type=_loopback_address,
+        type=address_value,
         metavar="HOST:PORT",
-        help="serve /metrics and /healthz there, without a password: on this machine only",
+        help="serve /metrics and /healthz there; other than on this machine only with a token",
+    )
+    parser.add_argument(
+        "--metrics-token-file",
+        type=Path,
+        metavar="FILE",
+        help="whoever reads /metrics must send the content of this file as a bearer token",
     )
     parser.add_argument(
         "--health-probe-bind-address",
-        type=_address,
+        type=address_value,
         metavar="HOST:PORT",
         help="serve /healthz and /readyz there; they say nothing else, so any address will do",
     )
-    _add_webhook(parser)
-    _add_grace(parser)
-    _add_boot_time(parser)
-    _add_telemetry(parser)
+    add_patience(parser)
+    add_webhook(parser)
+    add_gateway(parser)
+    add_grace(parser)
+    add_boot_time(parser)
+    add_telemetry(parser)
     return parser
 
 
 def _parser(program: str, text: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program, description=text, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=text,
+        allow_abbrev=False,
+        # All of them would bury what is wrong.
+        usage=f"{program} [--help] [--config FILE] [--SETTING VALUE ...]",
+    )
     parser.add_argument("--config", type=Path, metavar="FILE", help="the other settings, as YAML")
     return parser
 
 
 def _add_leader(parser: argparse.ArgumentParser) -> None:
-    _add_switch(
+    add_switch(
         parser,
         "leader-elect",
         default=True,
@@ -281,107 +430,9 @@ def _add_leader(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--leader-election-plane",
-        type=_plane,
+        type=plane_value,
         metavar="PLANE",
         help="hold one lease, of exactly that name, on this plane instead",
-    )
-
-
-def _add_mode(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--mode",
-        choices=("auto", "single", "federated"),
-        default="auto",
-        help="single: one API server is everything, without a hub; auto takes that for granted "
-        "when both groups run and no context of the kubeconfig is named as a plane",
-    )
-    parser.add_argument(
-        "--context",
-        default="",
-        metavar="NAME",
-        help="in single mode: the context to use instead of the current one",
-    )
-    parser.add_argument(
-        "--project",
-        type=_dns_label,
-        default="default",
-        metavar="NAME",
-        help="in single mode: the project whose quota counts",
-    )
-    parser.add_argument(
-        "--cluster-name",
-        type=_dns_label,
-        default="single",
-        metavar="NAME",
-        help="in single mode: how quota claims name this cluster",
-    )
-    parser.add_argument(
-        "--federation-kubeconfig",
-        type=Path,
-        metavar="FILE",
-        help="the hub, where it has a file of its own",
-    )
-    parser.add_argument(
-        "--federation-context",
-        default="",
-        metavar="NAME",
-        help="its context in that file, instead of the current one",
-    )
-
-
-def _add_webhook(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--webhook-address",
-        type=_address,
-        metavar="HOST:PORT",
-        help="answer AdmissionReviews of API servers there, over TLS (deploy/webhook)",
-    )
-    for name, text in (
-        ("certificate", "certificate of that port, as PEM; read again when it changes"),
-        ("key", "its key; without both files a certificate is made in the state directory"),
-        ("client-authority", "authority of the API servers that may ask; without it all may"),
-    ):
-        parser.add_argument(f"--webhook-{name}", type=Path, metavar="FILE", help=text)
-
-
-def _add_grace(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--instance-type-deprecation-grace-period",
-        type=_duration,
-        default="1440h",
-        metavar="DURATION",
-        help="how long a deprecated instance type cannot be disabled, such as 1440h or 90m",
-    )
-
-
-def _add_boot_time(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--simulated-boot-seconds",
-        type=_seconds,
-        default=0.0,
-        metavar="SECONDS",
-        help="how long simulated machines take to boot",
-    )
-
-
-def _add_telemetry(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="what is worth a line")
-    parser.add_argument(
-        "--log-format", choices=FORMATS, default="console", help="for people, or one JSON object"
-    )
-    parser.add_argument(
-        "--otlp-endpoint",
-        default="",
-        metavar="URL",
-        help="where spans go (needs the extra otel); none are made without it",
-    )
-
-
-def _add_switch(
-    parser: argparse.ArgumentParser, name: str, *, text: str, default: bool = False
-) -> None:
-    parser.add_argument(
-        f"--{name}", action=argparse.BooleanOptionalAction, default=default, help=text
     )
 
 
@@ -394,75 +445,3 @@ def _required(parser: argparse.ArgumentParser, parsed: argparse.Namespace, dest:
 
 def _telemetry(parsed: argparse.Namespace) -> TelemetrySettings:
     return TelemetrySettings(parsed.log_level, parsed.log_format, parsed.otlp_endpoint)
-
-
-# --- kinds of values
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 3600")
-    return seconds
-
-
-def _duration(text: str) -> float:
-    found = re.fullmatch(r"([0-9]{1,7})([hms])", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration such as 1440h, 90m or 30s")
-    return float(int(found[1]) * {"h": 3600, "m": 60, "s": 1}[found[2]])
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError("a port is between 0 and 65535")
-    return port
-
-
-def _cells(text: str) -> tuple[PlaneName, ...]:
-    try:
-        planes = [cell_plane(name.strip().lower()) for name in text.split(",")]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}; write for example dfw,iad") from error
-    if len(set(planes)) != len(planes):
-        raise argparse.ArgumentTypeError(f"{text!r} names a cell twice")
-    return tuple(planes)
-
-
-def _plane(text: str) -> PlaneName:
-    try:
-        plane_role(PlaneName(text))
-    except (AssertionError, ValueError) as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no plane: {error}") from error
-    return PlaneName(text)
-
-
-def _dns_label(text: str) -> str:
-    try:
-        project_plane(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return text
-
-
-def _address(text: str) -> tuple[str, int]:
-    """ADDRESS:PORT, or :PORT for every address of the machine."""
-    host, _, port = text.rpartition(":")
-    try:
-        return str(ipaddress.ip_address(host.strip("[]") or "0.0.0.0")), _port(port)  # noqa: S104
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not ADDRESS:PORT") from None
-
-
-def _loopback_address(text: str) -> tuple[str, int]:
-    host, port = _address(text)
-    if not ipaddress.ip_address(host).is_loopback:
-        raise argparse.ArgumentTypeError(
-            f"{host} can be reached from outside, and nothing here asks who calls; "
-            "use 127.0.0.1 and a proxy that does"
-        )
-    return host, port

@@ -7,7 +7,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from datum_compute.app.files import write_private
+from datum_compute.app.files import StateError, write_private
 from datum_compute.server.access.signer import TokenSigner
 
 
@@ -21,7 +21,10 @@ def ensure_signer(path: Path) -> TokenSigner:
             serialization.NoEncryption(),
         )
         write_private(path, encoded)
-    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (ValueError, TypeError):
+        key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-        raise OSError(f"{path} does not hold a P-256 key; remove it, and a new one is made")
+        raise StateError(f"{path} does not hold a P-256 key; remove it, and a new one is made")
     return TokenSigner(key)

@@ -16,12 +16,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from datum_compute.api.plane import PlaneName
 from datum_compute.app.files import write_private
-from datum_compute.server.access.certificates import PLANE_SCHEME
+from datum_compute.server.access.certificates import PLANE_SCHEME, Requested
+from datum_compute.server.access.joining import Certified
 
 _AUTHORITY_LIFETIME = timedelta(days=3650)
 _SERVER_LIFETIME = timedelta(days=365)
 _CLIENT_LIFETIME = timedelta(days=30)
 _RENEW_BEFORE = timedelta(days=30)
+# Certificates are good from a while before they are made: clocks differ.
+BACKDATED = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,8 @@ class ServerCertificate:
 def ensure_certificate(
     directory: Path, now: datetime, *, names: Sequence[str] = ()
 ) -> ServerCertificate:
-    """The certificate in ``directory``; made on first use, signed again before it expires. It is
-    for this machine, and for the DNS names that are given when it is made."""
+    """The certificate in ``directory``; made on first use, signed again before it expires or when
+    it lacks one of the names. It is for this machine, and for the names and addresses given."""
     files = ServerCertificate(
         directory / "ca.crt", directory / "server.crt", directory / "server.key"
     )
@@ -43,9 +46,9 @@ def ensure_certificate(
     if not (files.authority.exists() and authority_key_file.exists()):
         key = ec.generate_private_key(ec.SECP256R1())
         write_private(authority_key_file, _pem(key))
-        write_private(files.authority, _authority(key, now).public_bytes(_PEM))
+        write_private(files.authority, authority_of(key, now).public_bytes(_PEM))
         files.certificate.unlink(missing_ok=True)
-    if not _is_good(files, now):
+    if not _is_good(files, now, names):
         authority_key, authority = _load_authority(directory)
         key = ec.generate_private_key(ec.SECP256R1())
         write_private(files.key, _pem(key))
@@ -75,20 +78,87 @@ def issue_client_certificate(
     no way to call it back before it ends, so give short lifetimes."""
     authority_key, authority = _load_authority(directory)
     key = ec.generate_private_key(ec.SECP256R1())
+    builder = _client(user, groups, authority, authority_key, key.public_key(), now, lifetime)
+    if planes:
+        uris = [x509.UniformResourceIdentifier(f"{PLANE_SCHEME}{plane}") for plane in planes]
+        builder = builder.add_extension(x509.SubjectAlternativeName(uris), critical=False)
+    signed = builder.sign(authority_key, hashes.SHA256())
+    return ClientCertificate(signed.public_bytes(_PEM), _pem(key))
+
+
+def certify(
+    directory: Path,
+    requested: Requested,
+    user: str,
+    groups: Sequence[str],
+    now: datetime,
+    lifetime: timedelta = _CLIENT_LIFETIME,
+) -> Certified:
+    """A certificate for a key that stays with its holder, by the authority in ``directory``."""
+    authority_key, authority = _load_authority(directory)
+    return certified_by(authority_key, authority, requested, user, groups, now, lifetime)
+
+
+def certified_by(
+    authority_key: ec.EllipticCurvePrivateKey,
+    authority: x509.Certificate,
+    requested: Requested,
+    user: str,
+    groups: Sequence[str],
+    now: datetime,
+    lifetime: timedelta,
+) -> Certified:
+    """Nothing but the key is taken from the request: who it is for we say."""
+    key = requested.request.public_key()
+    assert isinstance(key, ec.EllipticCurvePublicKey), "read_request takes no other"
+    builder = _client(user, groups, authority, authority_key, key, now, lifetime)
+    signed = builder.sign(authority_key, hashes.SHA256())
+    return Certified(
+        signed.public_bytes(_PEM).decode(),
+        authority.public_bytes(_PEM).decode(),
+        signed.not_valid_after_utc.timestamp(),
+    )
+
+
+def signing_request(key_file: Path, user: str) -> str:
+    """A request for a certificate of the key in the file, which is made on first use."""
+    if not key_file.exists():
+        write_private(key_file, _pem(ec.generate_private_key(ec.SECP256R1())))
+    key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey), f"{key_file} holds another sort of key"
+    return request_of(key, user)
+
+
+def request_of(key: ec.EllipticCurvePrivateKey, user: str) -> str:
+    request = x509.CertificateSigningRequestBuilder().subject_name(_name(user))
+    return request.sign(key, hashes.SHA256()).public_bytes(_PEM).decode()
+
+
+def validity(certificate_pem: bytes) -> tuple[datetime, datetime]:
+    """From when to when a certificate is good."""
+    certificate = x509.load_pem_x509_certificate(certificate_pem)
+    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+
+
+def _client(
+    user: str,
+    groups: Sequence[str],
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    lifetime: timedelta,
+) -> x509.CertificateBuilder:
     subject = x509.Name(
         [
             *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups),
             x509.NameAttribute(NameOID.COMMON_NAME, user),
         ]
     )
-    builder = _signed_by(
-        _builder(subject, authority.subject, key, now, lifetime), authority_key
-    ).add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-    if planes:
-        uris = [x509.UniformResourceIdentifier(f"{PLANE_SCHEME}{plane}") for plane in planes]
-        builder = builder.add_extension(x509.SubjectAlternativeName(uris), critical=False)
-    signed = builder.sign(authority_key, hashes.SHA256())
-    return ClientCertificate(signed.public_bytes(_PEM), _pem(key))
+    builder = _builder(subject, authority.subject, key, now, lifetime)
+    return _signed_by(builder, authority_key).add_extension(
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+    )
 
 
 _PEM = serialization.Encoding.PEM
@@ -100,7 +170,7 @@ def _load_authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.C
     return key, x509.load_pem_x509_certificate((directory / "ca.crt").read_bytes())
 
 
-def _is_good(files: ServerCertificate, now: datetime) -> bool:
+def _is_good(files: ServerCertificate, now: datetime, names: Sequence[str]) -> bool:
     if not (files.certificate.exists() and files.key.exists()):
         return False
     try:
@@ -108,14 +178,17 @@ def _is_good(files: ServerCertificate, now: datetime) -> bool:
         key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
     except ValueError:
         return False  # damaged: a new one is signed
+    said = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     matches = certificate.public_key() == key.public_key()
+    matches = matches and all(_alternative(name) in list(said) for name in names)
     return matches and certificate.not_valid_after_utc - _RENEW_BEFORE > now
 
 
-def _authority(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+def authority_of(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+    """The certificate of an authority, signed by itself."""
     name = _name("datum-compute local authority")
     return (
-        _builder(name, name, key, now, _AUTHORITY_LIFETIME)
+        _builder(name, name, key.public_key(), now, _AUTHORITY_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
@@ -129,16 +202,22 @@ def _server(
     now: datetime,
     more_names: Sequence[str],
 ) -> x509.Certificate:
-    addresses = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
-    dns_names = [x509.DNSName(name) for name in ("localhost", *more_names)]
-    names = [*dns_names, *(x509.IPAddress(a) for a in addresses)]
-    builder = _builder(_name("datum-compute"), authority.subject, key, now, _SERVER_LIFETIME)
+    names = [_alternative(name) for name in ("localhost", "127.0.0.1", "::1", *more_names)]
+    name, public = _name("datum-compute"), key.public_key()
+    builder = _builder(name, authority.subject, public, now, _SERVER_LIFETIME)
     return (
         _signed_by(builder, authority_key)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _signed_by(
@@ -156,7 +235,7 @@ def _signed_by(
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePublicKey,
     now: datetime,
     lifetime: timedelta,
 ) -> x509.CertificateBuilder:
@@ -164,11 +243,11 @@ def _builder(
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_before(now - BACKDATED)
         .not_valid_after(now + lifetime)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 

@@ -8,41 +8,61 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from datum_compute import __version__
 from datum_compute.admission.grace import DEPRECATION_GRACE_S
+from datum_compute.api.entitlements import is_open
 from datum_compute.api.errors import ApiError
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.holdings import Holdings
+from datum_compute.api.kinds import CONSUMER, PROJECT
 from datum_compute.api.labels import FEDERATION_FINALIZERS
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix, plane_role
-from datum_compute.api.quotametrics import DEFAULT_LIMITS
+from datum_compute.api.meta import KindInfo
+from datum_compute.api.plane import (
+    HUB,
+    PLATFORM,
+    PlaneName,
+    cell_plane,
+    member_name,
+    path_prefix,
+    plane_role,
+)
+from datum_compute.api.quotametrics import DEFAULT_LIMITS, SERVICE
 from datum_compute.api.timestamps import timestamp
 from datum_compute.app.credentials import Credentials
+from datum_compute.app.founding import Founding
 from datum_compute.app.ports import Ports
+from datum_compute.app.project_planes import ProjectPlanes, holds_of
+from datum_compute.app.project_planes import untold as untold_projects
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context, uncounted
+from datum_compute.controllers.management.quarantine import quarantine_gauge
 from datum_compute.controllers.notices import misled_notice
+from datum_compute.controllers.patience import Patience
 from datum_compute.drivers.driver import Driver
+from datum_compute.drivers.traffic import Traffic
 from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
-from datum_compute.planes.catalogue import ensure_platform, ensure_project, release_project
+from datum_compute.planes.catalogue import ensure_platform
+from datum_compute.planes.jointokens import expire_join_tokens
+from datum_compute.planes.membership import Membership, Reach
+from datum_compute.planes.planemaker import PlaneMaker
 from datum_compute.planes.planes import Planes, untold
-from datum_compute.planes.revoking import ask_to_go, held_back_on, mark_revoked
+from datum_compute.planes.revoking import held_back_on
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.events import EventRecorder, Notice
 from datum_compute.runtime.instrumented import instrumented
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
-from datum_compute.runtime.view import nothing_in_the_way
+from datum_compute.runtime.view import Part, nothing_in_the_way
 from datum_compute.server.access.audit import AuditSink, nowhere
+from datum_compute.server.access.joining import Certify
 from datum_compute.server.access.signer import TokenSigner
 from datum_compute.server.apiserver import ApiServer
 from datum_compute.server.authentication import EVERY_PLANE, MASTERS, User
@@ -53,8 +73,6 @@ from datum_compute.store.store import Store
 from datum_compute.telemetry.traces import Tracer
 
 SWEEP_S = 60.0
-# How often a plane that is being revoked is looked at.
-DRAIN_S = 0.5
 COMPONENT = "compute-manager"  # what events say they are from
 MANAGER_AGENT = f"{COMPONENT}/{__version__}"
 # Brings up planes from inside the process; no token or certificate gives this identity.
@@ -67,6 +85,7 @@ EVERYTHING = (
     *registry.HUB,
     *registry.CELL,
     *registry.NEIGHBOURS,
+    *registry.FOLLOW_PROJECTS,
 )
 _HELD_BACK = held_back_on("project", EVERYTHING)
 
@@ -75,9 +94,9 @@ _HELD_BACK = held_back_on("project", EVERYTHING)
 class Layout:
     """Which planes the process serves, and what realises the servers of each of its cells.
 
-    A process without the centre serves cells only. ``elsewhere`` are planes of other processes
-    that controllers of this one work on. ``limits`` are those of the grant that a new project
-    gets, by resource type.
+    ``projects`` are there from the first moment; others come and go as objects of the platform. A
+    process without the centre serves cells only. ``elsewhere`` are planes of other processes that
+    controllers of this one work on. ``limits`` are what every project gets, by resource type.
     """
 
     projects: tuple[PlaneName, ...]
@@ -93,6 +112,11 @@ class Layout:
     @property
     def planes(self) -> tuple[PlaneName, ...]:
         return (PLATFORM, *self.projects, HUB, *self.cells) if self.centre else self.cells
+
+    @property
+    def lasting(self) -> tuple[PlaneName, ...]:
+        """Those that are there as long as the process."""
+        return tuple(plane for plane in self.planes if plane not in self.projects)
 
     @property
     def members(self) -> tuple[PlaneName, ...]:
@@ -117,17 +141,34 @@ def build_manager(
     registry: CollectorRegistry | None = None,
     fence: Callable[[], None] = nothing_in_the_way,
     single_project: str = "",
+    reach: Reach | None = None,
+    plane_maker: PlaneMaker | None = None,
+    traffic: Traffic | None = None,
+    patience: Patience | None = None,
 ) -> Manager[Context]:
-    """``single_project`` is the only one there is, where one API server is everything."""
+    """``single_project`` is the only one there is, where one API server is everything; elsewhere
+    ``reach`` gives the clients for projects that come later."""
 
     def context(manager: Manager[Context]) -> Context:
         unreleased = FEDERATION_FINALIZERS if single_project else frozenset[str]()
         planes = Planes(manager.view, manager.engaged, tell, unreleased)
         mapped = metrics.mapped if metrics is not None else uncounted
-        return Context(planes, drivers, ports.unix_s, holdings, authority, single_project, mapped)
+        return Context(
+            planes,
+            drivers,
+            ports.unix_s,
+            holdings,
+            authority,
+            single_project,
+            membership=Membership(manager, reach) if reach is not None else None,
+            plane_maker=plane_maker,
+            mapped=mapped,
+            traffic=traffic,
+            patience=patience or Patience(),
+        )
 
     metrics = RuntimeMetrics(registry) if registry is not None else None
-    return Manager(
+    manager = Manager(
         [instrumented(controller, tracer) for controller in controllers],
         context,
         ports.random,
@@ -135,12 +176,29 @@ def build_manager(
         report=lambda misled: tell(misled_notice(misled)),
         fence=fence,
     )
+    if metrics is not None:
+        metrics.show((quarantine_gauge(manager.view),))
+    return manager
 
 
 def build_recorder(
     client_of: Callable[[PlaneName], Client | None], ports: Ports, registry: CollectorRegistry
 ) -> EventRecorder:
     return EventRecorder(client_of, component=COMPONENT, unix_s=ports.unix_s, registry=registry)
+
+
+@dataclass(frozen=True, slots=True)
+class Safeguards:
+    """What the server needs besides tokens: ``authority`` is what clients trust, ``signer`` signs
+    the tokens of accounts, ``certify`` the certificates of cells that join."""
+
+    authority: str = ""
+    signer: TokenSigner | None = None
+    audit: AuditSink = nowhere
+    certify: Certify | None = None
+
+
+_UNGUARDED = Safeguards()
 
 
 class Platform:
@@ -157,47 +215,57 @@ class Platform:
         credentials: Credentials,
         *,
         controllers: Sequence[Controller[Context]] = EVERYTHING,
-        authority: str = "",
-        signer: TokenSigner | None = None,
-        audit: AuditSink = nowhere,
+        safeguards: Safeguards = _UNGUARDED,
         registry: CollectorRegistry | None = None,
         tracer: Tracer | None = None,
-        reach: Callable[[PlaneName], Transport] | None = None,
+        reach: Callable[[PlaneName], Client] | None = None,
         deprecation_grace_s: float = DEPRECATION_GRACE_S,
+        projects_changed: Callable[[], None] = untold_projects,
+        traffic: Traffic | None = None,
+        patience: Patience | None = None,
     ) -> None:
         assert reach is not None or not layout.elsewhere, "nothing leads to the other planes"
-        self._reach = reach
-        self.ready = asyncio.Event()
-        self._layout = layout
-        self._credentials = credentials
+        self._reach, self.ready = reach, asyncio.Event()
+        self._layout, self._credentials = layout, credentials
+        self._offered: dict[PlaneName, None] = {}
         registry = registry or CollectorRegistry()
         metrics = ServerMetrics(registry)
         self.store = Store(journal, on_commit=metrics.committed)
+        self.authenticator = credentials.authenticator()
         self.server = ApiServer(
             self.store,
             clock=ports.unix_s,
             new_uid=ports.new_uid,
             new_suffix=ports.new_suffix,
-            authenticator=credentials.authenticator(),
+            authenticator=self.authenticator,
             is_ready=self.ready.is_set,
-            signer=signer,
-            audit=audit,
+            signer=safeguards.signer,
+            audit=safeguards.audit,
             new_request_id=ports.new_uid,
             metrics=metrics,
             tracer=tracer,
             deprecation_grace_s=deprecation_grace_s,
+            certify=safeguards.certify,
         )
-        self._unix_s = ports.unix_s
+        self._unix_s, self._random = ports.unix_s, ports.random
+        opened, nobody = self.bootstrap_client, BOOTSTRAP.name
+        self.projects = ProjectPlanes(
+            self.store, opened, _HELD_BACK, nobody=nobody, changed=projects_changed
+        )
         self._events = build_recorder(self._engaged_client, ports, registry)
         self._manager = build_manager(
             controllers,
             layout.drivers,
             ports,
             holdings=self.server.holdings,
-            authority=authority,
+            authority=safeguards.authority,
             tell=self._events.tell,
             tracer=tracer,
             registry=registry,
+            reach=self._reached,
+            plane_maker=self.projects if layout.centre else None,
+            traffic=traffic,
+            patience=patience,
         )
 
     @property
@@ -220,78 +288,81 @@ class Platform:
         await self.store.load()
 
     async def run(self) -> None:
-        """Bring up every plane, then run controllers until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self.store.run())
-            planes = (*self._layout.planes, *self._added_before())
-            for plane in planes:
-                await self.store.create_plane(plane)
-                await self._bring_up(plane)
-            if self._layout.centre:
-                await ensure_cells(self._bootstrap_client(HUB), self._layout.members)
-            for plane in (*planes, *self._layout.elsewhere):
-                self._manager.engage(plane, self._own_client(plane))
-            group.create_task(self._events.run())
-            group.create_task(self._manager.run())
-            group.create_task(self._sweep())
-            # Others may be away for long; what is served here does not wait for them.
-            await self._manager.synced(planes)
-            self.ready.set()
+        """Bring up every plane, then run controllers until cancelled.
 
-    async def add_plane(self, plane: PlaneName) -> None:
-        """A project's plane from now on, also after a restart; one that is there stays."""
-        if plane_role(plane) != "project":
-            raise ValueError(f"{plane} cannot be added while running: only projects can")
-        await self.store.create_plane(plane)
-        await self._bring_up(plane)
-        await mark_revoked(self._bootstrap_client(plane), revoked=False)
-        if self._manager.view(plane) is None:
-            self._manager.engage(plane, self._own_client(plane))
-
-    async def remove_plane(self, plane: PlaneName) -> None:
-        """Drain the plane, then it and everything in it are gone; its watches end. No plane of
-        that name is fine.
-
-        This takes as long as its workloads take to leave hub and cells. Cancelled, or cut short by
-        a restart, it leaves a plane that is there; whoever wants it gone asks again.
+        The store ends last: whoever was in the middle of a write has gone by then.
         """
-        if plane_role(plane) != "project" or plane in self._layout.projects:
-            raise ValueError(f"{plane} belongs to the layout and cannot be removed while running")
-        if self._manager.view(plane) is not None:
-            await self._drain(plane)
-        await self.store.delete_plane(plane)
-        await release_project(self._bootstrap_client(PLATFORM), self._bootstrap_client(HUB), plane)
+        async with asyncio.TaskGroup() as storing:
+            storing.create_task(self.store.run())
+            async with asyncio.TaskGroup() as group:
+                await self._run(group)
 
-    async def _drain(self, plane: PlaneName) -> None:
-        """Everything that is held back is asked to go. The plane stays engaged until it has gone,
-        because who holds it back must still see it."""
-        client, told = self._bootstrap_client(plane), ""
-        await mark_revoked(client, revoked=True)
-        while self._manager.view(plane) is not None:
-            if held := await ask_to_go(client, _HELD_BACK):
-                if told != held[0]:
-                    told = held[0]
-                    _log.info("%s is drained: %d are held, such as %s", plane, len(held), told)
-                await asyncio.sleep(DRAIN_S)
-                continue
-            with suppress(TimeoutError):  # something new is there, and must be asked as well
-                async with asyncio.timeout(DRAIN_S):
-                    await self._manager.drain(plane)
+    async def _run(self, group: asyncio.TaskGroup) -> None:
+        for plane in self._layout.lasting:
+            await self.store.create_plane(plane)
+            await self._bring_up(plane)
+        projects = await self._open_projects() if self._layout.centre else {}
+        for plane in (*self._layout.lasting, *self._layout.elsewhere):
+            self._manager.engage(plane, self._own_client(plane))
+        for plane, entitled in projects.items():
+            self._manager.engage(plane, self._own_client(plane), entitled=entitled)
+        group.create_task(self._events.run())
+        group.create_task(self._manager.run())
+        group.create_task(self._sweep())
+        # Others may be away for long; what is served here does not wait for them.
+        await self._manager.synced((*self._layout.lasting, *projects))
+        self.ready.set()
+
+    async def _open_projects(self) -> dict[PlaneName, bool]:
+        """The planes of all projects there are, and whether each may use compute."""
+        hub = self.bootstrap_client(HUB)
+        await ensure_cells(hub, self._layout.members, holds_of(self.store, HUB))
+        platform, now = self.bootstrap_client(PLATFORM), timestamp(self._unix_s())
+        founding = Founding(self.bootstrap_client, self.projects, now, self._random)
+        older = [p for p in self.projects.stored() if p not in self._layout.projects]
+        known = {project.metadata.name for project in (await platform.list(PROJECT)).items}
+        strays = [plane for plane in older if member_name(plane) not in known]
+        await founding.found((*self._layout.projects, *strays))
+        entitled = {
+            consumer.spec.consumer_project_ref.name
+            for consumer in (await platform.list(CONSUMER)).items
+            if is_open(consumer) and consumer.spec.service_ref.name == SERVICE
+        }
+        stored = self.projects.stored()
+        return {plane: member_name(plane) in entitled for plane in stored}
+
+    # --- planes of other processes, which come and go
+
+    def engage(self, plane: PlaneName, client: Client, part: Part | None = None) -> None:
+        """Work with a plane that is served elsewhere, from now on; with ``part`` with the objects
+        that bear its labels only."""
+        self._manager.engage(plane, client, part)
+
+    def disengage(self, plane: PlaneName) -> None:
+        self._manager.disengage(plane)
+
+    def count(self, plane: PlaneName, kind: KindInfo[Any]) -> int:
+        """How many objects of a kind a plane of this process holds."""
+        return len(self.store.snapshot(plane, kind.storage, None).records)
+
+    async def offer(self, city: str) -> None:
+        """A cell that has joined serves the city: projects that are entitled may use it."""
+        place = cell_plane(city.lower())  # what a plane starts with is told by cells
+        if place in self._offered or place in self._layout.members:
+            return
+        now, limits = timestamp(self._unix_s()), self._layout.limits
+        platform, holds = self.bootstrap_client(PLATFORM), holds_of(self.store, PLATFORM)
+        await ensure_platform(platform, (place,), now, limits, holds)
+        self._offered[place] = None
 
     async def _bring_up(self, plane: PlaneName) -> None:
         """What the plane holds from its first moment."""
-        client, cells = self._bootstrap_client(plane), self._layout.members
-        await ensure_plane(client, plane)
+        client, holds = self.bootstrap_client(plane), holds_of(self.store, plane)
+        cells = (*self._layout.members, *self._offered)
+        await ensure_plane(client, plane, holds)
         if plane_role(plane) == "platform":
-            await ensure_platform(client, cells, timestamp(self._unix_s()))
-        if plane_role(plane) == "project":
             now = timestamp(self._unix_s())
-            await ensure_project(client, plane, cells, now, self._layout.limits)
-
-    def _added_before(self) -> list[PlaneName]:
-        """Planes of projects that were added in an earlier run."""
-        stored = (PlaneName(name) for name in self.store.planes())
-        return [p for p in stored if p not in self._layout.planes and plane_role(p) == "project"]
+            await ensure_platform(client, cells, now, self._layout.limits, holds)
 
     async def _sweep(self) -> None:
         """Remove what has had its time, on every plane, again and again."""
@@ -302,19 +373,25 @@ class Platform:
                     await expire_events(self.store, plane, self._unix_s())
                 except ApiError as error:  # a full disk, a plane that has just gone
                     _log.warning("events of %s are not swept: %s", plane, error)
+            if self._layout.centre:
+                try:
+                    await expire_join_tokens(self.bootstrap_client(HUB), self._unix_s())
+                except ApiError as error:
+                    _log.warning("join tokens are not swept: %s", error)
 
     def _engaged_client(self, plane: PlaneName) -> Client | None:
         view = self._manager.view(plane)
         return view.client if view is not None else None
 
-    def _bootstrap_client(self, plane: PlaneName) -> Client:
+    def bootstrap_client(self, plane: PlaneName) -> Client:
+        """As somebody who may do everything, for what this process does on its own account."""
         transport = InProcessTransport(partial(self.server.dispatch_as, BOOTSTRAP))
         return Client(transport, prefix=path_prefix(plane), token="", agent="bootstrap")
 
+    async def _reached(self, plane: PlaneName) -> Client:
+        return self._own_client(plane)
+
     def _own_client(self, plane: PlaneName) -> Client:
-        token = self._credentials.manager
         if self._reach is None:
-            return self.client(plane, token)
-        return Client(
-            self._reach(plane), prefix=path_prefix(plane), token=token, agent=MANAGER_AGENT
-        )
+            return self.client(plane, self._credentials.manager)
+        return self._reach(plane)

@@ -40,6 +40,7 @@ class Wire(asyncio.Transport):
         self.closed = False
         self.aborted = False
         self.takes = True
+        self.switched = False
         self._waiting = bytearray()
         self._paused = False
         self._news = asyncio.Event()
@@ -97,7 +98,11 @@ class Wire(asyncio.Transport):
         if self.closed:
             return
         self.raw += bytes(data)
-        self._parser.feed_data(bytes(data))
+        if not self.switched:
+            try:
+                self._parser.feed_data(bytes(data))
+            except httptools.HttpParserUpgrade:
+                self.switched = True  # what follows is only in ``raw``
         self._news.set()
         if not self.takes and not self._paused:
             self._paused = True

@@ -2,13 +2,14 @@
 
 ``port.py`` listens and stops, ``connection.py`` is one connection, ``reader.py`` makes requests of
 its bytes, ``heads.py`` reads what stands in a head, ``answers.py`` and ``outgoing.py`` answer,
-``eager.py`` runs a request as far as it goes without waiting.
+``eager.py`` runs a request as far as it goes without waiting, ``switched.py`` is a connection that
+has left HTTP.
 
 Rules kept: answers go out in the order of their requests; nothing a client sends makes the server
 keep more than one body and one read of the socket for it; every wait for a client ends; what is
 not HTTP is answered with 400 and the connection closed, never with a 5xx.
 
-May not enter: what a request means. An upgrade of the connection (websockets) would begin where
-``RequestReader`` notes ``upgrade``: today such a request is answered as if it had not asked, and
-the connection closed.
+May not enter: what a request means. A request may ask to leave HTTP; if it is answered with 101,
+the connection belongs to whoever answered (``switched.py``) until that ends. If it is not, it was
+the last request of its connection.
 """

@@ -38,6 +38,11 @@ def stream_head(response: Response, date: str, *, chunked: bool) -> bytes:
     return _head(response, date, framing, not chunked)
 
 
+def switch_head(response: Response, date: str) -> bytes:
+    """The connection leaves HTTP after it; the headers say for what."""
+    return _head(response, date, "connection: upgrade\r\n", closing=False)
+
+
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 

@@ -15,11 +15,12 @@ from functools import partial
 from typing import Any, cast
 
 from datum_compute.api.errors import ApiError, BadRequest
-from datum_compute.api.exchange import Request, Response
-from datum_compute.app.front.answers import CONTINUE, HttpDate, stream_head, whole_head
+from datum_compute.api.exchange import Duplex, Request, Response
+from datum_compute.app.front.answers import CONTINUE, HttpDate, stream_head, switch_head, whole_head
 from datum_compute.app.front.eager import begun
 from datum_compute.app.front.outgoing import PIECE_BYTES, Outgoing
 from datum_compute.app.front.reader import Arrived, RequestReader, Stage
+from datum_compute.app.front.switched import Switched
 from datum_compute.app.front.turn import Turns
 from datum_compute.server.answer import error_answer
 from datum_compute.server.watchstream import WatchStream
@@ -61,6 +62,7 @@ class Connection(asyncio.Protocol):
         self._awaited: Stage | None = None  # what the deadline is about
         self._stream: WatchStream | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._switched: Switched | None = None  # once it has left HTTP
         self.deadline_s = _NEVER
 
     # --- called by the transport
@@ -81,21 +83,26 @@ class Connection(asyncio.Protocol):
         if self._stream is not None:
             self._stream.stop()
         self._out.end()
+        if self._switched is not None:
+            self._switched.end()
         if not self._shared.connections:
             self._shared.on_none()
 
     def data_received(self, data: bytes) -> None:
-        if not self._ending:
+        if self._switched is not None:
+            self._switched.feed(data)
+        elif not self._ending:
             self._reader.feed(data)
             self._shared.turns.soon(self._go_on)
 
     def pause_writing(self) -> None:
         self._out.pause()
-        self._wait_for_client(SEND_S)
+        if self._switched is None:  # whoever talks there has patience of its own
+            self._wait_for_client(SEND_S)
 
     def resume_writing(self) -> None:
         self._out.resume()
-        if not self._ending:
+        if not self._ending and self._switched is None:
             self._trust_client()
             self._go_on()
 
@@ -105,6 +112,8 @@ class Connection(asyncio.Protocol):
         """Take no more requests, and close as soon as the one under way is answered."""
         if self._stream is not None and self._out.blocked:
             self._transport.abort()  # its client would have to read first
+        elif self._switched is not None:
+            self._switched.end()
         elif not self._busy and not self._reader.arrived:
             self._transport.close()
 
@@ -136,7 +145,7 @@ class Connection(asyncio.Protocol):
         if self._ending:
             return
         if self._busy or self._out.blocked:
-            if reader.arrived:
+            if reader.arrived or reader.upgrade:
                 self._read_on(False)
         elif reader.arrived:
             self._answer(reader.arrived.popleft())
@@ -177,11 +186,15 @@ class Connection(asyncio.Protocol):
 
     def _dispatched(self, arrived: Arrived, task: asyncio.Task[Response]) -> None:
         self._task = None
-        if task.cancelled() or self._out.lost:
+        if task.cancelled():
             self._give_up()
             return
         try:
-            self._send(arrived, task.result())
+            response = task.result()
+            if self._out.lost and response.switched is None:
+                self._give_up()
+                return
+            self._send(arrived, response)
         except Exception:
             self._give_up()
             raise
@@ -198,6 +211,10 @@ class Connection(asyncio.Protocol):
             head = stream_head(response, self._shared.date(), chunked=chunked)
             sending = self._out.send_stream(head, response.stream, chunked=chunked)
             self._wait_for(sending, closing=closing)
+            return
+        if response.switched is not None:
+            self._out.write(switch_head(response, self._shared.date()))
+            self._switch(response.switched)
             return
         head = whole_head(response, self._shared.date(), closing=closing)
         if arrived.request.method == "HEAD":
@@ -221,6 +238,14 @@ class Connection(asyncio.Protocol):
 
         self._task = self._loop.create_task(sending)
         self._task.add_done_callback(sent)
+
+    def _switch(self, talk: Callable[[Duplex], Coroutine[Any, Any, None]]) -> None:
+        """Hand the connection over; it is closed when that has ended."""
+        self._switched = Switched(self._transport, self._out, self._reader.rest)
+        if self._out.lost:
+            self._switched.end()  # whoever was to talk learns that, and cleans up
+        self._reading = True
+        self._wait_for(talk(self._switched), closing=True)
 
     def _answered(self, *, closing: bool) -> None:
         self._busy = False

@@ -96,16 +96,17 @@ def tls_of(certificate: ServerCertificate) -> ssl.SSLContext:
     return context
 
 
-def listening_socket(port: int) -> socket.socket:
-    """Bound to loopback; the address can be used again right after a restart."""
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+def listening_socket(port: int, host: str = HOST) -> socket.socket:
+    """Bound to loopback unless told otherwise; it can be used again right after a restart."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind((HOST, port))
+        bound.bind((host, port))
     except OSError as error:
         bound.close()
         raise OSError(
-            f"port {port} of {HOST} cannot be used ({error.strerror}); "
+            f"port {port} of {host} cannot be used ({error.strerror}); "
             "choose another, or 0 for any free one"
         ) from error
     bound.set_inheritable(False)

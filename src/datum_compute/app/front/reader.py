@@ -52,6 +52,7 @@ class RequestReader:
         self.stage = Stage.NOTHING
         self.wants_continue = False
         self.upgrade = False
+        self.rest = b""  # what came after a request that asks to leave HTTP
         self._certificate_pem = certificate_pem
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
@@ -66,12 +67,15 @@ class RequestReader:
         self._headers: dict[str, str] = {}
 
     def feed(self, data: bytes) -> None:
-        if self.refusal is not None or self.upgrade:
+        if self.upgrade:
+            self.rest += data
+            return
+        if self.refusal is not None:
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._note_upgrade()
+        except httptools.HttpParserUpgrade as switched:
+            self._note_upgrade(data[switched.args[0] :])
         except httptools.HttpParserError as error:
             self._refuse(BadRequest(f"this is not a valid HTTP/1.1 request: {error}"))
         if self.stage is not Stage.NOTHING:
@@ -145,9 +149,10 @@ class RequestReader:
             raise _too_large()
         self.wants_continue = headers.get("expect", "").lower() == "100-continue"
 
-    def _note_upgrade(self) -> None:
-        """What follows is no HTTP, and we speak nothing else: the answer is the last one."""
+    def _note_upgrade(self, rest: bytes) -> None:
+        """What follows is no HTTP: the answer is the last one, unless it agrees to that."""
         self.upgrade = True
+        self.rest += rest
         if self.refusal is None and self.arrived:
             last = self.arrived.pop()
             self.arrived.append(Arrived(last.request, True, last.plain))

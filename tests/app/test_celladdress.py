@@ -1,0 +1,98 @@
+"""The port of a joined cell is taken when it starts: the hub learns the new one, or it refuses."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.kinds import CLUSTER
+from datum_compute.api.meta import Ref
+from datum_compute.app.celladdress import bound_for_cell, tell_address
+from datum_compute.app.files import StateError
+from datum_compute.app.front.port import listening_socket
+from datum_compute.app.joining import join
+from datum_compute.app.lastrun import remembered_port
+from datum_compute.app.membership import Membership, MembershipFiles
+from datum_compute.client.client import Client
+from tests.app.test_joining import NOW, Link, hub, joining, opener
+from tests.server.cell_world import HUB as HUB_PATH
+from tests.server.running_server import TOKEN
+
+HOST = "127.0.0.1"
+
+
+def taken(port: int) -> socket.socket:
+    bound = listening_socket(port)
+    bound.listen()
+    return bound
+
+
+def member(endpoint: str) -> Membership:
+    return Membership(cell="lhr", city="LHR", hub="https://hub.example", endpoint=endpoint)
+
+
+async def test_a_cell_whose_port_was_taken_tells_the_hub_its_new_one(tmp_path: Path) -> None:
+    async with hub(tmp_path / "hub") as server:
+        joined = await join(joining(tmp_path), opener(server), NOW)
+        state = tmp_path / "cell"
+        files, port = MembershipFiles(state), remembered_port(state)
+        with taken(port):
+            bound, moved = bound_for_cell(state, joined, 0, HOST)
+        with bound:
+            assert bound.getsockname()[1] != port
+            assert moved.endpoint == joined.endpoint.replace(str(port), str(bound.getsockname()[1]))
+        shown = files.certificate.read_text()
+        cell = Client(Link(server, shown), prefix=HUB_PATH, token="", agent="cell")
+        await tell_address(cell, files, moved)
+        admin = Client(Link(server), prefix=HUB_PATH, token=TOKEN, agent="test")
+        assert (await admin.get(CLUSTER, Ref("", "lhr"))).spec.api_endpoint == moved.endpoint
+        assert files.read() == moved
+
+
+def test_a_cell_that_gets_its_port_stays_where_the_hub_knows_it(tmp_path: Path) -> None:
+    with listening_socket(0) as free:
+        port = free.getsockname()[1]
+    for host in ("127.0.0.1", "cell.example", "[::1]"):
+        known = member(f"https://{host}:{port}/planes/cells/lhr")
+        bound, found = bound_for_cell(tmp_path, known, port, HOST)
+        bound.close()
+        assert found == known
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_cell_that_others_reach_by_a_name_refuses_to_start_elsewhere(
+    tmp_path: Path, wanted: bool
+) -> None:
+    with taken(0) as other:
+        port = other.getsockname()[1]
+        known = member(f"https://cell.example:{port}/planes/cells/lhr")
+        with pytest.raises(StateError, match=f"port {port} .*already in use.*cell.example.*join"):
+            bound_for_cell(tmp_path, known, port if wanted else 0, HOST)
+
+
+def test_a_port_that_something_forwards_is_not_told(tmp_path: Path) -> None:
+    known = member("https://cell.example:443/planes/cells/lhr")
+    with listening_socket(0) as free:
+        port = free.getsockname()[1]
+    bound, found = bound_for_cell(tmp_path, known, port, HOST)
+    with bound:
+        assert (bound.getsockname()[1], found) == (port, known)
+
+
+async def test_a_hub_that_knows_the_address_is_not_asked(tmp_path: Path) -> None:
+    async with hub(tmp_path / "hub") as server:
+        joined = await join(joining(tmp_path), opener(server), NOW)
+        sent: list[Request] = []
+
+        class Noted:
+            async def send(self, request: Request) -> Response:
+                sent.append(request)
+                return await Link(server).send(request)
+
+        cell = Client(Noted(), prefix=HUB_PATH, token="", agent="cell")
+        await tell_address(cell, MembershipFiles(tmp_path / "cell"), replace(joined))
+        assert sent == []

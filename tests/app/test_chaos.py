@@ -1,0 +1,48 @@
+"""The server takes over what the command wrote, and forgets it when it is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from datum_compute.api.errors import Unreachable
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.plane import HUB, cell_plane
+from datum_compute.app.chaos import FILE, Chaos
+from datum_compute.client.troubled import Trouble, encoded_troubles
+
+ASK = Request("GET", "/api")
+
+
+class Plane:
+    async def send(self, request: Request) -> Response:
+        return Response(200, b"{}")
+
+
+async def test_only_the_plane_that_is_named_suffers_and_only_for_its_time(tmp_path: Path) -> None:
+    clock = [100.0]
+    chaos = Chaos(tmp_path, lambda: clock[0])
+    hub, cell = (chaos.around(p, Plane()) for p in (HUB, cell_plane("dfw")))
+    crash = Trouble(kind="crash", until_s=110.0)
+    (tmp_path / FILE).write_bytes(encoded_troubles({"cell/dfw": crash}))
+    chaos.look()
+    with pytest.raises(Unreachable):
+        await cell.send(ASK)
+    assert (await hub.send(ASK)).status == 200
+    clock[0] = 111.0
+    assert (await cell.send(ASK)).status == 200
+
+
+async def test_a_file_that_cannot_be_read_changes_nothing_and_none_heals(tmp_path: Path) -> None:
+    chaos = Chaos(tmp_path, lambda: 0.0)
+    hub = chaos.around(HUB, Plane())
+    (tmp_path / FILE).write_bytes(encoded_troubles({"hub": Trouble(kind="crash")}))
+    chaos.look()
+    (tmp_path / FILE).write_bytes(b"{")
+    chaos.look()
+    with pytest.raises(Unreachable):
+        await hub.send(ASK)
+    chaos.heal()
+    chaos.look()
+    assert (await hub.send(ASK)).status == 200

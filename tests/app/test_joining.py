@@ -1,0 +1,187 @@
+"""A machine joins a hub: the files it keeps, asking again, renewing, and being shut out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from datum_compute.api.errors import Forbidden, Unauthorized
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.kinds import CLUSTER, SECRET
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import HUB
+from datum_compute.app.files import StateError, private_directory
+from datum_compute.app.joining import Joining, join, renew
+from datum_compute.app.kubeconfig import merge_cells, write_kubeconfig
+from datum_compute.app.members import connection_to
+from datum_compute.app.membership import MembershipFiles
+from datum_compute.app.renewal import due_in_s
+from datum_compute.app.tls import (
+    certify,
+    ensure_certificate,
+    issue_client_certificate,
+    validity,
+)
+from datum_compute.client.client import Client
+from datum_compute.client.connection import Connection
+from datum_compute.client.transport import Transport
+from datum_compute.server.access.certificates import Requested
+from datum_compute.server.access.joining import Certified
+from tests.server.cell_world import CLUSTERS, hub_with_two_cells
+from tests.server.cell_world import HUB as HUB_PATH
+from tests.server.running_server import START_S, TOKEN, Server
+from tests.server.test_joining import TOKEN_TEXT, TOKENS, join_token
+
+NOW = datetime.fromtimestamp(START_S, UTC)
+URL = "https://127.0.0.1:7443"
+
+
+class Link:
+    """To the server, with the certificate that a TLS port would have seen."""
+
+    def __init__(self, server: Server, certificate_pem: str = "") -> None:
+        self._server = server
+        self._certificate = certificate_pem
+
+    async def send(self, request: Request) -> Response:
+        return await self._server.api.dispatch(replace(request, certificate_pem=self._certificate))
+
+
+def opener(
+    server: Server,
+) -> Callable[[Connection], AbstractAsyncContextManager[Transport]]:
+    @asynccontextmanager
+    async def opened(_connection: Connection) -> AsyncIterator[Transport]:
+        yield Link(server)
+
+    return opened
+
+
+@asynccontextmanager
+async def hub(folder: Path) -> AsyncIterator[Server]:
+    ensure_certificate(private_directory(folder), NOW)
+
+    def signed(requested: Requested, user: str, groups: tuple[str, ...]) -> Certified:
+        now = datetime.fromtimestamp(server.clock.now_s, UTC)
+        return certify(folder, requested, user, groups, now, timedelta(hours=3))
+
+    async with hub_with_two_cells(certify=signed) as server:
+        await server.json("POST", TOKENS, join_token())
+        yield server
+
+
+def joining(folder: Path, **more: str) -> Joining:
+    values = {"cell": "lhr", "city": "lhr", "token": TOKEN_TEXT, **more}
+    return Joining(folder / "cell", values["cell"], values["city"], URL, values["token"])
+
+
+async def test_a_machine_keeps_what_it_needs_and_asks_again_with_the_same_key(
+    tmp_path: Path,
+) -> None:
+    async with hub(tmp_path / "hub") as server:
+        membership = await join(joining(tmp_path), opener(server), NOW)
+        files = MembershipFiles(tmp_path / "cell")
+        assert files.read() == membership
+        assert (membership.city, membership.hub) == ("LHR", URL)
+        key = files.key.read_bytes()
+        again = await join(joining(tmp_path), opener(server), NOW)
+        assert (again, files.key.read_bytes()) == (membership, key)
+        for path in (tmp_path / "cell").iterdir():
+            assert path.stat().st_mode & 0o077 == 0, path
+
+
+async def test_a_refused_machine_has_not_joined(tmp_path: Path) -> None:
+    async with hub(tmp_path / "hub") as server:
+        with pytest.raises(Unauthorized):
+            await join(joining(tmp_path, token="join-one.wrong"), opener(server), NOW)
+        server.clock.now_s += 7200
+        with pytest.raises(Forbidden, match="has expired"):
+            await join(joining(tmp_path), opener(server), NOW)
+    assert MembershipFiles(tmp_path / "cell").read() is None
+
+
+async def test_a_state_directory_is_of_one_cell(tmp_path: Path) -> None:
+    async with hub(tmp_path / "hub") as server:
+        await join(joining(tmp_path), opener(server), NOW)
+        with pytest.raises(StateError, match="belongs to cell lhr"):
+            await join(joining(tmp_path, cell="ams", city="AMS"), opener(server), NOW)
+
+
+async def test_the_certificate_opens_the_slice_is_renewed_and_ends_with_the_cluster(
+    tmp_path: Path,
+) -> None:
+    async with hub(tmp_path / "hub") as server:
+        membership = await join(joining(tmp_path), opener(server), NOW)
+        files = MembershipFiles(tmp_path / "cell")
+        shown = files.certificate.read_text()
+        client = Client(Link(server, shown), prefix=HUB_PATH, token="", agent="cell")
+        assert (await client.get(CLUSTER, Ref("", "lhr"))).metadata.name == "lhr"
+        with pytest.raises(Forbidden):
+            await client.get(CLUSTER, Ref("", "dfw"))
+        assert due_in_s(shown.encode(), server.clock.now_s) > 0
+        server.clock.now_s += 2.5 * 3600
+        assert due_in_s(shown.encode(), server.clock.now_s) <= 0
+        await renew(client, files, membership)
+        renewed = files.certificate.read_bytes()
+        assert validity(renewed)[1] > validity(shown.encode())[1]
+        assert due_in_s(renewed, server.clock.now_s) > 0
+        await server.merge(f"{CLUSTERS}/lhr", {"metadata": {"finalizers": []}})
+        await server.json("DELETE", f"{CLUSTERS}/lhr")
+        with pytest.raises(Forbidden, match="has left"):
+            await renew(client, files, membership)
+
+
+@pytest.mark.parametrize("lifetime_s", [30.0, 600.0, 86400.0])
+def test_a_certificate_is_renewed_when_a_third_of_its_time_is_left_however_short(
+    tmp_path: Path, lifetime_s: float
+) -> None:
+    """Seen: those of less than some minutes were renewed again and again without a pause."""
+    ensure_certificate(private_directory(tmp_path / "hub"), NOW)
+    lifetime = timedelta(seconds=lifetime_s)
+    made = issue_client_certificate(tmp_path / "hub", "system:cell:dfw", NOW, lifetime=lifetime)
+    assert due_in_s(made.certificate, START_S) == pytest.approx(lifetime_s * 2 / 3, abs=2)
+
+
+async def test_the_hub_reaches_the_cell_with_what_the_cell_gave_it(tmp_path: Path) -> None:
+    async with hub(tmp_path / "hub") as server:
+        membership = await join(joining(tmp_path), opener(server), NOW)
+        client = Client(Link(server), prefix=HUB_PATH, token=TOKEN, agent="test")
+        cluster = await client.get(CLUSTER, Ref("", "lhr"))
+        secret = await client.get(SECRET, Ref("karmada-cluster", "lhr"))
+        found = connection_to(cluster, secret)
+    assert found is not None
+    assert f"{found.server}{found.path_prefix}" == membership.endpoint
+    tokens = (tmp_path / "cell" / "tokens.json").read_text()
+    assert found.token
+    assert found.token in tokens
+    assert found.ca_pem == (tmp_path / "cell" / "ca.crt").read_bytes()
+    assert connection_to(cluster, None) is None
+    assert found.token not in repr(found)
+    assert hashlib.sha256(TOKEN_TEXT.encode()).hexdigest() not in tokens
+
+
+def test_contexts_of_cells_are_taken_into_the_kubeconfig_of_the_platform(tmp_path: Path) -> None:
+    own = tmp_path / "cells" / "dfw"
+    own.mkdir(parents=True)
+    for name in ("kubeconfig", "manager.kubeconfig"):
+        for folder, plane, port in ((tmp_path, HUB, 1), (own, "cell/dfw", 2)):
+            write_kubeconfig(
+                folder / name,
+                server=f"https://127.0.0.1:{port}",
+                authority=b"PEM",
+                tokens={plane: "t"},  # type: ignore[dict-item]
+                current=HUB,
+            )
+    for _ in range(2):
+        merge_cells(tmp_path)
+        config = yaml.safe_load((tmp_path / "kubeconfig").read_text())
+        assert [c["name"] for c in config["contexts"]] == ["hub", "cell/dfw"]
+        servers = {c["name"]: c["cluster"]["server"] for c in config["clusters"]}
+        assert servers["cell/dfw"] == "https://127.0.0.1:2/planes/cells/dfw"

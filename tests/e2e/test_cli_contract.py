@@ -1,0 +1,132 @@
+"""The command line against the platform over its real socket: from nothing to gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.platform import BIN, LocalPlatform, eventually
+
+pytestmark = pytest.mark.e2e
+
+DEPLOY = ("deploy", "web", "--image=ghcr.io/example/web:1.0", "--city=DFW,LHR", "-y")
+
+
+def told(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_workload_from_nothing_to_gone(platform: LocalPlatform) -> None:
+    done = platform.run(*DEPLOY, "--deploy-key=one", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    events = told(done.stdout)
+    assert [events[0]["event"], events[-1]["event"]] == ["plan", "done"]
+    again = platform.run(*DEPLOY, "--deploy-key=one", "-o", "json")
+    assert (again.returncode, told(again.stdout)[0]["action"]) == (0, "created")
+    assert platform.run(*DEPLOY).stdout == "workload/web unchanged\n"
+
+    image = platform.run("deploy", "web", "--image=ghcr.io/example/web:2.0", "-y")
+    assert image.returncode == 0, image.stderr
+    assert "Recreates 2 instances" in image.stderr
+    before = instances(platform)
+    assert platform.run("restart", "web", "--city=DFW").returncode == 0
+    after = instances(platform)
+    assert before["LHR"] == after["LHR"]
+    assert before["DFW"] != after["DFW"]
+    time.sleep(1)
+    assert instances(platform) == after, "and it stays that way"
+
+    undo = platform.run("rollout", "undo", "web")
+    assert undo.returncode == 0, undo.stderr
+    assert "To undo that: datumctl compute rollout undo web --to-revision=2" in undo.stderr
+    history = json.loads(platform.run("rollout", "history", "web", "-o", "json").stdout)["items"]
+    assert [item["revision"] for item in history] == [3, 2, 1]
+    assert history[0]["restores"] == 1
+    assert platform.run("doctor").returncode == 0
+    assert platform.run("destroy", "web").returncode == 2, "nobody is there to say yes"
+    assert platform.run("destroy", "web", "--confirm=web").returncode == 0
+    assert platform.run("status", "web").returncode == 3
+
+
+def instances(platform: LocalPlatform) -> dict[str, str]:
+    items = json.loads(platform.run("instances", "-o", "json").stdout)["items"]
+    return {item["city"]: item["uid"] for item in items}
+
+
+def test_what_does_not_fit_ends_in_6_and_skipped_in_20(platform: LocalPlatform) -> None:
+    big = ("deploy", "web", "--image=x.example/web:1", "--city=DFW", "--min=11", "-y")
+    refused = platform.run(*big, "-o", "json")
+    assert refused.returncode == 6
+    assert json.loads(refused.stderr)["error"]["reason"] == "QuotaExceeded"
+    failed = platform.run(*big, "--skip-checks", "--timeout=50s")
+    assert failed.returncode == 20, failed.stderr
+    assert "Next: datumctl compute quota" in failed.stderr
+    assert "waits for quota" in platform.run("quota").stderr
+
+
+def test_an_error_names_the_request_in_the_audit_trail(platform: LocalPlatform) -> None:
+    refused = platform.run("deploy", "web", "--image=x", "--city=XYZ", "-o", "json")
+    assert refused.returncode == 2
+    assert json.loads(refused.stderr)["error"]["requestId"]
+
+
+def test_ctrl_c_detaches_and_the_rollout_goes_on(platform: LocalPlatform) -> None:
+    environment = {**os.environ, "DATUM_STATE_DIR": str(platform.state), "NO_COLOR": "1"}
+    with subprocess.Popen(
+        [str(BIN / "datumctl"), "compute", *DEPLOY, "--min=4"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        seen = []
+        for line in process.stderr:
+            seen.append(line)
+            if "Updating" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stderr.read()
+        assert process.wait(timeout=30) == 130, "".join(seen) + rest
+    assert "Wait for it again: datumctl compute rollout status web" in rest
+    resumed = platform.run("rollout", "status", "web")
+    assert resumed.returncode == 0, resumed.stderr
+
+
+def test_a_rollout_is_followed_while_the_server_is_killed_and_comes_back(
+    platform: LocalPlatform, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "DATUM_STATE_DIR": str(platform.state), "NO_COLOR": "1"}
+    log = (tmp_path / "log").open("w+")
+    process = subprocess.Popen(
+        [str(BIN / "datumctl"), "compute", *DEPLOY, "--min=4", "--timeout=5m"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+
+    def text() -> str:
+        return (tmp_path / "log").read_text()
+
+    for round_ in range(3):
+        eventually(lambda: "Updating" in text() or process.poll() is not None, "it has begun")
+        if process.poll() is not None:
+            break
+        platform.kill()
+        time.sleep(1 + round_)
+        up = platform.up()
+        assert up.returncode == 0, up.stderr
+        time.sleep(1)
+    assert process.wait(timeout=120) == 0, text()
+    log.close()
+    assert "workload/web created" in text()
+    assert "web is ready: 8 instances in 2 cities" in text()

@@ -1,0 +1,169 @@
+"""Cells come with a token and go again, by the commands that an operator types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from datum_compute.app.front.port import listening_socket
+from tests.e2e.platform import eventually
+from tests.e2e.processes import (
+    CLUSTERS,
+    INSTANCES,
+    SPACE,
+    WORKS,
+    Api,
+    Processes,
+    condition,
+    running_processes,
+    workload,
+)
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    yield from running_processes(tmp_path_factory.mktemp("members"), "dfw")
+
+
+@pytest.fixture
+def hub(processes: Processes) -> Api:
+    return processes.api("hub")
+
+
+def new_token(processes: Processes, folder: Path, *flags: str) -> Path:
+    made = processes.run("cell", "token", "-o", "json", *flags)
+    assert made.returncode == 0, made.stderr
+    file = folder / "token.json"
+    file.write_text(made.stdout)
+    return file
+
+
+def join(processes: Processes, name: str, token: Path, folder: Path | None = None) -> object:
+    directory = folder or processes.directory(name)
+    flags = (f"--name={name}", f"--city={name}", f"--token-file={token}")
+    return processes.run("cell", "join", *flags, f"--state-dir={directory}")
+
+
+def own_answer(processes: Processes, name: str) -> int:
+    """What the hub answers to the certificate of a cell."""
+    return processes.as_cell(name).code("GET", f"/planes/hub{CLUSTERS}/{name}")
+
+
+def test_a_cell_joins_serves_and_leaves(processes: Processes, hub: Api, tmp_path: Path) -> None:
+    token = new_token(processes, tmp_path)
+    joined = join(processes, "lhr", token)
+    assert joined.returncode == 0, joined.stderr  # type: ignore[attr-defined]
+    assert join(processes, "lhr", token).returncode == 0, "asked again"  # type: ignore[attr-defined]
+    other = join(processes, "ams", token, tmp_path / "ams")
+    assert other.returncode == 5  # type: ignore[attr-defined]
+    assert "was used by cell lhr" in other.stderr  # type: ignore[attr-defined]
+    assert hub.names(CLUSTERS) == ["dfw", "lhr"]
+
+    processes.start("lhr")
+    eventually(
+        lambda: condition(hub.find(f"{CLUSTERS}/lhr"), "Ready")[0] == "True", "the hub hears it"
+    )
+    project = processes.api("project/default")
+    project.create(f"{SPACE}/workloads", workload("moved", "LHR"))
+    eventually(
+        lambda: condition(project.find(f"{SPACE}/workloads/moved"), "Available")[0] == "True",
+        "it serves in the new city",
+    )
+    assert own_answer(processes, "lhr") == 200
+
+    refused = processes.run("cell", "leave", "lhr", "-y")
+    assert refused.returncode == 4
+    assert "1 deployment, such as" in refused.stderr
+    left = processes.run("cell", "leave", "lhr", "-y", "--force")
+    assert left.returncode == 0, left.stderr
+    assert hub.names(CLUSTERS) == ["dfw"]
+    assert own_answer(processes, "lhr") == 403
+    cell = processes.reach("lhr")
+    eventually(lambda: cell.items(INSTANCES) == [], "what it ran was taken away")
+    assert [w for w in hub.items(WORKS) if w["metadata"]["namespace"] == "karmada-es-lhr"] == []
+    project.delete(f"{SPACE}/workloads/moved")
+    processes.terminate("lhr")
+
+
+def test_a_dead_cell_leaves_by_force_and_leaves_no_tombstone(
+    processes: Processes, hub: Api, tmp_path: Path
+) -> None:
+    assert join(processes, "syd", new_token(processes, tmp_path)).returncode == 0  # type: ignore[attr-defined]
+    processes.start("syd")
+    project = processes.api("project/default")
+    project.create(f"{SPACE}/workloads", workload("lost", "SYD"))
+    eventually(
+        lambda: condition(project.find(f"{SPACE}/workloads/lost"), "Available")[0] == "True",
+        "it serves",
+    )
+    processes.kill("syd")
+    eventually(
+        lambda: condition(hub.find(f"{CLUSTERS}/syd"), "Ready")[0] == "False", "it is missed"
+    )
+    left = processes.run("cell", "leave", "syd", "-y", "--force")
+    assert left.returncode == 0, left.stderr
+    assert [w for w in hub.items(WORKS) if w["metadata"]["namespace"] == "karmada-es-syd"] == []
+    assert hub.items(INSTANCES) == []
+    eventually(
+        lambda: (
+            condition(project.find(f"{SPACE}/workloads/lost"), "Available")
+            == ("False", "NoMatchingLocation")
+        ),
+        "the workload says that its city has no cell",
+    )
+    project.delete(f"{SPACE}/workloads/lost")
+
+
+def test_a_token_that_is_wrong_or_over_makes_nothing(
+    processes: Processes, hub: Api, tmp_path: Path
+) -> None:
+    token = new_token(processes, tmp_path)
+    document = json.loads(token.read_text())
+    token.write_text(json.dumps({**document, "token": document["token"] + "x"}))
+    wrong = join(processes, "ams", token, tmp_path / "ams")
+    assert wrong.returncode == 5  # type: ignore[attr-defined]
+    assert "does not know this join token" in wrong.stderr  # type: ignore[attr-defined]
+    over = join(processes, "ams", new_token(processes, tmp_path, "--ttl=0s"), tmp_path / "ams")
+    assert over.returncode == 5  # type: ignore[attr-defined]
+    assert "expired" in over.stderr  # type: ignore[attr-defined]
+    assert "ams" not in hub.names(CLUSTERS)
+    assert not (tmp_path / "ams" / "membership.json").exists()
+
+
+def test_no_secret_of_a_cell_is_in_a_log(processes: Processes) -> None:
+    tokens = [
+        token
+        for name in ("centre", "dfw")
+        for token in json.loads((processes.directory(name) / "tokens.json").read_text()).values()
+    ]
+    for name in ("centre", "dfw"):
+        for log in ("server.log", "audit.log"):
+            text = (processes.directory(name) / log).read_text()
+            assert not [token for token in tokens if token in text]
+
+
+def test_a_cell_whose_port_was_taken_meanwhile_is_found_at_its_new_one(
+    processes: Processes, hub: Api
+) -> None:
+    def address() -> str:
+        return str((hub.find(f"{CLUSTERS}/dfw") or {})["spec"]["apiEndpoint"])
+
+    before = address()
+    processes.kill("dfw")
+    eventually(
+        lambda: condition(hub.find(f"{CLUSTERS}/dfw"), "Ready")[0] == "False", "it is missed"
+    )
+    with listening_socket(urlsplit(before).port or 0) as other:
+        other.listen()
+        processes.start("dfw")
+        eventually(
+            lambda: condition(hub.find(f"{CLUSTERS}/dfw"), "Ready")[0] == "True", "it is heard"
+        )
+    assert address() != before
+    processes.terminate("dfw")

@@ -1,0 +1,77 @@
+"""Projects over a real socket: one comes, asks for access, runs, survives a power cut, and goes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.platform import LocalPlatform, eventually
+
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]
+
+PROJECT = {
+    "apiVersion": "resourcemanager.miloapis.com/v1alpha1",
+    "kind": "Project",
+    "metadata": {"name": "shop"},
+    "spec": {"ownerRef": {"kind": "Organization", "name": "default"}},
+}
+REQUEST = {
+    "apiVersion": "services.miloapis.com/v1alpha1",
+    "kind": "ServiceEntitlement",
+    "metadata": {"name": "compute"},
+    "spec": {"serviceRef": {"name": "compute"}},
+}
+WORKLOAD = {
+    "apiVersion": "compute.datumapis.com/v1alpha",
+    "kind": "Workload",
+    "metadata": {"name": "web"},
+    "spec": {
+        "template": {
+            "spec": {"runtime": {"sandbox": {"containers": [{"name": "app", "image": "web:1"}]}}}
+        },
+        "placements": [{"name": "a", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": 1}}],
+    },
+}
+
+
+def servers(platform: LocalPlatform) -> int:
+    return len(platform.objects("cell/dfw", "servers.region.datumapis.com"))
+
+
+def test_the_whole_life_of_a_project(platform: LocalPlatform) -> None:
+    root = Kubectl(platform.kubeconfig, "platform")
+    root("apply", "-f", "-", stdin=json.dumps(PROJECT))
+    root("wait", "--for=condition=Ready", "project/shop", "--timeout=20s")
+    eventually(lambda: "project/shop" in platform.kubeconfig.read_text(), "it has a context")
+    shop = Kubectl(platform.kubeconfig, "project/shop")
+    assert "default" in shop("get", "networks", "-o", "name")
+    assert "was not requested" in shop.refused("create", "-f", "-", stdin=json.dumps(WORKLOAD))
+
+    shop("create", "-f", "-", stdin=json.dumps(REQUEST))
+    shop("wait", "--for=condition=Ready", "serviceentitlement/compute", "--timeout=20s")
+    shop("create", "-f", "-", stdin=json.dumps(WORKLOAD))
+    shop("wait", "--for=condition=Available", "workload/web", "--timeout=30s")
+    told = platform.run("workloads", "--project", "shop")
+    assert "web" in told.stdout, told.stderr
+    assert servers(platform) == 1
+
+    platform.kill()
+    platform.up()
+    assert "web" in shop("get", "workloads")
+    assert "shop" in root("get", "projects")
+    other = Kubectl(platform.kubeconfig, "project/default").flagged(
+        f"--server={server_of(platform, 'project/shop')}"
+    )
+    assert "forbidden" in other.refused("get", "workloads").lower()
+
+    root("delete", "project", "shop", "--timeout=60s")
+    assert servers(platform) == 0
+    eventually(lambda: "project/shop" not in platform.kubeconfig.read_text(), "no context")
+    assert "default" in root("get", "projects")
+
+
+def server_of(platform: LocalPlatform, context: str) -> str:
+    config = Kubectl(platform.kubeconfig, context).json("config", "view", "--minify", "--raw")
+    return str(config["clusters"][0]["cluster"]["server"])

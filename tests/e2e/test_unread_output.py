@@ -1,0 +1,40 @@
+"""``... | head -1``: every program ends quietly when nobody reads on, however Python buffers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+PROGRAMS = {
+    "datumctl": ("-m", "datumctl", "version"),
+    "command line": ("-m", "datum_compute", "deploy", "--help"),
+    "manifest": ("-m", "datum_compute", "--plugin-manifest"),
+    "compute-server": ("-m", "datum_compute.app.local_server", "--help"),
+    "compute-cell": ("-m", "datum_compute.app.cell_server", "--help"),
+    "compute-manager": ("-c", "from datum_compute.app.manager import main; main(['--help'])"),
+    "simulator": ("-m", "datum_compute.testing.sim", "--help"),
+    "own world": ("-m", "tests.examples.ordered_world", "--seeds", "1"),
+}
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_whose_reader_has_gone_says_nothing(name: str, unbuffered: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as pipe:
+        done = subprocess.run(
+            [sys.executable, *PROGRAMS[name]],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            timeout=60,
+            check=False,
+        )
+    assert done.stderr == b""
+    assert done.returncode in (0, 141)

@@ -1,0 +1,159 @@
+"""The shipped webhook configurations on a real kube-apiserver, and a manager that answers.
+
+Only the address is replaced: without nodes there are no Services, so the API server is told a URL.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.platform import eventually
+from tests.e2e.single_cluster import (
+    DEPLOY,
+    PATIENCE_S,
+    SingleCluster,
+    account_kubeconfig,
+    installed,
+    workload,
+)
+from tests.kubernetes.servers import free_ports
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.kubernetes,
+    pytest.mark.usefixtures("needs_kubectl"),
+    pytest.mark.timeout(2 * PATIENCE_S),
+]
+EDITOR = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "Role",
+    "metadata": {"name": "editor"},
+    "rules": [
+        {
+            "apiGroups": ["compute.datumapis.com"],
+            "resources": ["workloads", "instances"],
+            "verbs": ["get", "list", "create", "update", "patch"],  # a star would be control too
+        }
+    ],
+}
+
+
+@pytest.fixture
+def cluster(real_plane: Kubectl, tmp_path: Path) -> Iterator[SingleCluster]:
+    installed(real_plane)
+    real_plane("apply", "-f", str(DEPLOY / "single-cluster"))
+    real_plane("create", "namespace", "shop")
+    (port,) = free_ports(1)
+    found = SingleCluster(
+        tmp_path / "manager",
+        account_kubeconfig(real_plane, tmp_path / "one.kubeconfig"),
+        real_plane,
+        flags=(f"--webhook-address=127.0.0.1:{port}",),
+    )
+    found.state.mkdir()
+    found.start()
+    try:
+        authority = found.state / "webhook" / "ca.crt"
+        eventually(authority.exists, "the webhook has a certificate")
+        for name in ("validating", "mutating"):
+            manifest = configuration(DEPLOY / "webhook" / f"{name}.yaml", port, authority)
+            real_plane("apply", "-f", "-", stdin=manifest)
+        eventually(lambda: is_asked(found), "the API server asks")
+        yield found
+    finally:
+        found.stop()
+
+
+def configuration(file: Path, port: int, authority: Path) -> str:
+    found = yaml.safe_load(file.read_text())
+    bundle = base64.b64encode(authority.read_bytes()).decode()
+    for hook in found["webhooks"]:
+        path = hook["clientConfig"]["service"]["path"]
+        hook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
+    return json.dumps(found)
+
+
+def is_asked(cluster: SingleCluster) -> bool:
+    """An API server takes up a configuration in a second or two."""
+    tried = cluster.kubectl.run(
+        "create", "--dry-run=server", "-f", "-", stdin=json.dumps(elsewhere())
+    )
+    assert "failed calling webhook" not in tried.stderr, tried.stderr
+    return "there are: DFW" in tried.stderr
+
+
+def elsewhere() -> dict[str, Any]:
+    found = workload("web:1", 1)
+    found["spec"]["placements"][0]["cityCodes"] = ["XXX"]
+    return found
+
+
+def apply(kubectl: Kubectl, obj: dict[str, Any]) -> Kubectl:
+    kubectl("apply", "-f", "-", stdin=json.dumps(obj))
+    return kubectl
+
+
+def test_users_are_told_what_is_wrong_and_their_workloads_are_completed(
+    cluster: SingleCluster,
+) -> None:
+    kubectl, sent = cluster.kubectl, workload("web:1", 1)
+    sent["spec"]["placements"][0]["cityCodes"] = ["dfw"]
+    stored = apply(kubectl, sent).json("get", "workload", "web")
+    assert stored["spec"]["placements"][0]["cityCodes"] == ["DFW"], "in the one way it is written"
+    cluster.until_runs("web:1", 1)
+
+    sent["spec"]["placements"][0]["cityCodes"] = ["XXX"]
+    refused = kubectl.refused("apply", "-f", "-", stdin=json.dumps(sent))
+    assert "there are: DFW" in refused
+
+    kubectl("apply", "-f", "-", stdin=json.dumps(EDITOR))
+    kubectl("create", "rolebinding", "editor", "--role=editor", "--user=ann")
+    ann = kubectl.flagged("--as=ann")
+    refused = ann.refused("create", "-f", "-", stdin=json.dumps(named("ann", workload("a:1", 1))))
+    assert "may not use network" in refused
+    (instance,) = cluster.items("instances")
+    own = instance["metadata"]["name"]
+    refused = ann.refused(
+        "label", "instance", own, "compute.datumapis.com/city-code=X", "--overwrite"
+    )
+    assert "written by controllers" in refused
+    ann("label", "instance", own, "team=blue")
+
+
+def named(name: str, obj: dict[str, Any]) -> dict[str, Any]:
+    return {**obj, "metadata": {"name": name}}
+
+
+def test_without_the_webhook_only_new_wishes_have_to_wait(cluster: SingleCluster) -> None:
+    """The API server itself lets through what the conditions leave out."""
+    kubectl = cluster.kubectl
+    apply(kubectl, workload("web:1", 2))
+    cluster.until_runs("web:1", 2)
+    bare = {"apiVersion": "resourcemanager.miloapis.com/v1alpha1", "kind": "Organization"}
+    apply(kubectl, named("bare", bare))
+    cluster.kill()
+
+    refused = kubectl.refused("apply", "-f", "-", stdin=json.dumps(workload("web:2", 2)))
+    assert "validate.compute.datumapis.com" in refused or "default.compute" in refused
+    kubectl("label", "workload/web", "team=blue")
+    kubectl("label", "organization/bare", "team=blue")
+    (first, *_) = (item["metadata"]["name"] for item in cluster.items("instances"))
+    status: dict[str, Any] = {"status": {"conditions": []}}
+    token = cluster.kubeconfig  # a manager without a webhook may write: it controls
+    manager = Kubectl(token, "one").within("shop")
+    manager(
+        *("patch", "instance", first, "--subresource=status", "--type=merge"),
+        f"--patch={json.dumps(status)}",
+    )
+    manager("label", "instance", first, "compute.datumapis.com/city-code=DFW", "--overwrite")
+    kubectl("delete", "workload/web", "--wait=false")
+    cluster.start()
+    eventually(lambda: not cluster.items("instances"), "it is gone", within_s=PATIENCE_S)
