@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shlex
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -14,6 +15,7 @@ import click
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.entry import run
 from datum_compute.cli.group import compute
+from datum_compute.cli.patience import Patience
 from datum_compute.client.kubeconfig import Connection
 from datum_compute.client.transport import Transport
 
@@ -41,6 +43,9 @@ class Desk:
     program: str = "datumctl compute"
     environ: Mapping[str, str] = field(default_factory=dict)
     open_transport: object = no_transport
+    columns: int = 80
+    patience: Patience = field(default_factory=Patience)
+    opened: list[str] = field(default_factory=list)
     out: str = ""
     err: str = ""
 
@@ -51,8 +56,9 @@ class Desk:
         code = run(arguments, surroundings)
         self.out = surroundings.stdout.getvalue()  # type: ignore[attr-defined]
         self.err = surroundings.stderr.getvalue()  # type: ignore[attr-defined]
-        for line in self.err.splitlines():
-            check_advice(line, self.program)
+        check_advice(self.err, self.program)
+        if "--help" not in arguments:
+            check_advice(self.out, self.program)
         return code
 
     def surroundings(
@@ -67,22 +73,60 @@ class Desk:
             stderr=stderr,
             now=lambda: NOW,
             open_transport=self.open_transport,  # type: ignore[arg-type]
+            cwd=self.home,
+            columns=lambda: self.columns,
+            patience=self.patience,
+            open_browser=self._open,
         )
 
+    def _open(self, address: str) -> bool:
+        self.opened.append(address)
+        return True
 
-def check_advice(line: str, program: str) -> None:
-    """A command line that we print for the user must be one that we take."""
-    _, found, rest = line.partition(f"{program} ")
-    if found and not line.startswith("Usage:"):
-        _parse(compute, shlex.split(rest.rstrip('",')), None)  # may stand in JSON
+
+def quiet_surroundings() -> Surroundings:
+    """For what prints nothing by itself."""
+    return Desk(Path("/")).surroundings(*(io.StringIO() for _ in range(3)))
+
+
+def check_advice(text: str, program: str) -> None:
+    """Every command line that we print for the user must be one that we take."""
+    for line in text.splitlines():
+        if not line.startswith("Usage:"):
+            for words in advised(line, program):
+                _parse(compute, words, None)
+
+
+def advised(line: str, program: str) -> list[list[str]]:
+    """The words of each command in a line of text, or in the texts of a line of JSON."""
+    found = []
+    for text in _texts(line):
+        for rest in text.split(f"{program} ")[1:]:
+            command = rest.partition("'")[0].partition("\n")[0].partition("  ")[0]
+            found.append(shlex.split(command.rstrip(".?")))
+    return found
+
+
+def _texts(line: str) -> list[str]:
+    if not line.startswith('{"'):
+        # May be a line of JSON on many lines.
+        return [line.rstrip(",").rstrip('"') if line.lstrip().startswith('"') else line]
+    return _strings(json.loads(line))
+
+
+def _strings(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for item in inner for text in _strings(item)]
 
 
 def _parse(command: click.Command, arguments: list[str], parent: click.Context | None) -> None:
     if "--help" in arguments:
         return
-    surroundings = Desk(Path("/")).surroundings(*(io.StringIO() for _ in range(3)))
-    context = command.make_context("", list(arguments), parent, obj=surroundings)
+    context = command.make_context("", list(arguments), parent, obj=quiet_surroundings())
     if isinstance(command, click.Group):
-        _, inner, rest = command.resolve_command(context, arguments)
+        left = [*context._protected_args, *context.args]  # as the group itself has read them
+        _, inner, rest = command.resolve_command(context, left)
         assert inner is not None
         _parse(inner, rest, context)

@@ -11,12 +11,7 @@ from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.api.meta import Ref
 from tests.cli.surroundings import Desk
-from tests.cli.world import World, healthy, image_missing, nobody, write_kubeconfig
-
-
-@pytest.fixture
-def world() -> World:
-    return World(player=healthy)
+from tests.cli.world import World, image_missing, nobody, write_kubeconfig
 
 
 @pytest.fixture
@@ -40,6 +35,13 @@ def test_scale_changes_every_placement_and_waits(desk: Desk, world: World) -> No
     assert desk.out == "workload/web updated\n"
     assert "placements[default].scaleSettings.minReplicas: 1 -> 3" in desk.err
     assert "web is ready: 6 instances in 2 cities" in desk.err
+
+
+def test_scale_down_says_what_goes_and_asks_nobody(desk: Desk, world: World) -> None:
+    desk.run("scale", "web", "--min=3")
+    desk.is_terminal = True
+    assert desk.run("scale", "web", "--min=1") == 0
+    assert "This removes 2 of 3 instances in each city of default." in desk.err
 
 
 def test_scale_to_what_is_there_writes_nothing(desk: Desk, world: World) -> None:
@@ -73,6 +75,7 @@ def test_restart_touches_one_annotation(desk: Desk, world: World) -> None:
 def test_pause_and_resume(desk: Desk, world: World) -> None:
     assert desk.run("rollout", "pause", "web") == 0
     assert spec(world)["paused"] is True
+    assert desk.err.endswith("it is resumed: datumctl compute rollout resume web\n")
     assert desk.run("rollout", "pause", "web") == 0
     assert desk.out == "workload/web unchanged\n"
     assert desk.run("rollout", "resume", "web") == 0

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta import Ref
@@ -31,15 +32,7 @@ WEB = Ref(NAMESPACE, "web")
 FIRST = ("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--min=2", "-y")
 
 
-@pytest.fixture
-def world() -> World:
-    return World(player=healthy)
-
-
-@pytest.fixture
-def desk(tmp_path: Path, world: World) -> Desk:
-    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
-    return Desk(home=tmp_path, open_transport=world.open)
+pytestmark = pytest.mark.usefixtures("local_platform")
 
 
 def stored(world: World) -> dict[str, Any]:
@@ -99,7 +92,8 @@ def test_an_update_sends_only_what_was_named_with_the_version_it_read(
     assert desk.run("deploy", "web", "--min=3", "-y") == 0
     assert desk.out == "workload/web updated\n"
     assert "  placements[default].scaleSettings.minReplicas: 2 -> 3\n" in desk.err
-    assert "replaced" not in desk.err
+    assert "Recreates" not in desk.err
+    assert "Creates 2 instances" in desk.err
     (patch,) = world.writes
     assert patch.headers["content-type"] == "application/merge-patch+json"
     assert sent(patch)["metadata"] == {"resourceVersion": version}
@@ -109,14 +103,25 @@ def test_an_update_sends_only_what_was_named_with_the_version_it_read(
 def test_a_new_image_says_that_instances_are_replaced(desk: Desk, world: World) -> None:
     desk.run(*FIRST)
     assert desk.run("deploy", "web", "--image=web:2", "-y") == 0
-    assert "  containers[app].image: web:1 -> web:2\nInstances will be replaced" in desk.err
+    assert (
+        "  containers[app].image: web:1 -> web:2\n  Recreates 4 instances, in order: web-"
+        in desk.err
+    )
     assert stored(world)["metadata"]["generation"] == 2
 
 
-def test_without_a_terminal_and_without_yes_nothing_is_written(desk: Desk, world: World) -> None:
-    assert desk.run(*FIRST[:-1]) == 2
-    assert "Pass -y" in desk.err
+def test_without_a_terminal_only_what_removes_something_needs_a_yes(
+    desk: Desk, world: World
+) -> None:
+    assert desk.run(*FIRST[:-1]) == 0
+    world.writes.clear()
+    assert desk.run("deploy", "web", "--city=DFW") == 2
+    assert "Pass -y or --confirm=web" in desk.err
+    assert desk.run("deploy", "web", "--min=1") == 2
+    assert desk.run("deploy", "web", "--min=1", "--confirm=wbe") == 2
     assert world.writes == []
+    assert desk.run("deploy", "web", "--min=1", "--confirm=web") == 0
+    assert desk.run("deploy", "web", "--city=DFW", "-y") == 0
 
 
 @pytest.mark.parametrize(("answer", "code", "writes"), [("no\n", 9, 0), ("", 9, 0), ("y\n", 0, 1)])
@@ -125,7 +130,7 @@ def test_on_a_terminal_it_asks(
 ) -> None:
     desk.is_terminal, desk.typed = True, answer
     assert desk.run(*FIRST[:-1]) == code
-    assert "Apply to project/default? [y/N]" in desk.err
+    assert "Apply to web in project/default (DFW, ORD)? [y/N]" in desk.err
     assert len(world.writes) == writes
 
 
@@ -152,7 +157,7 @@ def competing(patch: dict[str, Any]) -> Any:
     left = [patch]
 
     async def before(request: Request, client: Client) -> None:
-        if request.method == "PATCH" and left:
+        if request.method == "PATCH" and "dryRun" not in request.query and left:
             await client.patch(WORKLOAD, WEB, left.pop())
 
     return before
@@ -167,7 +172,24 @@ def test_a_rollout_that_does_not_finish_ends_in_21_with_the_cause(desk: Desk, wo
         "Error: The rollout of 'web' is not done after 1s; "
         "DFW: ImageUnavailable: no such tag: web:9."
     )
-    assert hint == "It goes on without this command. See: datumctl compute status web"
+    assert hint == "It goes on without this command. See: datumctl compute explain web"
+
+
+def test_a_server_that_dies_meanwhile_is_not_called_a_slow_city(desk: Desk, world: World) -> None:
+    world.player = image_missing
+    lost: list[Request] = []
+
+    async def refuse(request: Request, _client: Client) -> None:
+        if lost:
+            raise Unreachable("https://127.0.0.1:1 does not answer: connection refused")
+        if request.method == "POST" and "dryRun" not in request.query:
+            lost.append(request)
+
+    world.before = refuse
+    assert desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s") == 1
+    assert "No answer, trying again: https://127.0.0.1:1 does not answer" in desk.err
+    assert "Error: The local platform at https://127.0.0.1:1 does not answer.\n" in desk.err
+    assert "Start it: datumctl compute local up" in desk.err
 
 
 def test_a_line_is_printed_only_when_it_changes(desk: Desk, world: World) -> None:
@@ -223,34 +245,41 @@ def test_ctrl_c_ends_in_130_and_says_how_to_resume(desk: Desk, world: World) -> 
         signal.signal(signal.SIGINT, inherited)
     assert desk.err.splitlines()[-2:] == [
         "Error: Stopped waiting; the rollout of 'web' goes on.",
-        "Wait for it again: datumctl compute deploy web",
+        "Wait for it again: datumctl compute rollout status web",
     ]
     world.player, world.before = healthy, None
-    assert desk.run("deploy", "web") == 0
-    assert desk.out == "workload/web unchanged\n"
+    assert desk.run("rollout", "status", "web") == 0
 
 
 def test_no_wait_returns_at_once_and_says_where_to_look(desk: Desk, world: World) -> None:
     world.player = nobody
     assert desk.run(*FIRST, "--no-wait") == 0
-    assert desk.err.endswith("Not waiting. See: datumctl compute status web\n")
+    assert desk.err.endswith("Not waiting. See: datumctl compute rollout status web\n")
 
 
-def test_json_is_the_only_thing_on_stdout(desk: Desk) -> None:
+def told(desk: Desk) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in desk.out.splitlines()]
+
+
+def test_machines_are_told_every_step_on_stdout_and_nothing_else(desk: Desk) -> None:
     assert desk.run(*FIRST, "-o", "json") == 0
-    result = json.loads(desk.out)
-    assert (result["workload"], result["action"], result["generation"]) == ("web", "created", 1)
-    assert result["ready"] is True
-    assert [(c["city"], c["ready"], c["desired"]) for c in result["cities"]] == [
+    plan, applied, *between, done = told(desk)
+    assert (plan["event"], applied["event"], done["event"]) == ("plan", "applied", "done")
+    assert {event["event"] for event in between} <= {"waiting", "row"}
+    assert (plan["action"], plan["created"], plan["problems"]) == ("created", 4, [])
+    assert (applied["workload"], applied["action"], applied["generation"]) == ("web", "created", 1)
+    assert [(c["city"], c["ready"], c["desired"]) for c in done["cities"]] == [
         ("DFW", 2, 2),
         ("ORD", 2, 2),
     ]
+    assert {event["schema"] for event in told(desk)} == {"compute.datumapis.com/cli-event/v1"}
+    assert desk.err == ""
 
 
 def test_a_timeout_is_json_where_json_was_asked_for(desk: Desk, world: World) -> None:
     world.player = nobody
     assert desk.run(*FIRST, "--timeout=0s", "-o", "json") == 21
-    error = json.loads(desk.err[desk.err.index("{\n") :])["error"]
+    error = json.loads(desk.err)["error"]
     assert (error["code"], error["reason"]) == (21, "Timeout")
 
 
@@ -264,12 +293,9 @@ def test_a_file_creates_and_then_changes_nothing(desk: Desk, world: World, tmp_p
     assert world.writes == []
 
 
-def test_a_file_can_come_from_stdin_but_then_nobody_can_be_asked(
-    desk: Desk, world: World, tmp_path: Path
-) -> None:
+def test_a_file_can_come_from_stdin(desk: Desk, world: World, tmp_path: Path) -> None:
     desk.typed = Path(manifest(tmp_path / "web.yaml")).read_text()
-    assert desk.run("deploy", "-f", "-") == 2
-    assert desk.run("deploy", "-f", "-", "-y") == 0
+    assert desk.run("deploy", "-f", "-") == 0
     assert stored(world)["metadata"]["name"] == "web"
 
 

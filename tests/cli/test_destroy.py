@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from datum_compute.api.corefields import ObjectReference
 from datum_compute.api.errors import Unreachable
+from datum_compute.api.event import Event
 from datum_compute.api.exchange import Request
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
-from datum_compute.api.meta import Ref
+from datum_compute.api.kinds import DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
+from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.client.client import Client
 from tests.cli.surroundings import Desk
 from tests.cli.world import (
     NAMESPACE,
     World,
-    healthy,
     nobody,
     remove_parts,
     sent,
+    set_status,
     write_kubeconfig,
 )
 
@@ -31,11 +35,6 @@ async def cleaner(client: Client) -> None:
     async for event in client.watch(WORKLOAD, "", namespace=NAMESPACE, timeout_s=600):
         if event.type == "DELETED" and event.object is not None:
             await remove_parts(client, event.object.metadata.uid)
-
-
-@pytest.fixture
-def world() -> World:
-    return World(player=healthy)
 
 
 @pytest.fixture
@@ -123,14 +122,43 @@ def test_without_a_terminal_and_without_yes_nothing_is_deleted(desk: Desk, world
     assert left(world) == [1, 2, 2]
 
 
-@pytest.mark.parametrize(("answer", "code", "workloads"), [("n\n", 9, 1), ("yes\n", 0, 0)])
-def test_on_a_terminal_it_asks(
+@pytest.mark.parametrize(
+    ("answer", "code", "workloads"), [("n\n", 9, 1), ("yes\n", 9, 1), ("", 9, 1), ("web\n", 0, 0)]
+)
+def test_one_that_serves_is_only_deleted_once_its_name_is_typed(
     desk: Desk, world: World, answer: str, code: int, workloads: int
 ) -> None:
     desk.is_terminal, desk.typed, desk.environ = True, answer, {"NO_COLOR": "1"}
     assert desk.run("destroy", "web") == code
-    assert "Delete workload web from project/default? [y/N]" in desk.err
+    asked = "Delete workload web from project/default (DFW, ORD)? It is serving. Type its name"
+    assert asked in desk.err
     assert left(world)[0] == workloads
+
+
+@pytest.mark.parametrize(("confirmed", "code"), [("web", 0), ("wbe", 2), ("", 2)])
+def test_without_a_terminal_its_name_is_as_good_as_a_yes(
+    desk: Desk, confirmed: str, code: int
+) -> None:
+    assert desk.run("destroy", "web", f"--confirm={confirmed}") == code
+
+
+def test_one_that_does_not_serve_is_deleted_on_a_yes(desk: Desk, world: World) -> None:
+    async def fail(client: Client) -> None:
+        await set_status(client, WORKLOAD, "web", {"readyReplicas": 0})
+
+    world.do(fail)
+    desk.is_terminal, desk.typed, desk.environ = True, "y\n", {"NO_COLOR": "1"}
+    assert desk.run("destroy", "web") == 0
+    assert "(DFW, ORD)? [y/N]" in desk.err
+
+
+def test_the_steps_are_events_for_machines(desk: Desk) -> None:
+    assert desk.run("destroy", "web", "-y", "-o", "json") == 0
+    told = [json.loads(line) for line in desk.out.splitlines()]
+    names = [event["event"] for event in told]
+    assert (names[:2], names[-1]) == (["plan", "applied"], "done")
+    assert set(names[2:-1]) <= {"removing"}
+    assert desk.err == ""
 
 
 def test_an_unknown_name_ends_in_3_with_a_guess(desk: Desk) -> None:
@@ -176,3 +204,42 @@ def test_a_local_platform_that_does_not_answer_names_the_next_command(
     desk.environ = {"KUBECONFIG": str(write_kubeconfig(desk.home / "other"))}
     assert desk.run("destroy", "web", "-y") == 1
     assert desk.err.startswith("Error: nobody there\n")
+
+
+def test_what_runs_on_a_cell_that_is_away_is_said_to_outlive_the_workload(
+    desk: Desk, world: World
+) -> None:
+    blocked = {"reason": "CellUnreachable", "replicas": 1, "message": "Cell dfw is away"}
+    world.do(lambda client: set_status(client, WORKLOAD, "web", {"blocked": [blocked]}))
+    assert desk.run("destroy", "web", "-y") == 0
+    assert "Cell dfw is away: what runs there is stopped when it is back." in desk.err
+
+
+def test_what_a_silent_cell_has_not_confirmed_is_named_beside_the_deletion(
+    desk: Desk, world: World
+) -> None:
+    """Seen: destroy said "deleted", and the container of a dead cell stayed."""
+    word = "dfw does not answer: what runs there is stopped when it is back"
+
+    async def unconfirmed(client: Client) -> None:
+        """Those of other deployments are nobody's business here."""
+        (first, *_) = (await client.list(DEPLOYMENT, NAMESPACE)).items
+        for number, uid in enumerate((first.metadata.uid, "another")):
+            about = ObjectReference(kind="WorkloadDeployment", namespace=NAMESPACE, uid=uid)
+            metadata = ObjectMeta(name=f"e{number}", namespace=NAMESPACE)
+            told = Event(metadata=metadata, involved_object=about, reason="DeletionUnconfirmed")
+            message = word if uid != "another" else "ord is another matter"
+            await client.create(EVENT, msgspec.structs.replace(told, message=message))
+
+    world.do(unconfirmed)
+    assert desk.run("destroy", "web", "-y") == 0
+    assert desk.err.splitlines()[-1] == f"Not confirmed: {word}."
+    assert "ord" not in desk.err.splitlines()[-1]
+
+
+def test_what_the_status_does_not_count_yet_is_counted_in_the_question(
+    desk: Desk, world: World
+) -> None:
+    desk.run("deploy", "fresh", "--image=web:1", "--city=DFW,ORD", "--min=2", "-y", "--no-wait")
+    desk.run("destroy", "fresh", "-y", "--no-wait")
+    assert "Workload fresh in project/default: 4 instances in DFW, ORD." in desk.err

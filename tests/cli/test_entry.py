@@ -11,7 +11,7 @@ import click
 import pytest
 
 from datum_compute import __version__
-from datum_compute.cli.commands import VERBS
+from datum_compute.cli.commands import INSIDE, VERBS
 from datum_compute.cli.options import parse_duration
 from tests.cli.surroundings import Desk
 
@@ -21,6 +21,16 @@ def test_every_verb_is_a_command_with_the_same_summary() -> None:
         command = importlib.import_module(verb.module).COMMAND
         assert isinstance(command, click.Command)
         assert (command.name, command.short_help) == (verb.name, verb.summary)
+
+
+@pytest.mark.parametrize("word", INSIDE)
+def test_a_word_that_is_another_verbs_is_found_there(desk: Desk, word: str) -> None:
+    verb = next(verb for verb in VERBS if verb.name == INSIDE[word])
+    group = importlib.import_module(verb.module).COMMAND
+    assert isinstance(group, click.Group)
+    assert word in group.commands
+    assert desk.run(word) == 2
+    assert f"Did you mean '{INSIDE[word]} {word}'?" in desk.err
 
 
 def test_help_lists_every_verb_without_importing_any() -> None:
@@ -70,8 +80,9 @@ def test_the_plugin_manifest_is_one_json_object(desk: Desk, arguments: list[str]
         (["xyz"], "There is no command 'xyz'.", "compute --help"),
         (["deploy", "web", "--min=none"], "--min", "compute deploy --help"),
         (["status"], "Missing argument 'NAME'", "compute status --help"),
-        (["status", "web", "-o", "csv"], "'csv' is not one of", "compute status --help"),
+        (["status", "web", "-o", "xml"], "'xml' is none of table", "compute status --help"),
         (["deploy", "web", "--timeout", "soon"], "'soon' is not a duration", "deploy --help"),
+        (["workloads", "--request-timeout=0s"], "a second at least", "workloads list --help"),
         (["deploy"], "Say which workload", "For example: datumctl compute deploy web"),
         (["deploy", "Web_1"], "'Web_1' cannot be the name", "lower case"),
         (["deploy", "web", "--city=DFW,"], "empty city", "--city=DFW,ORD"),
@@ -80,6 +91,8 @@ def test_the_plugin_manifest_is_one_json_object(desk: Desk, arguments: list[str]
         (["deploy", "-f", "x", "--image=i"], "--image cannot go with -f", "containers[].image"),
         (["deploy", "-f", "x", "--city=DFW"], "--city cannot go with -f", "cityCodes"),
         (["deploy", "-f", "/nowhere/x"], "/nowhere/x cannot be read", ""),
+        (["deploy", "web", "--min-replicas=2"], "Did you mean '--min'?", "deploy --help"),
+        (["scale", "web", "--min=2", "-y"], "'-y': this command asks nothing", "Leave it out."),
     ],
 )
 def test_a_wrong_command_line_ends_in_2_with_message_and_hint(

@@ -111,6 +111,20 @@ def test_a_difference_exits_with_one_and_hides_values(desk: Desk) -> None:
     assert (desk.out, desk.err) == ("", "No difference.\n")
 
 
+def test_the_way_back_to_all_of_a_revision_is_told_as_such(desk: Desk) -> None:
+    assert desk.run("scale", "web", "--min=1") == 0
+    assert desk.run("rollout", "undo", "web", "--to-revision=1") == 0
+    assert desk.run("rollout", "web") == 0
+    assert desk.run("rollout", "history", "web") == 0
+    assert "back to revision 1" in desk.out
+    assert desk.run("rollout", "diff", "web", "1") == 0
+
+
+def test_a_difference_without_revisions_is_the_last_change(desk: Desk) -> None:
+    assert desk.run("rollout", "diff", "web") == 1
+    assert desk.out.splitlines() == ["placements[default].scaleSettings.minReplicas: 1 -> 3"]
+
+
 def test_undo_goes_back_and_keeps_the_scale(desk: Desk, world: World) -> None:
     assert desk.run("rollout", "undo", "web", "--to-revision=1") == 0
     assert (image(world), replicas(world)) == ("web:1", 3)
@@ -119,6 +133,10 @@ def test_undo_goes_back_and_keeps_the_scale(desk: Desk, world: World) -> None:
     assert desk.run("rollout", "history", "web", "-o", "json") == 0
     newest = json.loads(desk.out)["items"][0]
     assert (newest["revision"], newest["restores"]) == (4, 1)
+    # The scale is another one, so it is not all of revision 1.
+    assert desk.run("rollout", "history", "web") == 0
+    assert "back to the template of revision 1" in desk.out
+    assert desk.run("rollout", "diff", "web", "1") == 1
     assert desk.run("rollout", "undo", "web") == 0
     assert (image(world), replicas(world)) == ("web:2", 3)
 

@@ -289,6 +289,9 @@ def test_a_running_platform_is_found_used_and_stopped(desk: Desk, state_dir: Pat
         "url": running.url,
         "pid": running.pid,
         "stateDir": str(state_dir),
+        "version": None,  # the stand-in has neither planes nor a kubeconfig
+        "planes": [],
+        "drivers": [],
     }
     assert desk.run("local", "down", where) == 0
     assert desk.out == f"The platform in {state_dir} was stopped (pid {running.pid}).\n"

@@ -10,7 +10,7 @@ import yaml
 
 from datum_compute.cli.edits import Flags, flags_edit, manifest_edit
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.manifest import parse_manifest
+from datum_compute.cli.manifest import parse_manifests
 from tests.cli.objects import workload_spec
 
 
@@ -26,7 +26,8 @@ def document(**changes: Any) -> dict[str, Any]:
 
 def parse(value: Any) -> dict[str, Any]:
     text = value if isinstance(value, str) else yaml.safe_dump(value)
-    return parse_manifest(text, "web.yaml")
+    (manifest,) = parse_manifests(text, "web.yaml")
+    return manifest
 
 
 def test_yaml_and_json_say_the_same() -> None:
@@ -49,8 +50,9 @@ def test_what_was_read_from_the_server_can_be_given_back() -> None:
         (document(spec={}), "spec.template: Required value"),
         ("a: [", "neither YAML nor JSON"),
         ("just text", "does not hold an object"),
-        ("", "holds 0 documents"),
-        ("a: 1\n---\nb: 1\n", "holds 2 documents"),
+        ("", "holds no document"),
+        ("a: 1\na: 2\n", "web.yaml:2:1: 'a' stands there twice"),
+        (document(metadata={"name": "web", "lables": {}}), "unknown field, did you mean labels?"),
     ],
 )
 def test_what_is_no_workload_is_refused_with_the_place(text: Any, expected: str) -> None:

@@ -118,6 +118,17 @@ def test_a_project_chooses_its_context(desk: Desk, tmp_path: Path) -> None:
     assert "project/shop" in failure(desk, project="other").message
 
 
+def test_a_project_that_came_later_is_reached_by_way_of_the_platform(
+    desk: Desk, tmp_path: Path
+) -> None:
+    desk.environ = {"KUBECONFIG": str(kubeconfig(tmp_path / "k", "project/shop", "platform"))}
+    found = find(desk, project="later").connection
+    assert found.context == "project/later"
+    assert found.path_prefix.endswith("/projects/later/control-plane")
+    assert found.token == "t"
+    assert failure(desk, project="No/Name").exit_code == 2
+
+
 def test_inside_a_pod_the_cluster_around_it_comes_last(desk: Desk, local_file: Path) -> None:
     desk.environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     assert find(desk).is_local_platform

@@ -5,34 +5,25 @@ from __future__ import annotations
 import csv
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from datum_compute.api.allowancebucket import AllowanceBucket
-from datum_compute.api.codec import JsonObject, typed
+from datum_compute.api.codec import JsonObject, plain, typed
 from datum_compute.api.event import Event
 from datum_compute.api.kinds import BUCKET, EVENT, INSTANCE, LOCATION_BINDING, NAMESPACE, WORKLOAD
+from datum_compute.api.labels import CITY_CODE
 from datum_compute.api.locationbinding import LocationBinding
 from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.quotametrics import MEMORY, WORKLOADS, QuotaMetric
 from datum_compute.client.client import Client
 from tests.cli.surroundings import Desk
-from tests.cli.world import World, healthy, image_missing, write_kubeconfig
+from tests.cli.world import World, image_missing
 
-
-@pytest.fixture
-def world() -> World:
-    return World(player=healthy)
-
-
-@pytest.fixture
-def desk(tmp_path: Path, world: World) -> Desk:
-    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
-    return Desk(home=tmp_path, open_transport=world.open)
+pytestmark = pytest.mark.usefixtures("local_platform")
 
 
 def deployed(desk: Desk, *cities: str, name: str = "web", image: str = "reg.test/x/web:1") -> None:
@@ -188,9 +179,9 @@ def test_cities_say_whether_they_can_be_used(desk: Desk, world: World) -> None:
     world.do(two)
     assert desk.run("cities") == 0
     heading, first, *_, last = desk.out.splitlines()
-    assert heading.split() == ["CITY", "STATUS"]
-    assert first.split() == ["AAA", "Available"]
-    assert last == "ZZZ    Unavailable (cell drained)"
+    assert heading.split() == ["CITY", "STATUS", "MESSAGE"]
+    assert first.split() == ["AAA", "Available", "-"]
+    assert last.split(maxsplit=1) == ["ZZZ", "Unavailable (cell drained)   told"]
     assert desk.run("cities", "-o", "name") == 0
     assert "city/AAA\n" in desk.out
 
@@ -204,7 +195,9 @@ def test_instance_types_come_smallest_first(desk: Desk) -> None:
     ]
 
 
-async def bucket(client: Client, metric: QuotaMetric, limit: int, used: int) -> None:
+async def bucket(
+    client: Client, metric: QuotaMetric, limit: int, used: int, *, added_up: bool = True
+) -> None:
     consumer = {"kind": "Project", "name": "default"}
     made = typed(
         {
@@ -214,6 +207,8 @@ async def bucket(client: Client, metric: QuotaMetric, limit: int, used: int) -> 
         AllowanceBucket,
     )
     await client.create(BUCKET, made)
+    if not added_up:
+        return
     status = {"limit": limit, "allocated": used, "available": limit - used, "claimCount": 1}
     await said_of(client, BUCKET, Ref("milo-system", f"bucket-{metric.name}"), status)
 
@@ -247,6 +242,36 @@ def test_quota_names_who_waits(desk: Desk, world: World) -> None:
     assert desk.run("quota") == 0
     assert "waits for quota: 11 of 10" in desk.err
     assert desk.err.splitlines()[-1].startswith("DFW: ")
+
+
+def test_every_namespace_is_listed_and_counted(desk: Desk, world: World) -> None:
+    deployed(desk, "DFW")
+
+    async def elsewhere(client: Client) -> None:
+        metadata = ObjectMeta(name="other")
+        await client.create(NAMESPACE, Namespace(metadata=metadata))
+        kinds: tuple[KindInfo[Any], ...] = (WORKLOAD, INSTANCE)
+        for kind in kinds:
+            (found,) = (await client.list(kind, "default")).items
+            body = {**plain(found), "metadata": {"namespace": "other", "name": "api-dfw-0"}}
+            body["metadata"]["labels"] = {CITY_CODE: "DFW"}
+            await client.create(kind, typed(body, kind.model))
+
+    world.do(elsewhere)
+    assert desk.run("workloads", "-A") == 0
+    assert [row[:2] for row in rows(desk.out)] == [
+        ["NAMESPACE", "NAME"],
+        ["other", "api-dfw-0"],
+        ["default", "web"],
+    ]
+    assert desk.run("workloads", "-o", "json") == 0
+    assert [w["namespace"] for w in json.loads(desk.out)["items"]] == ["default"]
+    assert desk.run("instances", "--all-namespaces", "-o", "json") == 0
+    spaces = sorted(i["namespace"] for i in json.loads(desk.out)["items"])
+    assert spaces == ["default", "other"]
+    assert desk.run("instances", "-A", "--workload=web") == 2
+    assert desk.run("quota") == 0
+    assert rows(desk.out)[-1][:2] == ["DFW", "2"]
 
 
 def event(name: str, uid: str, at: str, type_: str = "Normal") -> Event:
@@ -298,6 +323,12 @@ def test_explain_names_the_cause_whose_move_it_is_and_what_next(desk: Desk, worl
     assert desk.run("explain", "web", "-o", "json") == 0
     cause = json.loads(desk.out)["cause"]
     assert (cause["reason"], cause["move"]) == ("ImageUnavailable", "you")
+
+
+def test_explain_says_of_a_healthy_workload_that_all_is_well(desk: Desk) -> None:
+    deployed(desk, "DFW")
+    assert desk.run("explain", "web") == 0
+    assert "Whose move:  nobody's: all is well" in desk.out
 
 
 def test_explain_takes_an_instance_too(desk: Desk, world: World) -> None:

@@ -17,17 +17,11 @@ from tests.cli.surroundings import Desk
 from tests.cli.world import (
     NAMESPACE,
     World,
-    healthy,
     image_missing,
     nobody,
     set_status,
     write_kubeconfig,
 )
-
-
-@pytest.fixture
-def world() -> World:
-    return World(player=healthy)
 
 
 @pytest.fixture
@@ -62,10 +56,10 @@ def test_a_healthy_workload(desk: Desk, world: World) -> None:
         "DFW    default     1       1            1         Done      -",
         "ORD    default     1       1            1         Done      -",
     ]
-    assert columns(instances)[0] == ["INSTANCE", "CITY", "READY", "ADDRESS", "AGE", "REASON"]
+    assert columns(instances)[0] == ["INSTANCE", "CITY", "STATUS", "ADDRESS", "AGE", "REASON"]
     assert [row[1:] for row in columns(instances)[1:]] == [
-        ["DFW", "True", "10.0.0.0", "5m", "-"],
-        ["ORD", "True", "10.0.0.0", "5m", "-"],
+        ["DFW", "Available", "10.0.0.0", "5m", "-"],
+        ["ORD", "Available", "10.0.0.0", "5m", "-"],
     ]
     assert sorted(row[0] for row in columns(instances)[1:]) == instance_names(world)
 
@@ -74,9 +68,9 @@ def test_a_broken_workload_shows_the_reason_word_for_word(desk: Desk, world: Wor
     world.player = image_missing
     desk.run("deploy", "web", "--image=web:9", "-y", "--timeout=1s")
     assert desk.run("status", "web") == 0
-    assert "Health:    Unavailable: ImageUnavailable: no such tag: web:9\n" in desk.out
-    assert "Rollout:   In progress: ImageUnavailable: no such tag: web:9 (in DFW)" in desk.out
-    assert desk.out.count("ImageUnavailable: no such tag: web:9\n") == 5
+    assert "Health:    Unavailable: image unavailable: no such tag: web:9\n" in desk.out
+    assert "Rollout:   In progress: image unavailable: no such tag: web:9 (in DFW)" in desk.out
+    assert desk.out.count("image unavailable: no such tag: web:9\n") == 5
 
 
 def test_json_and_yaml_say_the_same(desk: Desk, world: World) -> None:
@@ -109,9 +103,9 @@ def test_text_from_outside_cannot_drive_the_terminal(desk: Desk, world: World) -
 
     world.player = nobody
     world.do(write)
-    desk.is_terminal, desk.environ = True, {"NO_COLOR": "1"}
+    desk.is_terminal, desk.environ, desk.columns = True, {"NO_COLOR": "1"}, 200
     assert desk.run("status", "web") == 0
-    assert "Crashed: [2J]0;ownedline break\n" in desk.out
+    assert "crashed: [2J]0;ownedline break\n" in desk.out
     assert desk.out.replace("\n", "").isprintable()
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import yaml
 
-from datum_compute.api.codec import JsonObject, decode, typed
+from datum_compute.api.codec import JsonObject, decode, encode, typed
 from datum_compute.api.errors import AlreadyExists
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.identity import deployment_name
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_UID
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
-from datum_compute.api.plane import cell_plane, path_prefix, project_plane
+from datum_compute.api.plane import PLATFORM, PlaneName, cell_plane, path_prefix, project_plane
 from datum_compute.api.timestamps import timestamp
 from datum_compute.api.workload import Workload
 from datum_compute.cli.session import run_loop
@@ -42,6 +42,8 @@ CELLS = tuple(cell_plane(city) for city in ("ams", "dfw", "iad", "ord"))
 NAMESPACE = "default"
 TOKENS = {
     "user": User("ada", ("system:masters",), frozenset({PLANE})),
+    "owner": User("ada", ("system:masters",), frozenset({PLANE, PLATFORM})),
+    "operator": User("ada", ("system:masters",), frozenset({EVERY_PLANE})),
     "stranger": User("eve", (), frozenset()),
     "controller": User("system:bootstrap", ("system:masters",), frozenset({EVERY_PLANE})),
 }
@@ -53,15 +55,27 @@ async def nobody(_client: Client) -> None:
     """No controller is running."""
 
 
+def pretending(request: Request) -> Response | None:
+    """The gateway of a platform whose machines are simulated."""
+    if not request.path.endswith("/namespaces/default/drivers"):
+        return None
+    told = {"driver": "simulated", "why": "as told", "answers": True}
+    return Response(200, encode({"items": [{"cell": "dfw", **told}, {"cell": "iad", **told}]}))
+
+
 @dataclass
 class World:
-    """``player`` runs beside every command; ``before`` sees each request of the command first."""
+    """``player`` runs beside every command; ``before`` sees each request of the command first,
+    ``after`` each that was carried out, before it is answered. ``gateway`` answers what it can."""
 
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     player: Player = nobody
     before: Callable[[Request, Client], Awaitable[None]] | None = None
+    after: Callable[[Request], Awaitable[None]] | None = None
+    gateway: Callable[[Request], Response | None] = pretending
     writes: list[Request] = field(default_factory=list)
     uids: int = 0
+    planes: tuple[PlaneName, ...] = (PLATFORM, PLANE)
 
     @asynccontextmanager
     async def open(self, _connection: Connection) -> AsyncIterator[World.Transport]:
@@ -71,12 +85,12 @@ class World:
             async with beside(self.player(client)):
                 yield World.Transport(self, server, client)
 
-    def do(self, work: Callable[[Client], Awaitable[Any]]) -> Any:
+    def do(self, work: Callable[[Client], Awaitable[Any]], plane: PlaneName = PLANE) -> Any:
         """Something outside of any command."""
 
         async def serve_and_work() -> Any:
             async with self._serving() as server:
-                return await work(_client(server))
+                return await work(_client(server, plane))
 
         return run_loop(serve_and_work())
 
@@ -92,8 +106,9 @@ class World:
             authenticator=authenticator_of(TOKENS),
         )
         async with beside(store.run()):
-            await store.create_plane(PLANE)
-            await ensure_plane(_client(server), PLANE)
+            for plane in self.planes:
+                await store.create_plane(plane)
+                await ensure_plane(_client(server, plane), plane)
             await ensure_project(_client(server), PLANE, CELLS, timestamp(NOW))
             yield server
 
@@ -110,9 +125,12 @@ class World:
         async def send(self, request: Request) -> Response:
             if self.world.before is not None:
                 await self.world.before(request, self.client)
-            if request.method != "GET":
+            if request.method != "GET" and "dryRun" not in request.query:
                 self.world.writes.append(request)
-            return await self.server.dispatch(request)
+            response = self.world.gateway(request) or await self.server.dispatch(request)
+            if self.world.after is not None:
+                await self.world.after(request)
+            return response
 
 
 @asynccontextmanager
@@ -128,20 +146,26 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             await task
 
 
-def _client(server: ApiServer) -> Client:
+def _client(server: ApiServer, plane: PlaneName = PLANE) -> Client:
     transport = InProcessTransport(server.dispatch)
-    return Client(transport, prefix=path_prefix(PLANE), token="controller", agent="player/1")
+    return Client(transport, prefix=path_prefix(plane), token="controller", agent="player/1")
 
 
-def write_kubeconfig(path: Path, token: str = "user") -> Path:
+def write_kubeconfig(
+    path: Path, token: str = "user", planes: tuple[PlaneName, ...] = (PLANE,)
+) -> Path:
     """A kubeconfig that leads to the world, through the seam."""
+    server = "https://127.0.0.1:1"
     document = {
         "current-context": "project/default",
         "clusters": [
-            {"name": "c", "cluster": {"server": f"https://127.0.0.1:1{path_prefix(PLANE)}"}}
+            {"name": plane, "cluster": {"server": f"{server}{path_prefix(plane)}"}}
+            for plane in planes
         ],
         "users": [{"name": "u", "user": {"token": token}}],
-        "contexts": [{"name": "project/default", "context": {"cluster": "c", "user": "u"}}],
+        "contexts": [
+            {"name": plane, "context": {"cluster": plane, "user": "u"}} for plane in planes
+        ],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(document))

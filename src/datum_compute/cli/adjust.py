@@ -10,18 +10,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from datum_compute.api.codec import JsonObject, copied
+from datum_compute.cli.access_gate import ensure_access
+from datum_compute.cli.deployment import Settings, finish, say_written
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.observe import find_workload
-from datum_compute.cli.plan import carry_out, read_plan
-from datum_compute.cli.rollout_wait import wait_for_rollout
+from datum_compute.cli.plan import Plan, carry_out, read_plan
 from datum_compute.cli.session import Session
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """``timeout_s`` None: do not wait."""
+    """``timeout_s`` None: do not wait. ``then`` is said of a change without a rollout."""
 
     timeout_s: int | None
+    dry_run: bool = False
+    then: str = ""
 
 
 async def adjust(
@@ -38,11 +41,30 @@ async def adjust(
 
     await find_workload(session, name)  # guesses what was meant when there is none
     plan = await read_plan(session, name, edit)
-    for line in plan.lines or (f"No changes to workload {name} in {session.place}.",):
-        session.output.note(line)
-    written = await carry_out(session, name, edit, plan)
-    session.output.data(f"workload/{name} {plan.action}")
-    if waiting.timeout_s is not None:
-        await wait_for_rollout(session, written, timeout_s=waiting.timeout_s)
-    elif plan.action != "unchanged":
-        session.output.note(f"Not waiting. See: {session.command('rollout', 'status', name)}")
+    _show(session, plan)
+    if waiting.dry_run:
+        session.note("Nothing was changed.")
+        return
+    if plan.action != "unchanged":
+        await ensure_access(session)
+    written = await carry_out(session, edit, plan)
+    if waiting.then:
+        say_written(session, written, plan.action)
+        session.note(waiting.then)
+        return
+    await finish(session, [(written, plan.action)], Settings(timeout_s=waiting.timeout_s))
+
+
+def _show(session: Session, plan: Plan) -> None:
+    session.tell(
+        "plan",
+        workload=plan.name,
+        place=session.place,
+        action=plan.action,
+        changes=list(plan.lines),
+        removals=plan.removals,
+    )
+    for line in plan.lines or (f"No changes to workload {plan.name} in {session.place}.",):
+        session.note(line)
+    if plan.removals:
+        session.note(f"This removes {', '.join(plan.removals)}.")

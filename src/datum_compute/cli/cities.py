@@ -58,6 +58,12 @@ def _message(binding: LocationBinding) -> str:
     return said.message if said else ""
 
 
+def _trouble(binding: LocationBinding) -> str:
+    """Only what keeps people from using it."""
+    said = _said(binding)
+    return said.message or "-" if said is not None and said.status != TRUE else "-"
+
+
 def _document(binding: LocationBinding) -> JsonObject:
     said = _said(binding)
     return {
@@ -75,8 +81,8 @@ LISTING: Listing[LocationBinding] = Listing(
     columns=(
         Column("CITY", city_of),
         Column("STATUS", _status),
+        Column("MESSAGE", _trouble),
         Column("LOCATION", lambda b: b.spec.location_ref.name, wide=True),
-        Column("MESSAGE", lambda b: _message(b) or "-", wide=True),
     ),
     document=_document,
     name=city_of,

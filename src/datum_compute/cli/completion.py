@@ -13,9 +13,14 @@ from datum_compute.cli.entry import complete_variable, executable_name
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of a shell.
+    """Print the completion script of a shell. Names of workloads, instances and cities are read
+    live; where that takes too long, there are none.
 
-    Put this into ~/.bashrc: eval "$(datumctl-compute completion bash)"
+    \b
+    Examples:
+      datumctl compute completion bash > ~/.local/share/bash-completion/completions/datumctl-compute
+      datumctl compute completion zsh > ~/.zfunc/_datumctl-compute
+      datumctl compute completion fish > ~/.config/fish/completions/datumctl-compute.fish
     """
     surroundings: Surroundings = ctx.obj
     found = get_completion_class(shell)

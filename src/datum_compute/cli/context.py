@@ -11,10 +11,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, TextIO
+
+from datum_compute.cli.patience import Patience
 
 if TYPE_CHECKING:
     from datum_compute.client.kubeconfig import Connection
@@ -28,6 +30,7 @@ API_HOST = "DATUM_API_HOST"
 CREDENTIALS_HELPER = "DATUM_CREDENTIALS_HELPER"
 SESSION = "DATUM_SESSION"
 KUBECONFIG = "KUBECONFIG"
+JOIN_TOKEN = "DATUM_JOIN_TOKEN"  # noqa: S105 - the name of a variable
 SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
 SERVICE_PORT = "KUBERNETES_SERVICE_PORT"
 
@@ -44,6 +47,10 @@ class Surroundings:
     stderr: TextIO
     now: Callable[[], float]
     open_transport: OpenTransport
+    cwd: Path = Path()
+    columns: Callable[[], int] = lambda: 80
+    patience: Patience = field(default_factory=Patience)
+    open_browser: Callable[[str], bool] = lambda _address: False
 
     @property
     def may_ask(self) -> bool:
@@ -51,7 +58,15 @@ class Surroundings:
         return self.stdin.isatty() and self.stderr.isatty()
 
     def may_color(self, stream: TextIO) -> bool:
-        return stream.isatty() and not self.environ.get("NO_COLOR")
+        return (
+            stream.isatty()
+            and not self.environ.get("NO_COLOR")
+            and self.environ.get("TERM") != "dumb"
+        )
+
+    def may_redraw(self, stream: TextIO) -> bool:
+        """Whether the cursor can be moved back over what was printed."""
+        return stream.isatty() and self.environ.get("TERM") != "dumb"
 
     def command(self, *words: str) -> str:
         """A command line of ours, for a hint."""
@@ -70,7 +85,26 @@ def process_surroundings() -> tuple[Surroundings, list[str]]:
         stderr=sys.stderr,
         now=time.time,
         open_transport=open_http_transport,
+        cwd=Path.cwd(),
+        columns=_columns,
+        open_browser=_open_browser,
     ), sys.argv[1:]
+
+
+def _columns() -> int:
+    """Of the terminal itself, as it is now: a variable would not follow a window."""
+    for descriptor in (2, 1, 0):
+        try:
+            return os.get_terminal_size(descriptor).columns or 80
+        except OSError:
+            continue
+    return 80
+
+
+def _open_browser(address: str) -> bool:
+    import webbrowser
+
+    return webbrowser.open(address)
 
 
 def open_http_transport(connection: Connection) -> AbstractAsyncContextManager[Transport]:
@@ -83,7 +117,7 @@ def open_http_transport(connection: Connection) -> AbstractAsyncContextManager[T
         unix_s=time.time,
         random=Random(),  # noqa: S311 - jitter, not secrets
     )
-    return open_transport(connection, outside)
+    return open_transport(connection, outside, lean=True)
 
 
 def default_state_dir(surroundings: Surroundings) -> Path:

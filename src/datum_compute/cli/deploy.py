@@ -1,56 +1,74 @@
-"""``deploy``: create or update a workload, and wait until it runs as asked."""
+"""``deploy``: create or update workloads, and wait until they run as asked."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import click
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.identity import normalized_city
-from datum_compute.api.workload import Workload
-from datum_compute.cli.context import Surroundings
-from datum_compute.cli.edits import Edit, Flags, flags_edit, manifest_edit
+from datum_compute.cli.completing import city_names, instance_type_names, workload_names
+from datum_compute.cli.deployment import Settings, deploy_targets
+from datum_compute.cli.edits import Flags, Target, flags_edit, manifest_edit
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.manifest import read_manifest
+from datum_compute.cli.interactive import ask_flags
+from datum_compute.cli.manifest import read_manifests
+from datum_compute.cli.names import check_workload_name, parse_cities, parse_env
+from datum_compute.cli.naming import named
 from datum_compute.cli.options import connection_options, output_option, wait_options, yes_option
-from datum_compute.cli.plan import Action, Plan, carry_out, read_plan
-from datum_compute.cli.prompt import confirm
-from datum_compute.cli.rollout import Progress
-from datum_compute.cli.rollout_wait import wait_for_rollout
+from datum_compute.cli.planfile import plan_targets
+from datum_compute.cli.projectfile import ProjectFile, find_project_file
 from datum_compute.cli.session import Session, run_in_session
-from datum_compute.cli.status import place_document
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _IN_THE_FILE = {
     "image": "spec.template.spec.runtime.sandbox.containers[].image",
     "cities": "spec.placements[].cityCodes",
     "minimum": "spec.placements[].scaleSettings.minReplicas",
     "port": "spec.template.spec.runtime.sandbox.containers[].ports",
     "env": "spec.template.spec.runtime.sandbox.containers[].env",
+    "instance_type": "spec.template.spec.runtime.resources.instanceType",
 }
+_FLAG_OF = {"cities": "--city", "minimum": "--min", "instance_type": "--instance-type"}
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How to go about it, as opposed to what to deploy."""
+class Asked:
+    """What to deploy: flags, or a file, or a plan that was made before."""
 
-    yes: bool
-    wait: bool
-    timeout_s: int
-    as_json: bool
+    flags: Flags
+    file: str | None
+    plan: str | None
 
 
 @click.command(short_help="Create or update a workload and wait for it.")
-@click.argument("name", required=False)
+@click.argument("name", required=False, callback=named("workload"), shell_complete=workload_names)
 @click.option("--image", metavar="IMAGE", help="Container image.")
-@click.option("--city", "cities", multiple=True, metavar="CODE", help="City; repeat, or a,b.")
+@click.option(
+    *("--city", "cities"),
+    multiple=True,
+    metavar="CODE",
+    help="City; repeat, or a,b.",
+    shell_complete=city_names,
+)
 @click.option("--min", "minimum", type=click.IntRange(1, 1000), help="Instances in each city.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port the container listens on.")
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Environment variable; repeat.")
-@click.option("-f", "--file", "file", metavar="FILE", help="Workload in YAML or JSON; - is stdin.")
+@click.option(
+    "--env", multiple=True, metavar="NAME=VALUE", help="Variable; repeat. NAME- takes it away."
+)
+@click.option("--instance-type", metavar="TYPE", help="Size.", shell_complete=instance_type_names)
+@click.option(
+    *("-f", "--file", "file"),
+    metavar="FILE",
+    help="Workloads in YAML or JSON: a file, a directory, or - for stdin.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
+@click.option("--plan-out", metavar="FILE", help="Write the plan to a file and change nothing.")
+@click.option("--plan", "plan", metavar="FILE", help="Carry out the plan of that file, or nothing.")
+@click.option(
+    "--deploy-key", metavar="KEY", help="Run again with the same key, it is the same deploy."
+)
+@click.option("--skip-checks", is_flag=True, help="Go on although quota or references lack.")
+@click.option("--confirm", metavar="NAME", help="As -y, for this workload only.")
 @yes_option
 @wait_options(default="10m")
 @output_option("table", "json")
@@ -58,147 +76,110 @@ class Settings:
 @click.pass_context
 def deploy(
     ctx: click.Context,
+    /,
     name: str | None,
     image: str | None,
     cities: tuple[str, ...],
     minimum: int | None,
     port: int | None,
     env: tuple[str, ...],
+    instance_type: str | None,
     file: str | None,
-    yes: bool,
-    wait: bool,
+    plan: str | None,
     timeout_s: int,
+    wait: bool,
     output_format: str,
+    **how: str | bool | None,
 ) -> None:
     """Create the workload NAME, or change it, and wait until it runs as asked.
 
-    On an existing workload only what you name changes. Without any change to make, the command
-    writes nothing and waits for the rollout under way.
+    On an existing workload only what you name changes. The plan is shown first: every field that
+    changes, which instances are recreated, what it takes of the quota. Without any change to make,
+    the command writes nothing and waits for the rollout under way. On a terminal and with nothing
+    named it asks what to deploy.
+
+    \b
+    Examples:
+      datumctl compute deploy web --image=ghcr.io/example/web:1.0 --city=DFW,LHR
+      datumctl compute deploy web --image=ghcr.io/example/web:1.1 --deploy-key=build-17 -y
+      datumctl compute deploy -f web.yaml --dry-run
+      datumctl compute deploy -f ./workloads --plan-out=plan.json
+      datumctl compute deploy --plan=plan.json
     """
+    known = ProjectFile() if file or plan else find_project_file(ctx.obj)
     flags = Flags(
-        name=name or "",
+        name=name or known.workload,
         image=image,
-        cities=_parse_cities(cities),
+        cities=parse_cities(cities),
         minimum=minimum,
         port=port,
-        env=_parse_env(env),
+        env=parse_env(env),
+        instance_type=instance_type,
     )
-    settings = Settings(yes, wait, timeout_s, output_format == "json")
-    if file is not None:
-        manifest = _read_file(file, flags, ctx.obj)
-        run_in_session(ctx, lambda session: _deploy_manifest(session, manifest, settings))
-        return
-    _check_name(flags.name, ctx.obj)
-    run_in_session(ctx, lambda session: _deploy_flags(session, flags, settings))
+    settings = Settings(timeout_s=timeout_s if wait else None, **how)  # type: ignore[arg-type]
+    asked = _checked(ctx, Asked(flags, file, plan), named=name or "")
+    manifests = _read_files(ctx, asked, name or "") if file is not None else []
+
+    async def body(session: Session) -> None:
+        if asked.plan is not None:
+            await deploy_targets(session, await plan_targets(session, asked.plan), settings)
+        elif asked.file is not None:
+            targets = [_manifest_target(session, asked.file, m) for m in manifests]
+            await deploy_targets(session, targets, settings)
+        else:
+            flags = asked.flags
+            if not flags.name:
+                flags = await ask_flags(session, flags)
+            await deploy_targets(session, [_flags_target(session, flags, known)], settings)
+
+    run_in_session(ctx, body, as_json=output_format == "json")
 
 
-async def _deploy_flags(session: Session, flags: Flags, settings: Settings) -> None:
+def _checked(ctx: click.Context, asked: Asked, named: str) -> Asked:
+    """What can be refused without asking anybody."""
+    given = [f for f in _IN_THE_FILE if getattr(asked.flags, f) not in (None, ())]
+    if asked.file is not None and asked.plan is not None:
+        raise UsageError("--plan and -f both say what to deploy; give one of them.")
+    if given and (asked.file is not None or asked.plan is not None):
+        flag = _FLAG_OF.get(given[0], f"--{given[0]}")
+        if asked.plan is not None:
+            raise UsageError(f"{flag} cannot go with --plan.", "The plan says it all.")
+        raise UsageError(f"{flag} cannot go with -f.", f"Set {_IN_THE_FILE[given[0]]} in the file.")
+    if asked.plan is not None and named:
+        raise UsageError("A NAME cannot go with --plan.", "The plan says which workload.")
+    if asked.file is None and asked.plan is None:
+        if not asked.flags.name and ctx.obj.may_ask:
+            return asked
+        check_workload_name(asked.flags.name, ctx.obj)
+    return asked
+
+
+def _read_files(ctx: click.Context, asked: Asked, named: str) -> list[JsonObject]:
+    manifests = read_manifests(str(asked.file), ctx.obj)
+    for manifest in manifests:
+        found = manifest["metadata"]["name"]
+        if named and named != found:
+            raise UsageError(f"{asked.file} is about workload {found!r}, not {named!r}.")
+    return manifests
+
+
+def _flags_target(session: Session, flags: Flags, known: ProjectFile) -> Target:
     example = session.command("deploy", flags.name, "--image=IMAGE", "--city=DFW")
-    edit = flags_edit(flags, session.namespace, example)
-    await _deploy(session, flags.name, edit, settings)
+    first_cities = parse_cities(known.cities)
+    edit = flags_edit(flags, session.namespace, example, first_cities)
+    return Target(flags.name, edit, {"flags": asdict(flags)})
 
 
-async def _deploy_manifest(session: Session, manifest: JsonObject, settings: Settings) -> None:
+def _manifest_target(session: Session, file: str, manifest: JsonObject) -> Target:
     named = manifest["metadata"].get("namespace", session.namespace)
     if named != session.namespace:
         raise UsageError(
-            f"The file says namespace {named!r}, but {session.place} uses {session.namespace!r}.",
-            "Leave metadata.namespace out of the file.",
+            f"{file} says namespace {named!r}, but {session.place} uses {session.namespace!r}.",
+            "Leave metadata.namespace out of the file, or choose it with -n.",
+            field="metadata.namespace",
         )
     edit = manifest_edit(manifest, session.namespace)
-    await _deploy(session, manifest["metadata"]["name"], edit, settings)
-
-
-async def _deploy(session: Session, name: str, edit: Edit, settings: Settings) -> None:
-    plan = await read_plan(session, name, edit)
-    _show_plan(session, name, plan)
-    if plan.action != "unchanged" and not settings.yes:
-        confirm(session.surroundings, f"Apply to {session.place}?")
-    written = await carry_out(session, name, edit, plan)
-    if not settings.as_json:
-        session.output.data(f"workload/{name} {plan.action}")
-    progress = None
-    if settings.wait:
-        progress = await wait_for_rollout(session, written, timeout_s=settings.timeout_s)
-    elif plan.action != "unchanged":
-        session.output.note(f"Not waiting. See: {session.command('status', name)}")
-    if settings.as_json:
-        session.output.json(_result(session, written, plan.action, progress))
-
-
-def _show_plan(session: Session, name: str, plan: Plan) -> None:
-    note = session.output.note
-    match plan.action:
-        case "unchanged":
-            note(f"No changes to workload {name} in {session.place}.")
-            return
-        case "created":
-            note(f"New workload {name} in {session.place}:")
-        case "updated":
-            note(f"Changes to workload {name} in {session.place}:")
-    for line in plan.lines:
-        note(f"  {line}")
-    if plan.replaces_instances:
-        note("Instances will be replaced in order.")
-
-
-def _result(
-    session: Session, workload: Workload, action: Action, progress: Progress | None
-) -> JsonObject:
-    return {
-        "workload": workload.metadata.name,
-        "place": session.place,
-        "action": action,
-        "uid": workload.metadata.uid,
-        "generation": workload.metadata.generation,
-        "ready": progress is not None,
-        "cities": [place_document(p) for p in progress.places] if progress else [],
-    }
-
-
-def _read_file(file: str, flags: Flags, surroundings: Surroundings) -> JsonObject:
-    for field, path in _IN_THE_FILE.items():
-        if getattr(flags, field) not in (None, ()):
-            flag = {"cities": "--city", "minimum": "--min"}.get(field, f"--{field}")
-            raise UsageError(f"{flag} cannot go with -f.", f"Set {path} in the file.")
-    manifest = read_manifest(file, surroundings)
-    named = manifest["metadata"]["name"]
-    if flags.name and flags.name != named:
-        raise UsageError(f"The file is about workload {named!r}, not {flags.name!r}.")
-    _check_name(named, surroundings)
-    return manifest
-
-
-def _check_name(name: str, surroundings: Surroundings) -> None:
-    if not name:
-        example = surroundings.command("deploy", "web", "--image=IMAGE", "--city=DFW")
-        raise UsageError("Say which workload, or give a file with -f.", f"For example: {example}")
-    if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"{name!r} cannot be the name of a workload.",
-            "Use up to 63 lower case letters, digits and dashes, with no dash first or last.",
-        )
-
-
-def _parse_cities(values: tuple[str, ...]) -> tuple[str, ...]:
-    cities = [normalized_city(city) for value in values for city in value.split(",")]
-    if not all(cities):
-        raise UsageError("--city has an empty city in it.", "Write for example --city=DFW,ORD.")
-    return tuple(dict.fromkeys(cities))
-
-
-def _parse_env(values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    parsed: dict[str, str] = {}
-    for pair in values:
-        name, equals, value = pair.partition("=")
-        if not equals or not _ENV_NAME.fullmatch(name):
-            # The value is not repeated: it may be a secret.
-            shown = f"{name}=..." if equals else name
-            raise UsageError(f"--env {shown!r} is not NAME=VALUE.", "For example --env MODE=fast")
-        if name in parsed:
-            raise UsageError(f"--env sets {name!r} twice.")
-        parsed[name] = value
-    return tuple(parsed.items())
+    return Target(manifest["metadata"]["name"], edit, {"manifest": manifest})
 
 
 COMMAND = deploy

@@ -3,79 +3,165 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-from datum_compute.api.errors import NotFound
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.errors import ApiError, NotFound
+from datum_compute.api.event import DELETION_UNCONFIRMED
+from datum_compute.api.kinds import DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.api.reasons import Reason
 from datum_compute.api.workload import Workload
 from datum_compute.cli.errors import StoppedError, TimedOutError
+from datum_compute.cli.naming import workload_argument
 from datum_compute.cli.observe import Observed, belongs_to, find_workload, observe
-from datum_compute.cli.options import connection_options, wait_options, yes_option
+from datum_compute.cli.options import connection_options, output_option, wait_options, yes_option
 from datum_compute.cli.output import render_age, render_count
-from datum_compute.cli.prompt import confirm
+from datum_compute.cli.prompt import check_confirmation, confirm, confirm_name
 from datum_compute.cli.session import Session, run_in_session
-from datum_compute.cli.waiting import Arrived, Patience, WatchFor, wait_until
+from datum_compute.cli.waiting import Arrived, WatchFor, wait_until
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``timeout_s`` None: do not wait."""
+
+    yes: bool
+    confirm: str | None
+    timeout_s: int | None
 
 
 @click.command(short_help="Delete a workload and wait until it is gone.")
-@click.argument("name")
+@workload_argument
 @yes_option
+@click.option("--confirm", metavar="NAME", help="As -y, for this workload only.")
 @wait_options(default="5m")
+@output_option("table", "json")
 @connection_options
 @click.pass_context
-def destroy(ctx: click.Context, name: str, yes: bool, wait: bool, timeout_s: int) -> None:
-    """Delete the workload NAME with all its instances, and wait until it is gone."""
-    patience_s = timeout_s if wait else None
-    run_in_session(ctx, lambda session: _destroy(session, name, yes=yes, timeout_s=patience_s))
+def destroy(
+    ctx: click.Context,
+    name: str,
+    yes: bool,
+    confirm: str | None,
+    wait: bool,
+    timeout_s: int,
+    output_format: str,
+) -> None:
+    """Delete the workload NAME with all its instances, and wait until it is gone.
+
+    One that serves is only deleted once its name is typed, or given with --confirm, or with -y.
+
+    \b
+    Examples:
+      datumctl compute destroy web
+      datumctl compute destroy web --confirm=web --no-wait
+    """
+    settings = Settings(yes, confirm, timeout_s if wait else None)
+    run_in_session(
+        ctx,
+        lambda session: _destroy(session, name, settings),
+        as_json=output_format == "json",
+    )
 
 
-async def _destroy(session: Session, name: str, *, yes: bool, timeout_s: int | None) -> None:
-    """``timeout_s`` None: do not wait."""
+async def _destroy(session: Session, name: str, settings: Settings) -> None:
     workload = await find_workload(session, name)
-    session.output.note(_summary(session, workload))
-    if not yes:
-        confirm(session.surroundings, f"Delete workload {name} from {session.place}?")
+    session.tell(
+        "plan",
+        _summary(session, workload),
+        workload=name,
+        place=session.place,
+        action="deleted",
+        changes=[],
+        removals=_cities(workload),
+    )
+    if not check_confirmation(settings.confirm, name) and not settings.yes:
+        _ask(session, workload)
     uid = workload.metadata.uid
     if not workload.is_terminating:
         with suppress(NotFound):  # somebody was quicker, which is all the same to us
             await session.client.delete(WORKLOAD, Ref(session.namespace, name), uid=uid)
-    if timeout_s is None:
-        session.output.data(f"workload/{name} is being deleted")
+    session.tell("applied", workload=name, place=session.place, action="deleted", uid=uid)
+    if settings.timeout_s is None:
+        _say(session, f"workload/{name} is being deleted")
         return
-    await wait_until_gone(session, name, uid, timeout_s=timeout_s)
-    session.output.data(f"workload/{name} deleted")
+    parts = await wait_until_gone(session, name, uid, timeout_s=settings.timeout_s)
+    for told in await _unconfirmed(session, parts):
+        session.tell("unconfirmed", f"Not confirmed: {told.rstrip('.')}.", message=told)
+    session.tell("done", workload=name, place=session.place, uid=uid)
+    _say(session, f"workload/{name} deleted")
+
+
+async def _unconfirmed(session: Session, parts: Set[str]) -> list[str]:
+    """What a cell that does not answer may still run: nobody waits for it, and nobody hides it."""
+    fields = {"reason": DELETION_UNCONFIRMED}
+    try:
+        listed = await session.client.list(EVENT, session.namespace, fields=fields)
+    except ApiError:
+        return []  # it is deleted all the same
+    return sorted({e.message for e in listed.items if e.involved_object.uid in parts})
+
+
+def _ask(session: Session, workload: Workload) -> None:
+    name = workload.metadata.name
+    question = f"Delete workload {name} from {session.place} ({', '.join(_cities(workload))})?"
+    if workload.status.ready_replicas and not workload.is_terminating:
+        confirm_name(session.surroundings, f"{question} It is serving.", name)
+    else:
+        confirm(session.surroundings, question, confirm_flag=f"--confirm={name}")
+
+
+def _say(session: Session, text: str) -> None:
+    if not session.as_json:
+        session.output.data(text)
+
+
+def _cities(workload: Workload) -> list[str]:
+    return list(dict.fromkeys(city for p in workload.spec.placements for city in p.city_codes))
+
+
+def _instances(workload: Workload) -> int:
+    """Also those that the status, which comes a moment later, does not count yet."""
+    placements = () if workload.is_terminating else workload.spec.placements
+    asked_for = sum(len(p.city_codes) * p.scale_settings.min_replicas for p in placements)
+    return max(workload.status.replicas, asked_for)
 
 
 def _summary(session: Session, workload: Workload) -> str:
-    placements = workload.spec.placements
-    cities = ", ".join(dict.fromkeys(city for p in placements for city in p.city_codes))
-    instances = render_count(workload.status.replicas, "instance")
+    instances = render_count(_instances(workload), "instance")
+    cities = ", ".join(_cities(workload))
     text = f"Workload {workload.metadata.name} in {session.place}: {instances} in {cities}."
+    for blocked in workload.status.blocked:
+        if blocked.reason == Reason.CELL_UNREACHABLE:
+            text += f" {blocked.message}: what runs there is stopped when it is back."
     return text + (" It is being deleted already." if workload.is_terminating else "")
 
 
 @dataclass(slots=True)
 class RemovalWatch:
-    """What is left of one workload (that very one: its name may be in use again)."""
+    """What is left of one workload (that very one: its name may be in use again). ``parts`` are the
+    uids of the deployments that were seen to go."""
 
     session: Session
     name: str
     uid: str
     latest: str = ""
+    parts: set[str] = field(default_factory=set)
 
     async def look(self) -> Arrived[None] | WatchFor:
         observed = await observe(self.session, self.name, self.uid)
+        self.parts.update(d.metadata.uid for d in observed.deployments.items)
         remaining = _remaining(observed)
         if not remaining:
             return Arrived(None)
         text = ", ".join(remaining)
         if text != self.latest:
-            self.session.output.note(f"Left: {text}")
+            self.session.tell("removing", f"Left: {text}", left=remaining)
         self.latest = text
         return self._watched(observed)
 
@@ -97,12 +183,12 @@ async def wait_until_gone(
     uid: str,
     *,
     timeout_s: float,
-    patience: Patience | None = None,
-) -> None:
+) -> Set[str]:
+    """The uids of the deployments that have gone."""
     watch = RemovalWatch(session, name, uid)
     again = session.command("destroy", name, "-y")
     try:
-        await wait_until(session, watch.look, timeout_s=timeout_s, patience=patience or Patience())
+        await wait_until(session, watch.look, timeout_s=timeout_s)
     except TimeoutError:
         raise TimedOutError(
             f"Workload {name!r} is not gone after {render_age(timeout_s)}; "
@@ -113,6 +199,7 @@ async def wait_until_gone(
         raise StoppedError(
             f"Stopped waiting; the deletion of {name!r} goes on.", f"Wait for it again: {again}"
         ) from None
+    return watch.parts
 
 
 def _remaining(observed: Observed) -> list[str]:

@@ -2,25 +2,35 @@
 
 An edit can be repeated on a newer reading, which is what a conflict needs. Flags touch only what
 they name: the container ``app`` and the placement ``default``, or the only one that there is;
-everything else in the object stays as it is. A file replaces the spec, and adds its labels and
-annotations.
+everything else in the object stays as it is. A file replaces the spec, but for restarts that it
+does not speak of, and adds its labels and annotations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from datum_compute.api.codec import JsonObject, copied
 from datum_compute.api.identity import normalized_city
 from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.manifest import with_defaults
 
 CONTAINER, PLACEMENT, PORT = "app", "default", "http"
 
 Edit = Callable[[JsonObject | None], JsonObject]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One workload, what is to become of it, and what was asked for (it makes the key's digest)."""
+
+    name: str
+    edit: Edit
+    asked: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +42,30 @@ class Flags:
     cities: tuple[str, ...] = ()
     minimum: int | None = None
     port: int | None = None
-    env: tuple[tuple[str, str], ...] = ()
+    env: tuple[tuple[str, str | None], ...] = ()  # None: take the variable away
+    instance_type: str | None = None
 
 
-def flags_edit(flags: Flags, namespace: str, first_deploy: str) -> Edit:
-    """``first_deploy`` is the command to show when a new workload lacks image or city."""
+def flags_edit(
+    flags: Flags, namespace: str, first_deploy: str, first_cities: tuple[str, ...] = ()
+) -> Edit:
+    """``first_deploy`` is the command to show when a new workload lacks image or city, and
+    ``first_cities`` are those of a new workload where the flags name none."""
 
     def edit(observed: JsonObject | None) -> JsonObject:
-        desired = copied(observed) if observed else _new_workload(flags, namespace, first_deploy)
+        if observed is None:
+            first = replace(flags, cities=flags.cities or first_cities)
+            desired = _new_workload(first, namespace, first_deploy)
+        else:
+            desired = copied(observed)
         if flags.image is not None or flags.port is not None or flags.env:
             _edit_container(_item(_containers(desired), CONTAINER, "container", flags), flags)
         if flags.cities or flags.minimum is not None:
             placements = desired["spec"]["placements"]
             _edit_placement(_item(placements, PLACEMENT, "placement", flags), flags)
+        if flags.instance_type is not None:
+            runtime = desired["spec"]["template"]["spec"]["runtime"]
+            runtime.setdefault("resources", {})["instanceType"] = flags.instance_type
         return desired
 
     return edit
@@ -62,11 +83,28 @@ def manifest_edit(manifest: JsonObject, namespace: str) -> Edit:
                 present = desired["metadata"].get(key) or {}
                 desired["metadata"][key] = {**present, **metadata[key]}
         # Fields that differ only by a default are the same, whoever filled it in.
-        if _with_normal_cities(with_defaults(observed["spec"])) != spec:
-            desired["spec"] = spec
+        wanted = _with_restarts(spec, observed["spec"])
+        if _with_normal_cities(with_defaults(observed["spec"])) != wanted:
+            desired["spec"] = wanted
         return desired
 
     return edit
+
+
+def _with_restarts(spec: JsonObject, observed: JsonObject) -> JsonObject:
+    """A file that says nothing of restarts does not take back those that there were: that alone
+    would replace every instance once more."""
+    kept = copied(spec)
+    if "restarts" not in kept and observed.get("restarts"):
+        kept["restarts"] = observed["restarts"]
+    marks = observed["template"].get("metadata", {}).get("annotations") or {}
+    if RESTARTED_AT in marks:
+        metadata = kept["template"].setdefault("metadata", {})
+        metadata["annotations"] = {
+            RESTARTED_AT: marks[RESTARTED_AT],
+            **(metadata.get("annotations") or {}),
+        }
+    return kept
 
 
 def _object(metadata: JsonObject, spec: JsonObject) -> JsonObject:
@@ -105,7 +143,15 @@ def _edit_container(container: JsonObject, flags: Flags) -> None:
     if flags.port is not None:
         _named_or_new(container.setdefault("ports", []), PORT)["port"] = flags.port
     for name, value in flags.env:
-        _named_or_new(container.setdefault("env", []), name)["value"] = value
+        variables = container.setdefault("env", [])
+        if value is None:
+            container["env"] = [item for item in variables if item.get("name") != name]
+            continue
+        variable = _named_or_new(variables, name)
+        variable.pop("valueFrom", None)
+        variable["value"] = value
+    if "env" in container and not container["env"]:
+        del container["env"]
 
 
 def _edit_placement(placement: JsonObject, flags: Flags) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import sys
 from collections.abc import Sequence
 
 import click
@@ -12,9 +12,10 @@ from datum_compute import __version__
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.errors import StoppedError, UsageError, error_document
 from datum_compute.cli.group import compute
-from datum_compute.cli.output import build_output, render_json
+from datum_compute.cli.output import build_output
 
 MANIFEST_FLAG = "--plugin-manifest"
+_YES = ("-y", "--yes")
 
 
 def run(arguments: Sequence[str], surroundings: Surroundings) -> int:
@@ -25,6 +26,8 @@ def run(arguments: Sequence[str], surroundings: Surroundings) -> int:
         return _invoke(list(arguments) or ["--help"], surroundings)
     except UsageError as error:
         return _report(error, surroundings, arguments)
+    except click.NoSuchOption as error:
+        return _report(_unknown_option(error, surroundings, arguments), surroundings, arguments)
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else surroundings.program
         failure = UsageError(error.format_message(), f"See: {path} --help")
@@ -34,20 +37,39 @@ def run(arguments: Sequence[str], surroundings: Surroundings) -> int:
     except (KeyboardInterrupt, click.Abort):
         stopped = StoppedError("Interrupted.", "It is safe to run the same command again.")
         return _report(stopped, surroundings, arguments)
-    except BrokenPipeError:
-        # Whoever read our output has gone. Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), surroundings.stdout.fileno())
-        return 1
+
+
+def _unknown_option(
+    error: click.NoSuchOption, surroundings: Surroundings, arguments: Sequence[str]
+) -> UsageError:
+    from datum_compute.cli.guesses import meant_option
+
+    path = error.ctx.command_path if error.ctx else surroundings.program
+    known = [name for p in error.ctx.command.params for name in p.opts] if error.ctx else []
+    written, meant = meant_option(error.option_name, known, arguments)
+    if written in _YES and not meant:
+        return UsageError(
+            f"No such option '{written}': this command asks nothing.", "Leave it out."
+        )
+    guess = f" Did you mean '{meant}'?" if meant else ""
+    return UsageError(f"No such option '{written}'.{guess}", f"See: {path} --help")
 
 
 def _invoke(arguments: list[str], surroundings: Surroundings) -> int:
-    result = compute.main(
-        arguments,
-        prog_name=surroundings.program,
-        complete_var=complete_variable(surroundings.program),
-        standalone_mode=False,
-        obj=surroundings,
-    )
+    stdout = sys.stdout
+    try:
+        result = compute.main(
+            arguments,
+            prog_name=surroundings.program,
+            complete_var=complete_variable(surroundings.program),
+            standalone_mode=False,
+            obj=surroundings,
+        )
+    except SystemExit:
+        if sys.stdout is stdout:
+            raise
+        sys.stdout = stdout  # click put another there: whoever read this one has gone
+        raise BrokenPipeError from None
     return result if isinstance(result, int) else 0
 
 
@@ -64,7 +86,7 @@ def complete_variable(program: str) -> str:
 def _report(error: UsageError, surroundings: Surroundings, arguments: Sequence[str]) -> int:
     output = build_output(surroundings)
     if _wants_json(arguments):
-        output.note(render_json(error_document(error)))
+        output.note(json.dumps(error_document(error)))
     else:
         output.error(error.message, error.hint)
     return error.exit_code

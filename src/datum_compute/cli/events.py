@@ -7,15 +7,17 @@ import click
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.event import Event
 from datum_compute.api.kinds import EVENT
+from datum_compute.cli.completing import workload_names
 from datum_compute.cli.listing import Column, Listing, list_options, print_listing
-from datum_compute.cli.observe import find_workload, observe
+from datum_compute.cli.naming import named
+from datum_compute.cli.observe import find_workload, observe_parts
 from datum_compute.cli.options import connection_options
 from datum_compute.cli.session import Session, run_in_session
 from datum_compute.cli.times import age_since
 
 
 @click.command(short_help="Show what happened to a workload lately.")
-@click.argument("name", required=False)
+@click.argument("name", required=False, callback=named("workload"), shell_complete=workload_names)
 @click.option("--warnings", is_flag=True, help="Only what went wrong.")
 @list_options
 @connection_options
@@ -47,7 +49,7 @@ def events(
 
 async def _uids_of(session: Session, name: str) -> set[str]:
     workload = await find_workload(session, name)
-    observed = await observe(session, name, workload.metadata.uid)
+    observed = await observe_parts(session, workload)
     parts = (*observed.deployments.items, *observed.instances.items)
     return {workload.metadata.uid, *(part.metadata.uid for part in parts)}
 

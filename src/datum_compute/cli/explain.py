@@ -1,31 +1,47 @@
 """``explain``: the chain of causes from what was asked for to what holds it back.
 
 The chain itself is the platform's own (``planning/explain.py``); this file only reads the objects
-and prints. It sees what the project sees.
+and prints: what the project sees, and behind that what hub and cell say (``otherplanes.py``).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import click
 
 from datum_compute.api.codec import JsonObject
+from datum_compute.api.conditions import TRUE
 from datum_compute.api.errors import NotFound
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import Ref
-from datum_compute.cli.observe import find_workload, observe
-from datum_compute.cli.options import connection_options, output_option
+from datum_compute.api.reasons import Reason
+from datum_compute.cli.crashes import ends_of, print_ends, print_gone
+from datum_compute.cli.errors import MissingError
+from datum_compute.cli.instances import located
+from datum_compute.cli.listing import print_document, read_options
+from datum_compute.cli.naming import workload_or_instance_argument
+from datum_compute.cli.observe import find_workload, observe_parts
+from datum_compute.cli.options import connection_options
+from datum_compute.cli.otherplanes import links_elsewhere
 from datum_compute.cli.output import one_line
 from datum_compute.cli.session import Session, run_in_session
 from datum_compute.cli.times import age_since
+from datum_compute.cli.words import silent_since
 from datum_compute.planning.explain import Explanation, Link, explain_instance, explain_workload
 
-_WHOSE = {"you": "your move", "platform": "the platform's move", "wait": "nothing to do but wait"}
+_WHOSE = {
+    "you": "your move",
+    "platform": "the platform's move",
+    "wait": "nothing to do but wait",
+    "nobody": "nobody's: all is well",
+}
 
 
 @click.command(short_help="Say why a workload or instance is as it is.")
-@click.argument("name")
-@output_option("table", "json", "yaml")
+@workload_or_instance_argument
+@read_options
 @connection_options
 @click.pass_context
 def explain(ctx: click.Context, name: str, output_format: str) -> None:
@@ -39,27 +55,69 @@ def explain(ctx: click.Context, name: str, output_format: str) -> None:
     """
 
     async def body(session: Session) -> None:
-        explanation = await _explained(session, name)
-        match output_format:
-            case "json":
-                session.output.json(explanation_document(explanation))
-            case "yaml":
-                session.output.yaml(explanation_document(explanation))
-            case _:
-                _print(session, explanation)
+        try:
+            chain = await _explained(session, name)
+        except MissingError:
+            if not (ends := await ends_of(session, name)):
+                raise
+            print_gone(session, name, output_format, ends)
+            return
+        print_document(
+            session.output,
+            output_format,
+            lambda: chain_document(chain),
+            lambda: _print(session, chain),
+            f"{chain.links[0][1].kind.lower()}/{name}",
+        )
 
     run_in_session(ctx, body)
 
 
-async def _explained(session: Session, name: str) -> Explanation:
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Links with the plane that says each, what the platform plans next, and how the instance that
+    is the cause has ended before."""
+
+    links: tuple[tuple[str, Link], ...]
+    steps: tuple[str, ...]
+    ends: tuple[JsonObject, ...] = ()
+
+    @property
+    def cause(self) -> Link:
+        return self.links[-1][1]
+
+    @property
+    def as_of(self) -> str:
+        """When what the plan rests on was last known; empty where it is known now."""
+        said = (silent_since(link.reason, link.message) for _, link in self.links)
+        return next(filter(None, said), "")
+
+
+async def _explained(session: Session, name: str) -> Chain:
     instance = await _instance(session, name)
     if instance is not None:
-        return explain_instance(instance)
+        (found,) = await located(session, [instance])
+        explanation = explain_instance(instance, workload=found.place.workload)
+        return await _chain(session, explanation, [instance])
     workload = await find_workload(session, name)
-    observed = await observe(session, name, workload.metadata.uid)
-    return explain_workload(
-        observed.workload or workload, observed.deployments.items, observed.instances.items
-    )
+    observed = await observe_parts(session, workload)
+    instances = observed.instances.items
+    explanation = explain_workload(workload, observed.deployments.items, instances)
+    return await _chain(session, explanation, instances)
+
+
+async def _chain(session: Session, explanation: Explanation, instances: list[Instance]) -> Chain:
+    links, cause = [(session.place, link) for link in explanation.links], explanation.cause
+    ends: list[JsonObject] = []
+    if cause.status != TRUE:
+        links += await links_elsewhere(session, cause, instances)
+        # A silent cell would be waited for, and it is the one that remembers.
+        if cause.kind == INSTANCE.kind and cause.reason != Reason.CELL_UNREACHABLE:
+            ends = await ends_of(session, cause.ref.name)
+    links = [
+        (plane, replace(link, command=session.runnable(link.command))) for plane, link in links
+    ]
+    return Chain(tuple(links), explanation.steps, tuple(e for e in ends if not e["planned"]))
 
 
 async def _instance(session: Session, name: str) -> Instance | None:
@@ -71,38 +129,51 @@ async def _instance(session: Session, name: str) -> Instance | None:
         return None
 
 
-def _print(session: Session, explanation: Explanation) -> None:
+def _print(session: Session, chain: Chain) -> None:
     now, data = session.surroundings.now(), session.output.data
-    for depth, link in enumerate(explanation.links):
-        data("  " * depth + _sentence(link, now))
-    cause = explanation.cause
+    told: set[str] = set()
+    for depth, (plane, link) in enumerate(chain.links):
+        where = "" if plane == session.place else f" [{plane}]"
+        data("  " * depth + _sentence(link, now, message=link.message not in told) + where)
+        told.add(link.message)
+    cause = chain.cause
     data("")
     data(f"Whose move:  {_WHOSE[cause.move]}")
     data(f"Awaited:     {cause.awaited}")
     data(f"Next:        {cause.command}")
-    if explanation.steps:
-        data("Plan:")
-    for step in explanation.steps:
+    if chain.steps:
+        data(f"Plan, by what the cell said last ({_then(chain, now)}):" if chain.as_of else "Plan:")
+    for step in chain.steps:
         data(f"  {one_line(step)}")
+    print_ends(session, list(chain.ends))
 
 
-def _sentence(link: Link, now: float) -> str:
+def _then(chain: Chain, now: float) -> str:
+    return f"{age_since(chain.as_of, now)} ago; what is there now nobody knows"
+
+
+def _sentence(link: Link, now: float, *, message: bool) -> str:
+    """With its message, unless a link above says the same."""
     age = age_since(link.since, now)
     since = "" if age == "-" else f", for {age}"
     text = f"{link.kind} {link.ref.name}: {link.condition} is {link.status} ({link.reason}{since})"
-    return f"{text}: {one_line(link.message)}" if link.message else text
+    return f"{text}: {one_line(link.message)}" if link.message and message else text
 
 
-def explanation_document(explanation: Explanation) -> JsonObject:
+def chain_document(chain: Chain) -> JsonObject:
+    links = [_link_document(plane, link) for plane, link in chain.links]
     return {
-        "links": [_link_document(link) for link in explanation.links],
-        "cause": _link_document(explanation.cause),
-        "plan": list(explanation.steps),
+        "links": links,
+        "cause": links[-1],
+        "plan": list(chain.steps),
+        "planAsOf": chain.as_of,
+        "crashes": list(chain.ends),
     }
 
 
-def _link_document(link: Link) -> JsonObject:
+def _link_document(plane: str, link: Link) -> JsonObject:
     return {
+        "plane": plane,
         "kind": link.kind,
         "name": link.ref.name,
         "condition": link.condition,

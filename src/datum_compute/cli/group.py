@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 import click
 
-from datum_compute.cli.commands import VERBS
+from datum_compute.cli.commands import INSIDE, VERBS
 from datum_compute.cli.options import connection_options
 
 _BY_NAME = {verb.name: verb for verb in VERBS}
@@ -31,7 +31,9 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in _BY_NAME and not args[0].startswith("-"):
             close = get_close_matches(args[0], _BY_NAME, n=1)
-            guess = f" Did you mean {close[0]!r}?" if close else ""
+            meant = f"{INSIDE[args[0]]} {args[0]}" if args[0] in INSIDE else ""
+            meant = meant or (close[0] if close else "")
+            guess = f" Did you mean {meant!r}?" if meant else ""
             raise click.UsageError(f"There is no command {args[0]!r}.{guess}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import click
@@ -17,7 +17,7 @@ import click
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.jsonpath import compiled_path, value_at
 from datum_compute.cli.options import F
-from datum_compute.cli.output import Output, one_line, render_table
+from datum_compute.cli.output import Output, one_line, render_json
 
 T = TypeVar("T")
 
@@ -42,6 +42,12 @@ class Listing(Generic[T]):
     name: Callable[[T], str]
 
 
+def with_namespace(listing: Listing[T], namespace: Callable[[T], str]) -> Listing[T]:
+    """The same for what lies in many namespaces: each says in which."""
+    column: Column[T] = Column("NAMESPACE", namespace)
+    return replace(listing, columns=(column, *listing.columns))
+
+
 class _Format(click.ParamType[str]):
     name = "format"
 
@@ -60,14 +66,7 @@ class _Format(click.ParamType[str]):
 def list_options(command: F) -> F:
     """``-o`` and ``--no-headers``, as every list has them."""
     command = click.option("--no-headers", is_flag=True, help="Leave the headings out.")(command)
-    return click.option(
-        *("-o", "--output", "output_format"),
-        type=_Format(),
-        default="table",
-        show_default=True,
-        metavar="FORMAT",
-        help=f"One of {', '.join(FORMATS)}, {_JSONPATH}PATH.",
-    )(command)
+    return read_options(command)
 
 
 def print_listing(
@@ -78,12 +77,15 @@ def print_listing(
     *,
     headers: bool = True,
     footer: str = "",
+    beside: JsonObject | None = None,
 ) -> None:
+    """``footer`` goes below a table, ``beside`` beside the items of a document."""
+    whole = {**_documents(listing, rows), **(beside or {})}
     match output_format:
         case "json":
-            output.json(_documents(listing, rows))
+            output.json(whole)
         case "yaml":
-            output.yaml(_documents(listing, rows))
+            output.yaml(whole)
         case "name":
             _print_lines(output, [f"{listing.noun}/{listing.name(row)}" for row in rows])
         case "csv":
@@ -93,8 +95,7 @@ def print_listing(
             if footer and headers:
                 output.note(footer)
         case path:
-            found = value_at(_documents(listing, rows), _path(path))
-            output.data("" if found is None else str(found))
+            output.data(_found_text(whole, _path(path)))
 
 
 def _documents(listing: Listing[T], rows: Sequence[T]) -> JsonObject:
@@ -108,7 +109,7 @@ def _print_table(
     cells = [[column.value(row) for column in columns] for row in rows]
     if not cells:
         return
-    table = render_table([column.heading for column in columns], cells)
+    table = output.table([column.heading for column in columns], cells)
     output.data(table if headers else table.partition("\n")[2])
 
 
@@ -139,3 +140,76 @@ def _path(text: str) -> str:
     if path.startswith("{") and path.endswith("}"):
         path = path[1:-1]
     return path
+
+
+def read_options(command: F) -> F:
+    """``-o``, as every command has it that shows one thing."""
+    return click.option(
+        *("-o", "--output", "output_format"),
+        type=_Format(),
+        default="table",
+        show_default=True,
+        metavar="FORMAT",
+        help=f"One of {', '.join(FORMATS)}, {_JSONPATH}PATH.",
+    )(command)
+
+
+def print_document(
+    output: Output,
+    output_format: str,
+    document: Callable[[], JsonObject],
+    lines: Sequence[tuple[str, str]] | Callable[[], None],
+    name: str,
+) -> None:
+    """One thing in every format. ``document`` is only made where it is shown; ``lines`` are titles
+    with texts (empty ones are left out), or a function that prints it for people; ``name`` is what
+    ``-o name`` answers."""
+    match output_format:
+        case "json":
+            output.json(document())
+        case "yaml":
+            output.yaml(document())
+        case "name":
+            output.data(name)
+        case "csv":
+            output.data(_document_csv(document()))
+        case "table" | "wide":
+            if callable(lines):
+                lines()
+            else:
+                print_fields(output, lines)
+        case path:
+            output.data(_found_text(document(), _path(path)))
+
+
+def _found_text(document: JsonObject, path: str) -> str:
+    """All that a path leads to, apart by spaces; ``[*]`` leads to every item of a list."""
+    first, *others = path.split("[*]")
+    found = [value_at(document, first)]
+    for step in others:
+        items = [item for value in found if isinstance(value, list) for item in value]
+        found = [value_at(item, step) for item in items]
+    return " ".join(_one_text(value) for value in found if value is not None)
+
+
+def _one_text(value: object) -> str:
+    return value if isinstance(value, str) else render_json(value)
+
+
+def print_fields(output: Output, lines: Sequence[tuple[str, str]]) -> None:
+    """Titles and texts in two columns."""
+    told = [(title, text) for title, text in lines if text]
+    width = max((len(title) for title, _ in told), default=0) + 1
+    for title, text in told:
+        output.data(f"{title + ':':<{width}}  {text}")
+
+
+def _document_csv(document: JsonObject) -> str:
+    """A line for each field that is no list or object of its own."""
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(("FIELD", "VALUE"))
+    for field, value in document.items():
+        if not isinstance(value, dict | list):
+            writer.writerow((field, _cell("" if value is None else value)))
+    return sink.getvalue().rstrip("\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from datum_compute.api.errors import NotFound
 from datum_compute.api.instance import Instance
@@ -13,6 +12,7 @@ from datum_compute.api.meta import ApiObject, Ref
 from datum_compute.api.workload import Workload
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.cli.errors import MissingError
+from datum_compute.cli.guesses import named_hint
 from datum_compute.cli.session import Session
 from datum_compute.client.answers import Listed
 
@@ -32,16 +32,18 @@ async def find_workload(session: Session, name: str) -> Workload:
         return await session.client.get(WORKLOAD, Ref(session.namespace, name))
     except NotFound:
         listed = await session.client.list(WORKLOAD, session.namespace)
-    names = sorted(workload.metadata.name for workload in listed.items)
-    close = get_close_matches(name, names, n=1)
-    if close:
-        hint = f"Did you mean {close[0]!r}?"
-    elif names:
-        hint = f"There are: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}"
-    else:
-        deploy = session.command("deploy", name, "--image=IMAGE", "--city=DFW")
-        hint = f"There are none yet. Make one: {deploy}"
+    names = [workload.metadata.name for workload in listed.items]
+    deploy = session.command("deploy", name, "--image=IMAGE", "--city=DFW")
+    hint = named_hint(name, names) or f"There are none yet. Make one: {deploy}"
     raise MissingError(f"There is no workload {name!r} in {session.place}.", hint)
+
+
+async def observe_parts(session: Session, workload: Workload) -> Observed:
+    """The parts of a workload that was read just now: see ``assess_rollout`` for the order."""
+    labels = {WORKLOAD_UID: workload.metadata.uid}
+    deployments = await session.client.list(DEPLOYMENT, session.namespace, labels=labels)
+    instances = await session.client.list(INSTANCE, session.namespace, labels=labels)
+    return Observed(workload, deployments, instances)
 
 
 async def observe(session: Session, name: str, uid: str) -> Observed:

@@ -27,6 +27,7 @@ class Choice:
     context: str = ""
     project: str = ""
     namespace: str = ""
+    request_timeout: str = ""
 
 
 def connection_options(command: F) -> F:
@@ -35,6 +36,7 @@ def connection_options(command: F) -> F:
         (("--project",), "NAME", "Project to work in."),
         (("--context",), "NAME", "Context of the kubeconfig."),
         (("--kubeconfig",), "FILE", "Kubeconfig to use."),
+        (("--request-timeout",), "DURATION", "Longest silence of the server, such as 10s."),
     ):
         command = click.option(
             *names, metavar=metavar, help=text, expose_value=False, callback=_remember
@@ -43,7 +45,7 @@ def connection_options(command: F) -> F:
 
 
 def chosen(ctx: click.Context) -> Choice:
-    names = ("kubeconfig", "context", "project", "namespace")
+    names = ("kubeconfig", "context", "project", "namespace", "request_timeout")
     return Choice(**{name: ctx.meta.get(_META_KEY + name, "") for name in names})
 
 
@@ -61,6 +63,13 @@ def output_option(*formats: str) -> Callable[[F], F]:
 
 def yes_option(command: F) -> F:
     return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
+
+
+def all_namespaces_option(command: F) -> F:
+    """Of lists: those of the whole project."""
+    return click.option(
+        *("-A", "--all-namespaces"), is_flag=True, help="In every namespace of the project."
+    )(command)
 
 
 def wait_options(default: str) -> Callable[[F], F]:
@@ -92,4 +101,6 @@ def parse_duration(text: str) -> int:
 
 def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
+        if param.name == "request_timeout" and parse_duration(value) < 1:
+            raise click.BadParameter("give it a second at least.")
         ctx.meta[f"{_META_KEY}{param.name}"] = value

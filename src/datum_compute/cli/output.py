@@ -1,7 +1,9 @@
 """Prints: data to stdout, notes to stderr, tables, ages.
 
 Rules it keeps: text from outside never reaches the terminal with control characters in it;
-colour only on a terminal and without NO_COLOR; columns are left aligned with a gap of three.
+colour only on a terminal and without NO_COLOR; columns are left aligned with a gap of three, and
+cut to the width of a terminal (never of a pipe, which may want all of it); what a stream cannot
+encode is replaced, never a crash.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from typing import Any, TextIO
 from datum_compute.cli.context import Surroundings
 
 COLORS = {"red": "31", "green": "32", "yellow": "33"}
-_GAP = "   "
+_GAP = 3
+# Of the same length, so that columns stay where they are.
+_ASCII = {"\N{HORIZONTAL ELLIPSIS}": "~", "\N{FULL BLOCK}": "#", "\N{LIGHT SHADE}": "."}
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
@@ -25,6 +29,7 @@ class Output:
     stderr: TextIO
     color_stdout: bool = False
     color_stderr: bool = False
+    width: int | None = None  # of the terminal that stdout is, if it is one
 
     def data(self, text: str, color: str = "") -> None:
         _print(self.stdout, _styled(cleaned(text), color if self.color_stdout else ""))
@@ -41,6 +46,12 @@ class Output:
     def json(self, value: Any) -> None:
         _print(self.stdout, render_json(value))
 
+    def json_line(self, value: Any) -> None:
+        _print(self.stdout, json.dumps(value, ensure_ascii=True))
+
+    def table(self, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+        return render_table(headings, rows, self.width)
+
     def yaml(self, value: Any) -> None:
         import yaml
 
@@ -53,11 +64,14 @@ def build_output(surroundings: Surroundings) -> Output:
         surroundings.stderr,
         surroundings.may_color(surroundings.stdout),
         surroundings.may_color(surroundings.stderr),
+        surroundings.columns() if surroundings.stdout.isatty() else None,
     )
 
 
 def cleaned(text: str) -> str:
     """The text without what a terminal would obey; line breaks stay."""
+    if text.replace("\n", "").isprintable():
+        return text  # nearly all there ever is, and the quick way to know
     return "".join(
         c
         for c in text.replace("\t", " ")
@@ -74,13 +88,40 @@ def render_json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=True)
 
 
-def render_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def render_table(
+    headings: Sequence[str], rows: Sequence[Sequence[object]], width: int | None = None
+) -> str:
     lines = [list(headings), *([one_line(str(cell)) for cell in row] for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    natural = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    widths, gap = (natural, _GAP) if width is None else fitted(natural, headings, width)
     return "\n".join(
-        _GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        (" " * gap)
+        .join(clipped(cell, size).ljust(size) for cell, size in zip(line, widths, strict=True))
+        .rstrip()
         for line in lines
     )
+
+
+def fitted(natural: Sequence[int], headings: Sequence[str], width: int) -> tuple[list[int], int]:
+    """Widths and a gap that fit, if that can be: the widest column gives way first, the first one
+    (a name that somebody may want to copy) last, none below its heading; then the gap."""
+    least = [min(size, max(len(head), 4)) for size, head in zip(natural, headings, strict=True)]
+    gaps = len(natural) - 1
+    gap = next((g for g in range(_GAP, 1, -1) if sum(least) + g * gaps <= width), 1)
+    widths = list(natural)
+    surplus = sum(widths) + gap * gaps - width
+    while surplus > 0:
+        shrinkable = [i for i in range(len(widths)) if widths[i] > least[i]]
+        candidates = [i for i in shrinkable if i > 0] or shrinkable
+        if not candidates:
+            break
+        widths[max(candidates, key=lambda i: (widths[i], i))] -= 1
+        surplus -= 1
+    return widths, gap
+
+
+def clipped(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(0, width - 1)] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def render_age(seconds: float) -> str:
@@ -104,5 +145,17 @@ def _styled(text: str, color: str) -> str:
 
 
 def _print(stream: TextIO, text: str) -> None:
-    stream.write(text + "\n")
+    stream.write(encodable(stream, text) + "\n")
     stream.flush()
+
+
+def encodable(stream: TextIO, text: str) -> str:
+    """The text in what the stream can show: our own marks have an ASCII form."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        for mark, plain in _ASCII.items():
+            text = text.replace(mark, plain)
+        return text.encode(encoding, "replace").decode(encoding)
+    return text

@@ -1,7 +1,8 @@
-"""The plan of a deploy: what is, what is wanted, and what that changes; then carried out.
+"""The plan of a change: what is, what is wanted, and what that changes; then carried out.
 
-Nothing is written that was not shown: when somebody else changed the workload meanwhile, the edit
-is made again on the new reading, and goes ahead only if it comes to the same changes.
+The server itself says what would come of it (a dry run), so defaults and refusals are those of the
+write. Nothing is written that was not shown: when somebody else changed the workload meanwhile, the
+edit is made again on the new reading, and goes ahead only if it comes to the same changes.
 """
 
 from __future__ import annotations
@@ -13,24 +14,32 @@ from datum_compute.api.changes import render_changes
 from datum_compute.api.codec import JsonObject, typed
 from datum_compute.api.errors import Conflict, NotFound
 from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.labels import CHANGED_BY, DEPLOY
 from datum_compute.api.mergepatch import merge_patch
 from datum_compute.api.meta import Ref
 from datum_compute.api.workload import Workload
+from datum_compute.cli.deploykey import DeployKey, with_record
 from datum_compute.cli.edits import Edit
 from datum_compute.cli.errors import ConflictError
+from datum_compute.cli.newworkload import summary
 from datum_compute.cli.session import Session
 
+FIELD_MANAGER = "datumctl-compute"
 _TRIES = 5
+_NOT_SHOWN = (CHANGED_BY, DEPLOY)
 
 Action = Literal["created", "updated", "unchanged"]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``observed`` is None for a workload that does not exist yet."""
+    """``observed`` is None for a workload that does not exist yet; ``outcome`` is the workload as
+    the server would store it."""
 
+    name: str
     observed: JsonObject | None
     desired: JsonObject
+    outcome: JsonObject
     lines: tuple[str, ...]
 
     @property
@@ -40,49 +49,94 @@ class Plan:
         return "updated" if self.lines else "unchanged"
 
     @property
-    def replaces_instances(self) -> bool:
-        return (
-            self.observed is not None
-            and self.observed["spec"]["template"] != self.desired["spec"]["template"]
-        )
+    def removals(self) -> list[str]:
+        """What would be taken away, in words; it is what a yes is needed for."""
+        if self.observed is None:
+            return []
+        gone = [line.removesuffix(": removed") for line in self.lines if line.endswith(": removed")]
+        after = {p["name"]: p for p in self.outcome["spec"]["placements"]}
+        for placement in self.observed["spec"]["placements"]:
+            gone += _taken_away(placement, after.get(placement["name"], placement))
+        return gone
+
+
+def _taken_away(before: JsonObject, after: JsonObject) -> list[str]:
+    gone = [city for city in before["cityCodes"] if city not in after["cityCodes"]]
+    fewer, many = (p["scaleSettings"]["minReplicas"] for p in (after, before))
+    if fewer < many:
+        gone.append(f"{many - fewer} of {many} instances in each city of {before['name']}")
+    return gone
 
 
 async def read_plan(session: Session, name: str, edit: Edit) -> Plan:
+    """The plan against the workload as it is now."""
+    for _ in range(_TRIES):
+        observed = await _observed(session, name)
+        desired = edit(observed)
+        try:
+            outcome = await write(session, observed, desired, dry_run=True)
+        except Conflict:
+            continue  # changed between the reading and the trial: read again
+        if observed is None:
+            return Plan(name, None, desired, outcome, tuple(summary(outcome, desired)))
+        lines = render_changes(_shown(observed), _shown(outcome))
+        return Plan(name, observed, desired, outcome, tuple(lines))
+    raise _restless(name)
+
+
+async def _observed(session: Session, name: str) -> JsonObject | None:
     try:
         observed = await session.client.get_plain(WORKLOAD, Ref(session.namespace, name))
     except NotFound:
-        desired = edit(None)
-        return Plan(None, desired, tuple(_summary(desired)))
+        return None
     if observed["metadata"].get("deletionTimestamp"):
         raise ConflictError(
             f"Workload {name!r} is being deleted.",
             f"Wait until it is gone: {session.command('destroy', name, '-y')}",
         )
-    desired = edit(observed)
-    return Plan(observed, desired, tuple(render_changes(observed, desired)))
+    return observed
 
 
-async def carry_out(session: Session, name: str, edit: Edit, plan: Plan) -> Workload:
+async def carry_out(
+    session: Session, edit: Edit, plan: Plan, key: DeployKey | None = None
+) -> Workload:
     """Write the plan and answer the workload as written; a plan without changes writes nothing."""
-    if plan.observed is None:
-        return typed(await session.client.create_plain(WORKLOAD, plan.desired), Workload)
-    if not plan.lines:
-        return typed(plan.observed, Workload)
+    if plan.action == "unchanged":
+        return typed(plan.outcome, Workload)
     for _ in range(_TRIES):
-        assert plan.observed is not None, "the same changes come only from an existing workload"
         try:
-            return await session.client.patch(
-                WORKLOAD, Ref(session.namespace, name), _patch(plan.observed, plan.desired)
-            )
+            desired = with_record(plan.desired, key, plan.action, plan.outcome)
+            return typed(await write(session, plan.observed, desired), Workload)
         except Conflict:
-            again = await read_plan(session, name, edit)
-            if (again.observed is None, again.lines) != (False, plan.lines):
+            again = await read_plan(session, plan.name, edit)
+            if (again.action, again.lines) != (plan.action, plan.lines):
                 raise ConflictError(
-                    f"Workload {name!r} was changed by somebody else after the plan was shown.",
+                    f"Workload {plan.name!r} was changed by somebody else after the plan was "
+                    "shown.",
                     "Run this again to see the new plan.",
                 ) from None
             plan = again
-    raise ConflictError(
+    raise _restless(plan.name)
+
+
+async def write(
+    session: Session, observed: JsonObject | None, desired: JsonObject, *, dry_run: bool = False
+) -> JsonObject:
+    """Create, or patch what differs, as our own field manager; what is not ours stays as it is."""
+    if observed is None:
+        return await session.client.create_plain(
+            WORKLOAD, desired, dry_run=dry_run, manager=FIELD_MANAGER
+        )
+    if observed == desired:
+        return observed
+    ref = Ref(session.namespace, observed["metadata"]["name"])
+    return await session.client.patch_plain(
+        WORKLOAD, ref, _patch(observed, desired), dry_run=dry_run, manager=FIELD_MANAGER
+    )
+
+
+def _restless(name: str) -> ConflictError:
+    return ConflictError(
         f"Workload {name!r} keeps changing: {_TRIES} attempts to write it collided.",
         "Run this again in a moment.",
     )
@@ -94,17 +148,10 @@ def _patch(observed: JsonObject, desired: JsonObject) -> JsonObject:
     return {**patch, "metadata": {**patch.get("metadata", {}), **version}}
 
 
-def _summary(desired: JsonObject) -> list[str]:
-    """A new workload in a few lines; environment variables by name only."""
-    lines = []
-    for container in desired["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]:
-        lines.append(f"container {container['name']}: {container['image']}")
-        if container.get("ports"):
-            lines.append("  ports: " + ", ".join(str(p["port"]) for p in container["ports"]))
-        if container.get("env"):
-            lines.append("  env: " + ", ".join(e["name"] for e in container["env"]))
-    for placement in desired["spec"]["placements"]:
-        cities = ", ".join(placement["cityCodes"])
-        minimum = placement["scaleSettings"]["minReplicas"]
-        lines.append(f"placement {placement['name']}: at least {minimum} in each of {cities}")
-    return lines
+def _shown(workload: JsonObject) -> JsonObject:
+    """What people write of a workload, without what the server adds."""
+    metadata = workload["metadata"]
+    marks = metadata.get("annotations") or {}
+    annotations = {key: value for key, value in marks.items() if key not in _NOT_SHOWN}
+    kept = {"labels": metadata.get("labels") or {}, "annotations": annotations}
+    return {"metadata": kept, "spec": workload["spec"]}

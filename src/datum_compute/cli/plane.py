@@ -1,7 +1,8 @@
 """Finds the plane a command talks to.
 
 In this order: the flags; the DATUM_* variables a host program sets for its plugins; KUBECONFIG;
-the local platform; inside a pod the cluster around it. The first that says anything decides: a
+the local platform; inside a pod the cluster around it. Which project of it: the flag, the
+variable, ``datum.toml``. The first that says anything decides: a
 half-set one is an error that names what is missing, never a reason to try the next.
 """
 
@@ -9,10 +10,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from datum_compute.api.plane import path_prefix, plane_role, project_plane, split_path
+from datum_compute.api.plane import (
+    PLATFORM,
+    path_prefix,
+    plane_role,
+    project_plane,
+    split_path,
+)
 from datum_compute.cli.context import (
     API_HOST,
     CREDENTIALS_HELPER,
@@ -26,9 +33,12 @@ from datum_compute.cli.context import (
 )
 from datum_compute.cli.errors import ForbiddenError, OtherError, UsageError
 from datum_compute.cli.options import Choice
+from datum_compute.cli.projectfile import find_project_file
+from datum_compute.client.connection import HelperSignIn
 from datum_compute.client.in_cluster import SERVICE_ACCOUNT, in_cluster_connection
 from datum_compute.client.kubeconfig import (
     Connection,
+    Kubeconfig,
     KubeconfigError,
     checked_token,
     connection_of,
@@ -42,9 +52,11 @@ _HELPER_TIMEOUT_S = 60
 class Located:
     connection: Connection
     is_local_platform: bool = False
+    files: tuple[Path, ...] = ()  # the kubeconfig it was found in
 
 
-def locate(surroundings: Surroundings, choice: Choice) -> Located:
+def locate(surroundings: Surroundings, choice: Choice, *, inner: bool = False) -> Located:
+    """``inner`` is for those who keep the platform: hub and cells are theirs to look at."""
     environ = surroundings.environ
     by_flag = choice.kubeconfig or choice.context
     if not by_flag and (environ.get(API_HOST) or environ.get(CREDENTIALS_HELPER)):
@@ -54,13 +66,29 @@ def locate(surroundings: Surroundings, choice: Choice) -> Located:
         return Located(_in_cluster(surroundings))
     files = _kubeconfig_files(surroundings, choice, local_file)
     try:
-        connection = connection_of(load_kubeconfig(files), _context(surroundings, choice))
+        connection = _chosen(load_kubeconfig(files), surroundings, choice)
     except KubeconfigError as error:
         raise OtherError(
             f"{error}.", "Choose another with --kubeconfig, --context or --project."
         ) from error
-    _refuse_inner_plane(connection)
-    return Located(connection, is_local_platform=files == [local_file])
+    if not inner:
+        _refuse_inner_plane(connection)
+    return Located(connection, is_local_platform=files == [local_file], files=tuple(files))
+
+
+def _chosen(config: Kubeconfig, surroundings: Surroundings, choice: Choice) -> Connection:
+    """The context that is meant. A project without one is reached by way of the platform, as who is
+    known there: what that user may do is for the project to say."""
+    name = _context(surroundings, choice)
+    by_project = bool(name) and not choice.context
+    if not by_project or name in config.contexts or PLATFORM not in config.contexts:
+        return connection_of(config, name)
+    platform = connection_of(config, PLATFORM)
+    try:
+        plane = project_plane(name.partition("/")[2])
+    except ValueError:
+        raise UsageError(f"{name.partition('/')[2]!r} cannot be the name of a project.") from None
+    return replace(platform, path_prefix=path_prefix(plane), context=name, namespace="default")
 
 
 def _refuse_inner_plane(connection: Connection) -> None:
@@ -108,14 +136,22 @@ def _context(surroundings: Surroundings, choice: Choice) -> str:
     """The context to use; empty for the current one."""
     if choice.context and choice.project:
         raise UsageError("--context and --project both choose a plane; give one of them.")
-    project = choice.project or surroundings.environ.get(PROJECT, "")
-    return choice.context or (f"project/{project}" if project else "")
+    if choice.context:
+        return choice.context
+    project = _project(surroundings, choice)
+    return f"project/{project}" if project else ""
+
+
+def _project(surroundings: Surroundings, choice: Choice) -> str:
+    """By flag, variable, or the file of the directory; empty where none says anything."""
+    said = choice.project or surroundings.environ.get(PROJECT, "")
+    return said or find_project_file(surroundings).project
 
 
 def _hosted(surroundings: Surroundings, choice: Choice) -> Connection:
     """The connection a host program describes in the environment."""
     environ = surroundings.environ
-    project = choice.project or environ.get(PROJECT, "")
+    project = _project(surroundings, choice)
     needed = {API_HOST: environ.get(API_HOST), CREDENTIALS_HELPER: environ.get(CREDENTIALS_HELPER)}
     missing = [name for name, value in needed.items() if not value]
     if not project:
@@ -126,11 +162,15 @@ def _hosted(surroundings: Surroundings, choice: Choice) -> Connection:
         plane = project_plane(project)
     except ValueError:
         raise UsageError(f"{project!r} cannot be the name of a project.") from None
+    helper, session = environ[CREDENTIALS_HELPER], environ.get(SESSION, "")
+    token = _helper_token(helper, session)
     return Connection(
         server=_https(environ[API_HOST]),
         path_prefix=path_prefix(plane),
-        token=_helper_token(environ[CREDENTIALS_HELPER], environ.get(SESSION, "")),
+        token=token,
         context=plane,
+        # A wait may be longer than the life of a token.
+        sign_in=HelperSignIn(helper, _helper_arguments(session), token),
     )
 
 
@@ -140,9 +180,13 @@ def _https(host: str) -> str:
     return f"https://{host.removeprefix('https://').rstrip('/')}"
 
 
+def _helper_arguments(session: str) -> tuple[str, ...]:
+    return ("auth", "get-token", *(("--session", session) if session else ()))
+
+
 def _helper_token(helper: str, session: str) -> str:
     """What ``<helper> auth get-token`` prints; its stderr goes to the user, its stdout nowhere."""
-    arguments = [helper, "auth", "get-token", *(["--session", session] if session else [])]
+    arguments = [helper, *_helper_arguments(session)]
     hint = "Sign in again with the program that started this command."
     try:
         done = subprocess.run(

@@ -1,8 +1,8 @@
 """The process of the local platform: is it running, start it apart from us, stop it.
 
-The server writes ``server.json`` (pid and port) into its state directory once it listens. A pid
-from a file may by now belong to somebody else, so it counts only while the command line of that
-process names the state directory; nothing else is ever signalled.
+The server writes ``server.json`` (pid and port) into its state directory once it listens, and the
+pid 0 when it ends. A pid from a file may by now belong to somebody else, so it counts only while
+the command line of that process names the state directory; nothing else is ever signalled.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request
+from datum_compute.app.files import disk_trouble
 from datum_compute.cli.errors import OtherError, TimedOutError
-from datum_compute.client.http import HttpTransport, Timeouts
+from datum_compute.client.http import HttpTransport
+from datum_compute.client.transport import Timeouts
 
 _LOOK_EVERY_S = 0.05
 _LOG = "server.log"
@@ -38,10 +41,12 @@ class Running:
         return f"https://127.0.0.1:{self.port}"
 
 
-def server_command(state_dir: Path, *, port: int, driver: str, cells: str = "") -> list[str]:
+def server_command(
+    state_dir: Path, *, port: int, driver: str, engine: str = "", cells: str = ""
+) -> list[str]:
     # -P keeps the directory the user happens to be in off the module path.
     start = [sys.executable, "-P", "-m", "datum_compute.app.local_server"]
-    chosen = ["--cells", cells] if cells else []
+    chosen = [*(("--engine", engine) if engine else ()), *(("--cells", cells) if cells else ())]
     return [*start, "--state-dir", str(state_dir), "--port", str(port), "--driver", driver, *chosen]
 
 
@@ -51,10 +56,15 @@ def prepare_state_dir(state_dir: Path) -> None:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         state_dir.chmod(0o700)
     except OSError as error:
-        raise OtherError(
-            f"The state directory {state_dir} cannot be used: {error.strerror}.",
-            "Choose another with --state-dir.",
-        ) from error
+        raise _unusable(state_dir, error) from error
+
+
+def _unusable(state_dir: Path, error: OSError) -> OtherError:
+    why = disk_trouble(state_dir) or error.strerror
+    return OtherError(
+        f"The state directory {state_dir} cannot be used: {why}.",
+        "Choose another with --state-dir.",
+    )
 
 
 def find_running(state_dir: Path) -> Running | None:
@@ -68,11 +78,29 @@ def find_running(state_dir: Path) -> Running | None:
 
 
 def _is_server(pid: int, state_dir: Path) -> bool:
+    return (b"--state-dir", os.fsencode(state_dir)) in pairwise(_arguments(pid))
+
+
+def argument_of(running: Running, flag: str) -> str:
+    """What follows a flag on its command line; empty without it."""
+    follows = (value for name, value in pairwise(_arguments(running.pid)) if name == flag.encode())
+    return os.fsdecode(next(follows, b""))
+
+
+def stands_still(running: Running) -> bool:
+    """Whether the process was stopped, as by SIGSTOP, and would go on."""
     try:
-        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        stat = Path(f"/proc/{running.pid}/stat").read_text()
     except OSError:
         return False
-    return (b"--state-dir", os.fsencode(state_dir)) in pairwise(arguments)
+    return stat.rpartition(")")[2].split()[0] in ("T", "t")
+
+
+def _arguments(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 async def is_ready(state_dir: Path, running: Running) -> bool:
@@ -120,10 +148,7 @@ async def start_detached(
 
 def _launch(command: Sequence[str], state_dir: Path) -> subprocess.Popen[bytes]:
     """Nothing of ours goes along: no terminal, no pipe, no open file but the log."""
-    log = state_dir / _LOG
-    if log.exists():
-        log.replace(state_dir / f"{_LOG}.1")
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as sink:
+    with _new_log(state_dir) as sink:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -133,6 +158,16 @@ def _launch(command: Sequence[str], state_dir: Path) -> subprocess.Popen[bytes]:
             close_fds=True,
             cwd=state_dir,
         )
+
+
+def _new_log(state_dir: Path) -> BinaryIO:
+    log = state_dir / _LOG
+    try:
+        if log.exists():
+            log.replace(state_dir / f"{_LOG}.1")
+        return open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb")
+    except OSError as error:
+        raise _unusable(state_dir, error) from error
 
 
 async def _ready_child(child: subprocess.Popen[bytes], state_dir: Path) -> Running:
@@ -164,6 +199,9 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _log_tail(state_dir: Path) -> str:
     log = state_dir / _LOG
     lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    if trouble := disk_trouble(state_dir):
+        # What it had to say may not have found room.
+        return "\n".join((f"{trouble[0].upper()}{trouble[1:]}.", *lines))
     return "\n".join((f"Last lines of {log}:", *(f"  {line}" for line in lines)))
 
 

@@ -7,6 +7,7 @@ pointed at the wrong place loses nothing of its owner's.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,10 +16,14 @@ from datum_compute.cli.errors import OtherError
 _DATABASE = "store.db"
 _OURS = (
     *(f"{_DATABASE}*", "store.lock"),
-    *("tokens.json", "server.json", "port.json", "cells.json", "machines-*.json"),
+    *("tokens.json", "server.json", "port.json", "cells.json", "chaos.json", "driver.json"),
+    "machines-*.json",
     *("ca.crt", "ca.key", "server.crt", "server.key", "service-accounts.key"),
     *("kubeconfig", "manager.kubeconfig", "audit.log*", "server.log*", ".*.new"),
+    *("driver.json", "membership.json", "cell.key", "cell.crt", "hub-ca.crt"),
 )
+# What restores leave behind: the state of before, and folders of one that was interrupted.
+_OUR_FOLDERS = ("before-restore-*", ".restore-*")
 
 
 def log_file(state_dir: Path) -> Path:
@@ -58,6 +63,12 @@ def remove_state(state_dir: Path) -> None:
     try:
         for path in sorted(_files(state_dir), key=lambda path: path.name.startswith(_DATABASE)):
             path.unlink(missing_ok=True)
+        for pattern in _OUR_FOLDERS:
+            for folder in state_dir.glob(pattern):
+                shutil.rmtree(folder)
+        cells = state_dir / "cells"
+        if cells.is_dir() and not any(cells.iterdir()):
+            cells.rmdir()
         if not any(state_dir.iterdir()):
             state_dir.rmdir()
     except OSError as error:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import click
 
 from datum_compute.api.allowancebucket import AllowanceBucket
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.conditions import FALSE, find_condition
-from datum_compute.api.instance import QUOTA_GRANTED, Instance
+from datum_compute.api.conditions import FALSE, Condition, find_condition
+from datum_compute.api.errors import Forbidden
+from datum_compute.api.instance import QUOTA_GRANTED
 from datum_compute.api.kinds import BUCKET, INSTANCE
 from datum_compute.api.quotametrics import METRICS, QUOTA_NAMESPACE, QuotaMetric
+from datum_compute.cli.instances import Found, located
 from datum_compute.cli.listing import Column, Listing, list_options, print_listing
 from datum_compute.cli.options import connection_options
 from datum_compute.cli.output import one_line
-from datum_compute.cli.rollout import place_of
 from datum_compute.cli.session import Session, run_in_session
 
 _BAR = 20
@@ -28,9 +30,9 @@ _BY_TYPE = {metric.resource_type: metric for metric in METRICS}
 @connection_options
 @click.pass_context
 def quota(ctx: click.Context, constrained: bool, output_format: str, no_headers: bool) -> None:
-    """Show what the project uses of each resource and what it may use at most.
-
-    Instances that wait for quota are named below the table, with the message they have.
+    """Show what the project uses of each resource and what it may use at most; below that, city by
+    city and in all its namespaces, how many instances have their quota and how many wait for it,
+    with the message they have.
 
     \b
     Examples:
@@ -44,23 +46,76 @@ def quota(ctx: click.Context, constrained: bool, output_format: str, no_headers:
         if not rows:
             what = "Nothing is used up" if buckets else "Nothing is counted yet"
             session.output.note(f"{what} in {session.place}.")
-        rows = sorted(rows, key=_order)
-        print_listing(session.output, LISTING, rows, output_format, headers=not no_headers)
-        if output_format in ("table", "wide"):
-            _say_who_waits(session, (await session.client.list(INSTANCE, session.namespace)).items)
+        cities = _by_city(await _everywhere(session))
+        print_listing(
+            session.output,
+            LISTING,
+            sorted(rows, key=bucket_order),
+            output_format,
+            headers=not no_headers,
+            beside={"cities": [_city_document(city) for city in cities]},
+        )
+        if output_format in ("table", "wide") and cities and not constrained:
+            _print_cities(session, cities)
 
     run_in_session(ctx, body)
 
 
-def _say_who_waits(session: Session, instances: Sequence[Instance]) -> None:
-    for instance in instances:
-        said = find_condition(instance.status.conditions, QUOTA_GRANTED)
+async def _everywhere(session: Session) -> list[Found]:
+    """Of every namespace, because the quota is that of the whole project; of ours where nobody may
+    see the others."""
+    whole = replace(session, namespace="")
+    try:
+        return await located(whole, (await whole.client.list(INSTANCE)).items)
+    except Forbidden:
+        listed = (await session.client.list(INSTANCE, session.namespace)).items
+        session.output.note(f"By city only what is in namespace {session.namespace}.")
+        return await located(session, listed)
+
+
+@dataclass(frozen=True, slots=True)
+class CityUse:
+    """What a city uses: instances that have their quota, and those that wait for it."""
+
+    city: str
+    granted: int
+    waiting: list[tuple[str, Condition]]
+
+
+def _by_city(found: Sequence[Found]) -> list[CityUse]:
+    cities: dict[str, CityUse] = {}
+    for row in sorted(found, key=lambda row: (row.place.city, row.name)):
+        use = cities.setdefault(row.place.city, CityUse(row.place.city, 0, []))
+        said = find_condition(row.instance.status.conditions, QUOTA_GRANTED)
         if said is not None and said.status == FALSE:
-            where, name = place_of(instance).city, instance.metadata.name
-            session.output.note(f"{where}: {name} waits for quota: {one_line(said.message)}")
+            use.waiting.append((row.name, said))
+        else:
+            cities[use.city] = replace(use, granted=use.granted + 1)
+    return [*cities.values()]
 
 
-def _order(bucket: AllowanceBucket) -> tuple[int, str]:
+def _city_document(use: CityUse) -> JsonObject:
+    waiting = [
+        {"instance": name, "reason": said.reason, "message": said.message}
+        for name, said in use.waiting
+    ]
+    return {"city": use.city, "granted": use.granted, "waiting": waiting}
+
+
+def _print_cities(session: Session, cities: Sequence[CityUse]) -> None:
+    rows = [
+        (use.city, use.granted, len(use.waiting), use.waiting[0][1].message if use.waiting else "-")
+        for use in cities
+    ]
+    session.output.data("")
+    session.output.data(session.output.table(("CITY", "INSTANCES", "WAITING", "MESSAGE"), rows))
+    for use in cities:
+        for name, said in use.waiting:
+            text = f"{use.city}: {name} waits for quota: {one_line(said.message)}"
+            session.output.note(text)
+
+
+def bucket_order(bucket: AllowanceBucket) -> tuple[int, str]:
     """As the service lists its metrics; what others count comes after, by name."""
     types = list(_BY_TYPE)
     resource_type = bucket.spec.resource_type
@@ -72,7 +127,7 @@ def _metric(bucket: AllowanceBucket) -> QuotaMetric | None:
     return _BY_TYPE.get(bucket.spec.resource_type)
 
 
-def _amount(bucket: AllowanceBucket, base_units: int) -> str:
+def shown_amount(bucket: AllowanceBucket, base_units: int) -> str:
     """In the unit people know: exact, so that a sliver that is left does not look like none."""
     metric = _metric(bucket)
     return f"{base_units / (metric.factor if metric else 1):.3f}".rstrip("0").rstrip(".")
@@ -83,7 +138,14 @@ def _unit(bucket: AllowanceBucket) -> str:
     return metric.display_unit if metric and metric.display_unit != "1" else "-"
 
 
-def _name(bucket: AllowanceBucket) -> str:
+def shown_unit(bucket: AllowanceBucket) -> str:
+    """After an amount, where the name of the resource does not say it: memory, not vcpus."""
+    unit = _unit(bucket)
+    said = unit == "-" or bucket_name(bucket).lower().startswith(unit.lower())
+    return "" if said else f" {unit}"
+
+
+def bucket_name(bucket: AllowanceBucket) -> str:
     metric = _metric(bucket)
     return metric.name if metric else bucket.spec.resource_type
 
@@ -98,7 +160,7 @@ def _usage(bucket: AllowanceBucket) -> str:
 def _document(bucket: AllowanceBucket) -> JsonObject:
     status, metric = bucket.status, _metric(bucket)
     return {
-        "resource": _name(bucket),
+        "resource": bucket_name(bucket),
         "resourceType": bucket.spec.resource_type,
         "unit": metric.base_unit if metric else "",
         "limit": status.limit,
@@ -111,16 +173,16 @@ def _document(bucket: AllowanceBucket) -> JsonObject:
 LISTING: Listing[AllowanceBucket] = Listing(
     noun="quota",
     columns=(
-        Column("RESOURCE", _name),
+        Column("RESOURCE", bucket_name),
         Column("UNIT", _unit),
-        Column("LIMIT", lambda b: _amount(b, b.status.limit)),
-        Column("USED", lambda b: _amount(b, b.status.allocated)),
-        Column("AVAILABLE", lambda b: _amount(b, b.status.available)),
+        Column("LIMIT", lambda b: shown_amount(b, b.status.limit)),
+        Column("USED", lambda b: shown_amount(b, b.status.allocated)),
+        Column("AVAILABLE", lambda b: shown_amount(b, b.status.available)),
         Column("USAGE", _usage),
         Column("CLAIMS", lambda b: b.status.claim_count, wide=True),
     ),
     document=_document,
-    name=_name,
+    name=bucket_name,
 )
 
 COMMAND = quota

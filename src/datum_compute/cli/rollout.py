@@ -14,14 +14,16 @@ the rollout: an unreachable cell must not keep a deploy from finishing elsewhere
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.conditions import TRUE, Condition, find_condition
 from datum_compute.api.identity import normalized_city
 from datum_compute.api.instance import AVAILABLE, READY, Instance
-from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME
+from datum_compute.api.labels import CITY_CODE, FALLBACK_FOR, PLACEMENT_NAME
+from datum_compute.api.reasons import Reason
 from datum_compute.api.workload import PROGRESSING, Workload
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 
@@ -81,6 +83,8 @@ class Progress:
     places: tuple[PlaceProgress, ...]
     removing: tuple[PlaceProgress, ...]
     workload_cause: Cause
+    asleep: int = 0
+    paused: bool = False  # nothing moves until it is resumed
 
     @property
     def done(self) -> bool:
@@ -114,13 +118,7 @@ def assess_rollout(
     """
     wanted = max(generation, workload.metadata.generation)
     by_place = _by_place(deployments)
-    expected = sorted(
-        {
-            Place(placement.name, normalized_city(city))
-            for placement in workload.spec.placements
-            for city in placement.city_codes
-        }
-    )
+    expected = _expected(workload, by_place)
     return Progress(
         observed=workload.status.observed_generation >= wanted,
         places=tuple(_progress(p, by_place.get(p), instances, workload) for p in expected),
@@ -130,7 +128,27 @@ def assess_rollout(
             if place not in expected
         ),
         workload_cause=_not_true(workload.status.conditions, AVAILABLE),
+        asleep=sum(is_asleep(instance) for instance in instances),
+        paused=workload.spec.paused and _all_paused(deployments),
     )
+
+
+def _expected(workload: Workload, by_place: Mapping[Place, WorkloadDeployment]) -> list[Place]:
+    """The cities of the placements; in the place of one whose share has moved the one it runs in,
+    and both while it moves."""
+    elsewhere: dict[Place, list[Place]] = {}
+    for place, found in by_place.items():
+        city = found.metadata.annotations.get(FALLBACK_FOR)
+        if city and not found.is_terminating:
+            elsewhere.setdefault(Place(place.placement, city), []).append(place)
+    expected: dict[Place, None] = {}
+    for placement in workload.spec.placements:
+        for city in placement.city_codes:
+            own = Place(placement.name, normalized_city(city))
+            moved = elsewhere.get(own, [])
+            stays = own in by_place and not by_place[own].is_terminating
+            expected |= dict.fromkeys(([own] if stays or not moved else []) + moved)
+    return sorted(expected)
 
 
 def _by_place(deployments: Iterable[WorkloadDeployment]) -> dict[Place, WorkloadDeployment]:
@@ -187,6 +205,32 @@ def _is_told(deployment: WorkloadDeployment) -> bool:
     return deployment.status.observed_generation >= deployment.metadata.generation
 
 
+def is_asleep(instance: Instance) -> bool:
+    """It serves all the same: the first connection wakes it."""
+    said = find_condition(instance.status.conditions, AVAILABLE)
+    return said is not None and said.reason == Reason.ASLEEP and not instance.is_terminating
+
+
+def _all_paused(deployments: Sequence[WorkloadDeployment]) -> bool:
+    """Whether each is done, or has all its instances and waits to be resumed."""
+    return bool(deployments) and all(_is_settled(deployment) for deployment in deployments)
+
+
+def _is_settled(deployment: WorkloadDeployment) -> bool:
+    status = deployment.status
+    said = find_condition(status.conditions, PROGRESSING)
+    held = said is not None and said.reason in (Reason.ROLLOUT_PAUSED, Reason.ROLLOUT_COMPLETE)
+    whole = status.replicas == status.ready_replicas == status.desired_replicas
+    return held and whole and _is_told(deployment)
+
+
+def is_overdue(deployment: WorkloadDeployment) -> bool:
+    """Whether it says, of what it is now, that its rollout takes too long."""
+    said = find_condition(deployment.status.conditions, PROGRESSING)
+    overdue = said is not None and said.reason == Reason.PROGRESS_DEADLINE_EXCEEDED
+    return overdue and _is_told(deployment)
+
+
 def _cause(place: Place, deployment: WorkloadDeployment, instances: Sequence[Instance]) -> Cause:
     """Why the place is not ready: a cause before a pointer, an instance before its deployment."""
     here = sorted(
@@ -202,6 +246,20 @@ def _cause(place: Place, deployment: WorkloadDeployment, instances: Sequence[Ins
 def place_of(instance: Instance) -> Place:
     labels = instance.metadata.labels
     return Place(labels.get(PLACEMENT_NAME, ""), normalized_city(labels.get(CITY_CODE, "")))
+
+
+def place_document(progress: PlaceProgress) -> JsonObject:
+    return {
+        "city": progress.place.city,
+        "placement": progress.place.placement,
+        "rollout": str(progress.phase),
+        "ready": progress.ready,
+        "updated": progress.updated,
+        "replicas": progress.replicas,
+        "desired": progress.desired,
+        "reason": progress.cause.reason,
+        "message": progress.cause.message,
+    }
 
 
 def _not_true(conditions: Iterable[Condition], type_: str) -> Cause:

@@ -1,18 +1,40 @@
-"""Follows a rollout until it is done: prints what changes, ends with a verdict."""
+"""Follows a rollout until it is done: shows what changes, ends with a verdict.
+
+Done and failed are told apart by the clock, too: what comes no further for a while is called
+stalled, with the cause, whose move it is and one command; a cause that only the user can remove
+ends the wait, because waiting longer would not help. The rollout itself goes on either way.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.api.workload import Workload
 from datum_compute.cli.errors import ConflictError, FailedError, StoppedError, TimedOutError
-from datum_compute.cli.observe import belongs_to, observe
+from datum_compute.cli.observe import Observed, belongs_to, observe
 from datum_compute.cli.output import one_line, render_age, render_count
-from datum_compute.cli.rollout import Place, PlaceProgress, Progress, assess_rollout
+from datum_compute.cli.rollout import (
+    Phase,
+    PlaceProgress,
+    Progress,
+    assess_rollout,
+    is_overdue,
+    place_document,
+)
+from datum_compute.cli.rollout_view import RolloutView, build_view
 from datum_compute.cli.session import Session
-from datum_compute.cli.waiting import Arrived, Patience, WatchFor, wait_until
+from datum_compute.cli.waiting import Arrived, WatchFor, wait_until
+from datum_compute.planning.advice import Move
+from datum_compute.planning.explain import Link, explain_workload
+
+OWNER = {
+    Move.YOU: "your move",
+    Move.PLATFORM: "the platform's move",
+    Move.WAIT: "wait",
+    Move.NOBODY: "all is well",
+}
 
 
 @dataclass(slots=True)
@@ -23,11 +45,36 @@ class RolloutWatch:
     name: str
     uid: str
     generation: int
+    view: RolloutView
+    started_s: float
     latest: Progress | None = None
-    _printed: dict[Place | None, str] = field(default_factory=dict)
+    _moved_s: float = 0.0
+    _told: str = ""
 
     async def look(self) -> Arrived[Progress] | WatchFor:
         observed = await observe(self.session, self.name, self.uid)
+        workload = self._same(observed)
+        before, now = self.latest, asyncio.get_running_loop().time()
+        self.latest = assess_rollout(
+            workload,
+            observed.deployments.items,
+            observed.instances.items,
+            generation=self.generation,
+        )
+        if before is None or _counts(before) != _counts(self.latest):
+            self._moved_s = now
+        self.view.show(self.latest, self.generation, now - self.started_s)
+        if self.latest.done or (self.latest.observed and self.latest.paused):
+            return Arrived(self.latest)
+        self._judge(observed, workload, now - self._moved_s)
+        uid = self.uid
+        if not self.latest.observed:
+            version = workload.metadata.resource_version
+            return WatchFor(WORKLOAD, version, lambda obj: belongs_to(obj, uid))
+        return WatchFor(DEPLOYMENT, observed.deployments.version, lambda obj: belongs_to(obj, uid))
+
+    def _same(self, observed: Observed) -> Workload:
+        """The workload that was written, as it was written."""
         workload = observed.workload
         if workload is None or workload.is_terminating:
             raise FailedError(
@@ -39,78 +86,106 @@ class RolloutWatch:
                 f"Workload {self.name!r} was changed by somebody else while it rolled out.",
                 f"See what it is now: {self.session.command('status', self.name)}",
             )
-        self.latest = assess_rollout(
-            workload,
-            observed.deployments.items,
-            observed.instances.items,
-            generation=self.generation,
-        )
-        self._print_changes(self.latest)
-        if self.latest.done:
-            return Arrived(self.latest)
-        uid = self.uid
-        if not self.latest.observed:
-            version = workload.metadata.resource_version
-            return WatchFor(WORKLOAD, version, lambda obj: belongs_to(obj, uid))
-        return WatchFor(DEPLOYMENT, observed.deployments.version, lambda obj: belongs_to(obj, uid))
+        return workload
 
-    def _print_changes(self, progress: Progress) -> None:
-        """Before the platform has looked, the cities can only tell of the past."""
-        lines: dict[Place | None, str] = {}
-        if progress.observed:
-            for place in (*progress.places, *progress.removing):
-                lines[place.place] = render_place_line(place)
-        else:
-            lines[None] = f"Waiting for the platform to take up generation {self.generation}"
-        for key, line in lines.items():
-            if self._printed.get(key) != line:
-                self.session.output.note(line)
-        self._printed = lines
+    def _judge(self, observed: Observed, workload: Workload, still_s: float) -> None:
+        """What standing still for so long means."""
+        patience = self.session.surroundings.patience
+        exceeded = workload.status.observed_generation >= self.generation and any(
+            is_overdue(deployment) for deployment in observed.deployments.items
+        )
+        if not exceeded and still_s < min(patience.stall_s, patience.verdict_s):
+            return
+        explanation = explain_workload(
+            workload, observed.deployments.items, observed.instances.items
+        )
+        cause = explanation.cause
+        cause = replace(cause, command=self.session.runnable(cause.command))
+        if exceeded or (cause.move is Move.YOU and still_s >= patience.verdict_s):
+            raise FailedError(
+                f"The rollout of {self.name!r} failed: {cause_text(cause)}.",
+                f"Awaited: {cause.awaited}. Next: {cause.command}",
+                field=f"{cause.kind}/{cause.ref.name}",
+            )
+        if still_s >= patience.stall_s and self._told != cause.reason:
+            self._told = cause.reason
+            self.view.say(
+                "blocked",
+                f"No progress for {render_age(still_s)}: {cause_text(cause)} "
+                f"({OWNER[cause.move]}; awaited: {cause.awaited}). Next: {cause.command}",
+                color="yellow",
+                **cause_document(cause),
+            )
+
+
+def _counts(progress: Progress) -> object:
+    """What changes when a rollout comes further; reasons may come and go meanwhile."""
+    return progress.observed, [
+        (p.place, p.phase, p.ready, p.updated, p.replicas, p.desired) for p in progress.places
+    ]
+
+
+def cause_text(cause: Link) -> str:
+    text = f"{cause.kind} {cause.ref.name} says {cause.reason}"
+    return f"{text}: {one_line(cause.message)}".rstrip(".") if cause.message else text
+
+
+def cause_document(cause: Link) -> dict[str, object]:
+    return {
+        "kind": cause.kind,
+        "name": cause.ref.name,
+        "reason": cause.reason,
+        "message": cause.message,
+        "since": cause.since,
+        "move": str(cause.move),
+        "awaited": cause.awaited,
+        "command": cause.command,
+    }
 
 
 async def wait_for_rollout(
-    session: Session, workload: Workload, *, timeout_s: float, patience: Patience | None = None
+    session: Session, workload: Workload, *, timeout_s: float, resume: str = ""
 ) -> Progress:
-    """The finished rollout; otherwise TimedOutError, FailedError or StoppedError."""
+    """The rollout that is finished, or paused; otherwise TimedOutError, FailedError or
+    StoppedError. ``resume`` is the command that waits again."""
     name, metadata = workload.metadata.name, workload.metadata
-    watch = RolloutWatch(session, name, metadata.uid, metadata.generation)
-    started = asyncio.get_running_loop().time()
+    clock = asyncio.get_running_loop().time
+    view = build_view(session, name)
+    watch = RolloutWatch(session, name, metadata.uid, metadata.generation, view, clock())
+    resume = resume or session.command("rollout", "status", name)
     try:
-        progress = await wait_until(
-            session, watch.look, timeout_s=timeout_s, patience=patience or Patience()
-        )
+        progress = await wait_until(session, watch.look, timeout_s=timeout_s)
     except TimeoutError:
-        waited = render_age(timeout_s)
-        raise TimedOutError(
-            f"The rollout of {name!r} is not done after {waited}{_blocker_text(watch.latest)}.",
-            f"It goes on without this command. See: {session.command('status', name)}",
-        ) from None
+        raise _late(session, watch, timeout_s) from None
     except asyncio.CancelledError:
         # Only Ctrl-C cancels a command; what was written stays written.
         raise StoppedError(
-            f"Stopped waiting; the rollout of {name!r} goes on.",
-            f"Wait for it again: {session.command('deploy', name)}",
+            f"Stopped waiting; the rollout of {name!r} goes on.", f"Wait for it again: {resume}"
         ) from None
-    elapsed = asyncio.get_running_loop().time() - started
-    session.output.note(_done_text(name, progress, elapsed), color="green")
+    finally:
+        view.close()
+    elapsed_s = clock() - watch.started_s
+    session.tell(
+        "done" if progress.done else "paused",
+        _done_text(name, progress, elapsed_s)
+        if progress.done
+        else _paused_text(session, name, progress),
+        color="green" if progress.done else "yellow",
+        workload=name,
+        generation=metadata.generation,
+        elapsedSeconds=round(elapsed_s, 3),
+        cities=[place_document(p) for p in progress.places],
+        removing=[place_document(p) for p in progress.removing],
+    )
     return progress
 
 
-def render_place_line(progress: PlaceProgress) -> str:
-    place = progress.place
-    name = place.city if place.placement == "default" else f"{place.city} ({place.placement})"
-    line = (
-        f"{name}: {progress.phase}, {progress.ready}/{progress.desired} ready, "
-        f"{progress.updated}/{progress.desired} up to date"
+def _late(session: Session, watch: RolloutWatch, timeout_s: float) -> TimedOutError:
+    waited, name = render_age(timeout_s), watch.name
+    return TimedOutError(
+        f"The rollout of {name!r} is not done after {waited}{_blocker_text(watch.latest)}.",
+        f"It goes on without this command. See: {session.command('explain', name)}",
     )
-    surplus = progress.replicas - progress.desired
-    if surplus > 0:
-        line += f", {surplus} to go"
-    cause = progress.cause
-    if cause.reason:
-        line += f"; {cause.reason}"
-        line += f": {one_line(cause.message)}" if cause.message else ""
-    return line
 
 
 def _blocker_text(progress: Progress | None) -> str:
@@ -118,11 +193,20 @@ def _blocker_text(progress: Progress | None) -> str:
         return ""
     place, cause = progress.blocker
     if not cause.reason:
-        what = "it has not reported yet"
+        what = next((_counts_text(p) for p in progress.places if p.place == place), "")
+        what = what or "it has not reported yet"
     else:
         what = f"{cause.reason}: {one_line(cause.message)}" if cause.message else cause.reason
     where = f"{place.city}: " if place else ""
     return f"; {where}{what}".rstrip(".")
+
+
+def _counts_text(progress: PlaceProgress) -> str:
+    """What a city has come to, where it says no more than that; empty if it says nothing."""
+    if progress.phase is not Phase.UPDATING:
+        return ""
+    ready, updated = (f"{n}/{progress.desired}" for n in (progress.ready, progress.updated))
+    return f"{ready} ready, {updated} up to date"
 
 
 def _done_text(name: str, progress: Progress, elapsed_s: float) -> str:
@@ -135,4 +219,15 @@ def _done_text(name: str, progress: Progress, elapsed_s: float) -> str:
     if progress.removing:
         leaving = ", ".join(place.place.city for place in progress.removing)
         text += f" Still being removed: {leaving}."
+    if progress.asleep:
+        text += f" {render_count(progress.asleep, 'instance')} asleep; a connection wakes it."
     return text
+
+
+def _paused_text(session: Session, name: str, progress: Progress) -> str:
+    updated = sum(place.updated for place in progress.places)
+    desired = sum(place.desired for place in progress.places)
+    return (
+        f"The rollout of {name} is paused: {updated} of {render_count(desired, 'instance')} "
+        f"are up to date. Resume it: {session.command('rollout', 'resume', name)}"
+    )

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 import click
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.cli.adjust import Waiting, adjust
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.options import connection_options, wait_options
+from datum_compute.cli.naming import workload_argument
+from datum_compute.cli.options import connection_options, output_option, wait_options
 from datum_compute.cli.session import run_in_session
 
 
 @click.command(short_help="Change how many instances run in each city.")
-@click.argument("name")
+@workload_argument
 @click.option(
     "--min", "minimum", type=click.IntRange(1, 1000), required=True, help="Instances in each city."
 )
 @click.option("--placement", metavar="NAME", help="Only this placement; all of them without it.")
 @wait_options(default="10m")
+@output_option("table", "json")
 @connection_options
 @click.pass_context
 def scale(
-    ctx: click.Context, name: str, minimum: int, placement: str | None, wait: bool, timeout_s: int
+    ctx: click.Context,
+    name: str,
+    minimum: int,
+    placement: str | None,
+    wait: bool,
+    timeout_s: int,
+    output_format: str,
 ) -> None:
     """Change how many instances of the workload NAME run in each of its cities.
 
@@ -37,7 +47,11 @@ def scale(
             item.setdefault("scaleSettings", {})["minReplicas"] = minimum
 
     waiting = Waiting(timeout_s if wait else None)
-    run_in_session(ctx, lambda session: adjust(session, name, change, waiting))
+    run_in_session(
+        ctx,
+        lambda session: adjust(session, name, change, waiting),
+        as_json=output_format == "json",
+    )
 
 
 def _meant(placements: list[JsonObject], placement: str | None, name: str) -> list[JsonObject]:
@@ -45,8 +59,13 @@ def _meant(placements: list[JsonObject], placement: str | None, name: str) -> li
         return placements
     found = [item for item in placements if item["name"] == placement]
     if not found:
-        present = ", ".join(item["name"] for item in placements)
-        raise UsageError(f"Workload {name!r} has no placement {placement!r}.", f"It has: {present}")
+        present = [item["name"] for item in placements]
+        close = get_close_matches(placement, present, n=1)
+        guess = f"Did you mean {close[0]!r}? " if close else ""
+        raise UsageError(
+            f"Workload {name!r} has no placement {placement!r}.",
+            f"{guess}It has: {', '.join(present)}",
+        )
     return found
 
 

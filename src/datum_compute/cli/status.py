@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.conditions import TRUE, Condition, find_condition
+from datum_compute.api.conditions import Condition, find_condition
+from datum_compute.api.errors import Forbidden, NotFound
 from datum_compute.api.instance import READY, Instance
+from datum_compute.api.kinds import REVISION
+from datum_compute.api.labels import WORKLOAD_UID
 from datum_compute.api.workload import Workload
 from datum_compute.cli.instances import address_of
-from datum_compute.cli.observe import find_workload, observe
-from datum_compute.cli.options import connection_options, output_option
-from datum_compute.cli.output import one_line, render_table
-from datum_compute.cli.rollout import PlaceProgress, Progress, assess_rollout, place_of
+from datum_compute.cli.listing import print_document, read_options
+from datum_compute.cli.naming import workload_argument
+from datum_compute.cli.observe import find_workload, observe_parts
+from datum_compute.cli.options import connection_options
+from datum_compute.cli.output import Output, one_line, render_count
+from datum_compute.cli.rollout import Progress, assess_rollout, is_asleep, place_document, place_of
 from datum_compute.cli.session import Session, run_in_session
 from datum_compute.cli.times import age_of
-from datum_compute.cli.words import Health, workload_health
+from datum_compute.cli.words import Health, as_of, humanized, instance_health, workload_health
 
 _COLORS = {"Available": "green", "Unavailable": "red"}
 
@@ -27,6 +33,8 @@ class Report:
     workload: Workload
     progress: Progress
     instances: list[Instance]
+    revision: int = 0
+    urls: tuple[tuple[str, str], ...] = ()  # city and URL
 
     @property
     def health(self) -> Health:
@@ -34,63 +42,115 @@ class Report:
 
 
 @click.command(short_help="Show the health of a workload, city by city.")
-@click.argument("name")
-@output_option("table", "json", "yaml")
+@workload_argument
+@read_options
 @connection_options
 @click.pass_context
 def status(ctx: click.Context, name: str, output_format: str) -> None:
-    """Show the health of the workload NAME, city by city."""
-    run_in_session(ctx, lambda session: _status(session, name, output_format))
+    """Show the health of the workload NAME, city by city, and its active revision.
+
+    \b
+    Examples:
+      datumctl compute status web
+      datumctl compute status web -o json
+    """
+
+    async def body(session: Session) -> None:
+        report = await read_report(session, name)
+        print_document(
+            session.output,
+            output_format,
+            lambda: report_document(report, session),
+            lambda: _print(session, report),
+            f"workload/{name}",
+        )
+
+    run_in_session(ctx, body)
 
 
-async def _status(session: Session, name: str, output_format: str) -> None:
+async def read_report(session: Session, name: str) -> Report:
     workload = await find_workload(session, name)
-    observed = await observe(session, name, workload.metadata.uid)
-    workload = observed.workload or workload
+    observed = await observe_parts(session, workload)
     instances = sorted(observed.instances.items, key=lambda i: (place_of(i), i.metadata.name))
     progress = assess_rollout(workload, observed.deployments.items, instances)
-    report = Report(workload, progress, instances)
-    match output_format:
-        case "json":
-            session.output.json(report_document(report, session))
-        case "yaml":
-            session.output.yaml(report_document(report, session))
-        case _:
-            _print(session, report)
+    urls = tuple(
+        (d.spec.city_code, e.url) for d in observed.deployments.items for e in d.status.endpoints
+    )
+    revision = await _active_revision(session, workload)
+    return Report(workload, progress, instances, revision, tuple(sorted(urls)))
+
+
+async def _active_revision(session: Session, workload: Workload) -> int:
+    """The number of the newest record of this very workload; 0 where there is none to be had."""
+    labels = {WORKLOAD_UID: workload.metadata.uid}
+    try:
+        listed = await session.client.list(REVISION, session.namespace, labels=labels)
+    except (NotFound, Forbidden):
+        return 0
+    return max((revision.spec.revision for revision in listed.items), default=0)
 
 
 def _print(session: Session, report: Report) -> None:
-    data, workload = session.output.data, report.workload
-    containers = workload.spec.template.spec.runtime.sandbox.containers
-    now = session.surroundings.now()
-    data(f"Workload:  {workload.metadata.name} ({session.place})")
-    data(f"Image:     {', '.join(one_line(c.image) for c in containers)}")
-    data(f"Created:   {age_of(workload, now)} ago")
-    health = report.health
-    color = _COLORS.get(health.word, "yellow")
-    data(f"Health:    {_sentence(health.word, health.reason, health.message)}", color=color)
-    data(f"Rollout:   {_rollout_text(report)}")
+    data, now = session.output.data, session.surroundings.now()
+    print_head(session, report)
     data("")
-    data(_place_table(report.progress))
+    data(place_table(session.output, report.progress, now))
     if report.instances:
         data("")
-        data(_instance_table(report.instances, now))
+        data(_instance_table(session.output, report.instances, now))
+    if not report.progress.done or report.health.word != "Available":
+        name = report.workload.metadata.name
+        session.output.note(f"Why: {session.command('explain', name)}")
 
 
-def _rollout_text(report: Report) -> str:
+def print_head(session: Session, report: Report, further: Sequence[tuple[str, str]] = ()) -> None:
+    """What a workload is and how it is; ``further`` fields come last."""
+    workload, now = report.workload, session.surroundings.now()
+    containers = workload.spec.template.spec.runtime.sandbox.containers
+    health = report.health
+    age = as_of(health, now)
+    said = _sentence(health.word, humanized(health.reason), health.message)
+    fields = [
+        ("Workload", f"{workload.metadata.name} ({session.place})"),
+        ("Image", ", ".join(one_line(c.image) for c in containers)),
+        ("Created", f"{age_of(workload, now)} ago"),
+        ("Revision", str(report.revision or "")),
+        ("Health", f"{said} ({age})" if age else said),
+        ("Asleep", _asleep_text(report.instances)),
+        ("Rollout", _rollout_text(session, report)),
+        *(("URL", f"{url} ({city})") for city, url in report.urls),
+        *further,
+    ]
+    for title, text in fields:
+        color = _COLORS.get(health.word, "yellow") if title == "Health" else ""
+        if text:
+            session.output.data(f"{title + ':':<11}{text}", color=color)
+
+
+def _asleep_text(instances: Sequence[Instance]) -> str:
+    sleeping = sum(is_asleep(instance) for instance in instances)
+    if not sleeping:
+        return ""
+    return f"{sleeping} of {render_count(len(instances), 'instance')}; a connection wakes one"
+
+
+def _rollout_text(session: Session, report: Report) -> str:
     progress = report.progress
     if progress.done:
         return "Done"
+    if progress.paused:
+        resume = session.command("rollout", "resume", report.workload.metadata.name)
+        return f"Paused; resume it: {resume}"
     if not progress.observed:
         generation = report.workload.metadata.generation
         return f"In progress: the platform has not taken up generation {generation} yet"
     place, cause = progress.blocker
-    text = _sentence("In progress", cause.reason, cause.message)
+    text = _sentence("In progress", humanized(cause.reason), cause.message)
     return f"{text} (in {place.city})" if place and cause.reason else text
 
 
-def _place_table(progress: Progress) -> str:
-    return render_table(
+def place_table(output: Output, progress: Progress, now: float) -> str:
+    return output.table(
         ("CITY", "PLACEMENT", "READY", "UP-TO-DATE", "DESIRED", "ROLLOUT", "REASON"),
         [
             (
@@ -100,29 +160,35 @@ def _place_table(progress: Progress) -> str:
                 p.updated,
                 p.desired,
                 p.phase,
-                _sentence(p.cause.reason or "-", p.cause.message),
+                _cause_text(Health("", p.cause.reason, p.cause.message), now),
             )
             for p in (*progress.places, *progress.removing)
         ],
     )
 
 
-def _instance_table(instances: list[Instance], now: float) -> str:
+def _instance_table(output: Output, instances: list[Instance], now: float) -> str:
     rows = []
     for instance in instances:
-        ready = _ready(instance)
-        reason = _sentence(ready.reason or "-", ready.message) if ready.status != TRUE else "-"
+        health = instance_health(instance)
         rows.append(
             (
                 instance.metadata.name,
                 place_of(instance).city or "-",
-                ready.status,
+                health.word,
                 address_of(instance) or "-",
                 age_of(instance, now),
-                reason,
+                _cause_text(health, now),
             )
         )
-    return render_table(("INSTANCE", "CITY", "READY", "ADDRESS", "AGE", "REASON"), rows)
+    return output.table(("INSTANCE", "CITY", "STATUS", "ADDRESS", "AGE", "REASON"), rows)
+
+
+def _cause_text(said: Health, now: float) -> str:
+    """The reason in words, what the platform says about it, and how old that is."""
+    text = _sentence(humanized(said.reason), said.message) or "-"
+    age = as_of(said, now)
+    return f"{text} ({age})" if age else text
 
 
 def report_document(report: Report, session: Session) -> JsonObject:
@@ -138,28 +204,16 @@ def report_document(report: Report, session: Session) -> JsonObject:
         "health": health.word,
         "reason": health.reason,
         "message": health.message,
+        "revision": report.revision,
         "rolloutDone": report.progress.done,
         "containers": [
             {"name": c.name, "image": c.image}
             for c in workload.spec.template.spec.runtime.sandbox.containers
         ],
+        "endpoints": [{"city": city, "url": url} for city, url in report.urls],
         "cities": [place_document(p) for p in report.progress.places],
         "removing": [place_document(p) for p in report.progress.removing],
         "instances": [_instance_document(i) for i in report.instances],
-    }
-
-
-def place_document(progress: PlaceProgress) -> JsonObject:
-    return {
-        "city": progress.place.city,
-        "placement": progress.place.placement,
-        "rollout": str(progress.phase),
-        "ready": progress.ready,
-        "updated": progress.updated,
-        "replicas": progress.replicas,
-        "desired": progress.desired,
-        "reason": progress.cause.reason,
-        "message": progress.cause.message,
     }
 
 
@@ -169,6 +223,8 @@ def _instance_document(instance: Instance) -> JsonObject:
         "name": instance.metadata.name,
         "city": place_of(instance).city,
         "placement": place_of(instance).placement,
+        "status": instance_health(instance).word,
+        "asleep": is_asleep(instance),
         "ready": ready.status,
         "reason": ready.reason,
         "message": ready.message,

@@ -12,11 +12,17 @@ import click
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.cli.adjust import Waiting, adjust
-from datum_compute.cli.errors import UsageError
-from datum_compute.cli.history import asked_of, pick_revision, read_history
+from datum_compute.cli.history import (
+    REVISION_NAME,
+    asked_of,
+    pick_revision,
+    previous_revision,
+    read_history,
+)
 from datum_compute.cli.manifest import with_defaults
+from datum_compute.cli.naming import workload_argument
 from datum_compute.cli.observe import find_workload
-from datum_compute.cli.options import connection_options, wait_options
+from datum_compute.cli.options import connection_options, output_option, wait_options
 from datum_compute.cli.session import Session, run_in_session
 
 Part = Literal["image", "template", "scale"]
@@ -24,14 +30,23 @@ PARTS: tuple[Part, ...] = ("image", "template", "scale")
 
 
 @click.command("undo")
-@click.argument("name")
-@click.option("--to-revision", "to", type=click.IntRange(1), help="Which; the one before the last.")
+@workload_argument
+@click.option("--to-revision", "to", type=REVISION_NAME, help="Which; the one before the last.")
 @click.option("--only", type=click.Choice(PARTS), help="Go back in this part alone.")
+@click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
 @wait_options(default="10m")
+@output_option("table", "json")
 @connection_options
 @click.pass_context
 def undo(
-    ctx: click.Context, name: str, to: int | None, only: Part | None, wait: bool, timeout_s: int
+    ctx: click.Context,
+    name: str,
+    to: str | None,
+    only: Part | None,
+    dry_run: bool,
+    wait: bool,
+    timeout_s: int,
+    output_format: str,
 ) -> None:
     """Make the workload NAME what it was before its last change, or in an earlier revision.
 
@@ -46,27 +61,25 @@ def undo(
 
     async def body(session: Session) -> None:
         found = await read_history(session, await find_workload(session, name))
-        target = pick_revision(session, name, found, to or _previous(session, name, found))
-        present = found[-1].spec.revision
+        target = pick_revision(session, name, found, to or previous_revision(session, name, found))
+        present = found[-1].name
         again = session.command("rollout", "undo", name, f"--to-revision={present}")
-        session.output.note(f"Back to revision {target.spec.revision}. To undo that: {again}")
+        number = target.name
+        session.tell(
+            "undo",
+            f"Back to revision {number}. To undo that: {again}",
+            workload=name,
+            revision=number,
+            undoWith=again,
+        )
         await adjust(
             session,
             name,
-            lambda workload: restore(workload, target, only),
-            Waiting(timeout_s if wait else None),
+            lambda workload: restore(workload, target.revision, only),
+            Waiting(timeout_s if wait else None, dry_run),
         )
 
-    run_in_session(ctx, body)
-
-
-def _previous(session: Session, name: str, found: list[WorkloadRevision]) -> int:
-    if len(found) < 2:
-        raise UsageError(
-            f"Workload {name!r} was never changed: there is nothing to go back to.",
-            f"See: {session.command('rollout', 'history', name)}",
-        )
-    return found[-2].spec.revision
+    run_in_session(ctx, body, as_json=output_format == "json")
 
 
 def restore(workload: JsonObject, target: WorkloadRevision, only: Part | None) -> None:

@@ -14,7 +14,12 @@ from datum_compute.cli.output import build_output
 @output_option("table", "json")
 @click.pass_obj
 def version(surroundings: Surroundings, output_format: str) -> None:
-    """Show the version."""
+    """Show the version.
+
+    \b
+    Example:
+      datumctl compute version -o json
+    """
     output = build_output(surroundings)
     if output_format == "json":
         output.json({"version": __version__})

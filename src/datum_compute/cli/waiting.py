@@ -1,7 +1,8 @@
 """Waits for the plane to come to a state: look, and if it is not there yet, watch for a change.
 
 A watch only says when to look again, so a lost event costs at most ``reread_s``. A server that
-does not answer is asked again for a while, said once, then the error is let out.
+does not answer is asked again for a while, said once, then the error is let out; also when the time
+is over: that it is silent is known, and nothing of what was waited for.
 """
 
 from __future__ import annotations
@@ -20,21 +21,12 @@ from datum_compute.api.errors import (
     Unreachable,
 )
 from datum_compute.api.meta import ApiObject, KindInfo
+from datum_compute.cli.patience import Patience
 from datum_compute.cli.session import Session
 
 T = TypeVar("T")
 
 _PASSING = (Unreachable, ServiceUnavailable, Timeout, TooManyRequests)
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """settle_s gathers events that come together; retry_s lies between failed looks."""
-
-    reread_s: int = 2
-    settle_s: float = 0.05
-    retry_s: float = 1.0
-    failures_max: int = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +48,51 @@ async def wait_until(
     look: Callable[[], Awaitable[Arrived[T] | WatchFor]],
     *,
     timeout_s: float,
-    patience: Patience,
 ) -> T:
     """What ``look`` arrives at; TimeoutError when it does not in time. It looks at least once."""
+    patience = session.surroundings.patience
     deadline = asyncio.get_running_loop().time() + timeout_s
-    failures = 0
-    async with asyncio.timeout(None) as limit:
-        while True:
-            try:
-                seen = await look()
-                failures = 0
-                if isinstance(seen, Arrived):
-                    return seen.value
-                limit.reschedule(deadline)
-                await _change(session, seen, patience)
-            except _PASSING as error:
-                limit.reschedule(deadline)
-                failures += 1
-                if failures > patience.failures_max:
-                    raise
-                if failures == 1:
-                    session.output.note(f"No answer, trying again: {error}")
-                await asyncio.sleep(patience.retry_s)
+    hearing = _Hearing(session)
+    try:
+        async with asyncio.timeout(None) as limit:
+            while True:
+                try:
+                    seen = await look()
+                    hearing.heard()
+                    if isinstance(seen, Arrived):
+                        return seen.value
+                    limit.reschedule(deadline)
+                    await _change(session, seen, patience)
+                except _PASSING as error:
+                    limit.reschedule(deadline)
+                    hearing.missed(error)
+                    await asyncio.sleep(patience.retry_s)
+    except TimeoutError:
+        if hearing.silence is not None:
+            raise hearing.silence from None
+        raise
+
+
+@dataclass(slots=True)
+class _Hearing:
+    """Whether the server answers at the moment; ``silence`` is why it does not."""
+
+    session: Session
+    failures: int = 0
+    silence: Exception | None = None
+
+    def heard(self) -> None:
+        if self.failures:
+            self.session.tell("answering", "It answers again.")
+        self.failures, self.silence = 0, None
+
+    def missed(self, error: Exception) -> None:
+        """Say it once; raise when it has been often enough."""
+        self.failures, self.silence = self.failures + 1, error
+        if self.failures > self.session.surroundings.patience.failures_max:
+            raise error
+        if self.failures == 1:
+            self.session.tell("silent", f"No answer, trying again: {error}", message=str(error))
 
 
 async def _change(session: Session, watched: WatchFor, patience: Patience) -> None:

@@ -12,12 +12,17 @@ from dataclasses import dataclass
 from datum_compute.api.conditions import FALSE, TRUE, Condition, find_condition
 from datum_compute.api.instance import AVAILABLE, READY, Instance
 from datum_compute.api.reasons import Reason
+from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.api.workload import Workload
-from datum_compute.cli.output import render_count
+from datum_compute.cli.output import render_age, render_count
 
+_SILENT_SINCE = re.compile(r"has not answered since (\S+)")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
-_FAILED = {Reason.IMAGE_UNAVAILABLE, Reason.INSTANCE_CRASHING, Reason.CONFIGURATION_ERROR}
+_FAILED = {
+    *(Reason.IMAGE_UNAVAILABLE, Reason.REGISTRY_UNREACHABLE),
+    *(Reason.INSTANCE_CRASHING, Reason.CONFIGURATION_ERROR),
+}
 _STARTING = {
     *(Reason.PENDING_PROGRAMMING, Reason.PROGRAMMING_IN_PROGRESS),
     *(Reason.STARTING, Reason.PROVISIONING),
@@ -27,6 +32,8 @@ _OWN_WORDS: dict[str, str] = {
     Reason.SCHEDULING_GATES_PRESENT: "held by a gate",
     Reason.PENDING_QUOTA: "quota",
     Reason.PENDING_EVALUATION: "quota evaluation",
+    Reason.QUOTA_NO_BUDGET: "quota evaluation",
+    Reason.CELL_UNREACHABLE: "cell unreachable",
 }
 
 
@@ -64,8 +71,16 @@ def instance_health(instance: Instance) -> Health:
     if ready is None:
         return Health("Pending")
     if ready.status == TRUE:
-        return Health("Available")
+        return _available(instance)
     return Health(_word(ready), ready.reason, ready.message)
+
+
+def _available(instance: Instance) -> Health:
+    """One that sleeps serves as well; that it sleeps is said beside."""
+    available = find_condition(instance.status.conditions, AVAILABLE)
+    if available is None or available.reason != Reason.ASLEEP:
+        return Health("Available")
+    return Health("Available", available.reason, available.message)
 
 
 def _word(ready: Condition) -> str:
@@ -78,7 +93,7 @@ def _word(ready: Condition) -> str:
 
 def short_text(health: Health) -> str:
     """``Failed (image unavailable)``: the word, and the reason where it says more."""
-    if health.word in ("Available", "Starting", "Stopping") or not health.reason:
+    if health.word in ("Starting", "Stopping") or not health.reason:
         return health.word
     if health.reason == health.word:
         return health.word
@@ -87,8 +102,34 @@ def short_text(health: Health) -> str:
 
 def humanized(reason: str) -> str:
     """``QuotaExceeded`` -> ``quota exceeded``; words in capitals stay as they are."""
+    if not reason:
+        return ""
     words = (word if word.isupper() else word.lower() for word in _HUMP.split(reason))
     return _OWN_WORDS.get(reason) or " ".join(words)
+
+
+def as_of(health: Health, now: float) -> str:
+    """How old the news is, where it is: ``as of 40s ago`` for what a silent cell said last."""
+    since = silent_since(health.reason, health.message)
+    return f"as of {render_age(now - parse_timestamp(since))} ago" if since else ""
+
+
+def silent_since(reason: str, message: str) -> str:
+    """When a silent cell was last heard, as the platform says it; empty if it is about no such."""
+    found = _SILENT_SINCE.search(message)
+    if reason != Reason.CELL_UNREACHABLE or found is None:
+        return ""
+    try:
+        parse_timestamp(found.group(1))
+    except ValueError:
+        return ""
+    return found.group(1)
+
+
+def aged_text(health: Health, now: float) -> str:
+    """``short_text``, with the age of what it says where that is old."""
+    age = as_of(health, now)
+    return f"{short_text(health)}, {age}" if age else short_text(health)
 
 
 def tally(words: Sequence[str]) -> str:

@@ -1,0 +1,62 @@
+"""Where a join token comes from: a file, stdin or the environment, never the command line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from datum_compute.cli.context import JOIN_TOKEN, Surroundings
+from datum_compute.cli.errors import OtherError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class GivenToken:
+    token: str = field(repr=False)
+    hub: str
+    authority: bytes | None
+
+
+def read_token(
+    surroundings: Surroundings, file: str | None, *, hub: str, hub_ca: Path | None
+) -> GivenToken:
+    """The token, and where it is for: flags, or the document that ``cell token -o json`` prints."""
+    text, source = _text(surroundings, file)
+    document = _document(text, source)
+    token = document.get("token", "") if document else text.strip()
+    address = hub or document.get("hub", "")
+    authority = document.get("authority", "").encode() or None
+    if hub_ca is not None:
+        try:
+            authority = hub_ca.expanduser().read_bytes()
+        except OSError as error:
+            raise OtherError(f"{hub_ca} cannot be read: {error.strerror}.") from error
+    if not token or not token.isprintable() or " " in token:
+        raise UsageError(f"{source} holds no join token.")
+    if not address.startswith("https://"):
+        raise UsageError("The address of the hub is missing.", "Pass --hub https://HOST:PORT.")
+    return GivenToken(token, address, authority)
+
+
+def _text(surroundings: Surroundings, file: str | None) -> tuple[str, str]:
+    if file == "-":
+        return surroundings.stdin.read(), "stdin"
+    if file:
+        try:
+            return Path(file).expanduser().read_text(), file
+        except (OSError, UnicodeDecodeError) as error:
+            raise OtherError(f"{file} cannot be read: {error}.") from error
+    named = surroundings.environ.get(JOIN_TOKEN, "")
+    if not named:
+        raise UsageError("There is no join token.", f"Pass --token-file FILE, or set {JOIN_TOKEN}.")
+    return named, f"${JOIN_TOKEN}"
+
+
+def _document(text: str, source: str) -> dict[str, str]:
+    if not text.lstrip().startswith("{"):
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{source} is not what 'cell token -o json' prints: {error}.") from None
+    return {name: value for name, value in found.items() if isinstance(value, str)}

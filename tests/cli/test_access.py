@@ -1,0 +1,213 @@
+"""Whether the project may use compute: three calm states, the refusals, and asking for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datum_compute.api.codec import JsonObject, typed
+from datum_compute.api.exchange import Request
+from datum_compute.api.kinds import ENTITLEMENT, SERVICE
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import PLATFORM
+from datum_compute.api.service import Service
+from datum_compute.api.serviceentitlement import ServiceEntitlement
+from datum_compute.cli.access_state import AccessState, classified
+from datum_compute.cli.patience import Patience
+from datum_compute.client.client import Client
+from tests.cli.surroundings import Desk
+from tests.cli.world import World, nobody, write_kubeconfig
+
+COMPUTE = Ref("", "compute")
+DEPLOY = ("deploy", "web", "--image=web:1", "--city=DFW", "-y", "--no-wait")
+
+
+@pytest.fixture
+def desk(tmp_path: Path, world: World) -> Desk:
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "owner")
+    desk = Desk(home=tmp_path, open_transport=world.open)
+    desk.patience = Patience(first_status_s=0.05)
+    return desk
+
+
+def offered(world: World, mode: str) -> None:
+    """Compute is in the catalogue of the platform."""
+    spec = {
+        "serviceName": "compute.datumapis.com",
+        "phase": "Draft",
+        "owner": {"producerProjectRef": {"name": "datum-cloud"}},
+        "enablementPolicy": {"mode": mode},
+    }
+
+    async def create(client: Client) -> None:
+        service = typed({"metadata": {"name": "compute"}, "spec": spec}, Service)
+        await client.create(SERVICE, service)
+        await client.patch(SERVICE, COMPUTE, {"spec": {"phase": "Published"}})
+
+    world.do(create, PLATFORM)
+
+
+def status(phase: str | None, reason: str = "", message: str = "", **more: Any) -> JsonObject:
+    ready = {"type": "Ready", "status": "False", "reason": reason, "message": message}
+    conditions = [ready] if phase else []
+    return {"phase": phase, "conditions": conditions, **more} if phase else {}
+
+
+def entitled(**said: Any) -> ServiceEntitlement:
+    document = {
+        "metadata": {"name": "compute"},
+        "spec": {"serviceRef": {"name": "compute"}},
+        "status": said,
+    }
+    return typed(document, ServiceEntitlement)
+
+
+STATES = [
+    (status(None), AccessState.PROCESSING, 12),
+    (status("Active", "EntitlementActive"), AccessState.ACTIVE, 0),
+    (status("PendingApproval", "EntitlementPendingApproval", "ask Bo"), AccessState.PENDING, 12),
+    (status("Rejected", "ConsumerDenied", "not you"), AccessState.DENIED, 11),
+    (
+        status("Rejected", "ConsumerDenied", "enough", entitledAt="2026-01-01T00:00:00Z"),
+        AccessState.REVOKED,
+        11,
+    ),
+    (status("Rejected", "ServiceNotPublished", "gone"), AccessState.UNAVAILABLE, 13),
+]
+
+
+@pytest.mark.parametrize(("said", "state", "_code"), STATES)
+def test_an_entitlement_is_read_as_one_state(
+    said: JsonObject, state: AccessState, _code: int
+) -> None:
+    assert classified(entitled(**said)) is state
+
+
+def test_no_entitlement_and_one_without_a_ready_condition() -> None:
+    assert classified(None) is AccessState.NOT_REQUESTED
+    assert classified(entitled(phase="Active")) is AccessState.PROCESSING
+
+
+def written(world: World, said: JsonObject) -> None:
+    async def write(client: Client) -> None:
+        made = await client.create(ENTITLEMENT, entitled())
+        if said:
+            version = made.metadata.resource_version
+            await client.patch_status(ENTITLEMENT, COMPUTE, said, version=version)
+
+    world.do(write)
+
+
+@pytest.mark.parametrize(("said", "_state", "code"), STATES)
+def test_each_state_has_its_exit_code_and_says_what_the_provider_says(
+    desk: Desk, world: World, said: JsonObject, _state: AccessState, code: int
+) -> None:
+    offered(world, "GatedByProvider")
+    written(world, said)
+    world.writes.clear()
+    assert desk.run(*DEPLOY) == code
+    if code:
+        assert world.writes == []
+        message = said["conditions"][0]["message"] if said else ""
+        assert message in desk.err
+        assert "ntitlement" not in desk.err  # no name of an internal object
+        assert desk.run(*DEPLOY, "-o", "json") == code
+        assert json.loads(desk.err)["error"]["retryable"] is (code == 12)
+    assert desk.run("access", "-o", "json") == 0  # the status itself is never an error
+    assert json.loads(desk.out)["state"] == str(_state)
+
+
+def test_a_gated_service_is_not_asked_for_without_a_terminal(desk: Desk, world: World) -> None:
+    offered(world, "GatedByProvider")
+    assert desk.run(*DEPLOY) == 10
+    assert "Ask for it: datumctl compute access request" in desk.err
+    assert world.writes == []
+
+
+def test_on_a_terminal_it_is_asked_for_on_a_yes(desk: Desk, world: World) -> None:
+    offered(world, "GatedByProvider")
+    desk.is_terminal, desk.environ, desk.typed = True, {"NO_COLOR": "1"}, "n\n"
+    assert desk.run(*DEPLOY) == 9
+    assert world.writes == []
+    desk.typed = "yes\n"
+    assert desk.run(*DEPLOY) == 12
+    (request,) = world.writes
+    assert request.path.endswith("/serviceentitlements")
+    assert desk.run(*DEPLOY) == 12, "asked once, calm from then on"
+    assert len(world.writes) == 1
+    assert "[y/N]" not in desk.err
+
+
+def test_self_service_is_enabled_unasked_and_said(desk: Desk, world: World) -> None:
+    offered(world, "SelfService")
+
+    async def activate(client: Client) -> None:
+        async for event in client.watch(ENTITLEMENT, "", timeout_s=600):
+            found = event.object
+            if found is not None and found.status.phase is None:
+                said = status("Active", "EntitlementActive")
+                version = found.metadata.resource_version
+                await client.patch_status(ENTITLEMENT, COMPUTE, said, version=version)
+
+    world.player = activate
+    desk.patience = Patience(first_status_s=5)
+    assert desk.run(*DEPLOY) == 0
+    assert "Enabling Compute for project/default." in desk.err
+
+
+def test_somebody_who_asked_first_is_all_the_same(desk: Desk, world: World) -> None:
+    offered(world, "SelfService")
+
+    async def race(request: Request, client: Client) -> None:
+        if request.method == "POST" and request.path.endswith("serviceentitlements"):
+            world.before = None
+            made = await client.create(ENTITLEMENT, entitled())
+            version = made.metadata.resource_version
+            said = status("Active", "EntitlementActive")
+            await client.patch_status(ENTITLEMENT, COMPUTE, said, version=version)
+
+    world.before = race
+    assert desk.run(*DEPLOY) == 0
+    assert "already exists" not in desk.err
+
+
+def test_where_nobody_manages_access_the_server_decides(desk: Desk) -> None:
+    assert desk.run(*DEPLOY) == 0
+    assert desk.run("access") == 0
+    assert "not managed on this platform" in desk.out
+    assert desk.run("access", "request") == 13
+
+
+def test_on_one_api_server_that_is_everything_there_is_nobody_to_ask(
+    desk: Desk, world: World, tmp_path: Path
+) -> None:
+    offered(world, "SelfService")
+    alone = write_kubeconfig(tmp_path / "alone", "operator", planes=(PLATFORM,))
+    there = (f"--kubeconfig={alone}", "--context=platform")
+    assert desk.run("access", *there) == 0
+    assert "not managed on this platform" in desk.out
+    assert desk.run("access", "request", *there) == 13
+    assert world.writes == []
+
+
+def test_a_request_is_idempotent_and_can_be_renewed(desk: Desk, world: World) -> None:
+    world.player = nobody
+    offered(world, "GatedByProvider")
+    assert desk.run("access", "request", "--message=for the shop") == 0
+    assert desk.out == "access/compute requested, being activated\n"
+    assert desk.run("access", "request") == 0
+    assert desk.run("access", "request", "--wait", "--timeout=0s") == 12
+    assert desk.run("access", "renew") == 2, "nobody is there to say yes"
+    world.writes.clear()
+    assert desk.run("access", "renew", "-y") == 0
+    assert [w.method for w in world.writes] == ["DELETE", "POST"]
+
+
+def test_reading_needs_no_access(desk: Desk, world: World) -> None:
+    offered(world, "GatedByProvider")
+    assert desk.run("workloads") == 0
+    assert desk.run("doctor") == 20
+    assert "not enabled; nobody has asked for it yet" in desk.out

@@ -1,0 +1,86 @@
+"""Instances that sleep and rollouts that are paused: told, and no reason to go on waiting."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
+from datum_compute.client.client import Client
+from tests.cli.objects import condition
+from tests.cli.surroundings import Desk
+from tests.cli.world import NAMESPACE, World, counts, healthy, report, set_status, workloads
+
+pytestmark = pytest.mark.usefixtures("local_platform")
+
+DEPLOY = ("deploy", "web", "--city=DFW", "-y")
+
+
+async def sleepy(client: Client) -> None:
+    """Everything comes about, and falls asleep at once."""
+    async for workload in workloads(client):
+        await report(client, workload)
+        for instance in (await client.list(INSTANCE, NAMESPACE)).items:
+            said = [
+                condition("Ready", "True", "Available", ""),
+                condition("Available", "True", "Asleep", "Asleep; the first request wakes it"),
+            ]
+            await set_status(client, INSTANCE, instance.metadata.name, {"conditions": said})
+
+
+async def held(client: Client) -> None:
+    """What runs goes on, and none of it is exchanged."""
+    async for workload in workloads(client):
+        await report(client, workload)
+        for deployment in (await client.list(DEPLOYMENT, NAMESPACE)).items:
+            fields = {
+                **counts(1, 1),
+                "updatedReplicas": 0,
+                "observedGeneration": deployment.metadata.generation,
+                "conditions": [condition("Progressing", "Unknown", "RolloutPaused", "Paused")],
+            }
+            await set_status(client, DEPLOYMENT, deployment.metadata.name, fields)
+
+
+def test_status_and_explain_say_that_instances_sleep(desk: Desk, world: World) -> None:
+    world.player = sleepy
+    assert desk.run(*DEPLOY, "--image=web:1", "--no-wait") == 0
+    assert desk.run("rollout", "status", "web") == 0
+    assert "1 instance asleep; a connection wakes it" in desk.err + desk.out
+    assert desk.run("status", "web") == 0
+    assert "Asleep:    1 of 1 instance; a connection wakes one" in desk.out
+    assert "asleep: Asleep; the first request wakes it" in desk.out
+    assert desk.run("explain", "web") == 0
+    assert "Available is True (Asleep" in desk.out
+    assert "Awaited:     the first request, which wakes it" in desk.out
+    assert desk.run("status", "web", "-o", "json") == 0
+    assert [i["asleep"] for i in json.loads(desk.out)["instances"]] == [True]
+
+
+def test_what_is_awake_is_not_said_to_sleep(desk: Desk) -> None:
+    assert desk.run(*DEPLOY, "--image=web:1") == 0
+    assert desk.run("status", "web") == 0
+    assert "leep" not in desk.out
+    assert desk.run("explain", "web") == 0
+    assert "leep" not in desk.out
+
+
+def test_a_deploy_to_a_paused_workload_ends_well_and_says_so(desk: Desk, world: World) -> None:
+    assert desk.run(*DEPLOY, "--image=web:1") == 0
+    world.player = held
+    assert desk.run("rollout", "pause", "web") == 0
+    assert "paused: false -> true" in desk.err
+    assert desk.run(*DEPLOY, "--image=web:2", "--timeout=60s") == 0, desk.err
+    told = desk.out + desk.err
+    assert "Paused: nothing is replaced until it is resumed: datumctl compute" in told
+    assert "The rollout of web is paused: 0 of 1 instance are up to date." in told
+    assert "datumctl compute rollout resume web" in told
+    assert "web is ready" not in told
+    assert desk.run("status", "web") == 0
+    assert "Rollout:   Paused; resume it: datumctl compute rollout resume web" in desk.out
+    assert desk.run("explain", "web") == 0
+    assert "Next:        datumctl compute rollout resume web\n" in desk.out
+    world.player = healthy
+    assert desk.run("rollout", "resume", "web") == 0
+    assert "web is ready" in desk.out + desk.err

@@ -1,0 +1,73 @@
+"""``cell``: where a join token may come from, and where it never does."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from datum_compute.cli.cell import cell
+from datum_compute.cli.cell_token import read_token
+from datum_compute.cli.context import Surroundings
+from tests.cli.surroundings import Desk
+
+HUB = "https://hub.example:7443"
+TOKEN = "join-1.secret"
+
+
+def around(home: Path, typed: str = "", **environ: str) -> Surroundings:
+    desk = Desk(home, environ=environ)
+    return desk.surroundings(io.StringIO(typed), io.StringIO(), io.StringIO())
+
+
+def test_a_token_comes_from_a_file_from_stdin_or_from_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    for given in (
+        read_token(around(tmp_path), str(file), hub=HUB, hub_ca=None),
+        read_token(around(tmp_path, TOKEN), "-", hub=HUB, hub_ca=None),
+        read_token(around(tmp_path, DATUM_JOIN_TOKEN=TOKEN), None, hub=HUB, hub_ca=None),
+    ):
+        assert (given.token, given.hub, given.authority) == (TOKEN, HUB, None)
+        assert TOKEN not in repr(given)
+
+
+def test_the_document_of_cell_token_says_where_it_is_for(tmp_path: Path) -> None:
+    document = json.dumps({"token": TOKEN, "hub": HUB, "authority": "PEM", "expires": "x"})
+    given = read_token(around(tmp_path, document), "-", hub="", hub_ca=None)
+    assert (given.token, given.hub, given.authority) == (TOKEN, HUB, b"PEM")
+    other = read_token(around(tmp_path, document), "-", hub="https://other.example", hub_ca=None)
+    assert other.hub == "https://other.example"
+
+
+def test_no_flag_takes_a_token() -> None:
+    """Others could read it from the list of processes."""
+    join = cell.commands["join"]
+    options = [o for p in join.params if isinstance(p, click.Option) for o in p.opts]
+    assert "--token-file" in options
+    assert "--token" not in options
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "said"),
+    [
+        ((), {}, "There is no join token"),
+        (("--hub", HUB), {"DATUM_JOIN_TOKEN": " "}, "holds no join token"),
+        ((), {"DATUM_JOIN_TOKEN": TOKEN}, "address of the hub is missing"),
+        (("--hub", "http://hub.example"), {"DATUM_JOIN_TOKEN": TOKEN}, "address of the hub"),
+        (("--token-file", "/nowhere/token", "--hub", HUB), {}, "cannot be read"),
+        (("--token-file", "-", "--hub", HUB), {}, "holds no join token"),
+    ],
+)
+def test_what_is_missing_is_said_before_anything_is_made(
+    tmp_path: Path, arguments: tuple[str, ...], environ: dict[str, str], said: str
+) -> None:
+    desk, state = Desk(tmp_path, environ=environ), tmp_path / "state"
+    flags = ("--name", "dfw", "--city", "DFW", "--state-dir", str(state))
+    assert desk.run("cell", "join", *flags, *arguments) in (1, 2)
+    assert said in desk.err
+    assert TOKEN not in desk.err
+    assert not state.exists()

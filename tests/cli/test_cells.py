@@ -1,0 +1,93 @@
+"""``cell list``, and what ``doctor`` and ``local status`` make of cells that are closed or gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from datum_compute.api.cluster import Cluster, ClusterStatus
+from datum_compute.api.codec import JsonObject, typed
+from datum_compute.api.kinds import CLUSTER, INSTANCE, LOCATION_BINDING
+from datum_compute.api.labels import CELL
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import HUB, PLATFORM
+from datum_compute.cli.local_status import ANSWERS, SILENT, UNKNOWN, _cell_health
+from datum_compute.client.client import Client
+from tests.cli.objects import condition
+from tests.cli.surroundings import Desk
+from tests.cli.test_reading import binding, said_of
+from tests.cli.world import PLANE, World, ensure, write_kubeconfig
+
+PLANES = (PLANE, HUB)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(planes=(PLATFORM, *PLANES))
+
+
+@pytest.fixture
+def desk(tmp_path: Path, world: World) -> Desk:
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "operator", PLANES)
+    return Desk(home=tmp_path, open_transport=world.open)
+
+
+def test_cells_are_listed_with_the_instances_that_the_hub_knows_there(
+    desk: Desk, world: World
+) -> None:
+    async def three_in_dfw(client: Client) -> None:
+        for name in ("dfw", "lhr"):
+            await client.create(CLUSTER, typed({"metadata": {"name": name}, "spec": {}}, Cluster))
+        template = {"runtime": {"sandbox": {"containers": [{"name": "a", "image": "b"}]}}}
+        for number in range(3):
+            await ensure(client, INSTANCE, f"web-{number}", {CELL: "dfw"}, template)
+
+    world.do(three_in_dfw, HUB)
+    assert desk.run("cell", "list", "-o", "json") == 0, desk.err
+    told = {cell["name"]: cell["instances"] for cell in json.loads(desk.out)["items"]}
+    assert told == {"dfw": 3, "lhr": 0}
+    assert desk.run("cell", "list") == 0
+    counts = {line.split()[0]: line.split()[3] for line in desk.out.splitlines()[1:]}
+    assert counts == {"dfw": "3", "lhr": "0"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "state", "said"),
+    [
+        ("CellDrained", "ok", "takes no new work: ZZZ"),
+        ("CellUnreachable", "warning", "not available: ZZZ"),
+    ],
+)
+def test_a_city_that_was_drained_on_purpose_is_no_problem(
+    desk: Desk, world: World, reason: str, state: str, said: str
+) -> None:
+    async def close(client: Client) -> None:
+        await client.create(LOCATION_BINDING, binding("ZZZ"))
+        status: JsonObject = {"conditions": [condition("Available", "False", reason, "told")]}
+        await said_of(client, LOCATION_BINDING, Ref("", "zzz"), status)
+
+    world.do(close)
+    desk.run("doctor", "-o", "json")
+    (found,) = [f for f in json.loads(desk.out)["items"] if f["check"] == "cities"]
+    assert found["state"] == state
+    assert said in found["text"]
+
+
+@pytest.mark.parametrize(
+    ("ready", "stuck", "is_cut", "health"),
+    [
+        ("True", "", False, ANSWERS),
+        ("True", "its process does not run", False, SILENT),
+        ("True", "", True, SILENT),
+        ("False", "its process does not run", False, SILENT),
+        ("", "", False, UNKNOWN),
+    ],
+)
+def test_a_cell_whose_process_is_gone_does_not_answer_whatever_the_hub_still_believes(
+    ready: str, stuck: str, is_cut: bool, health: str
+) -> None:
+    said = [condition("Ready", ready, "Told", "")] if ready else []
+    status = typed({"conditions": said}, ClusterStatus)
+    assert _cell_health(Cluster(status=status), stuck, is_cut=is_cut)[0] == health

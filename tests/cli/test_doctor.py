@@ -1,0 +1,104 @@
+"""doctor: every check, and one line for every workload that is not well."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.quotametrics import INSTANCES
+from datum_compute.client.client import Client
+from tests.cli.objects import condition
+from tests.cli.surroundings import Desk
+from tests.cli.test_reading import bucket
+from tests.cli.world import (
+    NAMESPACE,
+    World,
+    image_missing,
+    nobody,
+    set_status,
+    write_kubeconfig,
+)
+
+CHECKS = ["sign-in", "clock", "access", "quota", "cities", "network", "driver"]
+
+
+pytestmark = pytest.mark.usefixtures("local_platform")
+
+
+def found(desk: Desk) -> dict[str, str]:
+    return {item["check"]: item["state"] for item in json.loads(desk.out)["items"]}
+
+
+def test_everything_is_checked_and_well(desk: Desk) -> None:
+    desk.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
+    assert desk.run("doctor", "-o", "json") == 0
+    states = found(desk)
+    assert list(states) == [*CHECKS, "workload web"]
+    # The clocks of this world are five minutes apart.
+    assert states.pop("clock") == "warning"
+    assert set(states.values()) == {"ok"}
+
+
+def test_a_broken_workload_ends_in_20_with_its_cause_and_next_command(
+    desk: Desk, world: World
+) -> None:
+    world.player = image_missing
+    desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--no-wait")
+    desk.run("rollout", "status", "web", "--timeout=1s")
+    assert desk.run("doctor", "web", "-o", "json") == 20
+    finding = json.loads(desk.out)["items"][-1]
+    assert finding["state"] == "failed"
+    assert "ImageUnavailable: no such tag: web:9" in finding["text"]
+    assert finding["next"] == "datumctl compute deploy web --image=IMAGE"
+    assert finding["cause"]["move"] == "you"
+    assert json.loads(desk.err)["error"]["code"] == 20
+
+
+@pytest.mark.parametrize(
+    ("since", "state", "word"),
+    [("2027-01-15T07:59:00Z", "warning", "wait"), ("2027-01-15T07:00:00Z", "failed", "stalled")],
+)
+def test_what_passes_by_itself_is_broken_only_when_it_is_late(
+    desk: Desk, world: World, since: str, state: str, word: str
+) -> None:
+    desk.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
+
+    async def delay(client: Client) -> None:
+        starting = condition("Ready", "False", "Starting", "booting")
+        starting["lastTransitionTime"] = since
+        for instance in (await client.list(INSTANCE, NAMESPACE)).items:
+            await set_status(client, INSTANCE, instance.metadata.name, {"conditions": [starting]})
+        missing = condition("Available", "False", "InstancesProvisioning", "none yet")
+        await set_status(client, WORKLOAD, "web", {"conditions": [missing]})
+        for deployment in (await client.list(DEPLOYMENT, NAMESPACE)).items:
+            await set_status(
+                client, DEPLOYMENT, deployment.metadata.name, {"conditions": [missing]}
+            )
+
+    world.player = nobody
+    world.do(delay)
+    assert desk.run("doctor", "web", "-o", "json") == (20 if state == "failed" else 0)
+    finding = json.loads(desk.out)["items"][-1]
+    assert finding["state"] == state
+    assert word in finding["text"]
+
+
+def test_a_quota_that_is_used_up_is_a_warning(desk: Desk, world: World) -> None:
+    world.do(lambda client: bucket(client, INSTANCES, 3, 3))
+    assert desk.run("doctor", "-o", "json") == 0
+    assert found(desk)["quota"] == "warning"
+
+
+def test_a_token_that_is_refused_ends_the_examination(desk: Desk, tmp_path: Path) -> None:
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "unknown")
+    assert desk.run("doctor", "-o", "json") == 20
+    assert found(desk) == {"sign-in": "failed"}
+
+
+def test_an_unknown_workload_is_a_guess(desk: Desk) -> None:
+    desk.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
+    assert desk.run("doctor", "wbe") == 3
+    assert "Did you mean 'web'?" in desk.err

@@ -1,0 +1,77 @@
+"""What runs the instances is told, and an engine that does not answer is named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from datum_compute.api.codec import encode
+from datum_compute.api.errors import NotFound, ServiceUnavailable, to_status
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.gatewaypaths import NO_PROCESS
+from datum_compute.cli.drivers import Driver, sentences
+from tests.cli.surroundings import Desk
+from tests.cli.world import World
+
+SILENCE = "the container engine at /run/engine.sock does not answer: connection refused"
+
+pytestmark = pytest.mark.usefixtures("local_platform")
+
+
+def dead_engine(request: Request) -> Response | None:
+    if request.path.endswith("/images"):
+        error = ServiceUnavailable(SILENCE)
+        return Response(error.code, encode(to_status(error)))
+    if request.path.endswith("/drivers"):
+        row = {"driver": "containers", "engine": "/run/engine.sock", "answers": False}
+        cells = [{"cell": cell, **row, "words": SILENCE} for cell in ("dfw", "iad")]
+        return Response(200, encode({"items": cells}))
+    return None
+
+
+def test_a_doctor_finds_an_engine_that_does_not_answer(desk: Desk, world: World) -> None:
+    world.gateway = dead_engine
+    assert desk.run("doctor", "-o", "json") == 20
+    (finding,) = [f for f in json.loads(desk.out)["items"] if f["check"] == "driver"]
+    assert finding["state"] == "failed"
+    assert SILENCE in finding["text"]
+    assert finding["next"] == "datumctl compute local status"
+
+
+def test_a_platform_that_does_not_tell_is_no_failure(desk: Desk, world: World) -> None:
+    world.gateway = lambda _: None
+    assert desk.run("doctor", "-o", "json") == 0
+    (finding,) = [f for f in json.loads(desk.out)["items"] if f["check"] == "driver"]
+    assert finding["state"] == "skipped"
+
+
+def test_a_plan_says_that_the_engine_does_not_answer(desk: Desk, world: World) -> None:
+    world.gateway = dead_engine
+    assert desk.run("deploy", "web", "--image=web:1", "--city=DFW", "--dry-run") == 0
+    assert f"web:1: not checked: {SILENCE}" in desk.err
+    assert "nothing here can ask" not in desk.err
+
+
+def test_a_plan_says_that_simulated_instances_pull_no_image(desk: Desk, world: World) -> None:
+    error = NotFound(NO_PROCESS)
+    world.gateway = lambda request: (
+        Response(error.code, encode(to_status(error))) if request.path.endswith("/images") else None
+    )
+    assert desk.run("deploy", "web", "--image=web:1", "--city=DFW", "--dry-run") == 0
+    assert "web:1: not checked: instances are simulated here, no image is pulled" in desk.err
+    assert "metadata" not in desk.err, "none was given"
+
+
+def test_a_quoted_sentence_does_not_end_twice() -> None:
+    away = Driver("unknown", "", "", False, "it does not answer. Check the address.", ("dfw",))
+    assert sentences([away]) == ["Instances are not known: it does not answer. Check the address."]
+
+
+def test_cells_are_named_only_where_they_differ() -> None:
+    pretended = Driver("simulated", "as told", "", True, "", ("dfw",))
+    real = Driver("containers", "", "/run/e.sock", True, "podman 4.9", ("iad", "lhr"))
+    assert sentences([pretended]) == ["Instances are simulated, nothing really runs (as told)."]
+    assert sentences([pretended, real])[1] == (
+        "Instances of iad, lhr are containers of podman 4.9 at /run/e.sock."
+    )

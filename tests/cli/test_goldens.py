@@ -1,0 +1,35 @@
+"""What every command that reads prints, to the letter: formats, a terminal, a pipe, widths.
+
+The files lie in ``golden/``; ``python -m tests.cli.golden`` writes them anew, for a reader of the
+difference to judge.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.golden import CASES, GOLDEN, Case, golden_desk, render
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_output_is_as_it_was(case: Case, home: Path) -> None:
+    expected = (GOLDEN / f"{case.name}.txt").read_text()
+    assert render(golden_desk(home), case) == expected, "python -m tests.cli.golden"
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.columns], ids=lambda case: case.name)
+def test_no_line_of_a_table_is_wider_than_the_terminal(case: Case) -> None:
+    text = (GOLDEN / f"{case.name}.txt").read_text()
+    _, _, tables = text.partition("\n\n") if case.name.startswith("status") else ("", "", text)
+    assert all(len(line) <= case.columns for line in tables.splitlines()), case
+
+
+def test_every_file_belongs_to_a_case() -> None:
+    assert {file.stem for file in GOLDEN.iterdir()} == {case.name for case in CASES}

@@ -1,0 +1,120 @@
+"""``local chaos`` and ``local status`` against a stand-in for the platform."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from datum_compute.cli.local_chaos import FILE, read_troubles
+from datum_compute.cli.platform_process import find_running
+from datum_compute.client.troubled import Trouble
+from tests.cli.surroundings import NOW, Desk
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    directory = tmp_path / "state"
+    directory.mkdir()
+    (directory / "cells.json").write_text(json.dumps({"cells": ["dfw", "iad"]}))
+    return directory
+
+
+@pytest.fixture
+def running(state: Path) -> Iterator[Path]:
+    """With a process that is known by its command line, and answers nothing."""
+    command = [sys.executable, "-c", "input()", "--state-dir", str(state)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        (state / "server.json").write_text(json.dumps({"pid": process.pid, "port": 1}))
+        while find_running(state) is None:
+            os.sched_yield()  # it has no command line for a moment
+        yield state
+        process.kill()
+
+
+def chaos(desk: Desk, state: Path, *words: str) -> int:
+    return desk.run("local", "chaos", *words, f"--state-dir={state}")
+
+
+def test_each_fault_is_written_for_the_platform_to_read(tmp_path: Path, running: Path) -> None:
+    desk = Desk(tmp_path)
+    assert chaos(desk, running, "cut", "dfw") == 0
+    assert "chaos heal dfw" in desk.err
+    assert chaos(desk, running, "slow", "hub", "--by=300ms", "--for=1m") == 0
+    assert chaos(desk, running, "crash", "iad") == 0
+    assert read_troubles(running) == {
+        "cell/dfw": Trouble(kind="cut"),
+        "cell/iad": Trouble(kind="crash", until_s=NOW + 5),
+        "hub": Trouble(kind="slow", delay_s=0.3, until_s=NOW + 60),
+    }
+    assert stat.S_IMODE((running / FILE).stat().st_mode) == 0o600
+    assert chaos(desk, running, "status") == 0
+    assert "cell/dfw: cut off" in desk.out
+    assert "hub: slower by 0.3 s, for 60 s more" in desk.out
+
+
+def test_one_is_healed_or_all(tmp_path: Path, running: Path) -> None:
+    desk = Desk(tmp_path)
+    for target in ("dfw", "hub"):
+        chaos(desk, running, "cut", target)
+    assert chaos(desk, running, "heal", "dfw") == 0
+    assert list(read_troubles(running)) == ["hub"]
+    assert chaos(desk, running, "heal") == 0
+    assert not (running / FILE).exists()
+    assert desk.out == "Healed: hub.\n"
+
+
+def test_a_target_that_is_not_there_is_refused_with_those_that_are(
+    tmp_path: Path, running: Path
+) -> None:
+    desk = Desk(tmp_path)
+    assert chaos(desk, running, "cut", "ams") == 2
+    assert "hub, dfw, iad" in desk.err
+    assert chaos(desk, running, "slow", "hub", "--by=3h") == 2
+    assert not (running / FILE).exists()
+
+
+def test_without_a_platform_there_is_nothing_to_break(tmp_path: Path, state: Path) -> None:
+    desk = Desk(tmp_path)
+    assert chaos(desk, state, "cut", "dfw") == 3
+    assert "is not running" in desk.err
+    assert not (state / FILE).exists()
+
+
+def test_status_says_what_does_not_answer(tmp_path: Path, running: Path) -> None:
+    desk = Desk(tmp_path)
+    assert desk.run("local", "status", f"--state-dir={running}", "-o", "json") == 0
+    told = json.loads(desk.out)
+    assert (told["running"], told["ready"], told["planes"]) == (True, False, [])
+
+
+def test_a_cell_with_a_process_of_its_own_is_stopped_and_goes_on(
+    tmp_path: Path, running: Path
+) -> None:
+    desk, cell = Desk(tmp_path), running / "cells" / "dfw"
+    cell.mkdir(parents=True)
+    command = [sys.executable, "-c", "input()", "--state-dir", str(cell)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        (cell / "server.json").write_text(json.dumps({"pid": process.pid, "port": 1}))
+        while find_running(cell) is None:
+            os.sched_yield()
+        assert chaos(desk, running, "cut", "dfw") == 0
+        assert os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT) is not None
+        assert chaos(desk, running, "heal", "dfw") == 0
+        assert desk.out == "Healed: cell/dfw.\n"
+        assert chaos(desk, running, "slow", "dfw") == 2
+        assert chaos(desk, running, "cut", "dfw", "--for=1m") == 2
+        assert chaos(desk, running, "cut", "iad") == 3
+        assert "There is no 'iad'" in desk.err
+        assert "hub, dfw" in desk.err
+        process.kill()
+    assert not (running / FILE).exists()
+    assert chaos(desk, running, "crash", "cell/dfw") == 3
+    assert "The process of dfw does not run" in desk.err
+    assert "local up --processes --detach" in desk.err

@@ -1,0 +1,112 @@
+"""``local up`` beside a platform that runs already, or that a cell has left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from datum_compute.api.plane import cell_plane
+from datum_compute.app.lastrun import remember_cells, remember_driver
+from datum_compute.app.membership import Membership, MembershipFiles
+from datum_compute.cli.errors import UsageError
+from datum_compute.cli.local_processes import cells_that_left
+from datum_compute.cli.local_wishes import Wishes, check_wishes
+from datum_compute.cli.platform_process import find_running
+from tests.cli.surroundings import Desk, check_advice, quiet_surroundings
+
+
+@contextmanager
+def process_of(state: Path, *flags: str) -> Iterator[int]:
+    """One that is known by its command line, and answers nothing."""
+    state.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-c", "input()", "--state-dir", str(state), *flags]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        (state / "server.json").write_text(json.dumps({"pid": process.pid, "port": 4711}))
+        while find_running(state) is None:
+            os.sched_yield()  # it has no command line for a moment
+        yield process.pid
+        process.kill()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Path]:
+    state = tmp_path / "state"
+    with process_of(state, "--latency-seconds", "0.05"):
+        remember_driver(state, "simulated", "")
+        remember_cells(state, [cell_plane("dfw"), cell_plane("iad")])
+        yield state
+
+
+@pytest.mark.parametrize(
+    ("wishes", "said"),
+    [
+        (Wishes(port=7), "--port=7 (it has 4711)"),
+        (Wishes(driver="containers"), "--driver=containers (it has simulated)"),
+        (Wishes(engine="/my.sock"), "--engine=/my.sock (it has none)"),
+        (Wishes(cells="dfw,ams"), "--cells=dfw,ams (it has dfw,iad)"),
+        (Wishes(latency_s=0.0), "--latency=0ms (it has 50ms)"),
+    ],
+)
+def test_what_a_running_platform_does_not_have_is_refused(
+    running: Path, wishes: Wishes, said: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        check_wishes(quiet_surroundings(), running, wishes)
+    assert said in refused.value.message
+    assert f"local down --state-dir={running}" in refused.value.hint
+    assert said.partition(" ")[0] in refused.value.hint
+    check_advice(refused.value.hint, "datumctl compute")
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        Wishes(),
+        Wishes(port=4711, driver="simulated", cells="iad,dfw", latency_s=0.05),
+    ],
+)
+def test_what_it_has_is_no_difference(running: Path, wishes: Wishes) -> None:
+    check_wishes(quiet_surroundings(), running, wishes)
+
+
+def test_a_platform_that_is_down_takes_every_wish(tmp_path: Path) -> None:
+    remember_driver(tmp_path, "simulated", "")
+    check_wishes(quiet_surroundings(), tmp_path, Wishes(7, "containers", "/my.sock", "ams", 1.0))
+
+
+def test_cells_with_processes_are_asked_one_by_one(tmp_path: Path) -> None:
+    cells = [tmp_path / "cells" / name for name in ("dfw", "iad")]
+    cells[1].mkdir(parents=True)
+    with process_of(cells[0]):
+        remember_driver(cells[0], "simulated", "")
+        remember_driver(cells[1], "containers", "/my.sock")
+        for refused in (Wishes(driver="containers"), Wishes(cells="iad")):
+            with pytest.raises(UsageError):
+                check_wishes(quiet_surroundings(), tmp_path, refused, cells)
+        for met in (Wishes(driver="simulated"), Wishes(cells="dfw,iad,ams")):
+            check_wishes(quiet_surroundings(), tmp_path, met, cells)
+
+
+def test_the_command_ends_in_2_and_changes_nothing(desk: Desk, running: Path) -> None:
+    where = f"--state-dir={running}"
+    assert desk.run("local", "up", "--driver=containers", "--detach", where) == 2
+    assert "is running already, without what was asked for" in desk.err
+    assert desk.run("local", "up", "--driver=simulated", "--engine=/x", where) == 2
+    assert "--engine is for containers" in desk.err
+
+
+def test_a_cell_that_has_left_is_known_by_the_hub_that_has_forgotten_it(tmp_path: Path) -> None:
+    for name in ("dfw", "iad", "new"):
+        (tmp_path / "cells" / name).mkdir(parents=True)
+    for name in ("dfw", "iad"):
+        files = MembershipFiles(tmp_path / "cells" / name)
+        files.write(Membership(cell=name, city=name, hub="https://h", endpoint="https://e"), "", "")
+    assert cells_that_left(tmp_path, ["iad"]) == ["dfw"]
+    assert cells_that_left(tmp_path, ["iad", "dfw"]) == []

@@ -1,0 +1,64 @@
+"""Logs of several instances, of which some or all cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from datum_compute.api.codec import encode
+from datum_compute.api.errors import ApiError, NotFound, ServiceUnavailable, to_status
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.gatewaypaths import NOT_HERE
+from tests.cli.surroundings import Desk
+from tests.cli.world import World
+
+pytestmark = pytest.mark.usefixtures("local_platform")
+
+DEPLOY = ("deploy", "web", "--image=web:1", "--city=DFW", "--city=IAD", "-y")
+PAGE = encode({"cursor": {}, "lines": [{"time": "2027-01-15T08:00:00Z", "text": "hello"}]})
+
+
+def refused(error: ApiError) -> Response:
+    return Response(error.code, encode(to_status(error)))
+
+
+def gateway(answer: Callable[[str], Response]) -> Callable[[Request], Response | None]:
+    def asked(request: Request) -> Response | None:
+        return answer(request.path.split("/")[-2]) if request.path.endswith("/log") else None
+
+    return asked
+
+
+def test_logs_that_cannot_be_read_of_any_instance_fail(desk: Desk, world: World) -> None:
+    assert desk.run(*DEPLOY) == 0
+    world.gateway = gateway(lambda name: refused(ServiceUnavailable(f"{name} is out of reach")))
+    assert desk.run("logs", "web") == 1
+    assert desk.out == ""
+    assert desk.err.count("is out of reach") == 2, "each is named"
+    assert "The log of none of the 2 instances of 'web' can be read now." in desk.err
+
+
+def test_logs_of_some_are_shown_with_a_warning_of_the_others(desk: Desk, world: World) -> None:
+    assert desk.run(*DEPLOY) == 0
+    seen: list[str] = []
+
+    def first_only(name: str) -> Response:
+        seen.append(name)
+        away = name != seen[0]
+        return refused(ServiceUnavailable(f"{name} is away")) if away else Response(200, PAGE)
+
+    world.gateway = gateway(first_only)
+    assert desk.run("logs", "web") == 0
+    assert desk.out.endswith("| hello\n")
+    assert f"Warning: {seen[1]} is away" in desk.err
+
+
+def test_logs_of_an_instance_that_never_was_are_not_empty_but_missing(
+    desk: Desk, world: World
+) -> None:
+    assert desk.run(*DEPLOY) == 0
+    world.gateway = gateway(lambda _: refused(NotFound(NOT_HERE)))
+    assert desk.run("logs", "web", "--instance=web-nobody-0") == 3
+    assert "There is no log of instance 'web-nobody-0'" in desk.err
+    assert desk.run("logs", "web") == 0, "instances that do not run yet have said nothing"

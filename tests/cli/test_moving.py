@@ -1,0 +1,88 @@
+"""What moves to another platform, and when an object there counts as the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.api.kinds import CONFIG_MAP
+from datum_compute.api.plane import PLATFORM
+from datum_compute.cli.local_export import keeps_projects_of
+from datum_compute.cli.moving_read import Copy, stripped
+from datum_compute.cli.moving_write import holds
+from tests.cli.test_access import offered
+from tests.cli.world import World
+
+FOUND: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {
+        "name": "settings",
+        "namespace": "default",
+        "uid": "u",
+        "resourceVersion": "7",
+        "generation": 3,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "managedFields": [{"manager": "x"}],
+        "ownerReferences": [{"uid": "o"}],
+        "finalizers": ["f"],
+        "labels": {"team": "a"},
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "note": "b"},
+    },
+    "data": {"MODE": "fast"},
+    "status": {"phase": "x"},
+}
+
+
+def test_only_what_people_wrote_goes_along() -> None:
+    assert stripped(CONFIG_MAP, FOUND) == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "settings",
+            "namespace": "default",
+            "labels": {"team": "a"},
+            "annotations": {"note": "b"},
+        },
+        "data": {"MODE": "fast"},
+    }
+
+
+def test_a_copy_never_shows_what_is_in_it() -> None:
+    copy = Copy(CONFIG_MAP, stripped(CONFIG_MAP, FOUND))
+    assert "fast" not in f"{copy} {copy!r}"
+
+
+_LABELLED = {"metadata": {"labels": {"a": "1"}}}
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "same"),
+    [
+        ({"spec": {"a": 1, "added": 2}}, {"spec": {"a": 1}}, True),
+        ({"spec": {"a": 1}}, {"spec": {"a": 2}}, False),
+        ({"spec": {"a": [{"x": 1, "added": 2}]}}, {"spec": {"a": [{"x": 1}]}}, True),
+        ({"spec": {"a": [1, 2]}}, {"spec": {"a": [1]}}, False),
+        ({"spec": {}}, {"spec": {"a": []}}, True),
+        ({"spec": {}}, {"spec": {"a": [1]}}, False),
+        ({"data": {"a": "1", "b": "2"}}, {"data": {"a": "1"}}, False),
+        (
+            {"metadata": {"labels": {"a": "1", "b": "2"}}},
+            {"metadata": {"labels": {"a": "1"}}},
+            True,
+        ),
+    ],
+)
+def test_the_server_may_add_to_what_is_wanted_but_not_to_data(
+    found: dict[str, Any], wanted: dict[str, Any], same: bool
+) -> None:
+    assert holds(found, wanted) is same
+
+
+def test_an_api_server_with_our_definitions_keeps_projects_only_if_it_offers_compute(
+    world: World,
+) -> None:
+    assert world.do(keeps_projects_of, PLATFORM) is False, "one cluster has the definitions too"
+    offered(world, "SelfService")
+    assert world.do(keeps_projects_of, PLATFORM) is True

@@ -1,0 +1,56 @@
+"""The plan of a new workload has everything that its manifest sets, and no secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.surroundings import Desk
+
+pytestmark = pytest.mark.usefixtures("local_platform")
+
+MANIFEST = """
+apiVersion: compute.datumapis.com/v1alpha
+kind: Workload
+metadata: {name: web, labels: {team: shop}}
+spec:
+  placements:
+    - {name: main, cityCodes: [DFW], scaleSettings: {minReplicas: 2, progressDeadlineSeconds: 90}}
+  template:
+    spec:
+      scaleToZero: {idleAfter: 30s, mode: stop}
+      runtime:
+        resources: {instanceType: datumcloud/d1-standard-2}
+        sandbox:
+          containers:
+            - name: app
+              image: web:1
+              command: [/bin/server]
+              args: [--verbose, --port=80]
+              ports: [{name: http, port: 80}]
+              env: [{name: PASSWORD, value: hush}]
+              readinessProbe: {httpGet: {path: /healthz, port: 80}}
+      networkInterfaces: [{network: {name: default}}]
+"""
+
+
+def test_everything_that_is_set_is_shown(desk: Desk) -> None:
+    (desk.home / "web.yaml").write_text(MANIFEST)
+    assert desk.run("deploy", "-f", "web.yaml", "--dry-run") == 0, desk.err
+    lines = {line.strip(" +") for line in (desk.err + desk.out).splitlines()}
+    assert {
+        "container app: web:1",
+        "ports: 80",
+        "env: PASSWORD",
+        "placement main: at least 2 in each of DFW",
+        "metadata.labels.team: shop",
+        "placements[main].scaleSettings.progressDeadlineSeconds: 90",
+        "scaleToZero.idleAfter: 30s",
+        "scaleToZero.mode: stop",
+        "runtime.resources.instanceType: datumcloud/d1-standard-2",
+        "containers[app].command: /bin/server",
+        "containers[app].args: --verbose --port=80",
+        "containers[app].readinessProbe.httpGet.path: /healthz",
+        "networkInterfaces[0].network.name: default",
+    } <= lines
+    assert "hush" not in desk.err + desk.out
+    assert "periodSeconds" not in desk.err + desk.out, "a default says nothing"

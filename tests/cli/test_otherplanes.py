@@ -1,0 +1,150 @@
+"""explain, for those whose kubeconfig also leads to the hub and the cells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from datum_compute.api.cluster import Cluster
+from datum_compute.api.codec import JsonObject, plain, typed
+from datum_compute.api.conditions import Condition
+from datum_compute.api.exchange import Request
+from datum_compute.api.instance import Instance
+from datum_compute.api.kinds import CLUSTER, INSTANCE, SERVER
+from datum_compute.api.labels import CELL, CITY_CODE
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import HUB, PLATFORM, cell_plane
+from datum_compute.api.server import Server
+from datum_compute.api.timestamps import timestamp
+from datum_compute.cli.otherplanes import as_seen_from
+from datum_compute.client.client import Client
+from datum_compute.planning.explain import explain_instance
+from datum_compute.testing.builders import an_instance
+from tests.cli.objects import condition
+from tests.cli.surroundings import NOW, Desk
+from tests.cli.world import NAMESPACE, PLANE, World, image_missing, set_status, write_kubeconfig
+
+DFW = cell_plane("dfw")
+PLANES = (PLANE, HUB, DFW)
+SINCE = timestamp(NOW - 40)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(player=image_missing, planes=(PLATFORM, *PLANES))
+
+
+@pytest.fixture
+def desk(tmp_path: Path, world: World) -> Desk:
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "operator", PLANES)
+    desk = Desk(home=tmp_path, open_transport=world.open)
+    desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=0s")
+    desk.run("rollout", "status", "web", "--timeout=1s")
+
+    async def say_cell(client: Client) -> None:
+        for found in (await client.list(INSTANCE, NAMESPACE)).items:
+            patch = {"metadata": {"labels": {CELL: "dfw", CITY_CODE: "DFW"}}}
+            await client.patch(INSTANCE, Ref(NAMESPACE, found.metadata.name), patch)
+
+    world.do(say_cell)
+    return desk
+
+
+def the_instance(world: World) -> Instance:
+    (found,) = world.do(lambda client: client.list(INSTANCE, NAMESPACE)).items
+    assert isinstance(found, Instance)
+    return found
+
+
+def links(desk: Desk) -> list[JsonObject]:
+    assert desk.run("explain", "web", "-o", "json") == 0
+    found: list[JsonObject] = json.loads(desk.out)["links"]
+    return found
+
+
+def test_the_machine_on_the_cell_has_the_last_word(desk: Desk, world: World) -> None:
+    copy = the_instance(world)
+    name = copy.metadata.name
+
+    async def create(client: Client) -> None:
+        metadata = {"name": name, "namespace": "default", "labels": copy.metadata.labels}
+        made = {"metadata": metadata, "spec": plain(copy.spec), "status": plain(copy.status)}
+        await client.create(INSTANCE, typed(made, Instance))
+        await set_status(client, INSTANCE, name, plain(copy.status))
+        containers = plain(copy.spec)["runtime"]["sandbox"]["containers"]
+        spec = {"instanceType": "d1", "templateHash": "x", "containers": containers}
+        machine = {"metadata": metadata, "spec": spec}
+        await client.create(SERVER, typed(machine, Server))
+        said = {"phase": "Failed", "reason": "ImageUnavailable", "message": "registry says 404"}
+        await set_status(client, SERVER, name, said)
+
+    world.do(create, DFW)
+    found = links(desk)
+    assert found[0]["plane"] == "project/default"
+    assert (found[-1]["plane"], found[-1]["kind"]) == ("cell/dfw", "Server")
+    assert found[-1]["message"] == "registry says 404"
+    assert desk.run("explain", "web") == 0
+    assert "registry says 404 [cell/dfw]" in desk.out
+
+
+def test_the_hub_says_why_a_cell_is_silent(desk: Desk, world: World) -> None:
+    silent = condition(
+        "Ready", "Unknown", "CellUnreachable", f"Cell dfw has not answered since {SINCE}"
+    )
+    name = the_instance(world).metadata.name
+    world.do(lambda client: set_status(client, INSTANCE, name, {"conditions": [silent]}))
+
+    async def create(client: Client) -> None:
+        await client.create(CLUSTER, typed({"metadata": {"name": "dfw"}, "spec": {}}, Cluster))
+        said = condition("Ready", "False", "ClusterNotReachable", "connection refused")
+        version = (await client.get(CLUSTER, Ref("", "dfw"))).metadata.resource_version
+        status = {"conditions": [said]}
+        await client.patch_status(CLUSTER, Ref("", "dfw"), status, version=version)
+
+    world.do(create, HUB)
+    asked: list[str] = []
+
+    async def note(request: Request, _client: Client) -> None:
+        asked.append(request.path)
+
+    world.before = note
+    last = links(desk)[-1]
+    assert not [path for path in asked if path.endswith("/crashes")], "the cell would be waited for"
+    assert (last["plane"], last["kind"], last["message"]) == (
+        "hub",
+        "Cluster",
+        "connection refused",
+    )
+    file = desk.home / ".local/state/datum-compute/kubeconfig"
+    assert last["command"] == f"kubectl --kubeconfig={file} --context=hub describe cluster dfw"
+    assert json.loads(desk.out)["planAsOf"] == SINCE
+    assert desk.run("explain", "web") == 0
+    heading = "Plan, by what the cell said last (40s ago; what is there now nobody knows):"
+    assert heading in desk.out
+
+
+def test_commands_lead_to_the_plane_where_they_are_of_use() -> None:
+    """Seen: the user was sent to look for a Secret in a namespace of the cell."""
+    copy, there = an_instance(0), an_instance(0)
+    metadata = msgspec.structs.replace(there.metadata, namespace="ns-1")
+    there = msgspec.structs.replace(there, metadata=metadata)
+    commands = {}
+    for reason in ("SourceNotFound", "ProgrammingInProgress"):
+        said = typed(condition("Ready", "False", reason, "why"), Condition)
+        status = msgspec.structs.replace(there.status, conditions=[said])
+        told = explain_instance(msgspec.structs.replace(there, status=status)).cause
+        commands[reason] = as_seen_from(copy, DFW, told).command
+    name = copy.metadata.name
+    assert commands == {
+        "SourceNotFound": "kubectl get configmaps,secrets --namespace=default",
+        "ProgrammingInProgress": "kubectl --context=cell/dfw get instance "
+        f"{name} --namespace=ns-1 --watch",
+    }
+
+
+def test_without_a_way_there_the_project_alone_explains(desk: Desk, tmp_path: Path) -> None:
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
+    assert {link["plane"] for link in links(desk)} == {"project/default"}

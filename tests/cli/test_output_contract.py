@@ -1,0 +1,128 @@
+"""What machines read is what is documented; every command explains itself with examples that work;
+every command line that we ever print is one that we take."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from datum_compute.cli.commands import VERBS
+from datum_compute.cli.documents import DOCUMENTS, EVENT_MEANINGS, EVENTS, FIELDS, LISTS
+from datum_compute.cli.errors import ERRORS, UsageError, error_document
+from datum_compute.cli.group import compute
+from datum_compute.planning.advice import ADVICE, FOREIGN
+from tests.cli.golden import READS, golden_desk, named_text
+from tests.cli.surroundings import Desk, advised, check_advice
+from tests.cli.world import World, healthy
+
+COMMON = ("schema", "event", "at")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.mark.parametrize("command", sorted(LISTS.keys() - {"diff", "rollout history", "events"}))
+def test_every_list_has_the_documented_fields(home: Path, command: str) -> None:
+    desk = golden_desk(home)
+    desk.run(*command.split(), "-o", "json")
+    items = json.loads(desk.out)["items"]
+    assert items
+    for item in items:
+        assert sorted(item) == sorted(LISTS[command])
+
+
+@pytest.mark.parametrize("command", sorted(DOCUMENTS))
+def test_every_document_has_the_documented_fields(home: Path, command: str) -> None:
+    desk = golden_desk(home)
+    named = {"status": "web", "workloads describe": "web", "explain": "web", "open": "web"}
+    name = named_text("{api/AMS}-0") if command == "instances describe" else named.get(command, "")
+    assert desk.run(*command.split(), *([name] if name else []), "-o", "json") == 0, desk.err
+    assert sorted(json.loads(desk.out)) == sorted(DOCUMENTS[command])
+
+
+def test_every_event_has_the_documented_fields(home: Path) -> None:
+    world = World(player=healthy)
+    desk = Desk(home=home, open_transport=world.open)
+    seen: dict[str, Any] = {}
+    for words in (("deploy", "web", "--image=a:1", "--city=DFW"), ("restart", "web")):
+        assert desk.run(*words, "-o", "json", "-y" if words[0] == "deploy" else "--wait") == 0
+        seen |= {json.loads(line)["event"]: json.loads(line) for line in desk.out.splitlines()}
+    for name, event in seen.items():
+        assert {*COMMON, *EVENTS[name]} <= set(event)
+    assert {"plan", "applied", "row", "done"} <= set(seen)
+
+
+def test_every_documented_field_has_a_meaning() -> None:
+    used = {
+        f for fields in (*LISTS.values(), *DOCUMENTS.values(), *EVENTS.values()) for f in fields
+    }
+    assert used <= set(FIELDS)
+    assert EVENTS.keys() == EVENT_MEANINGS.keys()
+
+
+def test_exit_codes_are_the_published_ones() -> None:
+    codes = [error.exit_code for error in ERRORS]
+    assert sorted(codes) == [1, 2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 20, 21, 130]
+
+
+def test_an_error_for_machines_has_all_its_fields() -> None:
+    assert sorted(error_document(UsageError("no"))["error"]) == sorted(
+        ("code", "reason", "message", "field", "hint", "retryable", "requestId")
+    )
+
+
+# --- help
+
+
+def walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
+    yield " ".join(path), command
+    if isinstance(command, click.Group):
+        for name, inner in sorted(command.commands.items()):
+            yield from walk(inner, (*path, name))
+
+
+def commands() -> dict[str, click.Command]:
+    context = click.Context(compute)
+    found: dict[str, click.Command] = {}
+    for verb in VERBS:
+        command = compute.get_command(context, verb.name)
+        assert command is not None
+        found |= dict(walk(command, (verb.name,)))
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_every_command_has_examples_that_our_own_parser_takes(name: str) -> None:
+    text = commands()[name].help or ""
+    examples = re.findall(r"^\s+(datumctl compute .*)$", text, re.MULTILINE)
+    assert examples, f"{name} has no example in its help"
+    words = {*name.split()} - {"list"}
+    assert any(words & {*line.split()} for line in examples)
+    for line in examples:
+        check_advice(line.partition(" > ")[0], "datumctl compute")
+
+
+def test_every_advice_is_a_command_that_we_take() -> None:
+    words = {"workload": "web", "namespace": "default", "resource": "workload", "name": "web"}
+    ours = 0
+    for advice in (*ADVICE.values(), FOREIGN):
+        line = advice.command.format(**words)
+        check_advice(line, "datumctl compute")
+        ours += len(advised(line, "datumctl compute"))
+    assert ours > 10
+
+
+@pytest.mark.parametrize("name", sorted(READS))
+def test_a_read_takes_every_format(home: Path, name: str) -> None:
+    desk = golden_desk(home)
+    for form in ("table", "wide", "json", "yaml", "name", "csv", "jsonpath={.name}"):
+        assert desk.run(*map(named_text, READS[name]), "-o", form) in (0, 20), (form, desk.err)
+    assert desk.run(*map(named_text, READS[name]), "-o", "xml") == 2

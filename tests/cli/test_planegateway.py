@@ -1,0 +1,116 @@
+"""Where the gateway of a plane is found: there, or where the plane's notice says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.errors import Forbidden, NotFound, ServiceUnavailable, Unreachable
+from datum_compute.api.exchange import Request, Response
+from datum_compute.cli.errors import OtherError
+from datum_compute.cli.planegateway import PlaneGateway
+from datum_compute.client.connection import Connection
+from datum_compute.client.kubeconfig import build_client
+from datum_compute.client.transport import Transport
+
+LOG = "/gateway/v1alpha/namespaces/default/instances/web/log"
+NOTICE = "/api/v1/namespaces/kube-public/configmaps/compute-gateway"
+PLANE = Connection(server="https://plane.example", path_prefix="", token="of-eve", context="demo")
+URL = "https://gateway.example:9444/apis/of/demo"
+
+
+@dataclass
+class World:
+    """A plane and a gateway; ``refusal`` is what the plane says to paths that it does not know."""
+
+    notice: JsonObject | None = None
+    refusal: Response = field(default_factory=lambda: Response(404, b"404 page not found"))
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    connections: list[Connection] = field(default_factory=list)
+    away: bool = False
+
+    async def send(self, request: Request) -> Response:
+        """The plane."""
+        self.asked.append(("plane", request.path))
+        if request.path == NOTICE and self.notice is not None:
+            return Response(200, encode({"metadata": {}, "data": self.notice}))
+        return (
+            Response(404, encode({"message": "none"})) if request.path == NOTICE else self.refusal
+        )
+
+    @asynccontextmanager
+    async def open(self, connection: Connection) -> AsyncIterator[Transport]:
+        self.connections.append(connection)
+        yield Elsewhere(self)
+
+    async def ask(self, times: int = 1) -> JsonObject:
+        async with AsyncExitStack() as stack:
+            gateway = PlaneGateway(build_client(PLANE, self), PLANE, self.open, stack)
+            for _ in range(times):
+                found = await gateway.ask(LOG)
+        return found
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    world: World
+
+    async def send(self, request: Request) -> Response:
+        assert request.headers["authorization"] == "Bearer of-eve"
+        self.world.asked.append(("gateway", request.path))
+        if self.world.away:
+            raise Unreachable("https://gateway.example:9444 does not answer.")
+        return Response(200, encode({"said": "hello"}))
+
+
+async def test_a_plane_that_has_one_is_asked_for_nothing_else() -> None:
+    world = World(refusal=Response(200, encode({"said": "here"})))
+    assert await world.ask() == {"said": "here"}
+    assert world.asked == [("plane", LOG)]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        Response(404, b"404 page not found", "text/plain"),
+        Response(403, encode({"message": 'User "eve" cannot get path "/gateway/x"'})),
+    ],
+)
+async def test_a_plane_that_knows_none_says_where_it_is_and_that_is_remembered(
+    refusal: Response,
+) -> None:
+    world = World({"url": URL, "ca.crt": "PEM"}, refusal)
+    assert await world.ask(times=2) == {"said": "hello"}
+    there = ("gateway", f"/apis/of/demo{LOG}")
+    assert world.asked == [("plane", LOG), ("plane", NOTICE), there, there]
+    (connection,) = world.connections
+    assert (connection.server, connection.ca_pem) == ("https://gateway.example:9444", b"PEM")
+
+
+async def test_without_a_notice_the_answer_of_the_plane_stands() -> None:
+    with pytest.raises(NotFound, match="page not found"):
+        await World().ask()
+
+
+async def test_a_refusal_of_the_gateway_itself_is_no_reason_to_look_elsewhere() -> None:
+    words = 'instances "web" is forbidden: eve cannot get resource "instances/log"'
+    world = World({"url": URL}, Response(403, encode({"message": words})))
+    with pytest.raises(Forbidden):
+        await world.ask()
+    assert world.asked == [("plane", LOG)]
+
+
+@pytest.mark.parametrize("url", ["", "http://gateway.example", "gateway.example"])
+async def test_tokens_are_shown_over_tls_only(url: str) -> None:
+    with pytest.raises(OtherError, match="names no https address"):
+        await World({"url": url}).ask()
+
+
+async def test_a_gateway_that_is_away_is_no_plane_that_is_away() -> None:
+    world = World(notice={"url": URL}, away=True)
+    with pytest.raises(ServiceUnavailable, match=r"does not answer.*kube-public/compute-gateway"):
+        await world.ask()

@@ -1,0 +1,133 @@
+"""What a terminal shows while something is waited for: drawn again in place, never wider."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from datum_compute.cli.live import LiveBlock, render_bar
+from datum_compute.cli.output import Output, encodable
+from datum_compute.cli.terminal import bytes_of, raw
+from tests.cli.surroundings import Desk, Terminal
+from tests.cli.world import World, nobody, write_kubeconfig
+
+UP = re.compile(r"\x1b\[(\d+)A\x1b\[J")
+
+
+@pytest.fixture
+def desk(tmp_path: Path, world: World) -> Desk:
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
+    desk = Desk(home=tmp_path, open_transport=world.open)
+    desk.is_terminal, desk.environ = True, {"NO_COLOR": "1"}
+    return desk
+
+
+DEPLOY = ("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--min=2", "-y")
+
+
+def test_a_rollout_is_a_table_that_is_drawn_again_in_place(desk: Desk) -> None:
+    assert desk.run(*DEPLOY) == 0
+    assert UP.search(desk.err)
+    last = UP.split(desk.err)[-1]
+    assert "Rolling out web: 0s\nCITY" in last
+    assert "2/2     2/2" in re.sub(" +", "     ", last)
+    assert "\N{FULL BLOCK}" * 12 in last
+    assert last.endswith("web is ready: 4 instances in 2 cities, after 0s.\n")
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_what_is_drawn_is_never_wider_than_the_window(desk: Desk, width: int) -> None:
+    desk.columns = width
+    assert desk.run(*DEPLOY) == 0
+    drawn = desk.err.split("Rolling out", 1)[1].rpartition("web is ready")[0]
+    assert max(len(UP.sub("", line)) for line in drawn.splitlines()) < width
+
+
+def test_a_window_that_is_resized_is_asked_for_its_width_again() -> None:
+    stream, widths = Terminal(), [80, 30]
+    block = LiveBlock(stream, lambda: widths.pop(0))
+    block.draw(["x" * 100, "y"])
+    block.draw(["x" * 100])
+    # The 79 letters have become three lines of the narrower window.
+    first, second = stream.getvalue().split("\x1b[4A\x1b[J")
+    assert len(first.splitlines()[0]) == 79
+    assert len(second.splitlines()[0]) == 29
+
+
+def test_a_dumb_terminal_and_a_pipe_get_lines_that_are_only_added(desk: Desk) -> None:
+    desk.environ = {"TERM": "dumb"}
+    assert desk.run(*DEPLOY) == 0
+    assert "\x1b" not in desk.err + desk.out
+    assert "DFW: Done, 2/2 ready" in desk.err
+
+
+def test_json_never_draws(desk: Desk) -> None:
+    assert desk.run(*DEPLOY, "-o", "json") == 0
+    assert "\x1b" not in desk.err + desk.out
+
+
+def test_a_timeout_leaves_the_table_and_says_why_below_it(desk: Desk, world: World) -> None:
+    world.player = nobody
+    assert desk.run(*DEPLOY, "--timeout=0s") == 21
+    assert desk.err.splitlines()[-2].startswith("Error: The rollout of 'web' is not done")
+
+
+@pytest.mark.parametrize("typed", [b"ls", b"ls\n", b"ls\npwd"])
+def test_what_was_typed_before_a_terminal_became_raw_is_not_lost(typed: bytes) -> None:
+    keyboard, terminal = os.openpty()
+    try:
+        os.write(keyboard, typed)
+        with os.fdopen(os.dup(terminal)) as stream, raw(stream):
+            os.set_blocking(terminal, False)
+            assert os.read(terminal, 100) == typed
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+
+
+async def test_who_waits_for_the_next_key_lets_everybody_else_go_on() -> None:
+    keyboard, terminal = os.openpty()
+    try:
+        with os.fdopen(os.dup(terminal)) as stream, raw(stream):
+            typed = bytes_of(stream)
+            for key in (b"a", b"pasted\r", b"b"):
+                os.write(keyboard, key)
+                assert await anext(typed) == key
+                following = asyncio.ensure_future(anext(typed))
+                for _ in range(10):
+                    await asyncio.sleep(0)  # hangs if the loop itself waits for a key
+                assert not following.done()
+                following.cancel()
+                await asyncio.wait([following])
+                typed = bytes_of(stream)
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+
+
+def test_a_pipe_is_read_to_its_end() -> None:
+    async def whole() -> bytes:
+        reading, writing = os.pipe()
+        with os.fdopen(reading) as stream:
+            os.write(writing, b"x" * 50_000)
+            os.close(writing)
+            return b"".join([data async for data in bytes_of(stream)])
+
+    assert asyncio.run(whole()) == b"x" * 50_000
+
+
+class Ascii(io.StringIO):
+    encoding = "ascii"
+
+
+def test_what_a_stream_cannot_show_has_an_ascii_form() -> None:
+    assert encodable(Ascii(), render_bar(1, 2, 4)) == "##.."
+    assert encodable(Ascii(), "caf\xe9\N{HORIZONTAL ELLIPSIS}") == "caf?~"
+    stream = Ascii()
+    Output(stream, stream).data("gr\xfc\xdfe")
+    assert stream.getvalue() == "gr??e\n"

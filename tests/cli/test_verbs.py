@@ -1,0 +1,296 @@
+"""The smaller verbs: init and its file, export, diff, open, logs, exec, completion with names."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.shell_completion import ShellComplete
+
+from datum_compute.api.codec import JsonObject, plain, typed
+from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, RESTARTED_AT, WORKLOAD_NAME
+from datum_compute.api.meta import ObjectMeta, Ref
+from datum_compute.cli.group import compute
+from datum_compute.cli.whereabouts import by_name, whereabouts
+from datum_compute.client.client import Client
+from tests.cli.objects import deployment, instance, workload_spec
+from tests.cli.surroundings import Desk
+from tests.cli.world import NAMESPACE, World, pretending, write_kubeconfig
+
+WEB = Ref(NAMESPACE, "web")
+FIRST = ("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--port=80", "-y")
+
+
+pytestmark = pytest.mark.usefixtures("local_platform")
+
+
+def stored(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = world.do(lambda client: client.get_plain(WORKLOAD, WEB))
+    return found
+
+
+# --- datum.toml
+
+
+def test_init_writes_a_file_and_verbs_need_no_name_any_more(
+    desk: Desk, world: World, tmp_path: Path
+) -> None:
+    assert desk.run("init", "web", "--city=dfw") == 0
+    assert (tmp_path / "datum.toml").read_text() == 'workload = "web"\ncities = ["DFW"]\n'
+    assert desk.run("deploy", "--image=web:1") == 0
+    assert stored(world)["spec"]["placements"][0]["cityCodes"] == ["DFW"]
+    for words in (("status",), ("rollout", "status"), ("restart",), ("explain",), ("export",)):
+        assert desk.run(*words) == 0, words
+    assert desk.run("destroy", "--confirm=web", "--no-wait") == 0
+    assert desk.run("init", "api") == 2
+    assert desk.run("init", "api", "--force") == 0
+
+
+def test_the_file_names_the_project_unless_a_flag_does(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "datum.toml").write_text('project = "other"\n')
+    assert desk.run("workloads") == 1
+    assert "project/other" in desk.err
+    assert desk.run("workloads", "--project=default") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("workload = 3", "workload must be a text"),
+        ("cities = 'DFW'", "cities must be a list"),
+        ("wrkload = 'x'", "unknown key 'wrkload'"),
+        ("= nonsense", "cannot be read"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_said_so(
+    desk: Desk, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "datum.toml").write_text(text)
+    assert desk.run("status") == 2
+    assert said in desk.err
+
+
+# --- export and diff
+
+
+def test_what_is_exported_can_be_deployed_and_changes_nothing(
+    desk: Desk, world: World, tmp_path: Path
+) -> None:
+    desk.run(*FIRST, "--env=A=1", "--deploy-key=k")
+    desk.run("restart", "web", "--city=DFW")
+    assert desk.run("export", "web") == 0
+    (tmp_path / "web.yaml").write_text(desk.out)
+    document = yaml.safe_load(desk.out)
+    assert sorted(document["metadata"]) == ["name"]
+    assert "status" not in document
+    assert "restarts" not in document["spec"]
+    assert desk.run("diff", "-f", "web.yaml") == 0
+    assert desk.err == "No difference.\n"
+    document["spec"]["placements"][0]["scaleSettings"]["minReplicas"] = 2
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump(document))
+    world.writes.clear()
+    assert desk.run("diff", "-f", "web.yaml") == 1
+    assert desk.out == "placements[default].scaleSettings.minReplicas: 1 -> 2\n"
+    assert desk.run("diff", "-f", "web.yaml", "-o", "json") == 1
+    assert json.loads(desk.out)["differs"] is True
+    assert world.writes == []
+
+
+def test_an_error_of_a_diff_is_never_mistaken_for_a_difference(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "web.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "compute.datumapis.com/v1alpha",
+                "kind": "Workload",
+                "metadata": {"name": "web"},
+                "spec": workload_spec("DFW"),
+            }
+        )
+    )
+    assert desk.run("diff", "-f", "gone.yaml") == 2
+    assert desk.run("diff", "-f", "web.yaml", "--kubeconfig=/gone") == 2
+    assert desk.run("rollout", "diff", "web", "1", "--kubeconfig=/gone") == 2
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "stranger")
+    assert desk.run("diff", "-f", "web.yaml") == 5
+
+
+# --- open, logs, exec
+
+
+def test_open_prints_the_address_or_opens_it_on_a_terminal(desk: Desk, world: World) -> None:
+    world.gateway = lambda _request: None
+    desk.run(*FIRST)
+    assert desk.run("open", "web") == 0
+    assert desk.out == "http://10.0.0.0:80/\n"
+    desk.is_terminal = True
+    assert desk.run("open", "web") == 0
+    assert desk.opened == ["http://10.0.0.0:80/"]
+    assert desk.run("open", "web", "--print") == 0
+    assert desk.out == "http://10.0.0.0:80/\n"
+
+
+def test_an_address_that_is_only_pretended_is_never_opened(desk: Desk, world: World) -> None:
+    desk.run(*FIRST)
+    world.gateway = pretending
+    desk.is_terminal = True
+    assert desk.run("open", "web") == 0
+    assert desk.opened == []
+    assert desk.out == "http://10.0.0.0:80/\n"
+    assert "Simulated instances do not listen" in desk.err
+
+
+def test_a_workload_without_a_port_has_nothing_to_open(desk: Desk) -> None:
+    desk.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
+    assert desk.run("open", "web") == 3
+    assert "has no port to open" in desk.err
+    assert "datumctl compute deploy web --port=80" in desk.err
+
+
+def test_logs_and_exec_say_that_this_driver_has_none(desk: Desk, world: World) -> None:
+    desk.run(*FIRST)
+    assert desk.run("logs", "web") == 1
+    assert "offers no logs" in desk.err
+    assert desk.run("logs", "web", "-c", "ap") == 3
+    assert "Did you mean 'app'?" in desk.err
+    name = world.do(lambda c: c.list(INSTANCE, NAMESPACE)).items[0].metadata.name
+    assert desk.run("exec", name, "--", "ls") == 1
+    assert "offers no exec" in desk.err
+    assert desk.run("exec", name[:-1] + "9", "--", "ls") == 3
+    assert f"Did you mean {name!r}?" in desk.err
+
+
+# --- restart of one city
+
+
+def test_a_restart_of_one_city_is_kept_on_the_workload(desk: Desk, world: World) -> None:
+    desk.run(*FIRST)
+    assert desk.run("restart", "web", "--city=dfw") == 0
+    (kept,) = stored(world)["spec"]["restarts"]
+    assert kept["cityCode"] == "DFW"
+    assert "restarts[DFW]: added" in desk.err
+    assert "metadata" not in stored(world)["spec"]["template"]
+    assert desk.run("restart", "web", "--city=ORD") == 0
+    assert [r["cityCode"] for r in stored(world)["spec"]["restarts"]] == ["DFW", "ORD"]
+    assert desk.run("deploy", "web", "--city=ORD", "-y") == 0
+    assert desk.run("restart", "web", "--city=ORD") == 0
+    assert desk.run("restart", "web", "--city=DFW") == 2
+    assert "It runs in: ORD" in desk.err
+    assert desk.run("restart", "web") == 0
+    assert RESTARTED_AT in stored(world)["spec"]["template"]["metadata"]["annotations"]
+
+
+# --- the history that older command lines kept
+
+
+def test_the_history_of_an_older_command_line_is_read(desk: Desk, world: World) -> None:
+    desk.run(*FIRST)
+    spec = {**stored(world)["spec"]}
+    old = json.loads(json.dumps(spec).replace("web:1", "web:0"))
+    entry = {"rev": 4, "timestamp": "2027-01-01T00:00:00Z", "image": "web:0", "changes": "first"}
+
+    async def create(client: Client) -> None:
+        name = "compute.datumapis.com-revision-history.web"
+        data = {"4": json.dumps({**entry, "actor": "bo", "spec": json.dumps(old)}), "5": "broken"}
+        metadata = ObjectMeta(name=name, namespace=NAMESPACE)
+        await client.create(CONFIG_MAP, ConfigMap(metadata=metadata, data=data))
+
+    world.do(create)
+    assert desk.run("rollout", "history", "web") == 0
+    assert "legacy-4" in desk.out
+    assert "broken" not in desk.out
+    assert desk.run("rollout", "undo", "web", "--to-revision=legacy-4") == 0
+    container = stored(world)["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]
+    assert container["image"] == "web:0"
+    assert desk.run("rollout", "show", "web", "legacy-4", "-o", "json") == 0
+    assert json.loads(desk.out)["actor"] == "bo"
+    assert desk.run("rollout", "undo", "web", "--to-revision=nine") == 2
+
+
+# --- completion
+
+
+def completed(desk: Desk, *words: str) -> list[str]:
+    """What a shell would be offered after these words; the last is what was begun."""
+    *before, begun = words
+    streams = [io.StringIO() for _ in range(3)]
+    arguments = {"obj": desk.surroundings(*streams)}
+    shell = ShellComplete(compute, arguments, "datumctl-compute", "_X")
+    found = [item.value for item in shell.get_completions(before, begun)]
+    assert [stream.getvalue() for stream in streams[1:]] == ["", ""], "TAB prints nothing"
+    return found
+
+
+def test_names_that_exist_are_completed(desk: Desk, world: World) -> None:
+    desk.run(*FIRST)
+    desk.run("deploy", "api", "--image=a:1", "--city=AMS", "-y")
+    assert completed(desk, "status", "") == ["api", "web"]
+    assert completed(desk, "rollout", "undo", "w") == ["web"]
+    assert completed(desk, "deploy", "x", "--city", "DFW,a") == ["DFW,AMS"]
+    assert completed(desk, "deploy", "x", "--instance-type", "d1-standard-2") == ["d1-standard-2"]
+    assert completed(desk, "logs", "web", "--container", "") == ["app"]
+    assert len(completed(desk, "instances", "describe", "web-")) == 2
+
+
+def test_where_names_cannot_be_had_there_are_none(desk: Desk, tmp_path: Path) -> None:
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "stranger")
+    assert completed(desk, "status", "") == []
+    (tmp_path / ".local/state/datum-compute/kubeconfig").unlink()
+    assert completed(desk, "status", "") == []
+
+
+# --- whose an instance is
+
+
+def test_labels_come_first_then_the_deployment_by_name_then_the_ordinal() -> None:
+    deployments = by_name([deployment("DFW", name="web-x")])
+    bare = instance("web-x-0", "")
+    found = whereabouts(typed(_without_labels(bare), type(bare)), deployments)
+    assert (found.workload, found.placement, found.city) == ("web", "default", "DFW")
+    labels = {WORKLOAD_NAME: "api", PLACEMENT_NAME: "east", CITY_CODE: "ord"}
+    labelled = {**_without_labels(bare), "metadata": {"name": "web-x-0", "labels": labels}}
+    found = whereabouts(typed(labelled, type(bare)), deployments)
+    assert (found.workload, found.placement, found.city) == ("api", "east", "ORD")
+    orphan = {**_without_labels(bare), "metadata": {"name": "nobody"}}
+    found = whereabouts(typed(orphan, type(bare)), deployments)
+    assert (found.workload, found.city) == ("unknown", "unknown")
+
+
+def _without_labels(found: Any) -> JsonObject:
+    return {**plain(found), "metadata": {"name": found.metadata.name}}
+
+
+def test_instances_without_labels_are_found_by_their_deployment(desk: Desk, world: World) -> None:
+    desk.run(*FIRST)
+
+    async def unlabel(client: Client) -> None:
+        for found in (await client.list(INSTANCE, NAMESPACE)).items:
+            ref = Ref(NAMESPACE, found.metadata.name)
+            await client.patch(INSTANCE, ref, {"metadata": {"labels": None}})
+        assert (await client.list(DEPLOYMENT, NAMESPACE)).items
+
+    world.do(unlabel)
+    assert desk.run("instances", "--workload=web", "--city=DFW", "-o", "json") == 0
+    (item,) = json.loads(desk.out)["items"]
+    assert (item["workload"], item["city"], item["placement"]) == ("web", "DFW", "default")
+
+
+def test_the_type_may_stand_before_a_name_as_with_kubectl(desk: Desk) -> None:
+    assert desk.run(*FIRST) == 0
+    assert desk.run("instances", "-o", "name") == 0
+    first = desk.out.splitlines()[0]
+    assert first.startswith("instance/")
+    for words in (
+        *(("instances", "describe", first), ("explain", first), ("explain", "workload/web")),
+        *(("status", "workloads/web"), ("workloads", "describe", "workload/web")),
+        *(("status", "workloads.compute.datumapis.com/web"), ("doctor", "workload/web")),
+        ("rollout", "workload/web"),
+    ):
+        assert desk.run(*words) == 0, (words, desk.err)
+    assert desk.run("deploy", "workload/web", "--image=web:2", "-y") == 0
+    assert desk.out == "workload/web updated\n"

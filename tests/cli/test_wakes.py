@@ -1,0 +1,64 @@
+"""A sleeper is available, and says how it was woken the last time."""
+
+from __future__ import annotations
+
+import msgspec
+
+from datum_compute.api.conditions import Condition
+from datum_compute.api.instance import Instance, InstanceSpec, InstanceStatus
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.scaletozero import ScaleToZero, Wake
+from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.cli.wakes import wake_document, wake_fields
+from datum_compute.cli.words import instance_health, short_text
+from datum_compute.testing.builders import a_template
+
+AT = "2026-01-01T00:00:00Z"
+WAKE = Wake(
+    at=AT,
+    mode="stop",
+    queue_milliseconds=4,
+    engine_milliseconds=170,
+    ready_milliseconds=9,
+    first_byte_milliseconds=1,
+)
+
+
+def an_instance(reason: str, wake: Wake | None = None) -> Instance:
+    spec = InstanceSpec(runtime=a_template().spec.runtime, scale_to_zero=ScaleToZero(mode="stop"))
+    conditions = [
+        Condition(type="Available", status="True", reason=reason, message="why"),
+        Condition(type="Ready", status="True", reason="Available"),
+    ]
+    status = InstanceStatus(conditions=conditions, last_wake=wake)
+    return Instance(metadata=ObjectMeta(name="web-0"), spec=spec, status=status)
+
+
+def test_one_that_sleeps_is_available_and_one_that_is_awake_says_nothing_more() -> None:
+    asleep, awake = (
+        instance_health(an_instance("Asleep")),
+        instance_health(an_instance("Available")),
+    )
+    assert (asleep.word, short_text(asleep)) == ("Available", "Available (asleep)")
+    assert (awake.reason, short_text(awake)) == ("", "Available")
+
+
+def test_the_last_wake_is_told_with_its_parts() -> None:
+    told = dict(wake_fields(an_instance("Available", WAKE), parse_timestamp(AT) + 5))
+    assert told == {
+        "Sleeps": "after 30s without a connection (stop)",
+        "Last wake": "5s ago, in 184 ms from stop (queue 4, engine 170, ready 9, firstByte 1)",
+    }
+
+
+def test_a_wake_in_vain_says_why() -> None:
+    failed = msgspec.structs.replace(WAKE, failure="it crashed")
+    told = dict(wake_fields(an_instance("Available", failed), parse_timestamp(AT) + 5))
+    assert told["Last wake"] == "5s ago, in vain: it crashed"
+
+
+def test_programs_get_the_same_and_null_for_none() -> None:
+    document = wake_document(an_instance("Available", WAKE))
+    assert document is not None
+    assert document["milliseconds"]["total"] == 184
+    assert wake_document(an_instance("Available")) is None
