@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject, encode
-from datum_compute.api.kinds import CLUSTER_POLICY, IP_ALLOCATION, NAMESPACE
+from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT, IP_ALLOCATION, NAMESPACE
 from datum_compute.drivers.behaviours import Machine
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.store.journal import Change, ObjectKey
@@ -18,6 +19,7 @@ from datum_compute.testing.layout import WorldLayout, host_of_cell
 from datum_compute.testing.operations import CreateWorkload, FleetingNamespace
 from datum_compute.testing.prefix_checks import i2_prefix_outlives_its_machines
 from datum_compute.testing.provider import Provider
+from datum_compute.testing.quarantine_checks import i6_homes_say_whose_they_are
 from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.settled import i5_no_home_outlives_its_source
 from datum_compute.testing.truth import Truth
@@ -47,6 +49,26 @@ def test_a_home_without_its_source_is_found_on_hub_and_cell() -> None:
         assert "its source is gone" in i5_no_home_outlives_its_source(truth, CORE)
         put(truth, "project/alpha", NAMESPACE.resource, "team")
         assert i5_no_home_outlives_its_source(truth, CORE) == ""
+
+
+def test_a_home_that_says_it_is_of_another_is_found() -> None:
+    truth = a_truth()
+    put(truth, "project/alpha", NAMESPACE.resource, "team")
+    told = {labels.UPSTREAM_CLUSTER: "cluster-alpha", labels.UPSTREAM_NAMESPACE: "other"}
+    put_labelled(truth, told)
+    assert i6_homes_say_whose_they_are(truth, CORE) == "", "nobody uses it"
+    key = ObjectKey(DEPLOYMENT.resource, "ns-uid-team", "web")
+    body = encode({"metadata": {"name": "web", "uid": "u", "resourceVersion": "1"}})
+    list(truth.apply([Change("hub", 2, key, body)]))
+    assert "alpha/team" in i6_homes_say_whose_they_are(truth, CORE)
+    put_labelled(truth, {**told, labels.UPSTREAM_NAMESPACE: "team"})
+    assert i6_homes_say_whose_they_are(truth, CORE) == ""
+
+
+def put_labelled(truth: Truth, told: dict[str, str]) -> None:
+    metadata = {"name": "ns-uid-team", "uid": "home", "resourceVersion": "1", "labels": told}
+    key = ObjectKey(NAMESPACE.resource, "", "ns-uid-team")
+    list(truth.apply([Change("hub", 1, key, encode({"metadata": metadata}))]))
 
 
 def test_a_prefix_that_a_machine_has_an_address_of_is_found() -> None:

@@ -14,18 +14,20 @@ from datum_compute.api.kinds import (
     INSTANCE,
     LEASE,
     NAMESPACE,
+    PROJECT,
     SERVER,
     WORK,
     WORKLOAD,
 )
 from datum_compute.api.meta import KindInfo
-from datum_compute.api.plane import HUB, cell_plane, project_plane
+from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.drivers.simulated import Machine
 from datum_compute.store.journal import Change, ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.invariants import Observer
 from datum_compute.testing.people import Wanted, canary
 from datum_compute.testing.provider import Provider
+from datum_compute.testing.quarantine_checks import i6_strangers_are_set_apart
 from datum_compute.testing.settled import picture, what_is_left, what_is_missing
 from datum_compute.testing.truth import Truth
 
@@ -164,6 +166,13 @@ def test_i14_a_healthy_instance_is_removed(scene: Scene) -> None:
     assert "ready and as wanted" in scene.complaint
 
 
+def test_i14_lets_a_hub_that_came_from_a_backup_ask_for_what_it_knew(scene: Scene) -> None:
+    scene.observer.truth.restored[HUB] = None
+    _instances(scene, 2, replicas=2)
+    _instance(scene, 0, leaving=True)
+    assert not scene.complaint
+
+
 def test_i14_a_lower_ordinal_goes_before_a_higher(scene: Scene) -> None:
     _instances(scene, 3, replicas=1)
     _instance(scene, 1, leaving=True)
@@ -243,6 +252,7 @@ def test_renewing_a_lease_is_not_counted_as_a_write(scene: Scene) -> None:
 
 # --- after the calm
 
+IDENTITY = {labels.UPSTREAM_CLUSTER: "cluster-alpha", labels.UPSTREAM_NAMESPACE: "default"}
 COUNTS = ("replicas", "readyReplicas", "updatedReplicas", "currentReplicas", "desiredReplicas")
 
 
@@ -267,9 +277,10 @@ def settled(scene: Scene) -> Scene:
             namespace=namespace,
             spec=instance_spec(),
             status=says("Ready"),
-            metadata={"labels": {labels.CITY_CODE: "DFW"}},
+            metadata={"labels": {labels.CITY_CODE: "DFW", **IDENTITY}},
         )
     scene.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready"))
+    scene.put(PLATFORM, PROJECT, "alpha", namespace="")
     assert what_is_missing(scene.truth, core()) == ""
     return scene
 
@@ -352,3 +363,11 @@ def test_i21_a_picture_leaves_out_ids_and_shows_what_is_said(settled: Scene) -> 
     assert picture(settled.truth, core()) == before
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=says("Available", "False"))
     assert picture(settled.truth, core()) != before
+
+
+def test_i6_a_copy_that_leads_to_nobody_is_set_apart(settled: Scene) -> None:
+    settled.put(HUB, INSTANCE, "stray", spec=instance_spec())
+    assert "stray leads to nobody" in i6_strangers_are_set_apart(settled.truth, core())
+    marked = {"annotations": {labels.QUARANTINE_FINGERPRINT: "seen"}}
+    settled.put(HUB, INSTANCE, "stray", spec=instance_spec(), metadata=marked)
+    assert i6_strangers_are_set_apart(settled.truth, core()) == ""

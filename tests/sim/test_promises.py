@@ -10,7 +10,8 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
+from datum_compute.api.plane import HUB
 from datum_compute.controllers import registry
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.testing.exclusion import exclusion_watched, watched_reconcile
@@ -70,13 +71,15 @@ def test_i7_a_rollout_is_called_done_that_its_cell_has_not_heard_of(
 ) -> None:
     own = {labels.WORKLOAD_UID: "uid-web"}
     spec = deployment_spec(1, "web:1")
+    city = {"labels": {labels.TOPOLOGY_CITY: "DFW"}}
+    scene.put(HUB, CLUSTER, "dfw", namespace="", metadata=city)
     scene.put(CELL, DEPLOYMENT, "web-1", spec=spec, metadata={"labels": own})
     workload(scene, image)
     assert scene.complaint.startswith("I7") != fine
 
 
 def test_i15_an_instance_leaves_before_its_machine(scene: Scene) -> None:
-    instance(scene, 0, finalizers=["held"])
+    instance(scene, 0, finalizers=["held"], ownerReferences=[{"uid": "of-web"}])
     scene.run_machine("web-0", "a")
     scene.drop(CELL, INSTANCE, "web-0")
     assert scene.complaint.startswith("I15")

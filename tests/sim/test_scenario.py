@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import get_args
 
 from datum_compute.testing.faults import CrashAtCommit, Fault
 from datum_compute.testing.layout import hosts_of, links_of
 from datum_compute.testing.operations import Operation
-from datum_compute.testing.scenario import scenario_of
+from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.sim import SEEDS
 from datum_compute.testing.streams import salted, stream
+
+LEAST = 3  # times that each fault and operation comes in the seeds of `make sim`
+SIGNS = (
+    *("fresh", "calm", "tight", "joined", "published", "two leaders", "managers"),
+    *("two projects", "three cells"),
+)
 
 
 def test_a_seed_is_a_scenario() -> None:
@@ -17,12 +26,38 @@ def test_a_seed_is_a_scenario() -> None:
     assert len({scenario_of(seed) for seed in range(50)}) == 50
 
 
-def test_every_operation_and_every_fault_is_drawn_sooner_or_later() -> None:
-    scenarios = [scenario_of(seed) for seed in range(1500)]
-    faults = {type(fault).__name__ for s in scenarios for fault in s.faults}
-    operations = {type(operation).__name__ for s in scenarios for operation in s.operations}
-    assert faults == {kind.__name__ for kind in get_args(Fault)}
-    assert operations == {kind.__name__ for kind in get_args(Operation)}
+def test_every_operation_and_every_fault_is_drawn_in_what_make_sim_runs() -> None:
+    scenarios = [scenario_of(seed) for seed in range(1, SEEDS + 1)]
+    faults = Counter(type(fault).__name__ for s in scenarios for fault in s.faults)
+    operations = Counter(type(step).__name__ for s in scenarios for step in s.operations)
+    assert set(faults) == {kind.__name__ for kind in get_args(Fault)}
+    assert set(operations) == {kind.__name__ for kind in get_args(Operation)}
+    seldom = {name: count for name, count in (faults + operations).items() if count < LEAST}
+    assert not seldom, (
+        "give them more weight in the tables of drawing.py, stories.py or scenario.py"
+    )
+
+
+def test_every_kind_of_world_is_drawn_in_what_make_sim_runs() -> None:
+    scenarios = [scenario_of(seed) for seed in range(1, SEEDS + 1)]
+    signs = Counter(sign for scenario in scenarios for sign in _signs(scenario))
+    assert {sign for sign, count in signs.items() if count >= 2 * LEAST} == set(SIGNS)
+
+
+def _signs(scenario: Scenario) -> Iterator[str]:
+    layout = scenario.layout
+    told = (
+        scenario.fresh,
+        not scenario.faults,
+        layout.is_tight,
+        layout.joined,
+        layout.published,
+        layout.managers > 1,
+        layout.processes == "managers",
+        len(layout.projects) > 1,
+        len(layout.cells) > 2,
+    )
+    return (sign for sign, is_so in zip(SIGNS, told, strict=True) if is_so)
 
 
 def test_every_layout_is_drawn_sooner_or_later() -> None:

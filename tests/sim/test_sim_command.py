@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from datum_compute.testing import campaign, every_commit, sim
-from datum_compute.testing.crowd import in_crowd
+from datum_compute.testing.crowd import WorkerLost, in_crowd
 from datum_compute.testing.faults import CrashAtCommit
 from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import CreateWorkload
@@ -28,8 +30,28 @@ SMALL = Scenario(
 )
 
 
+PREPARED: dict[int, int] = {}
+
+
 def doubled(number: int) -> int:
     return 2 * number
+
+
+def prepare(number: int) -> None:
+    PREPARED[number] = 10 * number
+
+
+def prepared(number: int) -> int:
+    return PREPARED[number]
+
+
+def refused(number: int) -> int:
+    raise ValueError(f"{number} is refused")
+
+
+def killed(_number: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
 
 
 @pytest.fixture
@@ -76,6 +98,17 @@ def test_results_come_from_all_workers_and_items_may_be_endless() -> None:
     assert sorted(in_crowd(doubled, range(10), jobs=2)) == [doubled(n) for n in range(10)]
     assert len(list(islice(in_crowd(doubled, count(), jobs=2), 5))) == 5
     assert list(in_crowd(doubled, [1, 2], jobs=1)) == [2, 4]
+
+
+def test_workers_find_what_was_prepared_for_them() -> None:
+    assert sorted(in_crowd(prepared, range(4), jobs=2, prepare=prepare)) == [0, 10, 20, 30]
+
+
+def test_what_goes_wrong_in_a_worker_is_told_to_whoever_reads() -> None:
+    with pytest.raises(ValueError, match="1 is refused"):
+        list(in_crowd(refused, [1], jobs=2))
+    with pytest.raises(WorkerLost, match="code -9"):
+        list(in_crowd(killed, [1], jobs=2))
 
 
 def test_every_commit_is_a_crash_point_before_and_after() -> None:

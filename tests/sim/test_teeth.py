@@ -40,6 +40,7 @@ def test_every_planted_bug_has_been_found() -> None:
     assert not missing, f"run: make sim-teeth BUGS='{' '.join(missing)}'"
 
 
+@pytest.mark.teeth
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.bug)
 def test_a_planted_bug_is_found(finding: Finding) -> None:
     found = found_again(finding, without_bugs)

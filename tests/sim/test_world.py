@@ -108,6 +108,7 @@ def test_seeds_hold(seed: int) -> None:
     assert run_scenario(scenario_of(seed)).trace
 
 
+@pytest.mark.e2e
 def test_a_seed_gives_the_same_trace_in_another_process() -> None:
     command = [sys.executable, "-m", "datum_compute.testing.sim", "--seed", "9"]
     traces = [

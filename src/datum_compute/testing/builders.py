@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import TRUE, Verdict, decided
+from datum_compute.api.conditions import FALSE, TRUE, Verdict, decided
 from datum_compute.api.identity import instance_name
 from datum_compute.api.instance import (
     AVAILABLE,
     PROGRAMMED,
+    QUOTA_GRANTED,
     READY,
     Container,
     Instance,
@@ -20,6 +21,7 @@ from datum_compute.api.instance import (
     InstanceTemplate,
     Runtime,
     Sandbox,
+    SchedulingGate,
     TemplateSpec,
 )
 from datum_compute.api.kinds import DEPLOYMENT
@@ -108,7 +110,7 @@ def an_instance(
     deployment: WorkloadDeployment | None = None,
     ready: bool = True,
     terminating: bool = False,
-    finalizers: tuple[str, ...] = (labels.INSTANCE_FINALIZER, labels.PROVISIONER_FINALIZER),
+    finalizers: tuple[str, ...] = (labels.PROVISIONER_FINALIZER,),
 ) -> Instance:
     owner = deployment or a_deployment()
     current = template_hash(a_template(image))
@@ -132,6 +134,20 @@ def an_instance(
             conditions=conditions if ready else [],
             controller=InstanceControlStatus(observed_template_hash=current if ready else ""),
         ),
+    )
+
+
+def refused_by_quota(instance: Instance) -> Instance:
+    """As it waits for quota, without a machine."""
+    control = msgspec.structs.replace(
+        instance.spec.controller, scheduling_gates=[SchedulingGate(name="Quota")]
+    )
+    verdict = Verdict(FALSE, "QuotaExceeded", "the limit is used up")
+    denied = decided(QUOTA_GRANTED, verdict, generation=1, now=NOW)
+    return msgspec.structs.replace(
+        instance,
+        spec=msgspec.structs.replace(instance.spec, controller=control),
+        status=InstanceStatus(conditions=[denied]),
     )
 
 

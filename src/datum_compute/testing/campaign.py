@@ -13,6 +13,7 @@ from datum_compute.testing.scenario import scenario_of
 from datum_compute.testing.scenario_file import scenario_text
 from datum_compute.testing.shrink import Shrunken, shrunken
 from datum_compute.testing.trial import Failure, Summary, summary_of, tried
+from datum_compute.testing.world import brought_up
 
 SHRUNKEN_MAX = 20  # failures beyond these are only named: one bug breaks many seeds
 
@@ -45,6 +46,10 @@ def run_seed(seed: int) -> Summary:
     return summary_of(scenario, tried(scenario))
 
 
+def prepare_seed(seed: int) -> None:
+    brought_up(scenario_of(seed).layout)
+
+
 def search(first_seed: int, jobs: int, *, goes_on: Callable[[], bool]) -> Iterator[Report]:
     """The report after every seed, as long as ``goes_on`` says so."""
     report = Report(first_seed)
@@ -55,7 +60,7 @@ def search(first_seed: int, jobs: int, *, goes_on: Callable[[], bool]) -> Iterat
             yield seed
             seed += 1
 
-    for summary in in_crowd(run_seed, seeds(), jobs):
+    for summary in in_crowd(run_seed, seeds(), jobs, prepare_seed):
         report.add(summary)
         yield report
 

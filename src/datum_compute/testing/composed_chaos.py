@@ -159,10 +159,10 @@ async def _die_with_copy(chaos: Chaos, fault: f.DieWithCopy) -> None:
 
 
 def _is_new_copy(entry: Entry) -> bool:
-    """A deployment as the hub made it: nothing of the cell is in it yet."""
+    """A deployment as the hub made it: the cell has said nothing of it yet."""
     if not isinstance(entry, Change) or entry.key.resource != DEPLOYMENT.resource:
         return False
-    return entry.body is not None and b'"finalizers"' not in entry.body
+    return entry.body is not None and b'"observedGeneration"' not in entry.body
 
 
 async def _burn(chaos: Chaos, fault: f.BurnMachines) -> None:

@@ -36,4 +36,13 @@ class RevokeProject:
     project: str
 
 
-ComposedOperation = DeleteAll | DropField | RevokeProject
+@dataclass(frozen=True, slots=True)
+class DrainCell:
+    """A cell gets nothing new for a while; what is placed there stays."""
+
+    at_s: float
+    cell: str
+    for_s: float
+
+
+ComposedOperation = DeleteAll | DropField | RevokeProject | DrainCell

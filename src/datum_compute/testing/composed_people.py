@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, assert_never
 
+from datum_compute.api.cellidentity import DRAINED
+from datum_compute.api.cluster import NO_SCHEDULE
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.kinds import KINDS
+from datum_compute.api.kinds import CLUSTER, KINDS, PROJECT
 from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PlaneName, project_plane
+from datum_compute.api.plane import HUB, PLATFORM, PlaneName
 from datum_compute.testing.composed_operations import (
     ComposedOperation,
     DeleteAll,
+    DrainCell,
     DropField,
     RevokeProject,
 )
+from datum_compute.testing.patience import until_gone
 
 if TYPE_CHECKING:
     from datum_compute.testing.people import People
 
-AGAIN_S = 0.3
 _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
 
 
@@ -32,6 +35,8 @@ async def carry_out_composed(people: People, operation: ComposedOperation) -> No
             await _drop_field(people, operation)
         case RevokeProject(_, project):
             await _revoke(people, project)
+        case DrainCell(_, cell, for_s):
+            await _drain(people, cell, for_s)
         case _:
             assert_never(operation)
 
@@ -73,14 +78,21 @@ async def _revoke(people: People, project: str) -> None:
     people.revoked[project] = None
     for key in [key for key in people.wanted if key[0] == project]:
         del people.wanted[key]
-    while True:
-        try:
-            await people.revoke(project_plane(project))
-        except (ApiError, Unreachable):
-            await asyncio.sleep(AGAIN_S)
-        else:
-            people.say(f"project {project} is gone")
-            return
+    platform, ref = people.clients[PLATFORM], Ref("", project)
+    await people.insist(lambda: platform.delete(PROJECT, ref))
+    await until_gone(platform, PROJECT, ref)
+    people.say(f"project {project} is gone")
+
+
+async def _drain(people: People, cell: str, for_s: float) -> None:
+    """Twice the same of a cell: the later end counts, as it would for people."""
+    client, ref = people.clients[HUB], Ref("", cell)
+    for taints, then in (([{"key": DRAINED, "effect": NO_SCHEDULE}], "drains"), ([], "opens")):
+        people.say(f"operator {then} cell {cell}")
+        patch: JsonObject = {"spec": {"taints": taints}}
+        await people.insist(lambda patch=patch: client.patch_plain(CLUSTER, ref, patch))  # type: ignore[misc]
+        if taints:
+            await asyncio.sleep(for_s)
 
 
 def _ref(obj: JsonObject) -> Ref:

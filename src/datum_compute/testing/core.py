@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from datum_compute.testing.layout import PLENTY
 from datum_compute.testing.people import Wanted
@@ -18,6 +18,10 @@ class Core:
     cells: tuple[str, ...]
     lost: frozenset[str]
     allowed: int = PLENTY  # instances of each project
+    serving: Mapping[str, str] = field(default_factory=dict)  # cells by city, where cells join
+
+    def cell_of(self, city: str) -> str:
+        return self.serving.get(city, city.lower())
 
     @property
     def is_tight(self) -> bool:

@@ -49,11 +49,17 @@ from datum_compute.testing.operations import (
 )
 from datum_compute.testing.sizes import Size, weighted
 
-PROCESSES: tuple[tuple[Processes, int], ...] = (("one", 5), ("split", 4), ("managers", 1))
+PROCESSES: tuple[tuple[Processes, int], ...] = (("one", 6), ("split", 3), ("managers", 1))
 CELLS = ("dfw", "iad", "ams")
+# For the worlds of many cells.
+MANY_CELLS = (
+    *CELLS,
+    *("lhr", "syd", "fra", "nrt", "sin", "gru", "jnb", "ord", "sjc", "cdg", "arn"),
+    *("mad", "bom", "hkg", "yyz", "sea", "mia"),
+)
 PROJECTS = ("alpha", "beta")
 NAMES = ("web", "api", "db")
-WINDOWS_S = ((4.0, 5), (12.0, 5), (40.0, 2), (2 * 3600.0, 0.05))
+WINDOWS_S = ((4.0, 5), (12.0, 5), (40.0, 2), (3600.0, 0.05))
 TAMPER_PERCENT = 25  # of scenarios in which an operator tampers
 CALM_PERCENT = 10  # of scenarios without any fault
 
@@ -105,7 +111,7 @@ def draw_data(
     deletes a copy of it."""
     created = [o for o in operations if isinstance(o, CreateWorkload)]
     found: list[Operation] = []
-    for _ in range(random.randint(1, 3)):
+    for _ in range(random.choice((1, 1, 2, 3))):
         workload = random.choice(created)
         at_s = round(workload.at_s + random.uniform(0, min(window_s, 20.0)), 2)
         late_s, number = random.choice((0.0, 0.5, 4.0)), random.randrange(1000)
@@ -135,7 +141,7 @@ def draw_fleeting(
             _cities(random, layout),
             round(random.uniform(0, window_s / 2), 2),
         )
-        for number in range(random.randint(1, 2))
+        for number in range(random.choice((1, 1, 2)))
     )
 
 
@@ -420,3 +426,20 @@ DRAWS: tuple[tuple[Draw, float], ...] = (
     (_away, 1),
     (_lose_machine, 2),
 )
+
+# What keeps planes from hearing each other, in every way there is.
+PARTITIONS: tuple[Draw, ...] = (
+    *(_cut, _isolate, _flap, _swizzle, _lose, _delay, _half_open, _slow_watch, _lag),
+    *(_stop, _lose_cell, _close, _stale),
+)
+
+
+def draw_partitions(
+    random: Random, layout: WorldLayout, count: int, window_s: float
+) -> tuple[f.Fault, ...]:
+    found = []
+    for _ in range(count):
+        at_s = round(random.uniform(0, window_s), 2)
+        for_s = round(random.uniform(1.0, max(2.0, window_s / 2)), 2)
+        found.append(random.choice(PARTITIONS)(random, layout, at_s, for_s))
+    return tuple(sorted(found, key=lambda fault: fault.at_s))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from datum_compute.api.instance import Container
+from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
-from datum_compute.drivers.driver import Driver, MachineState
+from datum_compute.drivers.driver import Driver, DriverError, MachineState
 
 SPEC = ServerSpec(
     instance_type="datumcloud/d1-standard-2",
@@ -14,6 +16,7 @@ SPEC = ServerSpec(
     containers=[Container(name="app", image="web:1")],
 )
 
+MODES: tuple[SleepMode, ...] = ("pause", "stop")
 Settle = Callable[[], Awaitable[None]]
 
 
@@ -54,12 +57,87 @@ async def check_changes_are_announced(driver: Driver, settle: Settle) -> None:
     news = driver.changes()
     await driver.start("ns/web-0/1", SPEC)
     await settle()
+    await driver.remove("ns/web-0/1")
+    await settle()
     assert await anext(aiter(news)) == "ns/web-0/1"
 
 
-CHECKS = (
+async def check_a_machine_sleeps_until_it_is_woken(driver: Driver, settle: Settle) -> None:
+    async for machine_id, mode, restarts in _asleep(driver, settle):
+        assert await _phase(driver, machine_id) == "Sleeping"
+        await driver.sleep(machine_id, mode)
+        await driver.start(machine_id, SPEC)
+        await settle()
+        assert await _phase(driver, machine_id) == "Sleeping", "something else has woken it"
+        assert await driver.wake(machine_id) >= 0
+        await settle()
+        after = await driver.observe(machine_id)
+        assert after is not None
+        assert (after.phase, after.reason, after.restarts) == ("Running", "", restarts)
+        assert await driver.wake(machine_id) == 0, "it was awake"
+
+
+async def check_many_wake_a_machine_once(driver: Driver, settle: Settle) -> None:
+    """The engine works for one of them at most; the others find it awake, or wait for that."""
+    async for machine_id, _, _ in _asleep(driver, settle):
+        await asyncio.gather(*(driver.wake(machine_id) for _ in range(5)))
+        await settle()
+        assert await _phase(driver, machine_id) == "Running"
+
+
+async def check_a_wake_is_not_lost_on_the_way_to_sleep(driver: Driver, settle: Settle) -> None:
+    async for machine_id, mode, _ in _asleep(driver, settle):
+        await asyncio.gather(driver.wake(machine_id), driver.sleep(machine_id, mode))
+        await driver.wake(machine_id)
+        await settle()
+        assert await _phase(driver, machine_id) == "Running"
+
+
+async def check_a_sleeper_goes_like_any_other(driver: Driver, settle: Settle) -> None:
+    async for machine_id, _, _ in _asleep(driver, settle):
+        await driver.remove(machine_id)
+        await settle()
+        assert await driver.observe(machine_id) is None
+
+
+async def check_what_is_not_there_cannot_be_woken(driver: Driver, settle: Settle) -> None:
+    await driver.sleep("ns/nobody/1", "pause")
+    try:
+        await driver.wake("ns/nobody/1")
+    except DriverError:
+        return
+    raise AssertionError("nobody was woken")
+
+
+async def _asleep(driver: Driver, settle: Settle) -> AsyncIterator[tuple[str, SleepMode, int]]:
+    """A machine for each way of sleeping, asleep, with how often it was restarted before."""
+    for mode in MODES:
+        machine_id = f"ns/web-{mode}/1"
+        await driver.start(machine_id, SPEC)
+        await settle()
+        running = await driver.observe(machine_id)
+        assert running is not None
+        await driver.sleep(machine_id, mode)
+        yield machine_id, mode, running.restarts
+
+
+async def _phase(driver: Driver, machine_id: str) -> str:
+    state = await driver.observe(machine_id)
+    return state.phase if state is not None else "gone"
+
+
+LIFE = (
     check_a_machine_starts_once,
     check_a_machine_goes_and_stays_gone,
     check_machines_do_not_share_addresses,
     check_changes_are_announced,
 )
+# Of drivers whose engine can put a machine to sleep.
+SLEEP = (
+    check_a_machine_sleeps_until_it_is_woken,
+    check_many_wake_a_machine_once,
+    check_a_wake_is_not_lost_on_the_way_to_sleep,
+    check_a_sleeper_goes_like_any_other,
+    check_what_is_not_there_cannot_be_woken,
+)
+CHECKS = LIFE + SLEEP

@@ -16,7 +16,14 @@ Reconcile = Callable[[Any, Any], Awaitable[Any]]
 @contextmanager
 def exclusion_watched(complain: Callable[[str], None]) -> Iterator[None]:
     """Complains of a key that is in flight twice, as long as the context lasts."""
-    groups = (registry.MANAGEMENT, registry.HUB, registry.CELL, registry.NEIGHBOURS)
+    groups = (
+        registry.MANAGEMENT,
+        registry.HUB,
+        registry.CELL,
+        registry.NEIGHBOURS,
+        registry.FOLLOW_PROJECTS,
+        registry.FOLLOW_HOMES,
+    )
     found = [(controller, controller.reconcile) for group in groups for controller in group]
     for controller, reconcile in found:
         # In place, because hosts hold the controllers themselves.

@@ -9,25 +9,40 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol
 
-from datum_compute.api.errors import ApiError, Unreachable
+from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
-from datum_compute.api.plane import PLATFORM, PlaneName, path_prefix
+from datum_compute.api.plane import PLATFORM, PlaneName, path_prefix, plane_role
 from datum_compute.api.quotametrics import DEFAULT_LIMITS
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import BOOTSTRAP, MANAGER_AGENT, Layout, Platform, build_manager
+from datum_compute.app.wiring import (
+    BOOTSTRAP,
+    MANAGER_AGENT,
+    Layout,
+    Platform,
+    Safeguards,
+    build_manager,
+)
 from datum_compute.client.client import Client
 from datum_compute.client.transport import Transport
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
 from datum_compute.testing.disk import CommitHook, Disk, DiskJournal
+from datum_compute.testing.joined import (
+    HUB_TOKEN,
+    Beside,
+    beside_cell,
+    beside_centre,
+    certifier,
+)
 from datum_compute.testing.leading import LeadingProcess
 from datum_compute.testing.network import TIMEOUT_S, Around
 from datum_compute.testing.provider import Provider
+from datum_compute.testing.traffic import SimulatedTraffic
 from datum_compute.testing.virtual_loop import HOST, VirtualLoop
 
 RESTART_S = 2.0
@@ -45,13 +60,15 @@ class Duties:
     centre: bool
     controllers: tuple[Controller[Context], ...]
     elsewhere: tuple[PlaneName, ...]
-    added: tuple[PlaneName, ...] = ()  # of those it serves; the others belong to its layout
     candidate: bool = False  # works only while it leads
     # What runs there instead of a manager of ours.
     process: Callable[[Ports, Callable[[PlaneName], Transport]], Process] | None = None
     # With the name of the only project, all planes elsewhere are one API server, and the machines
     # of its cell are this host's to drive.
     single_project: str = ""
+    members: bool = False  # works with the cells that have joined
+    joins: str = ""  # the cell that it is a member as, or is to be
+    publishes: bool = False  # ports of the machines that its cells run
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +105,14 @@ class SimulatedHost:
         self.lives = 0
         self.crashed = 0
         self.skew_s = 0.0
+        self.certificate = ""  # of a cell that has joined; on its disk
         self._around = around
         self._ids = ids
         self._number = number
         self._made = 0
-        self.revoked: dict[PlaneName, None] = {}
         self._unanswered: dict[asyncio.Future[Any], None] = {}
         self._process: Process | None = None
+        self.traffic: SimulatedTraffic | None = None
         self._context = contextvars.Context()
 
     @property
@@ -147,7 +165,7 @@ class SimulatedHost:
         self._around.loop.call_soon(self.crash, context=contextvars.Context())
 
     def _gone(self) -> None:
-        self._process = None
+        self._process = self.traffic = None
         unanswered, self._unanswered = self._unanswered, {}
         for future in unanswered:
             if not future.done():
@@ -182,29 +200,6 @@ class SimulatedHost:
             raise Unreachable(f"{self.name} is down")
         return await process.platform.server.dispatch_as(BOOTSTRAP, request)
 
-    async def revoke(self, plane: PlaneName) -> None:
-        """Remove a plane that was added; it may take as long as this life lasts."""
-        process = self._process
-        if not isinstance(process, ServingProcess) or not process.is_ready():
-            raise Unreachable(f"{self.name} is down")
-        future: asyncio.Future[None] = self._around.loop.create_future()
-        self._unanswered[future] = None
-
-        async def remove() -> None:
-            try:
-                await process.platform.remove_plane(plane)
-            except ApiError as error:  # a full disk
-                future.set_exception(error)
-            else:
-                self.revoked[plane] = None
-                future.set_result(None)
-
-        self.spawn(remove())
-        try:
-            await future
-        finally:
-            self._unanswered.pop(future, None)
-
     async def _answer_another(self, process: Process, request: Request) -> Response:
         """In a task of this host, which goes on when the asker leaves, and ends when we die."""
         loop = self._around.loop
@@ -232,8 +227,9 @@ class SimulatedHost:
 
     def _built(self) -> Process:
         if self.duties.serves:
-            added = (p for p in self.duties.added if p not in self.revoked)
-            return ServingProcess(self._platform(), tuple(added))
+            ports = self._ports()
+            platform = self._platform(ports)
+            return ServingProcess(platform, self._beside(platform, ports))
         if self.duties.process is not None:
             return self.duties.process(self._ports(), self._reach)
         if self.duties.candidate:
@@ -251,26 +247,49 @@ class SimulatedHost:
             reach=lambda plane, with_fence: around.reach(self.name, plane, with_fence),
         )
 
-    def _platform(self) -> Platform:
+    def _beside(self, platform: Platform, ports: Ports) -> Sequence[Beside]:
+        """What runs beside the planes where cells join; they are told of by Clusters."""
+        if self.duties.members:
+            return beside_centre(platform, ports, self._reach)
+        if (cell := self.duties.joins) and self.certificate:
+            return beside_cell(cell, platform, ports, self._reach, lambda: self.certificate)
+        return ()
+
+    def _platform(self, ports: Ports) -> Platform:
         duties, around = self.duties, self._around
+        credentials = around.credentials
+        if duties.joins:
+            credentials = replace(credentials, hub=HUB_TOKEN)
+        guarded = Safeguards(certify=certifier(self.unix_s)) if duties.members else Safeguards()
         drivers = {
             plane: around.providers[plane].driver()
             for plane in duties.serves
             if plane in around.providers
         }
+        if duties.publishes:
+            elapsed_s = around.loop.time
+            self.traffic = SimulatedTraffic(drivers, around.providers, self.unix_s, elapsed_s)
         return Platform(
             Layout(
-                tuple(p for p in duties.serves if _is_of_layout(duties, p)),
-                drivers,
+                tuple(p for p in duties.serves if plane_role(p) == "project"),
+                self.traffic.drivers if self.traffic is not None else drivers,
                 centre=duties.centre,
                 elsewhere=duties.elsewhere,
                 limits=around.limits,
             ),
-            self._ports(),
+            ports,
             DiskJournal(self.disk, around.on_commit, self.crash),
-            around.credentials,
+            credentials,
             controllers=duties.controllers,
-            reach=self._reach,
+            safeguards=guarded,
+            reach=self._client,
+            traffic=self.traffic,
+        )
+
+    def _client(self, plane: PlaneName) -> Client:
+        token = self._around.credentials.manager
+        return Client(
+            self._reach(plane), prefix=path_prefix(plane), token=token, agent=MANAGER_AGENT
         )
 
     def _reach(self, plane: PlaneName) -> Transport:
@@ -301,28 +320,24 @@ class SimulatedHost:
         return self._made
 
 
-def _is_of_layout(duties: Duties, plane: PlaneName) -> bool:
-    return plane.startswith("project/") and plane not in duties.added
-
-
 @dataclass(frozen=True, slots=True)
 class ServingProcess:
     platform: Platform
-    added: tuple[PlaneName, ...] = ()
+    beside: Sequence[Beside] = ()
 
     async def dispatch(self, request: Request) -> Response:
         return await self.platform.dispatch(request)
 
     async def run(self) -> None:
         await self.platform.load()
-        if not self.added:
+        if not self.beside:
             await self.platform.run()
             return
         async with asyncio.TaskGroup() as group:
             group.create_task(self.platform.run())
             await self.platform.ready.wait()
-            for plane in self.added:
-                await self.platform.add_plane(plane)
+            for run in self.beside:
+                group.create_task(_awaited(run))
 
     def is_ready(self) -> bool:
         return self.platform.ready.is_set()
@@ -344,19 +359,31 @@ class ManagingProcess:
         duties, single = self.duties, self.duties.single_project
         providers = self.around.providers if single else {}
         drivers = {plane: provider.driver() for plane, provider in providers.items()}
-        manager = build_manager(duties.controllers, drivers, self.ports, single_project=single)
+        manager = build_manager(
+            duties.controllers,
+            drivers,
+            self.ports,
+            single_project=single,
+            reach=None if single else self._client,
+        )
         for plane in duties.elsewhere:
-            client = Client(
-                self.reach(plane),
-                prefix=path_prefix(PLATFORM if single else plane),
-                token=self.around.credentials.manager,
-                agent=MANAGER_AGENT,
-            )
-            manager.engage(plane, client)
+            manager.engage(plane, await self._client(plane))
         await manager.run()
+
+    async def _client(self, plane: PlaneName) -> Client:
+        return Client(
+            self.reach(plane),
+            prefix=path_prefix(PLATFORM if self.duties.single_project else plane),
+            token=self.around.credentials.manager,
+            agent=MANAGER_AGENT,
+        )
 
     def is_ready(self) -> bool:
         return True
+
+
+async def _awaited(run: Beside) -> None:
+    await run()
 
 
 def credentials_of(planes: Sequence[PlaneName]) -> Credentials:

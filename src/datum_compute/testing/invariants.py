@@ -13,8 +13,11 @@ from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import (
+    BINDING,
     CLAIM,
+    CLUSTER,
     DEPLOYMENT,
+    ENTITLEMENT,
     INSTANCE,
     IP_ALLOCATION,
     SERVER,
@@ -28,10 +31,12 @@ from datum_compute.testing.data_checks import (
     i18_secret_bytes_stay_in_secrets,
     i26_runs_with_the_data_on_record,
 )
+from datum_compute.testing.fallback_checks import i16_served_until_replaced
 from datum_compute.testing.host import MANAGER_TOKEN
 from datum_compute.testing.hot_loops import RecentWrites
 from datum_compute.testing.people import canary
 from datum_compute.testing.prefix_checks import i2_prefix_outlives_its_machines
+from datum_compute.testing.project_checks import i8_first_entitled_stays
 from datum_compute.testing.promises import (
     GoneNamespaces,
     LeavingInstances,
@@ -39,7 +44,7 @@ from datum_compute.testing.promises import (
     i7_done_is_done,
     i12_one_at_a_time,
     i14_nothing_wanted_is_dropped,
-    i15_instance_leaves_after_its_copy,
+    i15_copy_stays_with_its_instance,
     i15_instance_leaves_after_its_machine,
     i15_plane_goes_drained,
 )
@@ -48,6 +53,7 @@ from datum_compute.testing.quota_checks import (
     i2_within_the_limit,
     i4_gate_goes_with_its_grant,
 )
+from datum_compute.testing.trace import Trace
 from datum_compute.testing.truth import Step, Truth, is_terminating, is_true
 
 # How old what a cell says about its machines may be: it looks at least every half minute.
@@ -67,7 +73,7 @@ class Observer:
 
     def __init__(self, truth: Truth, projects: Sequence[str]) -> None:
         self.truth = truth
-        self.trace: list[str] = []
+        self.trace = Trace()
         self.broken: InvariantBroken | None = None
         self.observed: dict[tuple[str, ObjectKey, str], int] = {}
         self._writes = RecentWrites()
@@ -86,7 +92,7 @@ class Observer:
         if complaint := i1_one_machine_for_each_slot(self.truth, self.truth.now()):
             self.complain(complaint)
         for step in self.truth.apply(batch):
-            self.trace.append(_line(step))
+            self.trace.committed(step)
             for complaint in self._complaints(step):
                 self.complain(complaint)
 
@@ -98,7 +104,7 @@ class Observer:
                 self.on_broken(self.broken)
 
     def say(self, text: str) -> None:
-        self.trace.append(f"{self.truth.now():9.3f} === {text}")
+        self.trace.said(self.truth.now(), text)
 
     def _complaints(self, step: Step) -> Iterator[str]:
         truth = self.truth
@@ -133,15 +139,17 @@ def i9_versions_rise(truth: Truth, step: Step) -> str:
 
 def i1_one_machine_for_each_slot(truth: Truth, now_s: float) -> str:
     """I1: never two live machines with one deployment and ordinal, on whatever cells."""
-    alive: dict[str, str] = {}
-    for cell, machine_id in truth.machines():
-        slot = machine_id.rpartition("/")[0]
-        truth.last_alive_s[f"{cell} {slot}"] = now_s
-        if machine_id in truth.providers[cell].lied_about:
-            continue
-        if slot in alive:
-            return f"I1: two machines for {slot}: {alive[slot]} and {cell} {machine_id}"
-        alive[slot] = f"{cell} {machine_id}"
+    alive: dict[str, tuple[PlaneName, str]] = {}
+    for cell, provider in truth.providers.items():
+        for machine_id in provider.alive():  # at every commit: no text is made that need not be
+            slot = machine_id.rpartition("/")[0]
+            truth.last_alive_s[f"{cell} {slot}"] = now_s
+            if machine_id in provider.lied_about:
+                continue
+            if slot in alive:
+                one = " ".join(alive[slot])
+                return f"I1: two machines for {slot}: {one} and {cell} {machine_id}"
+            alive[slot] = (cell, machine_id)
     return ""
 
 
@@ -156,6 +164,8 @@ def i8_observed_generation(
         return ""  # the hub mirrors the generation of a copy, which may have begun anew
     if step.plane in truth.restored:
         return ""  # it went back to its backup
+    if step.plane == HUB and step.key in truth.rebound:
+        return ""  # another cell speaks for it, or none
     observed = (row.get("status") or {}).get("observedGeneration", 0)
     generation = row["metadata"].get("generation", 0)
     if observed > generation:
@@ -215,6 +225,8 @@ def i14_removed_for_a_reason(truth: Truth, step: Step) -> str:
         return ""
     if truth.is_leaving(step.plane, step.key.namespace):
         return ""
+    if HUB in truth.restored:
+        return ""  # its backup asked for an older template, until the project was heard again
     if any(name.startswith((step.key.namespace, owner)) for _, name in truth.tampered):
         return ""  # somebody else wanted it gone, here or further up
     wanted = deployment["spec"].get("scaleSettings", {}).get("minReplicas", 1)
@@ -258,6 +270,8 @@ def i15_work_leaves_after_its_copy(truth: Truth, step: Step) -> str:
     if step.after is not None or step.before is None:
         return ""
     cell = cell_plane(step.key.namespace.removeprefix(execution_namespace("")))
+    if cell in truth.given_up or cell in truth.restored:
+        return ""  # nobody answers for it; or what was confirmed to be gone came back
     for key, row in truth.rows.get(cell, {}).items():
         notes = row["metadata"].get("annotations", {})
         named = (notes.get(labels.WORK_NAMESPACE), notes.get(labels.WORK_NAME))
@@ -277,6 +291,8 @@ def i15_project_lets_go_last(truth: Truth, step: Step) -> str:
     if not home:
         return _never_guarded(truth, step)
     for cell in truth.providers:
+        if cell in truth.given_up:
+            continue
         copy = ObjectKey(DEPLOYMENT.resource, home, step.key.name)
         found = truth.rows.get(cell, {}).get(copy)
         if found is None:
@@ -305,7 +321,7 @@ def _work_of(truth: Truth, copy: JsonObject) -> JsonObject | None:
 
 
 def _cluster(truth: Truth, cell: PlaneName) -> JsonObject | None:
-    key = ObjectKey("clusters.cluster.karmada.io", "", cell.partition("/")[2])
+    key = ObjectKey(CLUSTER.resource, "", cell.partition("/")[2])
     return truth.rows[HUB].get(key)
 
 
@@ -324,9 +340,23 @@ def i23_all_of_nothing_is_not_available(_truth: Truth, step: Step) -> str:
     return ""
 
 
+def note_rebound(truth: Truth, step: Step) -> str:
+    """Not a check: remembers which deployments left a cell."""
+    before, after = step.before, step.after
+    if before is not None and before["spec"]["resource"]["kind"] == DEPLOYMENT.kind:
+        was, now = (row["spec"].get("clusters") if row else None for row in (before, after))
+        if was and was != now:
+            name = before["spec"]["resource"]["name"]
+            truth.rebound[ObjectKey(DEPLOYMENT.resource, step.key.namespace, name)] = None
+    return ""
+
+
 def note_ready(truth: Truth, step: Step) -> str:
-    """Not a check: remembers since when the hub takes a cell for ready."""
+    """Not a check: remembers since when the hub takes a cell for ready, and which it gives up."""
     cell = cell_plane(step.key.name)
+    marks = (step.after or {"metadata": {}})["metadata"].get("annotations", {})
+    if labels.FORCED_LEAVE in marks:
+        truth.given_up[cell] = None
     was = step.before is not None and is_true(step.before, "Ready")
     if step.after is not None and is_true(step.after, "Ready") and not was:
         truth.ready_since_s[cell] = step.at_s
@@ -340,7 +370,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         i14_removed_for_a_reason,
         i12_one_at_a_time,
         i15_instance_leaves_after_its_machine,
-        i15_instance_leaves_after_its_copy,
+        i15_copy_stays_with_its_instance,
         i4_gate_goes_with_its_grant,
     ),
     CLAIM.resource: (i2_within_the_limit, i2_claim_outlives_its_machine),
@@ -350,30 +380,15 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         i15_project_lets_go_last,
         i23_all_of_nothing_is_not_available,
         i14_nothing_wanted_is_dropped,
+        i16_served_until_replaced,
     ),
     WORKLOAD.resource: (i23_all_of_nothing_is_not_available, i7_done_is_done),
     IP_ALLOCATION.resource: (i2_prefix_outlives_its_machines,),
-    "clusters.cluster.karmada.io": (note_ready,),
+    ENTITLEMENT.resource: (i8_first_entitled_stays,),
+    CLUSTER.resource: (note_ready,),
+    BINDING.resource: (note_rebound,),
 }
-
-
-# --- the trace
 
 
 def _where(step: Step) -> str:
     return f"{step.plane} {step.key.resource} {step.key.namespace}/{step.key.name}"
-
-
-def _line(step: Step) -> str:
-    """One line of the trace: virtual time, where, what, and the state in a word."""
-    key = step.key
-    what = "deleted" if step.after is None else _state(step.after)
-    name = f"{key.namespace}/{key.name}" if key.namespace else key.name
-    return f"{step.at_s:9.3f} {step.plane:16} {step.version:5} {key.resource} {name}: {what}"
-
-
-def _state(row: JsonObject) -> str:
-    parts = ["terminating"] if is_terminating(row) else []
-    conditions = (row.get("status") or {}).get("conditions") or ()
-    parts += [f"{c['type']}={c['status']}/{c['reason']}" for c in conditions]
-    return " ".join(parts) or "stored"

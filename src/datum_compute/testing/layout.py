@@ -34,12 +34,20 @@ class WorldLayout:
     cells: tuple[str, ...]
     instances: int = PLENTY
     managers: int = 1
-    revocable: tuple[str, ...] = ()  # projects that were added at run time, and can be revoked
+    revocable: tuple[str, ...] = ()  # projects that people may delete
+    # The cells have joined, each from a process of its own; they and the spares come and go.
+    joined: bool = False
+    spares: tuple[str, ...] = ()  # such as dfw-2, which may serve DFW in the place of dfw
+    published: bool = False  # cells publish the ports of what runs there
 
     @property
     def planes(self) -> tuple[PlaneName, ...]:
         projects = (project_plane(name) for name in self.projects)
-        return (PLATFORM, *projects, HUB, *(cell_plane(name) for name in self.cells))
+        return (PLATFORM, *projects, HUB, *(cell_plane(name) for name in self.all_cells))
+
+    @property
+    def all_cells(self) -> tuple[str, ...]:
+        return (*self.cells, *self.spares)
 
     @property
     def is_tight(self) -> bool:
@@ -52,10 +60,14 @@ class WorldLayout:
         return {**plenty, INSTANCES.resource_type: self.instances}
 
 
+def city_of(cell: str) -> str:
+    return cell.partition("-")[0].upper()
+
+
 def hosts_of(layout: WorldLayout) -> tuple[str, ...]:
     if layout.processes == "one":
         return (ALL_IN_ONE,)
-    return (CENTRE, *managers_of(layout), *(host_of_cell(layout, cell) for cell in layout.cells))
+    return (CENTRE, *managers_of(layout), *(host_of_cell(layout, c) for c in layout.all_cells))
 
 
 def managers_of(layout: WorldLayout) -> tuple[str, ...]:
@@ -80,7 +92,7 @@ def links_of(layout: WorldLayout) -> tuple[tuple[str, str], ...]:
         return ((ALL_IN_ONE, ALL_IN_ONE),)
     run_hub = managers_of(layout) or (CENTRE,)
     found = [(host, CENTRE) for host in run_hub]
-    for cell in layout.cells:
+    for cell in layout.all_cells:
         host = host_of_cell(layout, cell)
         found += [*((runs, host) for runs in run_hub), (host, CENTRE), (host, host)]
     return tuple(dict.fromkeys(found))

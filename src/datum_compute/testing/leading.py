@@ -52,10 +52,13 @@ class LeadingProcess:
     async def run(self) -> None:
         elections = [self._election(name) for name in _LEASES]
         check = check_all(election.fence for election in elections)
-        manager = build_manager(self.controllers, {}, self.ports, fence=check)
+
+        async def fenced(plane: PlaneName) -> Client:
+            return self._client(plane, lambda inner: FencedTransport(inner, check))
+
+        manager = build_manager(self.controllers, {}, self.ports, fence=check, reach=fenced)
         for plane in self.planes:
-            fenced = self._client(plane, lambda inner: FencedTransport(inner, check))
-            manager.engage(plane, fenced)
+            manager.engage(plane, await fenced(plane))
         await lead_all(elections, manager.run)
 
     def is_ready(self) -> bool:

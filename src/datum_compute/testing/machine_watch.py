@@ -2,7 +2,7 @@
 seconds, in worlds whose cells are sound.
 
 I7: an instance whose machine is gone is not called Available for long. I19: a cell brings a lost
-machine back by itself, whoever else is away.
+machine back by itself, whoever else is away, and lets go of what is deleted there.
 """
 
 from __future__ import annotations
@@ -49,6 +49,25 @@ def machines_complaint(truth: Truth) -> str:
             return f"I19: {gone}, and its cell has not brought it back"
         if is_true(row, "Available"):
             return f"I7: {gone}, and it is still called Available"
+    return _held_back(truth, alive)
+
+
+def _held_back(truth: Truth, alive: dict[str, None]) -> str:
+    """The first instance that is deleted, without a machine, and still there after a while."""
+    now_s = truth.now()
+    for cell in truth.providers:
+        for key, row in truth.of_resource(cell, INSTANCE.resource):
+            slot = f"{cell} {key.namespace}/{key.name}"
+            leaves = is_terminating(row) and slot not in alive
+            if not leaves:
+                truth.leaving_since_s.pop(slot, None)
+                continue
+            uid = row["metadata"]["uid"]
+            since_s, known = truth.leaving_since_s.get(slot, (now_s, uid))
+            since_s = since_s if known == uid else now_s
+            truth.leaving_since_s[slot] = (since_s, uid)
+            if now_s - since_s > KNOWN_S and _could_be_back(truth, cell):
+                return f"I19: {cell} {key.name} is deleted and cannot leave for {KNOWN_S:g} s"
     return ""
 
 

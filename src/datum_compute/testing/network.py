@@ -329,7 +329,7 @@ class Pipe:
 
 def _strikes(chances: list[Chance]) -> bool:
     """Every one is asked, so that each draws alike whatever the others do."""
-    return sum(chance() for chance in chances) > 0
+    return bool(chances) and sum([chance() for chance in chances]) > 0
 
 
 def _is_list(request: Request) -> bool:

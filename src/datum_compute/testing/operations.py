@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from datum_compute.testing.composed_operations import ComposedOperation
+from datum_compute.testing.membership_operations import OnCells
+from datum_compute.testing.project_operations import OnProjects
+from datum_compute.testing.sleep_operations import LetSleep, Visit
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,26 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class AllowFallback:
+    """If one of its cities fails, others may take its share, after ``after_s``."""
+
+    at_s: float
+    project: str
+    name: str
+    cities: tuple[str, ...]
+    after_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveBack:
+    """What has moved goes back to its own city."""
+
+    at_s: float
+    project: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReferToData:
     """From now on the workload takes data; what it takes is there only some time later."""
 
@@ -78,19 +101,24 @@ class ReplaceData:
 
 @dataclass(frozen=True, slots=True)
 class DeleteWorkload:
+    """``orphan``: with ``--cascade=orphan``, which leaves nothing all the same."""
+
     at_s: float
     project: str
     name: str
+    orphan: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteObject:
-    """Somebody deletes an object that a controller owns."""
+    """Somebody deletes an object that a controller owns; ``orphan``: what hangs under it stays,
+    and belongs to nobody."""
 
     at_s: float
     plane: str
     resource: str
     pick: int
+    orphan: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +161,7 @@ class FleetingNamespace:
     for_s: float
 
 
-ByUser = CreateWorkload | ChangeImage | Scale | Move | ReferToData | ReplaceData | DeleteWorkload
+_Changes = ChangeImage | Scale | Move | AllowFallback | MoveBack | ReferToData | LetSleep
+ByUser = CreateWorkload | _Changes | ReplaceData | DeleteWorkload
 ByOperator = DeleteObject | EditObject | DeleteNamespace | CreatePoison | ComposedOperation
-Operation = ByUser | ByOperator | FleetingNamespace
+Operation = ByUser | ByOperator | FleetingNamespace | OnProjects | OnCells | Visit

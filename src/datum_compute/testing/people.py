@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, assert_never
 
+from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import (
     AlreadyExists,
@@ -36,11 +37,17 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PlaneName, project_plane
-from datum_compute.client.client import Client
+from datum_compute.api.timestamps import timestamp
+from datum_compute.client.client import BACKGROUND, Client
 from datum_compute.testing import data_checks
 from datum_compute.testing.composed_operations import ComposedOperation
-from datum_compute.testing.composed_people import AGAIN_S, carry_out_composed
+from datum_compute.testing.composed_people import carry_out_composed
+from datum_compute.testing.host import EPOCH_S
+from datum_compute.testing.layout import city_of
+from datum_compute.testing.membership_operations import OnCells
+from datum_compute.testing.membership_people import Machines, carry_out_on_cells
 from datum_compute.testing.operations import (
+    AllowFallback,
     ByOperator,
     ByUser,
     ChangeImage,
@@ -52,11 +59,16 @@ from datum_compute.testing.operations import (
     EditObject,
     FleetingNamespace,
     Move,
+    MoveBack,
     Operation,
     ReferToData,
     ReplaceData,
     Scale,
 )
+from datum_compute.testing.patience import AGAIN_S
+from datum_compute.testing.project_operations import OnProjects
+from datum_compute.testing.project_people import carry_out_on_projects
+from datum_compute.testing.sleep_operations import LetSleep, Visit
 
 NAMESPACE_NAME = "default"
 FLEETING = "fleeting"  # the workload in namespaces that do not last
@@ -71,6 +83,9 @@ class Wanted:
     replicas: int
     cities: tuple[str, ...]
     data: bool = False  # whether it refers to some
+    fallback: tuple[str, ...] = ()  # cities that may take the share of one that fails
+    fallback_after_s: int = 120
+    sleep: LetSleep | None = None
 
 
 class People:
@@ -79,14 +94,18 @@ class People:
         client: Callable[[PlaneName], Client],
         say: Callable[[str], None],
         planes: Any,
-        revoke: Callable[[PlaneName], Awaitable[None]],
+        machines: Machines | None = None,
     ) -> None:
         self.wanted: dict[tuple[str, str], Wanted] = {}
         # Planes and names that an operator had a hand in: not everything holds for those.
         self.tampered: dict[tuple[str, str], None] = {}
         self.revoked: dict[str, None] = {}  # projects that are gone, or on their way out
-        self.revoke = revoke
+        self.newcomers: dict[str, None] = {}  # projects that came while the world ran
+        self.serving: dict[str, str] = {}  # cells by their city, where cells join
+        self.tokens = 0  # how many were made to join with
+        self._machines = machines
         self.clients = {plane: client(plane) for plane in planes}
+        self._client = client
         self.say = say
 
     async def act(self, operations: Iterable[Operation]) -> None:
@@ -95,6 +114,12 @@ class People:
         for number, operation in enumerate(operations):
             if isinstance(operation, ByUser):
                 lanes.setdefault((operation.project, operation.name), []).append(operation)
+            elif isinstance(operation, Visit):
+                continue  # visitors are others: visitors.py
+            elif isinstance(operation, OnProjects):
+                lanes.setdefault(("project", operation.project), []).append(operation)
+            elif isinstance(operation, OnCells):
+                lanes.setdefault(("city", city_of(operation.cell)), []).append(operation)
             else:
                 lanes[("operator", str(number))] = [operation]
         async with asyncio.TaskGroup() as group:
@@ -113,7 +138,11 @@ class People:
                 await self._by_user(operation)
             elif isinstance(operation, FleetingNamespace):
                 await self._lend(operation)
-            else:
+            elif isinstance(operation, OnProjects):
+                await carry_out_on_projects(self, operation)
+            elif isinstance(operation, OnCells):
+                await carry_out_on_cells(self, operation)
+            elif not isinstance(operation, Visit):
                 await self._by_operator(operation)
 
     # --- users
@@ -135,9 +164,12 @@ class People:
         if isinstance(operation, DeleteWorkload):
             self.say(f"delete {operation.name} in {operation.project}")
             del self.wanted[key]
-            ref = Ref(NAMESPACE_NAME, operation.name)
+            ref, policy = Ref(NAMESPACE_NAME, operation.name), _policy(operation.orphan)
             user = self._user(operation.project)
-            await self.insist(lambda: user.delete(WORKLOAD, ref))
+            await self.insist(lambda: user.delete(WORKLOAD, ref, policy=policy))
+            return
+        if isinstance(operation, MoveBack):
+            await self._move_back(key)
             return
         self.wanted[key] = _changed(wanted, operation)
         self.say(f"change {operation.name} in {operation.project}: {self.wanted[key]}")
@@ -184,6 +216,14 @@ class People:
         spec = manifest(key, wanted)["spec"]
         await self.insist(lambda: user.patch(WORKLOAD, ref, {"spec": spec}))
 
+    async def _move_back(self, key: tuple[str, str]) -> None:
+        """As of the time that the project itself has: it may differ from everybody else's."""
+        user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
+        self.say(f"move {key[1]} in {key[0]} back")
+        now = timestamp(EPOCH_S + asyncio.get_running_loop().time())
+        patch = {"metadata": {"annotations": {labels.RETURNED_AT: now}}}
+        await self.insist(lambda: user.patch(WORKLOAD, ref, patch))
+
     async def _lend(self, operation: FleetingNamespace) -> None:
         user, ref = self._user(operation.project), Ref("", operation.name)
         self.say(f"create namespace {operation.name} in {operation.project}")
@@ -218,8 +258,23 @@ class People:
             else:
                 return
 
+    @property
+    def machines(self) -> Machines:
+        assert self._machines is not None, "cells come and go only where each is a process"
+        return self._machines
+
+    def client(self, plane: PlaneName) -> Client:
+        return self.clients.get(plane) or self.clients.setdefault(plane, self._client(plane))
+
+    def workload(
+        self, key: tuple[str, str], replicas: int, cities: tuple[str, ...]
+    ) -> tuple[Wanted, JsonObject]:
+        """A new one: what is wanted, and the object that says so."""
+        wanted = Wanted(f"{key[1]}:1", replicas, cities)
+        return wanted, manifest(key, wanted)
+
     def _user(self, project: str) -> Client:
-        return self.clients[project_plane(project)]
+        return self.client(project_plane(project))
 
     # --- the operator
 
@@ -228,8 +283,9 @@ class People:
             await carry_out_composed(self, operation)
             return
         match operation:
-            case DeleteObject(_, plane, resource, pick):
-                await self._delete(plane, _BY_RESOURCE[resource], pick, prefix="")
+            case DeleteObject(_, plane, resource, pick, orphan):
+                kind = _BY_RESOURCE[resource]
+                await self._delete(plane, kind, pick, prefix="", orphan=orphan)
             case DeleteNamespace(_, plane, pick):
                 await self._delete(plane, NAMESPACE, pick, prefix="ns-")
             case EditObject():
@@ -239,13 +295,16 @@ class People:
             case _:
                 assert_never(operation)
 
-    async def _delete(self, plane: str, kind: KindInfo[Any], pick: int, prefix: str) -> None:
+    async def _delete(
+        self, plane: str, kind: KindInfo[Any], pick: int, prefix: str, *, orphan: bool = False
+    ) -> None:
         found = await self.picked(plane, kind, pick, prefix)
         if found is not None:
             ref = _ref(found)
             self.tamper(plane, ref)
             self.say(f"operator deletes {kind.kind} {ref} on {plane}")
-            await self.insist(lambda: self.clients[PlaneName(plane)].delete(kind, ref))
+            client, policy = self.clients[PlaneName(plane)], _policy(orphan)
+            await self.insist(lambda: client.delete(kind, ref, policy=policy))
 
     async def _edit(self, operation: EditObject) -> None:
         kind = _BY_RESOURCE[operation.resource]
@@ -302,30 +361,47 @@ def manifest(key: tuple[str, str], wanted: Wanted) -> JsonObject:
     if wanted.data:
         taken = data_checks.data_fields().items()
         env += [{"name": name, "valueFrom": source} for name, source in taken]
-    container = {"name": "app", "image": wanted.image, "env": env}
+    container: JsonObject = {"name": "app", "image": wanted.image, "env": env}
+    asleep: JsonObject = {}
+    if wanted.sleep is not None:
+        container["ports"] = [{"name": "http", "port": 80}]
+        idle_after = f"{wanted.sleep.idle_ms}ms"
+        asleep = {"scaleToZero": {"idleAfter": idle_after, "mode": wanted.sleep.mode}}
+    placement: JsonObject = {
+        "name": "default",
+        "cityCodes": list(wanted.cities),
+        "scaleSettings": {"minReplicas": wanted.replicas},
+    }
+    if fallback := [city for city in wanted.fallback if city not in wanted.cities]:
+        placement["fallbackCityCodes"] = fallback
+        placement["fallbackAfterSeconds"] = wanted.fallback_after_s
     return {
         "apiVersion": WORKLOAD.api_version,
         "kind": WORKLOAD.kind,
         "metadata": {"name": name, "namespace": NAMESPACE_NAME},
         "spec": {
-            "template": {"spec": {"runtime": {"sandbox": {"containers": [container]}}}},
-            "placements": [
-                {
-                    "name": "default",
-                    "cityCodes": list(wanted.cities),
-                    "scaleSettings": {"minReplicas": wanted.replicas},
-                }
-            ],
+            "template": {"spec": {"runtime": {"sandbox": {"containers": [container]}}, **asleep}},
+            "placements": [placement],
         },
     }
+
+
+def _policy(orphan: bool) -> str:
+    return "Orphan" if orphan else BACKGROUND
 
 
 def canary(project: str) -> str:
     return f"canary-of-{project}"
 
 
-def _changed(wanted: Wanted, operation: ChangeImage | Scale | Move | ReferToData) -> Wanted:
+def _changed(
+    wanted: Wanted, operation: ChangeImage | Scale | Move | AllowFallback | ReferToData | LetSleep
+) -> Wanted:
     match operation:
+        case LetSleep(image=image):
+            return replace(wanted, image=image, sleep=operation)
+        case AllowFallback(cities=cities, after_s=after_s):
+            return replace(wanted, fallback=cities, fallback_after_s=after_s)
         case ReferToData(image=image):
             return replace(wanted, image=image, data=True)
         case ChangeImage(image=image):

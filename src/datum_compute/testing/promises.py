@@ -10,6 +10,7 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
 from datum_compute.api.plane import HUB, cell_plane
 from datum_compute.api.reasons import Reason
+from datum_compute.app.project_planes import AWAITED
 from datum_compute.app.wiring import EVERYTHING
 from datum_compute.planes.revoking import held_back_on
 from datum_compute.store.journal import ObjectKey
@@ -26,14 +27,16 @@ def i7_done_is_done(truth: Truth, step: Step) -> str:
         return ""
     spec, uid = row.get("spec", {}), row["metadata"]["uid"]
     for placement in spec.get("placements", ()):
+        if placement.get("fallbackCityCodes"):
+            continue  # it may be done in another city
         replicas = placement.get("scaleSettings", {}).get("minReplicas", 1)
         for city in placement["cityCodes"]:
-            cell = cell_plane(city.lower())
-            if cell not in truth.providers or any(plane == cell for plane, _ in truth.tampered):
+            cells = truth.cells_of(city)
+            if any(plane in cells for plane, _ in truth.tampered):
                 continue
-            known = [_wants(d) for d in _deployments(truth, cell, uid)]
+            known = [_wants(d) for cell in cells for d in _deployments(truth, cell, uid)]
             if (_image(spec["template"]), replicas) not in known:
-                return f"I7: {step.plane} {step.key.name} is called done; {cell} has heard {known}"
+                return f"I7: {step.plane} {step.key.name} is called done; {city} has heard {known}"
     return ""
 
 
@@ -87,7 +90,8 @@ def _slot(row: JsonObject) -> tuple[str, str]:
 
 
 def i12_one_at_a_time(truth: Truth, step: Step) -> str:
-    """I12: of a live deployment no ready instance is taken while another one is on its way out."""
+    """I12: of a live deployment no ready instance is taken while another one is on its way out;
+    one that had no quota served nobody."""
     before, after = step.before, step.after
     if not step.plane.startswith("cell/") or before is None or is_terminating(before):
         return ""
@@ -111,9 +115,14 @@ def i12_one_at_a_time(truth: Truth, step: Step) -> str:
         same = row["metadata"].get("labels", {}).get(labels.DEPLOYMENT_NAME) == owner
         if not same or sibling.namespace != key.namespace or sibling == step.key:
             continue
-        if is_terminating(row) and _ordinal(row) < wanted:
+        if is_terminating(row) and _ordinal(row) < wanted and not _waits_for_quota(row):
             return f"I12: {step.plane} {step.key.name} is taken while {sibling.name} leaves"
     return ""
+
+
+def _waits_for_quota(row: JsonObject) -> bool:
+    said = condition(row, "QuotaGranted")
+    return said is not None and said["reason"] == Reason.QUOTA_EXCEEDED
 
 
 def _ordinal(row: JsonObject) -> int:
@@ -125,8 +134,9 @@ def i15_instance_leaves_after_its_machine(truth: Truth, step: Step) -> str:
     """I15: an Instance is gone from its cell only when none of its machines lives."""
     if step.after is not None or step.before is None or not step.plane.startswith("cell/"):
         return ""
-    if not step.before["metadata"].get("finalizers"):
-        return ""  # an operator's own, without the finalizers that ours are created with
+    metadata = step.before["metadata"]
+    if not metadata.get("ownerReferences") and not metadata.get("finalizers"):
+        return ""  # an operator's own: ours are created held, and under their deployment
     if step.plane in truth.restored:
         return ""  # it has forgotten machines, and finds them as strangers
     slot = f"{step.key.namespace}/{step.key.name}"
@@ -161,21 +171,30 @@ class LeavingInstances:
         return f"I7: {step.plane} {step.key.name} was called Ready until it had left"
 
 
-def i15_instance_leaves_after_its_copy(truth: Truth, step: Step) -> str:
-    """I15: an Instance is gone from its cell only when the hub has no copy of it any more. A create
-    that comes late may bring one back; that is found and removed, and no reason to complain."""
-    if step.after is not None or step.before is None or not step.plane.startswith("cell/"):
+def i15_copy_stays_with_its_instance(truth: Truth, step: Step) -> str:
+    """I15: a copy leaves the hub only when its deployment does, or when its cell has that very
+    instance no more: never because somebody could not see it."""
+    if step.after is not None or step.before is None or step.plane != HUB:
         return ""
-    if labels.INSTANCE_FINALIZER not in step.before["metadata"].get("finalizers", ()):
+    if step.key.resource != INSTANCE.resource or truth.tampered or truth.restored:
         return ""
-    if truth.writes_come_late or truth.tampered or HUB in truth.restored:
+    metadata = step.before["metadata"]
+    cell, _, uid = metadata.get("annotations", {}).get(labels.COPY_OF, "").rpartition("/")
+    if not cell or cell_plane(cell) in truth.given_up:
         return ""
-    copy = truth.rows[HUB].get(step.key)
-    if copy is None or is_terminating(copy) or step.plane in truth.restored:
+    source = truth.rows.get(cell_plane(cell), {}).get(step.key)
+    name = metadata.get("labels", {}).get(labels.DEPLOYMENT_NAME, "")
+    owner = truth.rows[HUB].get(ObjectKey(DEPLOYMENT.resource, step.key.namespace, name))
+    if source is None or source["metadata"]["uid"] != uid or is_terminating(source):
         return ""
-    if cell_plane(copy["metadata"].get("labels", {}).get(labels.CELL, "none")) != step.plane:
+    if owner is None or is_terminating(owner) or not _owns(owner, step.before):
         return ""
-    return f"I15: {step.plane} {step.key.name} left, the hub shows it"
+    return f"I15: the hub's copy of {step.key.name} left, and {cell} has the instance"
+
+
+def _owns(owner: JsonObject, obj: JsonObject) -> bool:
+    references = obj["metadata"].get("ownerReferences", ())
+    return any(reference["uid"] == owner["metadata"]["uid"] for reference in references)
 
 
 def i14_nothing_wanted_is_dropped(truth: Truth, step: Step) -> str:
@@ -201,10 +220,13 @@ def i14_nothing_wanted_is_dropped(truth: Truth, step: Step) -> str:
 
 
 def i15_plane_goes_drained(truth: Truth, plane: str) -> str:
-    """I15: a plane that is revoked goes only when no controller holds anything back in it."""
+    """I15: the plane of a project goes only when its workloads and its access have gone; what else
+    is held back in it may wait for a cell that is away."""
+    awaited = {kind.resource for kind in AWAITED}
     held_back = held_back_on(plane.partition("/")[0], EVERYTHING)
     for key, row in truth.rows.get(plane, {}).items():
-        if not held_back.finalizers.isdisjoint(row["metadata"].get("finalizers", ())):
+        held = not held_back.finalizers.isdisjoint(row["metadata"].get("finalizers", ()))
+        if held and key.resource in awaited:
             return f"I15: {plane} is removed, {key.resource} {key.name} is held back in it"
     return ""
 

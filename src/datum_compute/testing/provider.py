@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.driver import MachineState, TransientError
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
@@ -34,6 +35,7 @@ class Provider:
     hidden: dict[str, None] = field(default_factory=dict)
     lied_about: dict[str, None] = field(default_factory=dict)
     honest_since_s: float = 0.0
+    overlaps: list[str] = field(default_factory=list)  # machines that were woken twice at once
 
     def alive(self) -> dict[str, Machine]:
         """What really runs or is about to, lies or not."""
@@ -61,6 +63,7 @@ class Provider:
 class ProviderDriver:
     provider: Provider
     inner: SimulatedDriver
+    waking: dict[str, None] = field(default_factory=dict)  # by this life of a host
 
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         self._answer()
@@ -95,6 +98,20 @@ class ProviderDriver:
         self._answer()
         found = await self.inner.machines(name)
         return [machine_id for machine_id in found if machine_id not in self.provider.hidden]
+
+    async def sleep(self, machine_id: str, mode: SleepMode) -> None:
+        self._answer()
+        await self.inner.sleep(machine_id, mode)
+
+    async def wake(self, machine_id: str) -> float:
+        self._answer()
+        if machine_id in self.waking:
+            self.provider.overlaps.append(machine_id)
+        self.waking[machine_id] = None
+        try:
+            return await self.inner.wake(machine_id)
+        finally:
+            self.waking.pop(machine_id, None)
 
     def changes(self) -> AsyncIterator[str]:
         return self.inner.changes()

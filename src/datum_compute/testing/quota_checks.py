@@ -46,6 +46,8 @@ def i2_claim_outlives_its_machine(truth: Truth, step: Step) -> str:
     slot = f"{told.get(labels.INSTANCE_NAMESPACE)}/{name}"
     if cell in truth.emptied or any(plane == cell for plane, _ in truth.tampered):
         return ""  # whoever knew of the machine is gone
+    if cell in truth.given_up:
+        return ""
     if _went_with_its_namespace(truth, step):
         return ""
     for plane, machine_id in truth.machines():

@@ -29,9 +29,18 @@ from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.drawing import NAMES
+from datum_compute.testing.fallback_checks import cities_in_use
 from datum_compute.testing.history import i13_history_ends_with_the_present
 from datum_compute.testing.people import NAMESPACE_NAME, Wanted
 from datum_compute.testing.prefix_checks import i6_subnets_have_left
+from datum_compute.testing.project_checks import (
+    i5_deleted_projects_leave_nothing,
+    i16_nothing_runs_without_access,
+)
+from datum_compute.testing.quarantine_checks import (
+    i6_homes_say_whose_they_are,
+    i6_strangers_are_set_apart,
+)
 from datum_compute.testing.silent import i7_nothing_outlives_its_cell
 from datum_compute.testing.tight import (
     i2_buckets_add_up,
@@ -58,10 +67,13 @@ def what_is_missing(truth: Truth, core: Core) -> str:
 
 def i6_machines_are_as_wanted(truth: Truth, core: Core) -> str:
     """I6, I16: on every cell exactly the machines that users want there."""
+    placed = {key: cities_in_use(truth, core, *key) for key in core.wanted}
+    if moving := next((cities for cities in placed.values() if isinstance(cities, str)), None):
+        return moving
     wanted = sorted(
-        (city.lower(), want.image)
-        for want in core.wanted.values()
-        for city in want.cities
+        (core.cell_of(city), want.image)
+        for key, want in core.wanted.items()
+        for city in placed[key]
         if city.lower() not in core.lost
         for _ in range(want.replicas)
     )
@@ -215,11 +227,13 @@ def _copy_of(truth: Truth, cell: str, work: JsonObject) -> JsonObject | None:
 def i5_no_home_outlives_its_source(truth: Truth, core: Core) -> str:
     """I5: hub and cells hold a namespace, and the hub a policy for it, only as long as the project
     namespace it stands for is there, or a lost cell may have something of it. A hub that came back
-    empty has forgotten what cells hold."""
+    empty has forgotten what cells hold. A cell that went back to its backup may have one again
+    whose removal was confirmed, and nobody removes a namespace without its Work."""
     sources = {home for project in core.projects for home in _homes(truth, project).values()}
     sources |= set(_homes_on(truth, core.lost))
     cells = [] if HUB in truth.emptied else [c for c in core.cells if c not in core.lost]
-    for plane in (HUB, *map(cell_plane, cells)):
+    planes = [cell for cell in map(cell_plane, cells) if cell not in truth.restored]
+    for plane in (HUB, *planes):
         for resource in (NAMESPACE.resource, CLUSTER_POLICY.resource):
             for key, _ in truth.of_resource(plane, resource):
                 if key.name.startswith("ns-") and key.name not in sources:
@@ -266,6 +280,10 @@ _ALWAYS: tuple[Settled, ...] = (
     i7_nothing_outlives_its_cell,
     i5_no_home_outlives_its_source,
     i5_no_prefix_outlives_its_network,
+    i5_deleted_projects_leave_nothing,
+    i16_nothing_runs_without_access,
+    i6_strangers_are_set_apart,
+    i6_homes_say_whose_they_are,
 )
 
 

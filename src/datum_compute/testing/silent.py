@@ -36,5 +36,7 @@ def _on_lost_cells(truth: Truth, core: Core, plane: str) -> Iterator[tuple[str, 
             yield f"deployment {key.name}", row
     for key, row in truth.of_resource(plane, WORKLOAD.resource):
         wanted = core.wanted.get((plane.partition("/")[2], key.name))
-        if wanted is not None and all(city.lower() in core.lost for city in wanted.cities):
+        if wanted is None or wanted.fallback:
+            continue  # that another city has taken its share is checked with the machines
+        if all(city.lower() in core.lost for city in wanted.cities):
             yield f"workload {key.name}", row

@@ -11,24 +11,30 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
+from datum_compute.telemetry.unread import quiet_when_unread
 from datum_compute.testing import campaign
 from datum_compute.testing.crowd import in_crowd
 from datum_compute.testing.every_commit import crash_points
 from datum_compute.testing.known_seeds import read_known_seeds
+from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.scenario import Scenario, scenario_of
 from datum_compute.testing.scenario_file import BadScenario, read_scenario, scenario_text
 from datum_compute.testing.shrink import shrunken
 from datum_compute.testing.trial import Failure, Summary, summary_of, tried
-from datum_compute.testing.world import Outcome
+from datum_compute.testing.world import Outcome, begins_as, brought_up
 
 SEEDS = 500
+Batch = tuple[Scenario, ...]
+_BATCH = 6  # scenarios, for one worker to run one after the other
 _TOLD_EVERY_S = 10.0
 _SHRUNKEN_AT_MOST = 3  # after a search; a campaign shrinks more
 
 
+@quiet_when_unread
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.seed is not None:
@@ -40,12 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.hours is not None:
         return _campaign(options)
     if options.every_commit:
-        return _search(crash_points(), None, options.jobs)
+        return _search(((point,) for point in crash_points()), None, options.jobs)
     if options.known is not None:
         known = [known.scenario for known in read_known_seeds(options.known)]
-        return _search(known, len(known), options.jobs)
+        return _search(batches(known), len(known), options.jobs)
     seeds = range(options.first, options.first + options.seeds)
-    return _search(map(scenario_of, seeds), len(seeds), options.jobs)
+    return _search(batches(map(scenario_of, seeds)), len(seeds), options.jobs)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,16 +106,36 @@ def _told(seed: int, outcome: Outcome) -> str:
 # --- many runs
 
 
-def run_one(scenario: Scenario) -> Summary:
-    return summary_of(scenario, tried(scenario))
+def batches(scenarios: Iterable[Scenario]) -> list[Batch]:
+    """Those that begin alike together: their platform is brought up once. The layouts that most
+    have come last, so that no worker is left with a long batch at the end."""
+    by_layout: dict[WorldLayout, list[Scenario]] = {}
+    for scenario in scenarios:
+        by_layout.setdefault(begins_as(scenario.layout), []).append(scenario)
+    return [
+        tuple(group[first : first + _BATCH])
+        for group in sorted(by_layout.values(), key=len)
+        for first in range(0, len(group), _BATCH)
+    ]
 
 
-def _search(scenarios: Iterable[Scenario], count: int | None, jobs: int) -> int:
+def run_batch(batch: Batch) -> list[Summary]:
+    return [summary_of(scenario, tried(scenario)) for scenario in batch]
+
+
+def prepare_batch(batch: Batch) -> None:
+    """Bring up what its worlds begin with, which they have in common with many others."""
+    for scenario in batch:
+        if not scenario.fresh:
+            brought_up(scenario.layout)
+
+
+def _search(found: Iterable[Batch], count: int | None, jobs: int) -> int:
     """Run all, tell of failures as they come; an interrupt ends it with what is known so far."""
     done, failures, interrupted = 0, [], False
     progress = _Progress(count, time.monotonic)
     try:
-        for summary in in_crowd(run_one, scenarios, jobs):
+        for summary in chain.from_iterable(in_crowd(run_batch, found, jobs, prepare_batch)):
             done += 1
             if summary.failure is not None:
                 failures.append(summary.failure)

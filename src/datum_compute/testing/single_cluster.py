@@ -8,6 +8,7 @@ datum_compute.testing.single_cluster [FIRST] [SEEDS]`` searches seeds.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 from collections import Counter
@@ -38,9 +39,11 @@ from datum_compute.client.client import Client
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
+from datum_compute.planes.accountrules import single_cluster_rules
 from datum_compute.planes.catalogue import objects_of_project
-from datum_compute.planes.roles import MANAGER_USER, RBAC, single_cluster_rules
+from datum_compute.planes.roles import MANAGER_USER, RBAC
 from datum_compute.store.journal import Change, Entry, ObjectKey
+from datum_compute.telemetry.unread import quiet_when_unread
 from datum_compute.testing import faults as f
 from datum_compute.testing.chaos import Chaos
 from datum_compute.testing.disk import Disk
@@ -88,10 +91,6 @@ def run_single_cluster(seed: int) -> Counter[str]:
     return run_virtual(stream(seed, "schedule"), main)
 
 
-async def _never_revoked(plane: PlaneName) -> None:
-    raise AssertionError(f"{plane} is all there is")
-
-
 class SingleClusterWorld:
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         self._loop, self._seed = loop, seed
@@ -105,9 +104,7 @@ class SingleClusterWorld:
             lambda sign: self.sometimes.update([sign]),
         )
         self.hosts = self._built_hosts()
-        self.people = People(
-            self.client, self.observer.say, (project_plane(PROJECT),), _never_revoked
-        )
+        self.people = People(self.client, self.observer.say, (project_plane(PROJECT),))
         self.chaos = Chaos(
             loop=loop,
             layout=_LAYOUT,
@@ -344,8 +341,13 @@ def draw_faults(random: Random, begin_s: float) -> tuple[f.Fault, ...]:
     return tuple(sorted(found, key=lambda fault: fault.at_s))
 
 
+@quiet_when_unread
 def main(arguments: Sequence[str]) -> int:
-    first, seeds = (*map(int, arguments), *(1, 50)[len(arguments) :])
+    parser = argparse.ArgumentParser(prog="python -m datum_compute.testing.single_cluster")
+    parser.add_argument("first", nargs="?", type=int, default=1, help="the first seed (1)")
+    parser.add_argument("seeds", nargs="?", type=int, default=50, help="how many (50)")
+    options = parser.parse_args(arguments)
+    first, seeds = options.first, options.seeds
     failed = 0
     for seed in range(first, first + seeds):
         try:

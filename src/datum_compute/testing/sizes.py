@@ -26,27 +26,27 @@ class Size:
 
 
 SMALL = Size(
-    cells=((1, 7), (2, 3)),
-    projects=((1, 9), (2, 1)),
-    operations=((0, 1), (1, 4), (2, 2)),
-    replicas=((1, 6), (2, 3), (3, 1)),
+    cells=((1, 9), (2, 1)),
+    projects=((1, 19), (2, 1)),
+    operations=((0, 3), (1, 5), (2, 1)),
+    replicas=((1, 8), (2, 2)),
     faults=((1, 5), (2, 3), (3, 1)),
 )
 MEDIUM = Size(
     cells=((1, 4), (2, 5), (3, 1)),
     projects=((1, 3), (2, 1)),
-    operations=((1, 2), (3, 4), (5, 3)),
-    replicas=((1, 4), (2, 4), (3, 2)),
+    operations=((1, 2), (2, 4), (4, 3)),
+    replicas=((1, 5), (2, 4), (3, 1)),
     faults=((1, 3), (2, 4), (4, 3)),
 )
 LARGE = Size(
     cells=((2, 6), (3, 4)),
     projects=((1, 1), (2, 1)),
-    operations=((5, 4), (12, 1)),
+    operations=((4, 4), (8, 1)),
     replicas=((1, 3), (2, 4), (3, 2), (5, 1)),
     faults=((2, 3), (4, 4), (8, 2)),
 )
-SIZES: Table[Size] = ((SMALL, 78), (MEDIUM, 19), (LARGE, 3))
+SIZES: Table[Size] = ((SMALL, 89), (MEDIUM, 9), (LARGE, 2))
 
 
 def draw_size(random: Random) -> Size:

@@ -38,9 +38,9 @@ Trial = Outcome | Failure
 Try = Callable[[Scenario], Trial]
 
 
-def tried(scenario: Scenario) -> Trial:
+def tried(scenario: Scenario, run: Callable[[Scenario], Outcome] = run_scenario) -> Trial:
     try:
-        return run_scenario(scenario)
+        return run(scenario)
     except WorldBroken as broken:
         return Failure(scenario, _invariant_of(broken.cause), str(broken), broken.trace)
 

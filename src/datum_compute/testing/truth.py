@@ -8,10 +8,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from datum_compute.api.codec import JsonObject, decode
-from datum_compute.api.kinds import EVENT, LEASE, NAMESPACE
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.kinds import CLUSTER, EVENT, LEASE, NAMESPACE
+from datum_compute.api.labels import TOPOLOGY_CITY
+from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey, PlaneDeleted
 from datum_compute.testing.provider import Provider
 
@@ -44,10 +46,16 @@ class Truth:
     replaced: dict[tuple[str, int], str] = field(default_factory=dict)
     # When a machine of a slot was last seen to run, by "cell namespace/name".
     last_alive_s: dict[str, float] = field(default_factory=dict)
+    # Since when a deleted instance has had no machine, and its uid, by the same.
+    leaving_since_s: dict[str, tuple[float, str]] = field(default_factory=dict)
     # Names on planes that an operator had a hand in.
     tampered: dict[tuple[str, str], None] = field(default_factory=dict)
     emptied: dict[str, None] = field(default_factory=dict)
     restored: dict[str, None] = field(default_factory=dict)  # planes that went back to a backup
+    # Cells that left by force: what they had is given up, wherever it may run on.
+    given_up: dict[PlaneName, None] = field(default_factory=dict)
+    # Deployments of the hub that went to another cell, or were taken from theirs.
+    rebound: dict[ObjectKey, None] = field(default_factory=dict)
     writes_come_late: bool = False  # some that their senders gave up, or a second time
     only_machines_fail: bool = False  # no fault of the world touches a host, a disk or a link
     ready_since_s: dict[PlaneName, float] = field(default_factory=dict)
@@ -58,7 +66,7 @@ class Truth:
         for plane, loaded in image.items():
             self.versions[plane] = loaded.version
             self._times.setdefault(plane, ([self.now()], [loaded.version]))
-            self.rows[plane] = {key: decode(body) for key, (_, body) in loaded.objects.items()}
+            self.rows[plane] = {key: _known_row(body) for key, (_, body) in loaded.objects.items()}
 
     def forget(self, plane: str) -> None:
         """The plane comes back empty: nothing that was known of it counts."""
@@ -89,7 +97,7 @@ class Truth:
             self.writes += 1
         rows = self.rows.setdefault(change.plane, {})
         before = rows.get(change.key)
-        after = None if change.body is None else decode(change.body)
+        after = None if change.body is None else _row(change.body)
         if after is None:
             rows.pop(change.key, None)
         else:
@@ -113,6 +121,16 @@ class Truth:
             if key.resource == resource:
                 yield key, row
 
+    def cells_of(self, city: str) -> list[PlaneName]:
+        """Those that serve it now; where there is no federation, whoever has machines."""
+        cities = {
+            cell_plane(key.name): row["metadata"].get("labels", {}).get(TOPOLOGY_CITY)
+            for key, row in self.of_resource(HUB, CLUSTER.resource)
+        }
+        if not cities:
+            return list(self.providers)
+        return [cell for cell, served in cities.items() if served == city]
+
     def is_leaving(self, plane: str, namespace: str) -> bool:
         """Whether the namespace is being deleted with everything in it."""
         row = self.rows.get(plane, {}).get(ObjectKey(NAMESPACE.resource, "", namespace))
@@ -123,6 +141,17 @@ class Truth:
         for cell, provider in self.providers.items():
             for machine_id in provider.alive():
                 yield cell, machine_id
+
+
+def _row(body: bytes) -> JsonObject:
+    """Without who owns which field, of which nothing is to be checked here: half of a row."""
+    row: JsonObject = decode(body)
+    row["metadata"].pop("managedFields", None)
+    return row
+
+
+# Rows are never changed in place, and many worlds begin with the same ones.
+_known_row = lru_cache(maxsize=8192)(_row)
 
 
 def is_terminating(row: JsonObject) -> bool:

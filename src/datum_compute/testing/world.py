@@ -11,22 +11,22 @@ import asyncio
 import gc
 import hashlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
-from datum_compute.api.codec import ApiStruct, DecodeError, decode_as
 from datum_compute.api.errors import ApiError
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
 from datum_compute.api.plane import (
     HUB,
+    PLATFORM,
     PlaneName,
     cell_plane,
     path_prefix,
     project_plane,
-    split_path,
 )
 from datum_compute.client.client import Client
 from datum_compute.client.retrying import RetryingTransport
@@ -34,8 +34,10 @@ from datum_compute.client.transport import Transport
 from datum_compute.runtime.leader import LeadershipLost
 from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
+from datum_compute.testing.cell_machines import CellMachines
 from datum_compute.testing.chaos import Chaos
 from datum_compute.testing.composed_faults import RestorePlane
+from datum_compute.testing.confirmed import broken_promises
 from datum_compute.testing.core import Core
 from datum_compute.testing.disk import Disk
 from datum_compute.testing.duties import duties_of
@@ -58,21 +60,27 @@ from datum_compute.testing.invariants import InvariantBroken, Observer
 from datum_compute.testing.layout import (
     USER,
     WorldLayout,
+    city_of,
     host_of_cell,
     host_of_plane,
 )
 from datum_compute.testing.leading import usurper_complaint
 from datum_compute.testing.listening import Listening
 from datum_compute.testing.machine_watch import LOOK_S, is_watched, machines_complaint
+from datum_compute.testing.membership_operations import LeaveCell
+from datum_compute.testing.membership_people import join
 from datum_compute.testing.mirror import Mirror
 from datum_compute.testing.network import Around, Network
+from datum_compute.testing.operations import AllowFallback
 from datum_compute.testing.people import People
+from datum_compute.testing.project_stories import NEWCOMER
 from datum_compute.testing.provider import Provider
 from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.settled import picture, what_is_left, what_is_missing
 from datum_compute.testing.streams import stream
 from datum_compute.testing.truth import Truth
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from datum_compute.testing.visitors import Visitors
 
 T = TypeVar("T")
 
@@ -85,8 +93,8 @@ _LONG_QUIET_EVERY, _LONG_QUIET_S = 20, 340.0
 # Asked for in silence: probes, bookmarks and looks at machines, for each host and second.
 REQUESTS_IN_SILENCE = 20.0
 TASKS_MORE = 5  # a watch may be just about to be opened anew
-# By host: its rows, and how many ids it has made for them.
-Disks = dict[str, tuple[MemoryJournal, int]]
+# By host: its rows, how many ids it has made for them, and the certificate of a cell.
+Disks = dict[str, tuple[MemoryJournal, int, str]]
 # In every n-th world everybody starts anew when it has settled (I24).
 _STARTED_ANEW_EVERY, _STARTED_ANEW_AT = 10, 5
 _BRING_UP_S = 35.0
@@ -109,7 +117,7 @@ class Outcome:
     commits: int
     crashes: int
     virtual_s: float
-    trace: tuple[str, ...]
+    trace: Sequence[str]
     sometimes: dict[str, int]  # which fault met which state, how often
     final: tuple[str, ...]  # the settled world, without ids, versions and times
 
@@ -130,6 +138,8 @@ def _compare(scenario: Scenario, outcome: Outcome) -> None:
     """I21: how it ends does not depend on what went wrong on the way."""
     if any(sign == "host lost" for sign in outcome.sometimes) or scenario.layout.is_tight:
         return  # who gets what is left to chance
+    if any(isinstance(operation, AllowFallback) for operation in scenario.operations):
+        return  # nor is anything to move without faults
     calm = _run(replace(scenario, faults=()), until=World.settle)
     differing = sorted(set(calm) ^ set(outcome.final))
     if differing:
@@ -138,7 +148,7 @@ def _compare(scenario: Scenario, outcome: Outcome) -> None:
 
 
 def _run(scenario: Scenario, until: Callable[[World, Disks], Awaitable[T]]) -> T:
-    traces: list[list[str]] = [[]]
+    traces: list[Sequence[str]] = [()]
     disks = {} if scenario.fresh else brought_up(scenario.layout)
 
     async def main(loop: VirtualLoop) -> T:
@@ -147,11 +157,19 @@ def _run(scenario: Scenario, until: Callable[[World, Disks], Awaitable[T]]) -> T
         with world.listening(), exclusion_watched(world.observer.complain):
             return await until(world, disks)
 
-    gc.disable()  # a world is garbage only as a whole, and finalisers shall not come in between
     try:
-        return run_virtual(stream(scenario.seed, "schedule"), main, scenario.shuffled_s)
+        with _garbage_kept():
+            return run_virtual(stream(scenario.seed, "schedule"), main, scenario.shuffled_s)
     except Exception as error:  # also a bug, in the product or here: the trace tells where
         raise WorldBroken(error, traces[0]) from error
+
+
+@contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """A world is garbage only as a whole, and finalisers shall not come in between."""
+    gc.disable()
+    try:
+        yield
     finally:
         gc.enable()
 
@@ -162,7 +180,7 @@ class World:
         self._loop = loop
         self._scenario = scenario
         self.sometimes: Counter[str] = Counter()
-        self.providers = {cell_plane(cell): Provider(self._unix_s) for cell in layout.cells}
+        self.providers = {cell_plane(cell): Provider(self._unix_s) for cell in layout.all_cells}
         self.truth = Truth(self.providers, loop.time)
         self.truth.only_machines_fail = all(
             isinstance(fault, LyingProvider | ProviderAway | LoseMachine)
@@ -171,7 +189,7 @@ class World:
         self.truth.writes_come_late = any(
             isinstance(fault, DelayWrites | RepeatWrites) for fault in scenario.faults
         )
-        self.observer = Observer(self.truth, layout.projects)
+        self.observer = Observer(self.truth, (*layout.projects, NEWCOMER))
         self.observer.on_broken = self._stop
         self.network = Network(
             lambda part: stream(scenario.seed, "network", part),
@@ -182,7 +200,8 @@ class World:
             self.network.on_send = self._on_send
         self._credentials = credentials_of(layout.planes)
         self.hosts = self._built_hosts()
-        self.people = People(self.client, self.observer.say, layout.planes, self._revoke)
+        machines = CellMachines(self.hosts, self.providers, self.truth.forget, self.client)
+        self.people = People(self.client, self.observer.say, layout.planes, machines)
         self.truth.tampered = self.people.tampered
         self.chaos = Chaos(
             loop=loop,
@@ -213,7 +232,7 @@ class World:
             commits=sum(host.disk.commits for host in self.hosts.values()),
             crashes=sum(host.crashed for host in self.hosts.values()),
             virtual_s=self._loop.time(),
-            trace=tuple(self.observer.trace),
+            trace=self.observer.trace,
             sometimes=dict(sorted(self.sometimes.items())),
             final=final,
         )
@@ -227,6 +246,9 @@ class World:
         if is_watched(scenario.faults):
             self._loop.create_task(self._watch_machines())
         acting = self._loop.create_task(self.people.act(scenario.operations))
+        if scenario.layout.published:
+            visitors = Visitors(self.hosts, self.truth, self.observer.complain, self._count)
+            self._loop.create_task(visitors.come(scenario))
         raging = self._loop.create_task(self.chaos.reign(scenario.faults))
         await asyncio.sleep(scenario.chaos_s)
         self.chaos.heal()
@@ -242,13 +264,22 @@ class World:
         return picture(self.truth, self._core())
 
     async def _bring_up(self, disks: Disks) -> None:
-        for name, (image, ids) in disks.items():
+        for name, (image, ids, certificate) in disks.items():
             host = self.hosts[name]
             host.disk.journal = image.copy()
+            host.certificate = certificate
             host.continue_ids(ids)
             self.truth.take_over(await image.load())
         for host in self.hosts.values():
             host.start()
+        await self.join_cells()
+
+    async def join_cells(self) -> None:
+        """Those that are there from the first moment of a world whose cells join."""
+        for cell in self._scenario.layout.cells if self._scenario.layout.joined else ():
+            if not self.hosts[f"cell-{cell}"].certificate:
+                await join(self.people, cell)
+            self.people.serving[city_of(cell)] = cell
 
     async def _watch_machines(self) -> None:
         while True:
@@ -325,12 +356,11 @@ class World:
         if lost:
             self.sometimes["host lost"] = len(lost)
         left = tuple(name for name in layout.projects if name not in self.people.revoked)
-        return Core(self.people.wanted, left, layout.cells, lost, layout.instances)
+        there = (*left, *self.people.newcomers)
+        wanted, serving = self.people.wanted, self.people.serving
+        return Core(wanted, there, layout.all_cells, lost, layout.instances, serving)
 
     # --- what happens around hosts
-
-    async def _revoke(self, plane: PlaneName) -> None:
-        await self.hosts[host_of_plane(self._scenario.layout, plane)].revoke(plane)
 
     def _unix_s(self) -> float:
         return EPOCH_S + self._loop.time()
@@ -361,25 +391,8 @@ class World:
         self.network.forget_host(host)
 
     def _on_answer(self, request: Request, response: Response) -> None:
-        """I10, I11: what is confirmed is durable, and replaced what it said it would."""
-        if request.method == "GET" or response.status >= 300:
-            return
-        answered = _version_in(response.body)
-        if not answered:
-            return
-        plane = split_path(request.path)[0]
-        if int(answered) > self.truth.versions.get(plane, 0):
-            self.observer.complain(f"I10: {request.path} confirmed at {answered}, not yet durable")
-        if request.method in ("PATCH", "PUT"):
-            self._check_update(request, plane, answered)
-
-    def _check_update(self, request: Request, plane: str, answered: str) -> None:
-        asked = _version_in(request.body)
-        replaced = self.truth.replaced.get((plane, int(answered)))
-        if asked and asked != answered and replaced not in (None, asked):
-            self.observer.complain(
-                f"I11: {request.path} at {answered} meant {asked} and replaced {replaced}"
-            )
+        for complaint in broken_promises(self.truth, request, response):
+            self.observer.complain(complaint)
 
     # --- construction
 
@@ -410,18 +423,20 @@ class World:
         random = stream(self._scenario.seed, "network", f"retries-{source}-{target}")
         return RetryingTransport(link, random)
 
-    def client(self, plane: PlaneName) -> Client:
-        """Somebody outside: the host may die between request and answer, the link is sound."""
-        target = host_of_plane(self._scenario.layout, plane)
+    def client(self, plane: PlaneName, token: str = "") -> Client:
+        """Somebody outside: the host may die between request and answer, the link is sound. Whoever
+        made a project reaches it."""
+        target, known = host_of_plane(self._scenario.layout, plane), self._credentials.planes
         return Client(
             self.network.transport(USER, target),
             prefix=path_prefix(plane),
-            token=self._credentials.planes[plane],
+            token=token or known.get(plane) or known[PLATFORM],
             agent="simulated-user",
         )
 
     def _built_mirrors(self) -> list[Mirror]:
-        if any(isinstance(f, EmptyHost | RestorePlane) for f in self._scenario.faults):
+        steps = (*self._scenario.faults, *self._scenario.operations)
+        if any(isinstance(step, EmptyHost | RestorePlane | LeaveCell) for step in steps):
             return []  # versions begin anew there, or rows go without an event
         layout = self._scenario.layout
         project, cell = project_plane(layout.projects[0]), cell_plane(layout.cells[0])
@@ -439,37 +454,33 @@ class World:
         return Listening(self.observer.complain)
 
 
-@lru_cache(maxsize=64)
 def brought_up(layout: WorldLayout) -> Disks:
-    """The disks of a platform that has just come up."""
+    """The disks of a platform that has just come up, which many worlds have in common."""
+    return _brought_up(begins_as(layout))
+
+
+def begins_as(layout: WorldLayout) -> WorldLayout:
+    """Equal for layouts whose worlds begin alike, and differ only in what people do later."""
+    return replace(layout, revocable=(), published=False)
+
+
+@lru_cache(maxsize=64)
+def _brought_up(layout: WorldLayout) -> Disks:
 
     async def main(loop: VirtualLoop) -> Disks:
         world = World(loop, Scenario(0, layout, (), (), 0.0, fresh=True))
         for host in world.hosts.values():
             host.start()
+        await world.join_cells()
         await asyncio.sleep(_BRING_UP_S)
         assert all(host.is_up for host in world.hosts.values()), "a host did not come up"
-        return {host.name: (host.disk.journal, host.ids_made) for host in world.hosts.values()}
+        return {
+            host.name: (host.disk.journal, host.ids_made, host.certificate)
+            for host in world.hosts.values()
+        }
 
-    return run_virtual(stream(0, "schedule"), main)
-
-
-class _Metadata(ApiStruct, frozen=True):
-    resource_version: str = ""
-
-
-class _Versioned(ApiStruct, frozen=True):
-    """The one thing that is looked at in every answer; the rest is not even made into objects."""
-
-    metadata: _Metadata = _Metadata()
-
-
-def _version_in(body: bytes) -> str:
-    """Of an object; nothing in what is none."""
-    try:
-        return decode_as(body, _Versioned).metadata.resource_version
-    except DecodeError:
-        return ""
+    with _garbage_kept():
+        return run_virtual(stream(0, "schedule"), main)
 
 
 def _is_of_the_disk(error: BaseException) -> bool:

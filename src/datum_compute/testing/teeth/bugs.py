@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datum_compute.testing.teeth import (
+    autonomy_bugs,
     cell_bugs,
     federation_bugs,
     leader_bugs,
     plane_bugs,
+    project_bugs,
     quota_bugs,
     runtime_bugs,
+    sleep_bugs,
     status_bugs,
     store_bugs,
 )
@@ -17,12 +20,15 @@ from datum_compute.testing.teeth.bug import PendingBug, PlantedBug
 BUGS: tuple[PlantedBug, ...] = tuple(
     sorted(
         (
+            *autonomy_bugs.BUGS,
             *cell_bugs.BUGS,
             *federation_bugs.BUGS,
             *leader_bugs.BUGS,
             *plane_bugs.BUGS,
+            *project_bugs.BUGS,
             *quota_bugs.BUGS,
             *runtime_bugs.BUGS,
+            *sleep_bugs.BUGS,
             *status_bugs.BUGS,
             *store_bugs.BUGS,
         ),

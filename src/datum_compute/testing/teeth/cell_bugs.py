@@ -23,7 +23,7 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Create, Delete, Patch, Plan, Wait, drop_finalizer
 from datum_compute.planning.instances import plan_slots, wanted_replicas
 from datum_compute.planning.ordinals import Slots, serves, slots_of
-from datum_compute.planning.projection import plan_withdrawal, plan_writeback
+from datum_compute.planning.projection import plan_withdrawal
 from datum_compute.planning.provisioning import plan_provisioning, provisioned_status
 from datum_compute.planning.readiness import plan_readiness
 from datum_compute.runtime.view import View
@@ -127,7 +127,7 @@ def _ordinal_reused_while_terminating() -> Iterator[None]:
 
 
 def _without_strangers(_original: Any) -> Any:
-    async def nobody(_driver: Any, _ref: Any, _own_id: str) -> bool:
+    async def nobody(_view: Any, _driver: Any, _ref: Any, _own_id: str) -> bool:
         return False
 
     return nobody
@@ -214,8 +214,7 @@ def _finalizers_come_later() -> Iterator[None]:
     """Instances are created bare: nothing holds them until somebody gets round to it."""
 
     def bare(action: Any) -> Any:
-        finalizers = [labels.INSTANCE_FINALIZER]
-        metadata = msgspec.structs.replace(action.object.metadata, finalizers=finalizers)
+        metadata = msgspec.structs.replace(action.object.metadata, finalizers=[])
         return replace(action, object=msgspec.structs.replace(action.object, metadata=metadata))
 
     with function_replaced(plan_slots, _with_creates(bare)):
@@ -292,18 +291,8 @@ def _ready_while_terminating() -> Iterator[None]:
 
 @contextmanager
 def _orphaned_hub_copy() -> Iterator[None]:
-    """An instance that goes is released by its write-back before the hub's copy is gone, and
-    nobody withdraws copies that their cell no longer has."""
-
-    def make(original: Any) -> Any:
-        def plan(cell: Any, instance: Any, hub_deployment: Any, copy: Any) -> Any:
-            seen = None if instance.is_terminating else copy
-            return original(cell, instance, hub_deployment, seen)
-
-        return plan
-
-    withdrawn = function_replaced(plan_withdrawal, lambda _: lambda cell, copy: Plan())
-    with function_replaced(plan_writeback, make), withdrawn:
+    """Nobody withdraws copies that their cell no longer has."""
+    with function_replaced(plan_withdrawal, lambda _: lambda cell, copy: Plan()):
         yield
 
 

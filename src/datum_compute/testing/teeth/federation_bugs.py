@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,16 +14,17 @@ from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.identity import federation_namespace
 from datum_compute.api.kinds import DEPLOYMENT, WORK
 from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB
+from datum_compute.api.plane import HUB, PlaneName
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.hub import execution
 from datum_compute.controllers.management import federator
 from datum_compute.planning import federation, placement, projection
-from datum_compute.planning.actions import Patch, Plan, drop_finalizer
+from datum_compute.planning.actions import Action, Patch, Plan, drop_finalizer
 from datum_compute.planning.execution import plan_execution
 from datum_compute.planning.federation import HubState, plan_federation
 from datum_compute.planning.policies import plan_policies
 from datum_compute.planning.propagation import plan_works
+from datum_compute.planning.workloadremoval import plan_removals
 from datum_compute.runtime.outcome import Later
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import function_replaced
@@ -99,8 +100,8 @@ def _tombstone_released_early() -> Iterator[None]:
     """A Work lets go when it has asked the cell, not when the cell has confirmed."""
 
     def make(original: Any) -> Any:
-        def plan(cell: Any, work: Any, kind: Any, copy: Any, now: str) -> Any:
-            planned = original(cell, work, kind, copy, now)
+        def plan(cell: Any, work: Any, *rest: Any, **named: Any) -> Any:
+            planned = original(cell, work, *rest, **named)
             if not work.is_terminating:
                 return planned
             release = drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
@@ -151,7 +152,15 @@ def _works_outlive_their_binding() -> Iterator[None]:
 @contextmanager
 def _moved_city_keeps_its_work() -> Iterator[None]:
     """Deployments of a placement that nobody asks for any more stay."""
-    with function_replaced(placement._removals, lambda _: lambda _plane, _deployments: []):
+
+    def make(right: Callable[..., list[Action]]) -> Callable[..., list[Action]]:
+        def kept(plane: PlaneName, deployments: object, reason: str) -> list[Action]:
+            unwanted = reason == placement.UNWANTED
+            return [] if unwanted else right(plane, deployments, reason)
+
+        return kept
+
+    with function_replaced(plan_removals, make):
         yield
 
 
@@ -191,8 +200,8 @@ def _copies_overwritten_whole() -> Iterator[None]:
     """PUT instead of a merge: what the cell added to its copy is wiped out."""
 
     def make(original: Any) -> Any:
-        def plan(cell: Any, work: Any, kind: Any, copy: Any, now: str) -> Any:
-            planned = original(cell, work, kind, copy, now)
+        def plan(cell: Any, work: Any, kind: Any, copy: Any, now: str, **more: Any) -> Any:
+            planned = original(cell, work, kind, copy, now, **more)
             if copy is None or work.is_terminating or not copy.metadata.finalizers:
                 return planned
             wiped = {"metadata": {"finalizers": None}}

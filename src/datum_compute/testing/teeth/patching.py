@@ -56,7 +56,14 @@ def attribute_replaced(owner: Any, name: str, make: Make) -> Iterator[None]:
 
 
 def controller_named(name: str) -> Controller[Any]:
-    groups = (registry.MANAGEMENT, registry.HUB, registry.CELL, registry.NEIGHBOURS)
+    groups = (
+        registry.MANAGEMENT,
+        registry.HUB,
+        registry.CELL,
+        registry.NEIGHBOURS,
+        registry.FOLLOW_PROJECTS,
+        registry.FOLLOW_HOMES,
+    )
     found = [c for group in groups for c in group if c.name == name]
     assert len(found) == 1, f"there is no controller {name}"
     return found[0]

@@ -15,7 +15,6 @@ from datum_compute.controllers.management import workload
 from datum_compute.planes.bootstrap import ensure_cells
 from datum_compute.planes.revoking import ask_to_go
 from datum_compute.planning.placement import plan_workload
-from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.outcome import Done, Later
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import attribute_replaced, function_replaced
@@ -30,13 +29,7 @@ def _plane_removed_undrained() -> Iterator[None]:
     async def nobody_asked(_client: Any, _held_back: Any) -> list[str]:
         return []
 
-    async def disengaged(self: Any, plane: Any) -> None:
-        self.disengage(plane)
-
-    with (
-        function_replaced(ask_to_go, lambda _: nobody_asked),
-        attribute_replaced(Manager, "drain", lambda _: disengaged),
-    ):
+    with function_replaced(ask_to_go, lambda _: nobody_asked):
         yield
 
 
@@ -67,8 +60,8 @@ def _written_at_every_start() -> Iterator[None]:
     marks = iter(range(1_000_000))
 
     def make(original: Any) -> Any:
-        async def ensured(hub: Any, cells: Any) -> None:
-            await original(hub, cells)
+        async def ensured(hub: Any, *rest: Any) -> None:
+            await original(hub, *rest)
             await _mark(hub, str(next(marks)))
 
         return ensured

@@ -60,6 +60,6 @@ BUGS = (
         "quota-race",
         "claims that are decided at the same time share what is enough for one (I2)",
         _quota_race,
-        meets=("tight quota",),
+        meets=("contenders",),
     ),
 )

@@ -11,7 +11,7 @@ from typing import Any
 from datum_compute.api.errors import ApiError, Expired, Unreachable
 from datum_compute.api.kinds import SERVER
 from datum_compute.api.meta import Ref
-from datum_compute.client import watching
+from datum_compute.client import quiet, watching
 from datum_compute.client.answers import Listed, WatchEvent
 from datum_compute.client.watching import _follow
 from datum_compute.runtime.informer import Informer
@@ -36,7 +36,7 @@ def _watch_error_swallowed() -> Iterator[None]:
             version = listed.version
             while True:
                 try:
-                    async for event in watching._stream(source, version):
+                    async for event in watching._stream(source, version, quiet.Rhythm()):
                         version = event.version or version
                         yield event
                 except Unreachable:
@@ -129,7 +129,7 @@ def _status_changes_not_told() -> Iterator[None]:
 
 @contextmanager
 def _silent_watch_trusted() -> Iterator[None]:
-    with attribute_replaced(watching, "STALL_S", lambda _: 100_000.0):
+    with attribute_replaced(quiet, "STALL_S", lambda _: 100_000.0):
         yield
 
 
@@ -154,7 +154,17 @@ def _replays_believed() -> Iterator[None]:
 
         return moved
 
-    with attribute_replaced(watching._Place, "moved", make):
+    def make_apply(original: Any) -> Any:
+        def apply(self: Any, event: Any) -> None:
+            self._version = min(self._version, int(event.version) - 1)
+            original(self, event)
+
+        return apply
+
+    with (
+        attribute_replaced(watching._Place, "moved", make),
+        attribute_replaced(Informer, "_apply", make_apply),
+    ):
         yield
 
 
@@ -281,7 +291,7 @@ def _resumed_from_the_newest() -> Iterator[None]:
             version = listed.version
             while True:
                 try:
-                    async for event in watching._stream(source, version):
+                    async for event in watching._stream(source, version, quiet.Rhythm()):
                         failures.over()
                         yield event
                     version = (await watching._list(source)).version

@@ -16,10 +16,11 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+from datum_compute.telemetry.unread import quiet_when_unread
 from datum_compute.testing.crowd import in_crowd
 from datum_compute.testing.every_commit import small_stories
 from datum_compute.testing.faults import FOR_EVER, Fault
-from datum_compute.testing.operations import Operation
+from datum_compute.testing.operations import CreateWorkload, Operation
 from datum_compute.testing.scenario import Scenario, scenario_of
 from datum_compute.testing.shrink import shrunken
 from datum_compute.testing.teeth.bug import PlantedBug
@@ -67,13 +68,17 @@ def seeds_for(bug: PlantedBug, seeds: int) -> tuple[int, ...]:
 
 
 def _signs(scenario: Scenario) -> set[str]:
-    """Operations and faults by name, how many cells, whether quota is tight, and whether a cell is
-    lost or anything scaled down."""
+    """Operations and faults by name, how many cells, whether quota is tight, whether several may
+    wait for some that is given back, and whether a cell is lost or anything scaled down."""
     met = {_name(step) for step in (*scenario.operations, *scenario.faults)}
     met.add(f"{len(scenario.layout.cells)} cells")
     met.add(f"{scenario.layout.managers} managers")
     if scenario.layout.is_tight:
         met.add("tight quota")
+        created = [s for s in scenario.operations if isinstance(s, CreateWorkload)]
+        gives_back = bool({"DeleteWorkload", "Scale"} & met)
+        if gives_back and sum(len(s.cities) for s in created) > 2:
+            met.add("contenders")
     if any(getattr(fault, "for_s", 0.0) == FOR_EVER for fault in scenario.faults):
         met.add("cell lost")
     names = sorted({getattr(operation, "name", "") for operation in scenario.operations} - {""})
@@ -131,6 +136,11 @@ def caught(bug: PlantedBug, scenario: Scenario, without_bugs: Try = tried) -> Fa
     return None if isinstance(without_bugs(scenario), Failure) else found
 
 
+def prepare_piece(piece: Piece) -> None:
+    for seed in piece.seeds:
+        brought_up(scenario_of(seed).layout)
+
+
 def search_piece(piece: Piece) -> Searched:
     bug = bug_named(piece.bug)
     for seed in piece.seeds:
@@ -180,6 +190,7 @@ def with_its_invariants(finding: Finding) -> Finding:
     return replace(finding, invariants=tuple(seen))
 
 
+@quiet_when_unread
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m datum_compute.testing.teeth.search")
     parser.add_argument("bugs", nargs="*", metavar="BUG", help="only these bugs (all)")
@@ -204,16 +215,22 @@ def _search(wanted: Sequence[str], options: argparse.Namespace) -> list[str]:
     written at once. Names those that are left."""
     unfound = list(wanted)
     orders = {name: seeds_for(bug_named(name), options.seeds) for name in wanted}
-    for first in range(0, options.seeds, _PIECE):
-        pieces = [Piece(name, orders[name][first : first + _PIECE]) for name in unfound]
-        for searched in in_crowd(search_piece, pieces, options.jobs):
+    first = 0
+    while unfound and first < options.seeds:
+        # Nobody waits while the last bugs are searched for.
+        ahead = first + _PIECE * max(1, 2 * options.jobs // len(unfound))
+        pieces = [
+            Piece(name, orders[name][at : at + _PIECE])
+            for at in range(first, ahead, _PIECE)
+            for name in unfound
+        ]
+        first = ahead
+        for searched in in_crowd(search_piece, pieces, options.jobs, prepare_piece):
             finding = searched.finding
-            if finding is not None:
+            if finding is not None and finding.bug in unfound:
                 write_findings([finding], options.findings)
                 unfound.remove(finding.bug)
                 _say(f"{finding.bug}: seed {finding.seed}, {finding.invariants[0]}")
-        if not unfound:
-            break
     return unfound
 
 

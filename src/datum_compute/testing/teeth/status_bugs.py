@@ -57,12 +57,13 @@ def _observed_goes_back() -> Iterator[None]:
 
 @contextmanager
 def _nothing_is_all_ready() -> Iterator[None]:
-    """No deployment is unavailable, therefore all are available."""
+    """No deployment has said that it is unavailable, therefore all are available."""
 
     def make(original: Any) -> Any:
         def available(deployments: Any, *arguments: Any) -> Any:
             found = original(deployments, *arguments)
-            return found if deployments else msgspec.structs.replace(found, status=TRUE)
+            said = any(deployment.status.conditions for deployment in deployments)
+            return found if said else msgspec.structs.replace(found, status=TRUE)
 
         return available
 

@@ -96,7 +96,9 @@ def _old_history_claimed() -> Iterator[None]:
 @contextmanager
 def _watch_skips_one() -> Iterator[None]:
     def make(original: Any) -> Any:
-        return lambda self, since: original(self, since + 1 if since > self._floor else since)
+        return lambda self, since, *concerns: original(
+            self, since + 1 if since > self._floor else since, *concerns
+        )
 
     with attribute_replaced(WatchLog, "watch", make):
         yield
@@ -107,7 +109,7 @@ def _compacted_history_served() -> Iterator[None]:
     """A resume point that is too old gets what is left, and no 410."""
 
     def make(original: Any) -> Any:
-        return lambda self, since: original(self, max(since, self._floor))
+        return lambda self, since, *concerns: original(self, max(since, self._floor), *concerns)
 
     with attribute_replaced(WatchLog, "watch", make):
         yield

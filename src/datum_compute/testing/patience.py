@@ -1,0 +1,34 @@
+"""How people in a simulated world wait: they ask again until it is so, whatever does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from datum_compute.api.errors import ApiError, NotFound, Unreachable
+from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.client.client import Client
+
+AGAIN_S = 0.3
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    while True:
+        try:
+            if await holds():
+                return
+        except (ApiError, Unreachable):
+            pass
+        await asyncio.sleep(AGAIN_S)
+
+
+async def until_gone(client: Client, kind: KindInfo[Any], ref: Ref) -> None:
+    async def is_gone() -> bool:
+        try:
+            await client.get(kind, ref)
+        except NotFound:
+            return True
+        return False
+
+    await until(is_gone)

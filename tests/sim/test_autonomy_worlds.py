@@ -1,0 +1,48 @@
+"""A cell that is started anew while everything above it is away goes on with what it knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.api.kinds import INSTANCE
+from datum_compute.testing import faults as f
+from datum_compute.testing.layout import WorldLayout
+from datum_compute.testing.operations import ChangeImage, CreateWorkload, DeleteObject, Operation
+from datum_compute.testing.scenario import Scenario
+from datum_compute.testing.world import Outcome, run_scenario
+
+PLAIN = WorldLayout("split", ("alpha",), ("dfw",))
+JOINED = WorldLayout("split", ("alpha",), ("dfw",), joined=True)
+OURS = CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",))
+AWAY_S, BACK_S = 10.0, 110.0
+AWAY = f.StopHost(AWAY_S, BACK_S - AWAY_S, "centre")
+
+
+def told(layout: WorldLayout, *operations: Operation, restart_s: float) -> Outcome:
+    restarted = f.StopHost(restart_s, 1.0, "cell-dfw")
+    return run_scenario(Scenario(1, layout, (OURS, *operations), (AWAY, restarted), BACK_S + 20.0))
+
+
+def ready_alone(outcome: Outcome, after_s: float) -> set[str]:
+    """Instances that the cell said are ready while nobody was above it."""
+    found = set()
+    for line in outcome.trace:
+        at_s, plane, _, resource, *rest = (*line.split(), "", "", "")
+        is_instance = plane == "cell/dfw" and resource == INSTANCE.resource
+        if is_instance and after_s < float(at_s) < BACK_S and " Ready=True" in line:
+            found.add(rest[0].rstrip(":").rpartition("-")[2])
+    return found
+
+
+@pytest.mark.parametrize("layout", [PLAIN, JOINED], ids=["plain", "joined"])
+def test_what_is_deleted_there_comes_back(layout: WorldLayout) -> None:
+    """Seen: the quota of the slot could not be read, so it stayed empty until the centre was
+    back."""
+    deleted = [DeleteObject(20.0 + n, "cell/dfw", INSTANCE.resource, n) for n in (0, 1)]
+    outcome = told(layout, *deleted, restart_s=12.0)
+    assert ready_alone(outcome, 20.0) == {"0", "1"}
+
+
+def test_a_rollout_that_it_has_heard_of_goes_on() -> None:
+    outcome = told(JOINED, ChangeImage(9.7, "alpha", "web", "web:2"), restart_s=10.1)
+    assert "0" in ready_alone(outcome, 11.0)

@@ -1,0 +1,45 @@
+"""Stories of many planes are drawn, and each has what it is about."""
+
+from __future__ import annotations
+
+from random import Random
+
+from datum_compute.testing import faults as f
+from datum_compute.testing import federation_stories as stories
+from datum_compute.testing.operations import AllowFallback, DeleteObject
+from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.stories import Story
+
+SEEDS = range(200)
+
+
+def drawn(story: Story) -> list[Scenario]:
+    return [story(Random(seed), scenario_of(7)) for seed in SEEDS]
+
+
+def test_some_worlds_tell_one_and_each_seed_always_the_same() -> None:
+    told = [seed for seed in range(1, 300) if _is_told(seed)]
+    assert 1 <= len(told) < 40
+    assert scenario_of(told[0]) == scenario_of(told[0])
+
+
+def _is_told(seed: int) -> bool:
+    return len(scenario_of(seed).layout.cells) > 3 or any(
+        isinstance(operation, AllowFallback) for operation in scenario_of(seed).operations
+    )
+
+
+def test_partitioned_worlds_have_three_cells_or_twenty_and_every_way_not_to_hear() -> None:
+    worlds = drawn(stories._partitioned)
+    assert {len(world.layout.cells) for world in worlds} == {3, 20}
+    found = {type(fault) for world in worlds for fault in world.faults}
+    wanted = {f.CutLink, f.IsolateHost, f.FlapLink, f.SwizzleClog, f.LoseRequests, f.DelayWrites}
+    assert wanted | {f.HalfOpenWatches, f.SlowWatches, f.LagWatches, f.StopHost} <= found
+
+
+def test_a_cell_that_is_left_alone_has_something_to_do() -> None:
+    for world in drawn(stories._left_alone):
+        stop = next(fault for fault in world.faults if isinstance(fault, f.StopHost))
+        deleted = [o for o in world.operations if isinstance(o, DeleteObject)]
+        assert all(stop.at_s < o.at_s < stop.at_s + stop.for_s for o in deleted)
+        assert deleted

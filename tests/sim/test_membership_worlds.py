@@ -1,0 +1,73 @@
+"""Cells that leave, join again and take each other's place: one world for each way."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.testing import faults as f
+from datum_compute.testing.layout import WorldLayout
+from datum_compute.testing.membership_operations import LeaveCell, MoveCity, SecondCell
+from datum_compute.testing.membership_stories import COMING_AND_GOING
+from datum_compute.testing.operations import (
+    CreateWorkload,
+    DeleteObject,
+    DeleteWorkload,
+    Operation,
+)
+from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.world import Outcome, run_scenario
+
+JOINED = WorldLayout("split", ("alpha",), ("dfw",), joined=True, spares=("dfw-2",))
+OURS = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
+
+
+def told(operation: Operation, *faults: f.Fault) -> Outcome:
+    """In the end the workload runs on the cell that serves its city, and nowhere else."""
+    chaos_s = max(s.at_s + getattr(s, "for_s", 0.0) for s in (operation, *faults)) + 15.0
+    return run_scenario(Scenario(1, JOINED, (OURS, operation), faults, chaos_s))
+
+
+def test_a_cell_that_leaves_is_followed_by_another_and_no_claim_is_left() -> None:
+    """Seen: claims that the cell had not yet let go were held for ever; and what it had said made
+    the workload Available before the other had begun."""
+    outcome = told(LeaveCell(5.0, "dfw", "dfw-2", 1.0))
+    assert any("cell/dfw-2" in line and "Ready=True" in line for line in outcome.trace)
+
+
+def test_where_two_cells_serve_a_city_and_the_first_leaves_nothing_runs_twice() -> None:
+    """Seen: the second began before the first had ended."""
+    outcome = told(SecondCell(5.0, "dfw-2", 3.0, stays=True))
+    assert any("cell/dfw-2" in line and "Ready=True" in line for line in outcome.trace)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["wiped", "kept"])
+def test_a_dead_cell_leaves_by_force_and_joins_again(kept: bool) -> None:
+    silence = f.IsolateHost(3.0, 60.0, "cell-dfw")
+    told(LeaveCell(40.0, "dfw", "dfw", 1.0, forced=True, kept=kept), silence)
+
+
+def test_a_city_that_moves_back_before_its_first_cell_has_heard_of_it_settles() -> None:
+    told(MoveCity(5.0, "dfw-2", 20.0), f.IsolateHost(4.0, 50.0, "cell-dfw"))
+
+
+def test_cells_come_and_go_in_some_worlds_and_nothing_is_lost_for_ever_there() -> None:
+    calm, seeds = scenario_of(7), range(9)
+    for world in [story(Random(seed), calm) for story in COMING_AND_GOING for seed in seeds]:
+        assert world.layout.joined
+        assert all(getattr(fault, "for_s", 0.0) != f.FOR_EVER for fault in world.faults)
+    assert 1 <= sum(scenario_of(seed).layout.joined for seed in range(1, 200)) < 40
+
+
+def test_what_is_deleted_with_cascade_orphan_leaves_nothing_either() -> None:
+    layout = WorldLayout("split", ("alpha",), ("dfw",))
+    operations = (
+        OURS,
+        DeleteObject(4.0, "hub", DEPLOYMENT.resource, 0, orphan=True),
+        DeleteWorkload(9.0, "alpha", "web", orphan=True),
+        CreateWorkload(9.2, "alpha", "web", "web:2", 1, ("DFW",)),
+        DeleteObject(14.0, "cell/dfw", DEPLOYMENT.resource, 0, orphan=True),
+    )
+    run_scenario(Scenario(1, layout, operations, (), 30.0))

@@ -1,0 +1,84 @@
+"""The checks of projects see what they are for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import CONSUMER, ENTITLEMENT, NAMESPACE, PROJECT
+from datum_compute.api.plane import HUB, PLATFORM
+from datum_compute.testing.core import Core
+from datum_compute.testing.project_checks import (
+    i5_deleted_projects_leave_nothing,
+    i16_nothing_runs_without_access,
+)
+from datum_compute.testing.project_operations import CreateProject
+from datum_compute.testing.project_stories import NEWCOMER
+from datum_compute.testing.scenario import scenario_of
+from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene
+
+CORE = Core({}, ("alpha",), ("dfw",), frozenset())
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """A project with access and one machine."""
+    scene = Scene()
+    scene.put(PLATFORM, PROJECT, "alpha", namespace="")
+    scene.put(ALPHA, NAMESPACE, "default", namespace="")
+    of_alpha = {"labels": {labels.UPSTREAM_CLUSTER: "cluster-alpha"}}
+    for plane in (HUB, CELL):
+        scene.put(plane, NAMESPACE, HOME, namespace="", metadata=of_alpha)
+    consumer(scene)
+    scene.run_machine("web-0", "a")
+    return scene
+
+
+def consumer(scene: Scene, phase: str = "Active", **spec: Any) -> None:
+    refs = {"serviceRef": {"name": "compute"}, "consumerProjectRef": {"name": "alpha"}}
+    status = {"phase": phase}
+    scene.put(PLATFORM, CONSUMER, "sc", namespace="", spec={**refs, **spec}, status=status)
+
+
+def test_a_project_that_is_there_may_have_all_of_it(scene: Scene) -> None:
+    assert i5_deleted_projects_leave_nothing(scene.truth, CORE) == ""
+    assert i16_nothing_runs_without_access(scene.truth, CORE) == ""
+
+
+def test_i5_what_a_project_leaves_behind_is_seen_piece_by_piece(scene: Scene) -> None:
+    scene.drop(PLATFORM, PROJECT, "alpha", namespace="")
+    assert "project/alpha" in i5_deleted_projects_leave_nothing(scene.truth, CORE)
+    del scene.truth.rows[ALPHA]
+    assert "consumer sc" in i5_deleted_projects_leave_nothing(scene.truth, CORE)
+    scene.drop(PLATFORM, CONSUMER, "sc", namespace="")
+    assert "hub namespaces" in i5_deleted_projects_leave_nothing(scene.truth, CORE)
+    scene.drop(HUB, NAMESPACE, HOME, namespace="")
+    assert "cell/dfw namespaces" in i5_deleted_projects_leave_nothing(scene.truth, CORE)
+
+
+@pytest.mark.parametrize(
+    ("phase", "spec"), [("Denied", {}), ("PendingApproval", {}), ("Active", {"suspended": True})]
+)
+def test_i16_a_machine_without_access_is_seen(
+    scene: Scene, phase: str, spec: dict[str, Any]
+) -> None:
+    consumer(scene, phase, **spec)
+    assert "alpha has no access" in i16_nothing_runs_without_access(scene.truth, CORE)
+
+
+@pytest.mark.parametrize(("after", "fine"), [("then", True), ("now", False), (None, False)])
+def test_i8_the_first_time_is_kept(after: str | None, fine: bool) -> None:
+    scene = Scene()
+    for entitled_at in ("then", after):
+        status = {"entitledAt": entitled_at} if entitled_at else {}
+        scene.put(ALPHA, ENTITLEMENT, "compute", namespace="", status=status)
+    assert (scene.complaint == "") == fine
+
+
+def test_newcomers_are_told_of_and_shift_nothing_else() -> None:
+    told = [scenario_of(seed) for seed in range(1, 240)]
+    with_newcomer = [s for s in told if any(isinstance(o, CreateProject) for o in s.operations)]
+    assert 8 <= len(with_newcomer) <= 40
+    assert all(NEWCOMER not in scenario.layout.projects for scenario in told)

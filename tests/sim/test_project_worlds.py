@@ -1,0 +1,67 @@
+"""Projects that come, lose access and go while something is away: one world for each."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.testing import faults as f
+from datum_compute.testing.layout import WorldLayout
+from datum_compute.testing.operations import CreateWorkload, Operation
+from datum_compute.testing.project_operations import (
+    CreateProject,
+    Decide,
+    DeleteProject,
+    DeployIn,
+    GateCompute,
+    RenewAccess,
+    RequestAccess,
+)
+from datum_compute.testing.scenario import Scenario
+from datum_compute.testing.world import Outcome, run_scenario
+
+SPLIT = WorldLayout("split", ("alpha",), ("dfw",))
+MANAGED = WorldLayout("managers", ("alpha",), ("dfw",))
+OURS = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
+BEGUN = (
+    CreateProject(0.1, "gamma"),
+    RequestAccess(0.5, "gamma"),
+    DeployIn(1.0, "gamma", "api", 1, ("DFW",)),
+)
+
+
+def told(layout: WorldLayout, operations: tuple[Operation, ...], *faults: f.Fault) -> Outcome:
+    chaos_s = max(s.at_s + getattr(s, "for_s", 0.0) for s in (*operations, *faults)) + 15.0
+    return run_scenario(Scenario(1, layout, (OURS, *operations), faults, chaos_s))
+
+
+def test_a_project_goes_though_a_cell_is_away_and_nothing_is_left_when_it_is_back() -> None:
+    """Seen: it waited for ever for the quota claim that only the cell could give back."""
+    away = f.StopHost(6.0, 100.0, "cell-dfw")
+    outcome = told(SPLIT, (*BEGUN, DeleteProject(9.0, "gamma")), away)
+    (gone,) = [line for line in outcome.trace if "project gamma is gone" in line]
+    assert float(gone.split()[0]) < 106.0
+
+
+@pytest.mark.parametrize("layout", [SPLIT, MANAGED])
+def test_access_comes_and_goes_in_every_kind_of_world(layout: WorldLayout) -> None:
+    operations = (
+        *BEGUN,
+        GateCompute(4.0, "gamma", True),
+        Decide(5.0, "gamma", "Denied"),
+        Decide(8.0, "gamma", "Approved"),
+        DeployIn(9.0, "gamma", "api", 1, ("DFW",)),
+        RenewAccess(12.0, "gamma"),
+        Decide(14.0, "gamma", "Approved"),
+        DeployIn(15.0, "gamma", "db", 1, ("DFW",)),
+    )
+    outcome = told(layout, operations)
+    pictured = " ".join(outcome.final)
+    assert "project/gamma workloads.compute.datumapis.com default/db" in pictured
+    assert "default/api" not in pictured
+    assert "project/alpha workloads.compute.datumapis.com default/web" in pictured
+
+
+def test_a_revocation_goes_on_after_a_crash_in_the_middle() -> None:
+    crash = f.StopHost(5.05, 3.0, "centre")
+    outcome = told(SPLIT, (*BEGUN, Decide(5.0, "gamma", "Suspended")), crash)
+    assert "default/api" not in " ".join(outcome.final)
