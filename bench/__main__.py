@@ -1,30 +1,55 @@
-"""Run the benches named as arguments, or all of them."""
+"""Run the benches named as arguments, or all of them that need nothing which has to be built."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 
-from bench import access, instances, runtime, server, simulator, store, watch
+from bench import (
+    access,
+    cli,
+    containers,
+    federation,
+    instances,
+    kubernetes,
+    runtime,
+    server,
+    simulator,
+    store,
+    wake,
+    watch,
+)
+from bench.ending import end_on_sigterm
 from bench.measurement import Measurement, keep, table
+from datum_compute.telemetry.unread import quiet_when_unread
 
 BENCHES: dict[str, Callable[[], list[Measurement]]] = {
     "access": access.measure,
+    "cli": cli.measure,
+    "containers": containers.measure,
+    "federation": federation.measure,
     "instances": instances.measure,
+    "kubernetes": kubernetes.measure,
     "runtime": runtime.measure,
     "server": server.measure,
     "simulator": simulator.measure,
     "store": store.measure,
+    "wake": wake.measure,
     "watch": watch.measure,
 }
 
 
+_BUILT_FIRST = ("kubernetes",)  # make kube-assets
+
+
+@quiet_when_unread
 def main() -> int:
-    chosen = sys.argv[1:] or list(BENCHES)
+    chosen = sys.argv[1:] or [name for name in BENCHES if name not in _BUILT_FIRST]
     unknown = [name for name in chosen if name not in BENCHES]
     if unknown:
         print(f"no such bench: {', '.join(unknown)}; there are {', '.join(BENCHES)}")
         return 2
+    end_on_sigterm()
     for name in chosen:
         measurements = BENCHES[name]()
         print(f"{name}\n{table(measurements)}\n  -> {keep(name, measurements)}\n")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from datum_compute.api.codec import JsonObject
@@ -32,8 +33,8 @@ from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, projec
 from datum_compute.api.quotametrics import METRICS, QUOTA_NAMESPACE
 from datum_compute.api.workload import Workload
 from datum_compute.app.credentials import Credentials
-from datum_compute.app.local_server import settle_memory
 from datum_compute.app.ports import Ports, real_ports
+from datum_compute.app.serving import settle_memory
 from datum_compute.app.wiring import BOOTSTRAP, Layout, Platform, build_manager, build_recorder
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
@@ -41,8 +42,9 @@ from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.planes.accountrules import single_cluster_rules
 from datum_compute.planes.catalogue import objects_of_project
-from datum_compute.planes.roles import MANAGER_USER, single_cluster_rules
+from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.runtime.controller import Controller
 from datum_compute.store.sqlite import SqliteJournal
 
@@ -56,9 +58,9 @@ _RBAC = "rbac.authorization.k8s.io"
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A write that was made: what was sent, and what was answered."""
+class Recorded(msgspec.Struct, frozen=True, gc=False):
+    """A write that was made: what was sent, and what was answered. Quick to make and nothing to
+    walk over: what it costs is counted among the costs of the controllers."""
 
     request: Request
     answer: Response

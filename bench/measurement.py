@@ -59,6 +59,14 @@ async def rate_async(
     return sum(done) / (time.perf_counter() - start)
 
 
+def p50_ms(taken_s: list[float]) -> float:
+    return sorted(taken_s)[len(taken_s) // 2] * 1000
+
+
+def p99_ms(taken_s: list[float]) -> float:
+    return sorted(taken_s)[min(len(taken_s) * 99 // 100, len(taken_s) - 1)] * 1000
+
+
 def table(measurements: list[Measurement]) -> str:
     values = {m.name: m.value for m in measurements}
     width = max(len(m.name) for m in measurements)

@@ -17,7 +17,7 @@ from datum_compute.api.kinds import NAMESPACE as NAMESPACE_KIND
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PlaneName, path_prefix
-from datum_compute.app.local_server import settle_memory
+from datum_compute.app.serving import settle_memory
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.server.apiserver import ApiServer

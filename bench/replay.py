@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from bench.instance_world import Recorded, served
 from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.exchange import Request, Response
-from datum_compute.app.local_server import settle_memory
 from datum_compute.app.ports import real_ports
+from datum_compute.app.serving import settle_memory
 from datum_compute.app.wiring import BOOTSTRAP, Platform
 from datum_compute.client.inprocess import InProcessTransport
 
@@ -52,7 +54,7 @@ async def replayed(
         transport = _Sender(platform)
         chains: dict[str, _Chain] = {}
         for write in before:
-            chain = chains.setdefault(_object_path(write), _Chain())
+            chain = chains.setdefault(object_path(write), _Chain())
             chain.writes = [write]
             await _work_off(transport, [chain])
         settle_memory()
@@ -60,7 +62,7 @@ async def replayed(
             for chain in chains.values():
                 chain.writes.clear()
             for write in part:
-                chains.setdefault(_object_path(write), _Chain()).writes.append(write)
+                chains.setdefault(object_path(write), _Chain()).writes.append(write)
             waiting = iter([chain for chain in chains.values() if chain.writes])
             wall_s, cpu_s = time.perf_counter(), time.process_time()
             await asyncio.gather(*(_work_off(transport, waiting) for _ in range(AT_ONCE)))
@@ -81,7 +83,7 @@ async def _work_off(transport: _Sender, waiting: Iterable[_Chain]) -> None:
 async def _look_up(transport: _Sender, chain: _Chain) -> None:
     """What a platform makes for itself is there already."""
     first = chain.writes[0]
-    request = replace(first.request, method="GET", path=_object_path(first), body=b"")
+    request = replace(first.request, method="GET", path=object_path(first), body=b"")
     _note(chain, await transport.send(request))
 
 
@@ -91,7 +93,8 @@ def _note(chain: _Chain, response: Response) -> None:
     chain.version = metadata.get("resourceVersion", chain.version)
 
 
-def _object_path(write: Recorded) -> str:
+def object_path(write: Recorded) -> str:
+    """Of the object that was written, whether it was there before or not."""
     path = write.request.path.removesuffix(_SUBRESOURCE)
     if write.request.method != "POST":
         return path

@@ -29,6 +29,7 @@ from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import HUB, PlaneName, path_prefix
+from datum_compute.app.loop import run_loop
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.planes.bootstrap import ensure_plane
@@ -55,8 +56,8 @@ Engaged = Callable[[PlaneName], View | None]
 
 
 def measure() -> list[Measurement]:
-    noop, noop_floor = asyncio.run(reconciles(_nothing, passes=PASSES))
-    write, write_floor = asyncio.run(reconciles(_write, passes=5))
+    noop, noop_floor = run_loop(reconciles(_nothing, passes=PASSES))
+    write, write_floor = run_loop(reconciles(_write, passes=5))
     return [
         Measurement("bare calls", noop_floor, "calls/s"),
         Measurement("no-op reconciles", noop, "/s", "bare calls", at_least=10_000),
@@ -237,4 +238,4 @@ def _resident_mb() -> float:
 
 if __name__ == "__main__":
     taken = {"cache": _cached_mb, "decoded": _decoded_mb}[sys.argv[1]]
-    print(json.dumps(asyncio.run(taken())))
+    print(json.dumps(run_loop(taken())))

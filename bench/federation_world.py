@@ -1,0 +1,108 @@
+"""The whole federation in this process: one project, a hub and many cells, durable, every
+controller at work; and a user who watches the project."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bench.onlooker import Onlooker
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.plane import (
+    HUB,
+    PLATFORM,
+    PlaneName,
+    cell_plane,
+    path_prefix,
+    project_plane,
+)
+from datum_compute.api.quotametrics import DEFAULT_LIMITS
+from datum_compute.app.credentials import Credentials
+from datum_compute.app.ports import real_ports
+from datum_compute.app.serving import settle_memory
+from datum_compute.app.wiring import MANAGER_AGENT, Layout, Platform
+from datum_compute.client.client import Client
+from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport import Transport
+from datum_compute.client.troubled import Trouble, TroubledTransport
+from datum_compute.drivers.machinetable import MachineTable
+from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.store.sqlite import SqliteJournal
+
+PROJECT = project_plane("default")
+_PLENTY = 10**6
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class _Counting:
+    """Counts the writes that pass and succeed."""
+
+    def __init__(self, inner: Transport, world: World) -> None:
+        self._inner = inner
+        self._world = world
+
+    async def send(self, request: Request) -> Response:
+        response = await self._inner.send(request)
+        if request.method in _WRITES and response.status < 300:
+            self._world.writes += 1
+        return response
+
+
+@dataclass
+class World:
+    cells: tuple[str, ...]
+    platform: Platform = field(init=False)
+    writes: int = 0
+    troubles: dict[str, Trouble] = field(default_factory=dict)
+    onlooker: Onlooker = field(init=False)
+
+    def client(self, plane: PlaneName) -> Client:
+        return self.platform.client(plane, f"user-of-{plane}")
+
+    def reach(self, plane: PlaneName) -> Client:
+        inner = InProcessTransport(self.platform.dispatch)
+        counted = _Counting(TroubledTransport(inner, lambda: self.troubles.get(plane)), self)
+        return Client(counted, prefix=path_prefix(plane), token="manager", agent=MANAGER_AGENT)
+
+    async def quiet(self, seconds: float = 2.0) -> None:
+        before = -1
+        while before != self.writes:
+            before = self.writes
+            await asyncio.sleep(seconds)
+
+
+@asynccontextmanager
+async def new_world(
+    state: Path, cells: int, unix_s: Callable[[], float] = time.time
+) -> AsyncIterator[World]:
+    names = tuple(f"c{number}" for number in range(cells))
+    world, ports = World(names), replace(real_ports(), unix_s=unix_s)
+    drivers = {
+        cell_plane(name): SimulatedDriver(MachineTable(), now=ports.unix_s) for name in names
+    }
+    limits = {name: limit * _PLENTY for name, limit in DEFAULT_LIMITS.items()}
+    layout = Layout((PROJECT,), drivers, limits=limits)
+    tokens = {plane: f"user-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, *drivers)}
+    journal = SqliteJournal(state / "bench.db")
+    world.platform = Platform(
+        layout, ports, journal, Credentials("manager", tokens), reach=world.reach
+    )
+    world.onlooker = Onlooker(world.client(PROJECT))
+    await world.platform.load()
+    running = asyncio.create_task(world.platform.run())
+    watching: asyncio.Task[None] | None = None
+    try:
+        await world.platform.ready.wait()
+        await world.quiet()
+        settle_memory()
+        watching = asyncio.create_task(world.onlooker.watch())
+        yield world
+    finally:
+        for task in filter(None, (running, watching)):
+            task.cancel()
+            await asyncio.wait([task])
+        await journal.close()

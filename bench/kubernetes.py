@@ -1,0 +1,208 @@
+"""A thousand instances on a real kube-apiserver, in single-cluster mode: is it the API server that
+takes the time, or the controllers?
+
+The manager runs as it is shipped, under its own account. What it writes is in the audit log of the
+API server. The floor is a bare client that makes the same writes, of the same objects in the same
+order for each, as fast as the API server takes them. Needs ``make kube-assets``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hack.kube_assets import built_assets
+from tests.e2e.platform import BIN, eventually
+from tests.e2e.single_cluster import DEPLOY, account_kubeconfig, installed, workload
+from tests.kubernetes.programs import started, stop
+from tests.kubernetes.servers import RealPlane, RealServers
+
+from bench.measurement import RESULTS, Measurement
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.kinds import CLAIM, INSTANCE, NAMESPACE, SERVER
+from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
+from datum_compute.api.namespace import Namespace
+from datum_compute.client.client import Client
+from datum_compute.client.connecting import open_transport
+from datum_compute.client.credentials import Outside
+from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
+
+MANY = 1_000
+PATIENCE_S = 900
+CONNECTIONS = 32
+SPACE, FLOOR = "shop", "floor"
+KINDS: dict[str, KindInfo[Any]] = {k.plural: k for k in (INSTANCE, SERVER, CLAIM)}
+_WRITES = ("create", "update", "patch", "delete")
+_OF_THE_SERVER = ("uid", "resourceVersion", "managedFields", "creationTimestamp", "generation")
+_OF_OWNERS = ("ownerReferences", "finalizers", "namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    verb: str
+    plural: str
+    part: str
+    name: str
+
+
+def measure() -> list[Measurement]:
+    RESULTS.mkdir(exist_ok=True)
+    with TemporaryDirectory(dir=RESULTS) as folder, _real_plane(Path(folder)) as plane:
+        made_s, writes = _made(plane, Path(folder))
+        floor_s = asyncio.run(_replayed(plane, writes))
+    own = Counter(write.plural for write in writes)
+    total = sum(own.values())
+    bare = "bare client, the same writes"
+    return [
+        Measurement("load of the machine at the end", os.getloadavg()[0], "processes"),
+        Measurement("writes per instance", total / MANY, "", at_most=14),
+        *(Measurement(f"of {plural}", n / MANY, "") for plural, n in own.most_common(6)),
+        Measurement(bare, floor_s, "s"),
+        Measurement("1,000 ready", made_s, "s", bare, at_most=1.3 * floor_s),
+    ]
+
+
+@contextmanager
+def _real_plane(folder: Path) -> Iterator[RealPlane]:
+    servers = RealServers(built_assets(os.environ), folder)
+    try:
+        servers.start_etcd()
+        plane = servers.start_plane("bench")
+        installed(plane.admin)
+        plane.admin("apply", "-f", str(DEPLOY / "single-cluster"))
+        plane.admin("create", "namespace", SPACE)
+        yield plane
+    finally:
+        servers.stop()
+
+
+def _made(plane: RealPlane, folder: Path) -> tuple[float, list[Write]]:
+    """How long it takes from the workload to the last instance, and what is written for it."""
+    kubectl = plane.admin.within(SPACE)
+    _allow(plane)
+    manager = started(
+        [
+            str(BIN / "compute-manager"),
+            "--enable-management-controllers",
+            "--enable-cell-controllers",
+            f"--kubeconfig={account_kubeconfig(plane.admin, folder / 'one.kubeconfig')}",
+            f"--state-dir={folder / 'manager'}",
+            "--no-leader-elect",  # nobody would start it again
+        ],
+        folder / "manager.log",
+    )
+    try:
+        eventually(lambda: _bucket_is_known(plane), "the manager works", within_s=60)
+        before, start_s = len(_audited(plane)), time.perf_counter()
+        kubectl("apply", "-f", "-", stdin=json.dumps(_workload()))
+        wanted = f"{MANY}/{MANY}"
+        path = "jsonpath={.status.readyReplicas}/{.status.replicas}"
+        eventually(
+            lambda: kubectl("get", "workload/web", "-o", path) == wanted, "all ready", PATIENCE_S
+        )
+        return time.perf_counter() - start_s, _audited(plane)[before:]
+    finally:
+        stop(manager)
+
+
+def _workload() -> JsonObject:
+    found = workload("web:1", MANY)
+    settings = found["spec"]["placements"][0]["scaleSettings"]
+    settings["instanceManagementPolicy"] = "Parallel"
+    return found
+
+
+def _allow(plane: RealPlane) -> None:
+    quota = plane.admin.within("milo-system")
+    grant = quota.json("get", "resourcegrant/compute-default")
+    for allowance in grant["spec"]["allowances"]:
+        allowance["buckets"][0]["amount"] *= 2 * MANY
+    quota("replace", "-f", "-", stdin=json.dumps(grant))
+
+
+def _bucket_is_known(plane: RealPlane) -> bool:
+    return bool(plane.admin.json("get", "allowancebuckets", "-A")["items"])
+
+
+def _audited(plane: RealPlane) -> list[Write]:
+    """The writes that the API server took, events and leases aside."""
+    found = []
+    for line in (plane.folder / "audit.log").read_text().splitlines():
+        event = json.loads(line)
+        what, code = event.get("objectRef", {}), event.get("responseStatus", {}).get("code", 0)
+        if event["verb"] not in _WRITES or code >= 300:
+            continue
+        if what.get("resource") not in ("events", "leases"):
+            part = what.get("subresource", "")
+            found.append(Write(event["verb"], what["resource"], part, what.get("name", "")))
+    return found
+
+
+# --- the floor
+
+
+async def _replayed(plane: RealPlane, writes: Sequence[Write]) -> float:
+    connection = connection_of(load_kubeconfig([plane.kubeconfig]))
+    outside = Outside(environ={}, is_terminal=False, unix_s=time.time, random=Random(1))
+    async with open_transport(connection, outside) as transport:
+        client = build_client(connection, transport)
+        await client.create(NAMESPACE, Namespace(metadata=ObjectMeta(name=FLOOR)))
+        bodies = {
+            (plural, obj["metadata"]["name"]): obj
+            for plural, kind in KINDS.items()
+            for obj in (await client.list_plain(kind, SPACE)).items
+        }
+        chains: dict[tuple[str, str], list[Write]] = defaultdict(list)
+        for write in writes:
+            if (write.plural, write.name) in bodies:
+                chains[write.plural, write.name].append(write)
+        gate, start_s = asyncio.Semaphore(CONNECTIONS), time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for key, chain in chains.items():
+                group.create_task(_chain(client, gate, bodies[key], chain))
+        spent_s = time.perf_counter() - start_s
+        # What is shared by all is as many writes more.
+        return spent_s * len(writes) / sum(len(chain) for chain in chains.values())
+
+
+async def _chain(
+    client: Client, gate: asyncio.Semaphore, obj: JsonObject, chain: Sequence[Write]
+) -> None:
+    """All writes of one object, one after the other."""
+    kind, name = KINDS[chain[0].plural], obj["metadata"]["name"]
+    async with gate:
+        for number, write in enumerate(chain):
+            if write.verb == "create":
+                await client.create_plain(kind, _fresh(obj))
+            elif write.part == "status":
+                status = {**obj.get("status", {}), "conditions": _moved(obj, number)}
+                if not obj.get("status", {}).get("conditions"):
+                    status = {**obj.get("status", {}), "phase": ("Pending", "Running")[number % 2]}
+                found = await client.get(kind, Ref(FLOOR, name))
+                version = found.metadata.resource_version
+                await client.patch_status(kind, Ref(FLOOR, name), status, version=version)
+            else:
+                change = {"metadata": {"labels": {"written": str(number)}}}
+                await client.patch(kind, Ref(FLOOR, name), change)
+
+
+def _fresh(obj: JsonObject) -> JsonObject:
+    left_out = (*_OF_THE_SERVER, *_OF_OWNERS)
+    metadata = {k: v for k, v in obj["metadata"].items() if k not in left_out}
+    body = {k: v for k, v in obj.items() if k != "status"}
+    return {**body, "metadata": {**metadata, "namespace": FLOOR}}
+
+
+def _moved(obj: JsonObject, number: int) -> list[JsonObject]:
+    conditions = obj.get("status", {}).get("conditions", [])
+    return [{**condition, "message": f"{number}"} for condition in conditions]

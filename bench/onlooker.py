@@ -1,0 +1,135 @@
+"""A user of one project: asks for Workloads, and watches how their instances come up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from random import Random
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.conditions import is_true
+from datum_compute.api.instance import READY, Instance
+from datum_compute.api.kinds import INSTANCE, WORKLOAD
+from datum_compute.api.labels import WORKLOAD_NAME
+from datum_compute.api.meta import Ref
+from datum_compute.api.workload import Workload
+from datum_compute.client.answers import Listed
+from datum_compute.client.client import Client
+from datum_compute.client.watching import Watched, follow
+
+SPACE = "default"
+BURST_REPLICAS, BURST_A_SECOND = 10, 10  # a hundred instances a second
+_PATIENCE_S = 1800
+
+
+@dataclass
+class Onlooker:
+    project: Client
+    # When each instance was first seen to be ready in the project, by the name of its workload.
+    ready_s: dict[str, list[float]] = field(default_factory=dict)
+    on_instance: Callable[[Instance], None] | None = None
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def create(self, name: str, city: str, replicas: int) -> float:
+        """When it was asked for."""
+        began_s = time.perf_counter()
+        await self.project.create_plain(WORKLOAD, workload(name, city, replicas))
+        return began_s
+
+    async def rolled_out(self, names: Iterable[str]) -> None:
+        for name in names:
+            await self.project.wait(WORKLOAD, Ref(SPACE, name), is_done, timeout_s=_PATIENCE_S)
+
+    async def until_ready(self, name: str, replicas: int) -> list[float]:
+        while len(self.ready_s.get(name, ())) < replicas:
+            self._news.clear()
+            await self._news.wait()
+        return self.ready_s[name]
+
+    async def one_after_the_other(self, cities: Sequence[str], times: int) -> list[float]:
+        """Workloads of one instance; seconds of each until it is ready."""
+        taken = []
+        for number in range(times):
+            name = f"idle-{number}"
+            began_s = await self.create(name, cities[number % len(cities)], 1)
+            (ready_s,) = await self.until_ready(name, 1)
+            taken.append(ready_s - began_s)
+            await asyncio.sleep(0.02)
+        return taken
+
+    async def burst(self, cities: Sequence[str], seconds: int) -> list[float]:
+        """A hundred instances a second, in workloads of ten; seconds of each instance."""
+        began: dict[str, float] = {}
+        start_s = time.perf_counter()
+        for number in range(BURST_A_SECOND * seconds):
+            due_s = start_s + number / BURST_A_SECOND
+            await asyncio.sleep(max(0.0, due_s - time.perf_counter()))
+            name = f"burst-{number}"
+            began[name] = await self.create(name, cities[number % len(cities)], BURST_REPLICAS)
+        taken = []
+        for name, began_s in began.items():
+            taken += [s - began_s for s in await self.until_ready(name, BURST_REPLICAS)]
+        return taken
+
+    async def all_at_once(
+        self, cities: Sequence[str], workloads: int, replicas: int
+    ) -> tuple[float, float]:
+        """Seconds until the Workloads say that everything is ready, and until it is shown."""
+        names = [f"w{number}" for number in range(workloads)]
+        start_s = time.perf_counter()
+        for number, name in enumerate(names):
+            await self.create(name, cities[number % len(cities)], replicas)
+        await self.rolled_out(names)
+        settled_s = time.perf_counter() - start_s
+        for name in names:
+            await self.until_ready(name, replicas)
+        return settled_s, time.perf_counter() - start_s
+
+    async def watch(self) -> None:
+        """Until cancelled."""
+        seen: set[tuple[str, str]] = set()
+        news = follow(self.project, Watched(INSTANCE), Random(1))
+        async with aclosing(news) as items:
+            async for item in items:
+                found = item.items if isinstance(item, Listed) else [item.object]
+                for instance in found:
+                    if instance is not None:
+                        self._note(instance, seen)
+
+    def _note(self, instance: Instance, seen: set[tuple[str, str]]) -> None:
+        if self.on_instance is not None:
+            self.on_instance(instance)
+        key = (instance.metadata.name, instance.metadata.uid)
+        if key not in seen and is_true(instance.status.conditions, READY):
+            seen.add(key)
+            name = instance.metadata.labels[WORKLOAD_NAME]
+            self.ready_s.setdefault(name, []).append(time.perf_counter())
+            self._news.set()
+
+
+def workload(name: str, city: str, replicas: int, image: str = "web:1") -> JsonObject:
+    scale = {
+        "minReplicas": replicas,
+        "instanceManagementPolicy": "Parallel",
+        "maxUnavailable": "25%",
+    }
+    container = {"name": "app", "image": image}
+    return {
+        "apiVersion": WORKLOAD.api_version,
+        "kind": WORKLOAD.kind,
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": {
+            "template": {"spec": {"runtime": {"sandbox": {"containers": [container]}}}},
+            "placements": [{"name": "main", "cityCodes": [city.upper()], "scaleSettings": scale}],
+        },
+    }
+
+
+def is_done(found: Workload | None) -> bool:
+    if found is None or found.status.observed_generation != found.metadata.generation:
+        return False
+    status, wanted = found.status, found.spec.placements[0].scale_settings.min_replicas
+    return status.replicas == status.ready_replicas == status.updated_replicas == wanted

@@ -1,0 +1,145 @@
+"""How long the first connection to a sleeping instance waits, on a real engine.
+
+From the connect of a client to the first byte of the answer, through the proxy, for both ways to
+sleep. Beside each wake the engine's own unpause and start of a bare container are timed, so that a
+machine shared with others slows down both; what a wake took without the engine is shown as well.
+Needs podman as the tests of containers do; without it nothing is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.containers.cells import ID, Cell, an_interface
+from tests.containers.engine import TestEngine, missing_programs
+
+from bench.measurement import Measurement
+from datum_compute.api.plane import cell_plane
+from datum_compute.api.scaletozero import SleepMode
+from datum_compute.app.traffic.proxy import Proxy
+from datum_compute.app.traffic.sleepers import Sleepers
+from datum_compute.app.traffic.wakes import WakeBook
+from datum_compute.drivers.containers.engine import Engine
+from datum_compute.drivers.traffic import Backend, SleepPolicy
+
+ROUNDS = 25
+IDLE_S, SETTLED_S = 0.1, 0.1
+CELL = cell_plane("dfw")
+PAUSE_MS, BEYOND_START_MS = 30.0, 60.0
+_ULIMITS = [{"Name": name, "Soft": 1024, "Hard": 1024} for name in ("nofile", "nproc")]
+
+
+@dataclass(slots=True)
+class Taken:
+    """Milliseconds."""
+
+    wakes: list[float] = field(default_factory=list)
+    own: list[float] = field(default_factory=list)  # of each wake, what was not the engine's
+    bare: list[float] = field(default_factory=list)
+
+    @property
+    def beyond(self) -> float:
+        """Of the slowest twentieth, what was not the engine's own."""
+        return p95(self.wakes) - p95(self.bare)
+
+
+def p95(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) * 95 // 100]
+
+
+def measure() -> list[Measurement]:
+    if missing := missing_programs():
+        print(f"  left out: {', '.join(missing)} is not installed")
+        return []
+    if os.geteuid() != 0:
+        print("  left out: the engine needs root for bridge networks")
+        return []
+    with TemporaryDirectory() as root:
+        engine = TestEngine(Path(root))
+        engine.start()
+        try:
+            engine.publish("web:1", "v1")
+            pause, stop = asyncio.run(_both(engine, Path(root) / "state"))
+        finally:
+            engine.stop()
+    return [
+        Measurement("engine unpause p95", p95(pause.bare), "ms"),
+        Measurement(
+            "wake from pause p95", p95(pause.wakes), "ms", "engine unpause p95", at_most=PAUSE_MS
+        ),
+        Measurement("wake from pause without the engine p95", p95(pause.own), "ms"),
+        Measurement("engine start p95", p95(stop.bare), "ms"),
+        Measurement("wake from stop p95", p95(stop.wakes), "ms", "engine start p95"),
+        Measurement(
+            "wake from stop beyond the engine's start, p95",
+            stop.beyond,
+            "ms",
+            at_most=BEYOND_START_MS,
+        ),
+        Measurement("wake from stop without the engine p95", p95(stop.own), "ms"),
+    ]
+
+
+async def _both(engine: TestEngine, state: Path) -> tuple[Taken, Taken]:
+    cell = Cell(engine, state)
+    await cell.start()
+    bare = Engine(engine.socket)
+    try:
+        address = "10.233.77.9"
+        interface = an_interface(address, "10.233.77.1", 24)
+        spec = cell.spec(termination_grace_period_seconds=0, interfaces=[interface])
+        await cell.driver.start(ID, spec)
+        await cell.running()
+        limits = {"HostConfig": {"Ulimits": _ULIMITS}}
+        body = {"Image": engine.image("web:1"), **limits}
+        await bare.ask("POST", "/containers/create", {"name": "bare"}, body)
+        return (
+            await _rounds(cell, bare, address, "pause"),
+            await _rounds(cell, bare, address, "stop"),
+        )
+    finally:
+        await bare.ask("DELETE", "/containers/bare", {"force": "true"})
+        await bare.aclose()
+        await cell.clean()
+
+
+async def _rounds(cell: Cell, bare: Engine, address: str, mode: SleepMode) -> Taken:
+    book = WakeBook(time.time, time.monotonic)
+    sleepers = Sleepers({CELL: cell.driver}, time.monotonic, book)
+    proxy = Proxy(sleepers, book, time.monotonic)
+    taken, again = Taken(), ("unpause", "start")[mode == "stop"]
+    backend = Backend(CELL, ID, address, 8080, SleepPolicy(IDLE_S, mode, 10.0))
+    _, port = await proxy.publish("web", "http", [backend], 0)
+    if mode == "pause":
+        await bare.ask("POST", "/containers/bare/start")
+    try:
+        for _ in range(ROUNDS):
+            await cell.reached(lambda state: state.phase == "Sleeping")
+            await bare.ask("POST", f"/containers/bare/{mode}", {"t": 0} if mode == "stop" else None)
+            await asyncio.sleep(SETTLED_S)  # nobody is called in the moment of falling asleep
+            began_s = time.perf_counter()
+            await bare.ask("POST", f"/containers/bare/{again}")
+            taken.bare.append(1000 * (time.perf_counter() - began_s))
+            taken.wakes.append(await _first_byte_ms(port))
+            engine_s = cell.driver._machines[ID].sleep.engine_s
+            taken.own.append(taken.wakes[-1] - 1000 * engine_s)
+    finally:
+        await proxy.close()
+    return taken
+
+
+async def _first_byte_ms(port: int) -> float:
+    began_s = time.perf_counter()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.0\r\n\r\n")
+    answer = await reader.read(64)
+    took_ms = 1000 * (time.perf_counter() - began_s)
+    assert b" 200 OK" in answer, answer
+    writer.close()
+    return took_ms
