@@ -7,23 +7,20 @@ the user's cache directory, one folder for each release.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from hack.gobuild import CannotBuild, Program, built, path_of
+
 SOURCE = Path(__file__).resolve().parent / "kubectl"
 OLDEST = (1, 32)
 _ANSWER_S = 30
-_BUILD_S = 1800
 
 
 class NoKubectl(Exception):
@@ -43,10 +40,13 @@ def find_kubectl(environment: Mapping[str, str]) -> str:
     for candidate in _on_path(environment.get("PATH", "")):
         if (version_of(candidate) or (0, 0)) >= OLDEST:
             return candidate
-    built = cached_program(environment)
-    if not built.exists():
-        build(built, environment)
-    return str(built)
+    try:
+        return str(built(_program(), environment))
+    except CannotBuild as error:
+        oldest = ".".join(map(str, OLDEST))
+        raise NoKubectl(
+            f"no kubectl: KUBECTL is not set, PATH has none from {oldest} on, and {error}"
+        ) from error
 
 
 def version_of(program: str) -> tuple[int, int] | None:
@@ -66,10 +66,13 @@ def version_of(program: str) -> tuple[int, int] | None:
 
 
 def cached_program(environment: Mapping[str, str]) -> Path:
-    home = environment.get("HOME") or str(Path.home())
-    cache = environment.get("XDG_CACHE_HOME", "")
-    root = Path(cache) if os.path.isabs(cache) else Path(home) / ".cache"
-    return root / "datum-compute" / f"kubectl-{pinned_version()}" / "kubectl"
+    return path_of(_program(), environment)
+
+
+def _program() -> Program:
+    version = pinned_version()
+    linked = f"-X k8s.io/component-base/version.gitVersion={version}"
+    return Program("kubectl", SOURCE, ".", version, linked)
 
 
 def pinned_version() -> str:
@@ -77,36 +80,6 @@ def pinned_version() -> str:
     found = re.search(r"k8s\.io/kubectl v0\.(\S+)", (SOURCE / "go.mod").read_text())
     assert found is not None, "hack/kubectl/go.mod pins k8s.io/kubectl"
     return f"v1.{found[1]}"
-
-
-def build(target: Path, environment: Mapping[str, str]) -> None:
-    """Whole or not at all; two who want it at once build it once."""
-    go = shutil.which("go", path=environment.get("PATH", ""))
-    if go is None:
-        oldest = ".".join(map(str, OLDEST))
-        raise NoKubectl(
-            f"no kubectl: KUBECTL is not set, PATH has none from {oldest} on, and there is no go "
-            "to build one with"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(target.parent), tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        if target.exists():
-            return
-        sys.stderr.write(f"building kubectl {pinned_version()} with {go}; once, some minutes\n")
-        made = Path(folder) / "kubectl"
-        flags = f"-s -w -X k8s.io/component-base/version.gitVersion={pinned_version()}"
-        done = subprocess.run(
-            [go, "build", "-trimpath", "-mod=readonly", f"-ldflags={flags}", "-o", str(made), "."],
-            cwd=SOURCE,
-            env={**environment, "CGO_ENABLED": "0"},
-            capture_output=True,
-            text=True,
-            timeout=_BUILD_S,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise NoKubectl(f"no kubectl: building one failed: {done.stderr.strip()[-500:]}")
-        made.replace(target)
 
 
 def _checked(named: str) -> str:
@@ -124,13 +97,6 @@ def _on_path(path: str) -> Iterator[str]:
         candidate = os.path.join(folder, "kubectl")
         if os.path.isabs(folder) and os.access(candidate, os.X_OK):
             yield candidate
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def main() -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 
 def stale_files(folder: Path, wanted: Mapping[str, str], *, owned: str = "") -> list[str]:
@@ -20,19 +22,38 @@ def stale_files(folder: Path, wanted: Mapping[str, str], *, owned: str = "") -> 
 
 def write_files(folder: Path, wanted: Mapping[str, str], *, owned: str = "") -> None:
     """Bring the folder up to date; what the ``owned`` pattern leaves over is removed."""
-    folder.mkdir(parents=True, exist_ok=True)
     for name in stale_files(folder, wanted, owned=owned):
         if name in wanted:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(wanted[name])
         else:
             (folder / name).unlink()
 
 
+class Asked(NamedTuple):
+    folder: Path
+    check: bool
+
+
+def asked() -> Asked:
+    """What the command line says: ``[--check] FOLDER``."""
+    parser = ArgumentParser()
+    parser.add_argument("folder", type=Path, help="the files are written there")
+    parser.add_argument("--check", action="store_true", help="only say what is stale")
+    given = parser.parse_args()
+    return Asked(given.folder, given.check)
+
+
 def main(wanted: Mapping[str, str], make_target: str, *, owned: str = "") -> int:
-    """``[--check] FOLDER``: write, or only say what is stale."""
-    arguments = [argument for argument in sys.argv[1:] if argument != "--check"]
-    folder = Path(arguments[0])
-    if "--check" not in sys.argv:
+    folder, check = asked()
+    return settle(folder, wanted, make_target, owned=owned, check=check)
+
+
+def settle(
+    folder: Path, wanted: Mapping[str, str], make_target: str, *, owned: str = "", check: bool
+) -> int:
+    """Write, or only say what is stale; the exit code."""
+    if not check:
         write_files(folder, wanted, owned=owned)
         return 0
     stale = stale_files(folder, wanted, owned=owned)

@@ -16,7 +16,10 @@ from prometheus_client.registry import Collector
 
 from datum_compute.app.layers import environment_name, flags_of
 from datum_compute.app.metrics import process_registry
-from datum_compute.app.settings import local_parser, manager_parser
+from datum_compute.app.settings import cell_parser, local_parser, manager_parser
+from datum_compute.app.traffic.metrics import PrometheusWakes
+from datum_compute.app.usagemetrics import UsageMetrics
+from datum_compute.controllers.management.quarantine import quarantine_gauge
 from datum_compute.controllers.notices import ON_THE_WAY, OWN_REASONS
 from datum_compute.runtime.events import BURST, NOTE_BYTES_MAX, REFILL_S, EventRecorder
 from datum_compute.runtime.manager import Manager
@@ -32,8 +35,9 @@ _METRICS = """\
 
 In the text format of Prometheus. The server shows them at `/metrics` of the platform plane, to
 `platform-admin` and to whoever is given the role `metrics-reader`; `compute-manager` at
-`--metrics-address`, on its own machine only. Resources and verbs that the platform does not know
-count as `other`, so that nobody can make the page grow.
+`--metrics-address`, from other machines only to who sends the token of `--metrics-token-file`.
+Resources and verbs that the platform does not know count as `other`, so that nobody can make the
+page grow.
 
 """
 _EVENTS = """\
@@ -81,8 +85,12 @@ def _registry() -> CollectorRegistry:
     registry = process_registry()
     ServerMetrics(registry).watch_store(_NoStore())  # type: ignore[arg-type]
     nothing_random = Random(1)  # noqa: S311 - nothing is drawn
-    Manager([], lambda _manager: None, nothing_random, metrics=RuntimeMetrics(registry))
+    runtime = RuntimeMetrics(registry)
+    Manager([], lambda _manager: None, nothing_random, metrics=runtime)
+    runtime.show((quarantine_gauge(lambda _plane: None),))
+    registry.register(UsageMetrics({}, lambda: 0.0))
     EventRecorder(lambda _plane: None, component="", unix_s=lambda: 0.0, registry=registry)
+    PrometheusWakes(registry)
     return registry
 
 
@@ -138,7 +146,7 @@ def _type_and_meaning(text: str) -> tuple[str, str]:
 
 
 def _settings(table: Table) -> Iterator[str]:
-    for parser in (local_parser(), manager_parser()):
+    for parser in (local_parser(), cell_parser(), manager_parser()):
         rows = [_setting(name, action) for name, action in flags_of(parser).items()]
         yield f"\n## {parser.prog}\n\n{parser.description}\n\n"
         yield table(("Flag", "Environment", "Default", "Meaning"), rows)

@@ -13,7 +13,11 @@ from typing import Any
 
 import yaml
 
-from datum_compute.admission.hookedkinds import mutated_kinds, validated_kinds
+from datum_compute.admission.hookedkinds import (
+    mutated_kinds,
+    removal_is_asked_about,
+    validated_kinds,
+)
 from datum_compute.admission.ownership import CONTROL
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta import KindInfo
@@ -26,22 +30,27 @@ _PORT = 9443
 _TIMEOUT_S = 10
 _OF_CONTROLLERS = (DEPLOYMENT, INSTANCE)
 
+
+def _differs(field: str) -> str:
+    """Whether an update changes it; one that is nowhere is not an error but nothing."""
+    new, old = (
+        f"(has({whole}.{field}) ? {whole}.{field} : {{}})" for whole in ("object", "oldObject")
+    )
+    return f"{new} != {old}"
+
+
 # Finalizers, owners and labels of what users write are nobody's business here, and a manager that
 # is away must not keep objects from going.
 _SPEC_CHANGES = {
     "name": "spec-changes",
-    "expression": "request.operation != 'UPDATE' || object.spec != oldObject.spec",
+    "expression": f"request.operation != 'UPDATE' || {_differs('spec')}",
 }
 _MORE_THAN_OWNERS = {
     "name": "more-than-owners-changes",
     "expression": " || ".join(
         (
             _SPEC_CHANGES["expression"],
-            *(
-                f"(has(object.metadata.{field}) ? object.metadata.{field} : {{}}) != "
-                f"(has(oldObject.metadata.{field}) ? oldObject.metadata.{field} : {{}})"
-                for field in ("labels", "annotations")
-            ),
+            *(_differs(f"metadata.{marks}") for marks in ("labels", "annotations")),
         )
     ),
 }
@@ -59,18 +68,28 @@ def webhook_files() -> dict[str, str]:
     """File name -> content."""
     users = [kind for kind in validated_kinds() if kind not in _OF_CONTROLLERS]
     validating = [
-        _webhook("validate.compute.datumapis.com", "/validate", users, _SPEC_CHANGES),
+        _webhook(
+            "validate.compute.datumapis.com",
+            "/validate",
+            [*_rules(users), *_removal_rules()],
+            _SPEC_CHANGES,
+        ),
         _webhook(
             "owned.compute.datumapis.com",
             "/validate",
-            _OF_CONTROLLERS,
+            list(_rules(_OF_CONTROLLERS)),
             _MORE_THAN_OWNERS,
             _NOT_A_CONTROLLER,
         ),
     ]
     mutating = [
         {
-            **_webhook("default.compute.datumapis.com", "/mutate", mutated_kinds(), _SPEC_CHANGES),
+            **_webhook(
+                "default.compute.datumapis.com",
+                "/mutate",
+                list(_rules(mutated_kinds())),
+                _SPEC_CHANGES,
+            ),
             "reinvocationPolicy": "IfNeeded",
         }
     ]
@@ -87,7 +106,7 @@ def _configuration(kind: str, webhooks: Sequence[dict[str, Any]]) -> dict[str, A
 
 
 def _webhook(
-    name: str, path: str, kinds: Sequence[KindInfo[Any]], *conditions: dict[str, str]
+    name: str, path: str, rules: Sequence[dict[str, Any]], *conditions: dict[str, str]
 ) -> dict[str, Any]:
     service = {"name": SERVICE_NAME, "namespace": SERVICE_NAMESPACE, "path": path, "port": 443}
     return {
@@ -99,20 +118,32 @@ def _webhook(
         "sideEffects": "None",
         "timeoutSeconds": _TIMEOUT_S,
         "matchConditions": [dict(condition) for condition in conditions],
-        "rules": list(_rules(kinds)),
+        "rules": list(rules),
     }
 
 
 def _rules(kinds: Iterable[KindInfo[Any]]) -> Iterable[dict[str, Any]]:
     """One for each group and version."""
     ordered = sorted(kinds, key=lambda kind: (kind.group, kind.version, kind.plural))
-    for (group, version), members in groupby(ordered, key=lambda kind: (kind.group, kind.version)):
-        yield {
-            "apiGroups": [group],
-            "apiVersions": [version],
-            "operations": ["CREATE", "UPDATE"],
-            "resources": [kind.plural for kind in members],
-        }
+    for (group, version), found in groupby(ordered, key=lambda kind: (kind.group, kind.version)):
+        yield _rule(group, version, list(found), "CREATE", "UPDATE")
+
+
+def _removal_rules() -> Iterable[dict[str, Any]]:
+    for kind in validated_kinds():
+        if removal_is_asked_about(kind):
+            yield _rule(kind.group, kind.version, [kind], "DELETE")
+
+
+def _rule(
+    group: str, version: str, kinds: Sequence[KindInfo[Any]], *operations: str
+) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": list(operations),
+        "resources": [kind.plural for kind in kinds],
+    }
 
 
 def _service() -> dict[str, Any]:

@@ -1,0 +1,160 @@
+"""Run two releases in turn on one store: ``python -m hack.rehearse_upgrade OLD [--record FILE]``.
+
+OLD is a checkout of the release before (``git worktree add``). The old release makes a workload
+and comes to rest; then the present one, the old one and the present one again start on what is
+there. Each is to come to rest, to keep every instance as it is, and to write nothing any more. The
+exit code is 1 if one does not.
+
+``--record`` keeps what the old release left behind when it was at rest, as the tests of
+``tests/regressions/test_upgrade.py`` take it: this is how a new record is made before a release.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from datum_compute.api.kinds import INSTANCE, NAMESPACE
+from datum_compute.api.plane import PlaneName, cell_plane
+from datum_compute.app.backup import read_planes
+from datum_compute.client.http import HttpTransport
+from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
+from datum_compute.store.dump import dumped
+from datum_compute.store.journal import LoadedPlane
+
+PRESENT = Path(__file__).resolve().parent.parent
+CELL = cell_plane("dfw")
+STILL_S, WATCHED_S, PATIENCE_S = 15.0, 60.0, 120.0
+_DEPLOY = ("deploy", "web", "--image=x.example/web:1", "--city=DFW", "--yes")
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What a release was like at rest: versions by plane, uids of instances, writes since."""
+
+    versions: dict[PlaneName, int]
+    instances: dict[str, str]
+    writes: int
+
+
+def main() -> int:
+    old = Path(sys.argv[1]).resolve()
+    record = Path(sys.argv[sys.argv.index("--record") + 1]) if "--record" in sys.argv else None
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(rehearse(old, Path(folder) / "state", record))
+
+
+async def rehearse(old: Path, state: Path, record: Path | None) -> int:
+    first = await run_once(old, state, deploys=True)
+    _tell("the release before", first)
+    if record is not None:
+        await keep(state, record)
+        print(f"recorded in {record}")  # noqa: T201
+    failed = bool(first.writes)
+    for name, tree in (("present", PRESENT), ("the release before", old), ("present", PRESENT)):
+        rest = await run_once(tree, state)
+        _tell(name, rest)
+        failed |= rest.writes > 0 or rest.instances != first.instances
+    return 1 if failed else 0
+
+
+async def run_once(tree: Path, state: Path, *, deploys: bool = False) -> Rest:
+    """Start the release of a tree, let it come to rest, watch it for a while, and stop it."""
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "DATUM_STATE_DIR": str(state)}
+    environment.pop("KUBECONFIG", None)
+    command = [sys.executable, "-m", "datum_compute.app.local_server", "--state-dir", str(state)]
+    flags = ["--driver", "simulated", "--cells", "dfw"]
+    server = await asyncio.create_subprocess_exec(
+        *command, *flags, env=environment, stderr=subprocess.DEVNULL
+    )
+    try:
+        await _until_answers(state)
+        if deploys:
+            arguments = ("-m", "datumctl", "compute", *_DEPLOY)
+            made = await asyncio.create_subprocess_exec(
+                sys.executable, *arguments, env=environment, stdout=subprocess.DEVNULL
+            )
+            if await made.wait():
+                raise RuntimeError("the release before did not deploy")
+        versions = await _until_still(state)
+        await asyncio.sleep(WATCHED_S)
+        later = await _versions(state)
+        writes = sum(later[plane] - versions[plane] for plane in versions)
+        return Rest(versions, await _instances(state), writes)
+    finally:
+        server.terminate()
+        await server.wait()
+
+
+async def keep(state: Path, record: Path) -> None:
+    _write(state, record, await read_planes(state / "store.db"))
+
+
+def _write(state: Path, record: Path, planes: dict[str, LoadedPlane]) -> None:
+    machines = json.loads((state / f"machines-{CELL.replace('/', '-')}.json").read_text())
+    head = {"at": time.time(), "machines": machines}
+    body = json.dumps(head).encode() + b"\n" + dumped(planes)
+    record.write_bytes(gzip.compress(body, mtime=0))
+
+
+async def _until_answers(state: Path) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            await _versions(state)
+        except Exception:
+            if time.monotonic() > deadline_s:
+                raise
+            await asyncio.sleep(0.3)
+        else:
+            return
+
+
+async def _until_still(state: Path) -> dict[PlaneName, int]:
+    known, since_s = await _versions(state), time.monotonic()
+    deadline_s = since_s + PATIENCE_S
+    while time.monotonic() < since_s + STILL_S:
+        await asyncio.sleep(1)
+        found = await _versions(state)
+        if found != known:
+            known, since_s = found, time.monotonic()
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"no rest within {PATIENCE_S} s")
+    return known
+
+
+async def _versions(state: Path) -> dict[PlaneName, int]:
+    """The version that every plane is at: each write takes one."""
+    config = load_kubeconfig([state / "kubeconfig"])
+    names = [PlaneName(name) for name in config.contexts if not name.startswith("operator/")]
+    found = {}
+    for name in names:
+        connection = connection_of(config, name)
+        async with HttpTransport(connection.server, ca_pem=connection.ca_pem) as transport:
+            client = build_client(connection, transport)
+            found[name] = int(await client.version(NAMESPACE))
+    return found
+
+
+async def _instances(state: Path) -> dict[str, str]:
+    connection = connection_of(load_kubeconfig([state / "kubeconfig"]), CELL)
+    async with HttpTransport(connection.server, ca_pem=connection.ca_pem) as transport:
+        found = (await build_client(connection, transport).list(INSTANCE)).items
+    return {i.metadata.name: i.metadata.uid for i in found}
+
+
+def _tell(name: str, rest: Rest) -> None:
+    kept = ", ".join(f"{n} {uid[:8]}" for n, uid in sorted(rest.instances.items()))
+    print(f"{name}: {rest.writes} writes at rest within {WATCHED_S:.0f} s; {kept}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    sys.exit(main())
