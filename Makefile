@@ -16,8 +16,11 @@ SIM_FIRST := $(if $(FIRST),--first $(FIRST))
 SIM_ARGS := $(if $(SEED),--seed $(SEED) $(if $(KEEP),--keep $(KEEP)),$(if $(SCENARIO),--scenario $(SCENARIO),$(if \
 	$(KNOWN),--known $(KNOWN),$(if $(EVERY_COMMIT),--every-commit,--seeds $(SEEDS) $(SIM_FIRST)))))
 
+# Kept bytecode halves the start of everything; __pycache__ is not part of the tree.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup up down test lint bench sim sim-campaign sim-teeth crds docs check lock test-crash test-e2e kubectl clean
+.PHONY: help setup up down test lint bench sim sim-campaign sim-teeth crds docs check lock test-teeth test-crash test-e2e test-kubernetes test-karmada test-containers kubectl kube-assets clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | \
@@ -28,6 +31,7 @@ setup: $(STAMP) ## Make .venv from the hashed lock file; quick when nothing chan
 $(STAMP): requirements/dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; name one with: make setup PYTHON=python3.12" >&2; exit 1; }
+	@echo "Making $(VENV) with what requirements/dev.lock lists; a minute or two the first time."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -40,7 +44,8 @@ down: setup ## Stop the platform; its state stays
 	$(BIN)/datumctl compute local down
 
 test: setup ## Run all fast tests (no killed processes, no real sockets)
-	$(BIN)/python -m pytest -n auto --maxprocesses=8 -m "not crash and not e2e"
+	$(BIN)/python -m pytest -n auto --maxprocesses=8 -m "not crash and not e2e and not containers and not teeth"
+	@echo "real containers are not part of this: make test-containers"
 
 lint: setup ## Check format, style, types, house rules, documents and generated files
 	$(BIN)/ruff format --check .
@@ -49,7 +54,10 @@ lint: setup ## Check format, style, types, house rules, documents and generated 
 	$(BIN)/python -m pytest tests/test_house.py tests/test_docs.py
 	$(BIN)/python -m hack.write_crds --check deploy/crds
 	$(BIN)/python -m hack.write_single_cluster --check deploy/single-cluster
+	$(BIN)/python -m hack.write_federation --check deploy/federation
 	$(BIN)/python -m hack.write_webhooks --check deploy/webhook
+	$(BIN)/python -m hack.write_kustomize --check deploy/kustomize
+	$(BIN)/python -m hack.write_monitoring --check deploy/monitoring
 	$(BIN)/python -m hack.report_sizes
 
 check: lint test ## What every change must pass: lint and test
@@ -63,13 +71,19 @@ sim: setup ## Run the whole federation in virtual time (SEEDS=n FIRST=n; SEED=n 
 sim-campaign: setup ## Search fresh seeds for HOURS=h from FIRST=n, and write a report to REPORT=folder
 	$(SIM) --hours $(HOURS) $(SIM_FIRST) --report $(REPORT)
 
+test-teeth: setup ## Plant every known bug, and find it again where it was found before
+	$(BIN)/python -m pytest -n auto --maxprocesses=8 -m teeth
+
 sim-teeth: setup ## Find a seed for every planted bug, within 1,000 (BUGS="name ..."; long)
 	$(BIN)/python -m datum_compute.testing.teeth.search --findings tests/sim/teeth_findings $(BUGS)
 
 crds: setup ## Write deploy/ from the kinds, the roles and the catalogue
 	$(BIN)/python -m hack.write_crds deploy/crds
 	$(BIN)/python -m hack.write_single_cluster deploy/single-cluster
+	$(BIN)/python -m hack.write_federation deploy/federation
 	$(BIN)/python -m hack.write_webhooks deploy/webhook
+	$(BIN)/python -m hack.write_kustomize deploy/kustomize
+	$(BIN)/python -m hack.write_monitoring deploy/monitoring
 
 docs: setup ## Write docs/reference from the kinds and the commands
 	$(BIN)/python -m hack.write_reference docs/reference
@@ -78,10 +92,22 @@ test-crash: setup ## Kill a writing process again and again; nothing acknowledge
 	$(BIN)/python -m pytest -m crash
 
 test-e2e: setup ## Drive real processes over the real socket
-	$(BIN)/python -m pytest -m e2e
+	$(BIN)/python -m pytest -m "e2e and not kubernetes"
+
+test-kubernetes: setup ## The same against real Kubernetes API servers; needs make kube-assets once
+	$(BIN)/python -m pytest $(AGAIN) -m "kubernetes and not karmada"
+
+test-karmada: setup ## The same with a real Karmada as the hub; needs make kube-assets once
+	$(BIN)/python -m pytest $(AGAIN) -m karmada
+
+test-containers: setup ## Run instances on a real podman, with a registry beside it (needs root)
+	$(BIN)/python -m pytest tests/containers -m containers
 
 kubectl: setup ## Print a kubectl that is new enough; built with Go if the machine has none
 	@$(BIN)/python -m hack.find_kubectl
+
+kube-assets: setup ## Print folders with etcd, real Kubernetes API servers and Karmada; built with Go once, 25 minutes
+	@$(BIN)/python -m hack.build_assets
 
 lock: $(UV_VENV) ## Pin all dependencies anew, with hashes
 	$(COMPILE) --extra uvloop --output-file requirements/run.lock pyproject.toml

@@ -13,6 +13,16 @@ _PREFIX = "datumctl-"
 
 
 def main() -> int:
+    try:
+        code = _main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read this has gone; Python would complain at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return code
+
+
+def _main() -> int:
     arguments = sys.argv[1:]
     plugins = _plugins()
     if not arguments or arguments[0] in ("-h", "--help", "help"):

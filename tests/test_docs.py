@@ -19,7 +19,7 @@ from datum_compute.app.credentials import Credentials
 from datum_compute.app.layers import flags_of
 from datum_compute.app.metrics import process_registry
 from datum_compute.app.ports import Ports
-from datum_compute.app.settings import local_parser, manager_parser
+from datum_compute.app.settings import cell_parser, local_parser, manager_parser
 from datum_compute.app.wiring import Layout, Platform
 from datum_compute.controllers.notices import ON_THE_WAY, OWN_REASONS
 from datum_compute.store.memory import MemoryJournal
@@ -75,7 +75,8 @@ def test_every_event_reason_and_every_setting_is_documented() -> None:
         (ROOT / "docs" / "reference" / f"{name}.md").read_text() for name in ("events", "settings")
     )
     assert not [r for r in (*OWN_REASONS, *ON_THE_WAY) if f"`{r}`" not in events]
-    flags = [*flags_of(local_parser()), *flags_of(manager_parser())]
+    parsers = (local_parser(), cell_parser(), manager_parser())
+    flags = [name for parser in parsers for name in flags_of(parser)]
     assert not [name for name in flags if f"`--{name}`" not in settings]
 
 
@@ -129,3 +130,17 @@ def test_stale_missing_and_left_over_files_are_noticed(tmp_path: Path) -> None:
     assert stale_files(tmp_path, wanted) == ["a.yaml", "b.yaml"]
     write_files(tmp_path, wanted, owned="*.yaml")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "b.yaml"]
+
+
+def test_the_readme_applies_with_kubectl_what_it_deployed_before() -> None:
+    """Else the file would take cities away from the workload of the quickstart."""
+    readme = (ROOT / "README.md").read_text()
+    deployed = re.search(r"deploy (\S+) --image=(\S+) --city=(\S+)", readme)
+    applied = re.search(r"apply -f (\S+)", readme)
+    assert deployed is not None
+    assert applied is not None
+    workload = yaml.safe_load((ROOT / applied[1]).read_text())
+    (container,) = workload["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
+    (placement,) = workload["spec"]["placements"]
+    cities = ",".join(placement["cityCodes"])
+    assert (workload["metadata"]["name"], container["image"], cities) == deployed.groups()

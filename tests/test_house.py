@@ -8,6 +8,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,18 +18,25 @@ from tests import house_rules
 from tests.house_rules import Rule, Source, ends_in, package_sources, parsed, unlisted
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = package_sources(ROOT / "src" / "datum_compute")
 
 COMMANDS = {
     "datumctl": "datumctl:main",
     "datumctl-compute": "datum_compute.cli:main",
     "kubectl-compute": "datum_compute.cli:main",
     "compute-manager": "datum_compute.app.manager:main",
+    "compute-server": "datum_compute.app.local_server:main",
+    "compute-cell": "datum_compute.app.cell_server:main",
 }
 
 
+@cache
+def sources() -> list[Source]:
+    """Parsed when a test asks: whoever only collects this file need not."""
+    return package_sources(ROOT / "src" / "datum_compute")
+
+
 def violations(rule: Rule) -> list[str]:
-    return [sentence for source in SOURCES for sentence in rule(source)]
+    return [sentence for source in sources() for sentence in rule(source)]
 
 
 def report(sentences: list[str]) -> str:
@@ -41,7 +49,7 @@ def check(rule: Rule) -> None:
 
 
 def test_the_source_is_found() -> None:
-    assert {"api", "store", "client"} <= {source.room for source in SOURCES}
+    assert {"api", "store", "client"} <= {source.room for source in sources()}
 
 
 def test_rooms_import_only_what_the_table_allows() -> None:
@@ -67,8 +75,8 @@ def test_every_room_says_what_it_is_for() -> None:
 
 
 def test_every_room_is_a_package() -> None:
-    folders = {source.room for source in SOURCES if "/" in source.path}
-    packages = {source.room for source in SOURCES if source.path == f"{source.room}/__init__.py"}
+    folders = {source.room for source in sources() if "/" in source.path}
+    packages = {source.room for source in sources() if source.path == f"{source.room}/__init__.py"}
     assert folders == packages, f"add __init__.py to {sorted(folders - packages)}"
 
 
@@ -105,7 +113,7 @@ def test_the_environment_is_read_in_two_files_only() -> None:
 
 
 def test_every_kind_file_is_listed_in_kinds() -> None:
-    files = [s for s in SOURCES if s.path.startswith("api/") and ends_in(s, "KIND")]
+    files = [s for s in sources() if s.path.startswith("api/") and ends_in(s, "KIND")]
     missing = [s.path for s in files if importlib.import_module(s.module).KIND not in KINDS]
     assert files
     assert not missing, f"add a line to api/kinds.py for {missing}"
@@ -115,13 +123,13 @@ def test_every_controller_is_listed() -> None:
     found = [
         sentence
         for name in ("CONTROLLER", "CONTROLLERS")
-        for sentence in unlisted(SOURCES, name, "controllers/registry.py")
+        for sentence in unlisted(sources(), name, "controllers/registry.py")
     ]
     assert not found, report(found)
 
 
 def test_every_command_is_listed() -> None:
-    found = unlisted(SOURCES, "COMMAND", "cli/commands.py")
+    found = unlisted(sources(), "COMMAND", "cli/commands.py")
     assert not found, report(found)
 
 
@@ -178,6 +186,12 @@ def leaks(name: str, text: str) -> Iterator[str]:
             yield f"{name}:{number} names a package registry"
         if HOME_PATH.search(line) or str(ROOT) in line:
             yield f"{name}:{number} names a path of one machine"
+
+
+def test_no_path_looks_like_a_flag() -> None:
+    """A program that takes ``--help`` for a folder leaves one behind."""
+    paths = [path.relative_to(ROOT) for path in repository_files()]
+    assert [str(path) for path in paths if any(part[0] == "-" for part in path.parts)] == []
 
 
 def test_no_file_names_a_registry_or_a_machine_path() -> None:

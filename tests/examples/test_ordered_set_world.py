@@ -9,28 +9,35 @@ import pytest
 from examples.ordered_set import controllers as tutorial
 from examples.ordered_set.plan import Plan, plan_ordered_set
 
-from datum_compute.testing.invariants import InvariantBroken
-from tests.examples.ordered_world import faults_of, run_ordered_world
+from datum_compute.testing.own_world import own_main, own_scenario_of, run_own_world
+from datum_compute.testing.world import WorldBroken
+from tests.examples.ordered_world import ORDERED_SETS
 
 SEEDS = range(1, 25)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_ordered_set_survives_the_faults_of_the_simulator(seed: int) -> None:
-    run_ordered_world(seed)
+    run_own_world(ORDERED_SETS, own_scenario_of(seed))
 
 
 def test_those_worlds_meet_deaths_losses_and_blind_spots() -> None:
-    met = Counter(type(fault).__name__ for seed in SEEDS for fault in faults_of(seed))
+    met = Counter(type(fault).__name__ for seed in SEEDS for fault in own_scenario_of(seed).faults)
     for name in ("CrashAtCommit", "StopHost", "LoseRequests", "CutLink", "LoseHistory"):
         assert met[name] >= 1, met
 
 
-def test_a_set_that_is_released_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_that_is_released_early_is_found_and_shrunken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def released_early(desired: Any, members: Any) -> Plan:
         plan = plan_ordered_set(desired, members)
         return Plan(plan.status, release=True) if desired.is_terminating else plan
 
     monkeypatch.setattr(tutorial, "plan_ordered_set", released_early)
-    with pytest.raises(InvariantBroken, match="I15"):
-        run_ordered_world(SEEDS[0])
+    with pytest.raises(WorldBroken, match="I15"):
+        run_own_world(ORDERED_SETS, own_scenario_of(SEEDS[0]))
+    assert own_main(ORDERED_SETS, ["--seeds", "1"]) == 1
+    told = capsys.readouterr().out
+    assert "shrunken" in told
+    assert "BROKEN I15" in told

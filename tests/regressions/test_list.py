@@ -155,17 +155,40 @@ STANDS_FOR: list[tuple[str, str, str]] = [
      "test_a_server_that_somebody_deleted_is_replaced"),
     ("h7 a bounded resync", "planning/test_provisioning.py",
      "test_every_instance_is_looked_at_again_some_time"),
+    ("17 a projection belongs to the project's deployment", "regressions/test_projections.py",
+     "test_a_projection_belongs_to_the_projects_deployment_and_leaves_with_it"),
+    ("18 by label, then by name; ownerless ones heal", "regressions/test_projections.py",
+     "test_a_copy_without_its_label_is_known_by_its_name_and_an_ownerless_projection_heals"),
+    ("18 no deployment, no projection", "planning/test_projection.py",
+     "test_without_its_deployment_there_is_no_projection"),
+    ("18 what leads to nobody is set apart", "regressions/test_quarantine.py",
+     "test_a_copy_of_a_deployment_that_its_project_does_not_have_is_set_apart"),
+    ("21 hub status reaches the project at once", "regressions/test_projections.py",
+     "test_a_status_of_the_hub_reaches_the_project_by_its_event_and_not_by_a_resync"),
+    ("22 the bare project name", "regressions/test_projections.py",
+     "test_what_the_hub_says_leads_to_the_bare_project"),
+    ("23 an empty name is dropped", "regressions/test_projections.py",
+     "test_an_empty_or_foreign_cluster_leads_nowhere_and_is_no_error"),
+    ("23 a plane that is not engaged drops the key", "runtime/test_manager.py",
+     "test_engaged_planes_are_served_and_disengaged_ones_are_not"),
+    ("31 the single member's status is passed through", "planning/test_propagation.py",
+     "test_the_single_member_speaks_for_the_object"),
+    ("37 no hub deployment, no copy", "planning/test_projection.py",
+     "test_nothing_is_written_to_a_hub_that_has_let_go"),
+    ("37 a copy comes back only under its deployment", "regressions/test_projections.py",
+     "test_a_copy_that_somebody_deletes_comes_back_only_while_its_deployment_is_on_the_hub"),
+    ("37 reclaim without the cell", "regressions/test_projections.py",
+     "test_project_and_hub_are_clean_without_the_cell"),
+    ("k13 a cell does without the hub", "sim/test_federation_stories.py",
+     "test_a_cell_that_is_left_alone_has_something_to_do"),
+    ("k18 and trap 7: applied is said of a generation", "planning/test_propagation.py",
+     "test_what_was_applied_of_an_earlier_generation_is_not_called_applied"),
+    ("k19 unresolvable copies are quarantined", "regressions/test_quarantine.py",
+     "test_a_copy_without_identity_is_told_once_stays_and_is_tried_again_when_it_has_one"),
 ]  # fmt: skip
 
 
 OF_OTHER_PARTS = {
-    17: "federation: projections",
-    18: "federation: projections",
-    21: "federation: status of the hub",
-    22: "federation: status of the hub",
-    23: "federation: status of the hub",
-    31: "federation: aggregation",
-    37: "federation: copies on the hub",
     42: "command line: instances",
     43: "command line: instances",
     44: "command line: restart",
@@ -207,5 +230,5 @@ def test_an_instance_without_control_fields_is_read_and_planned_for() -> None:
 
 def test_a_manager_that_is_told_to_run_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        manager_settings(["--kubeconfig", "k"])
-    assert "--enable-cell-controllers" in capsys.readouterr().err
+        manager_settings(["--kubeconfig", "k", "--state-dir", "s"])
+    assert "nothing to run: pass --enable-management-controllers" in capsys.readouterr().err

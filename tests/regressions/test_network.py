@@ -218,6 +218,33 @@ def test_a_network_in_use_stays_until_nothing_uses_it() -> None:
     on_platform(story)
 
 
+def test_a_network_that_was_waited_for_goes_soon_after_its_last_user() -> None:
+    """Seen: half a minute, with the reason RangeOccupied for a prefix that was long back."""
+
+    async def story(platform: Platform) -> float:
+        await platform.booted()
+        spec = NetworkSpec(ip_families=["IPv4", "IPv6"], ipam=NetworkIpam(mode="Auto"))
+        blue = Network(metadata=ObjectMeta(name="blue", namespace="default"), spec=spec)
+        await platform.project.create(NETWORK, blue)
+        await platform.deploy()
+        await platform.change(template=template("blue"))
+        await platform.until_ready("web:1")
+        await platform.project.delete(NETWORK, Ref("default", "blue"))
+        await asyncio.sleep(5)
+        await platform.project.delete(WORKLOAD, WEB)
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+
+        async def gone() -> bool:
+            found = (await platform.project.list(NETWORK)).items
+            return "blue" not in [n.metadata.name for n in found]
+
+        await platform.until(gone, "the network is gone")
+        return loop.time() - started_s
+
+    assert on_platform(story, boot_s=0.0) < 10
+
+
 def test_the_network_of_every_project_comes_back_when_nobody_uses_it() -> None:
     """Seen: after a delete no workload of the project ever got an address."""
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from datum_compute.api import labels
 from datum_compute.api.codec import decode
 from datum_compute.api.conditions import find_condition
+from datum_compute.api.entitlements import grant_name
 from datum_compute.api.kinds import (
     BUCKET,
     CLAIM,
@@ -20,14 +23,15 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta import ObjectMeta, Ref, ref_of
 from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import PLATFORM
+from datum_compute.api.plane import PLATFORM, member_name
 from datum_compute.api.resourceclaim import ResourceClaim
+from datum_compute.app.wiring import EVERYTHING
+from datum_compute.controllers.management import quota
 from datum_compute.planning.claims import is_granted
 from datum_compute.planning.ordinals import is_ready
 from datum_compute.testing.quota_totals import quota_problem, quota_totals
 from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
 
-DEFAULT_GRANT = Ref("milo-system", "compute-default")
 QUOTA = "QuotaNotGranted"
 INSTANCES = "compute.datumapis.com/instances"
 
@@ -42,12 +46,15 @@ async def claims(platform: Platform) -> list[ResourceClaim]:
 async def limit_instances(
     platform: Platform, amount: int, *, resource_type: str = INSTANCES
 ) -> None:
-    grant = await platform.project.get(GRANT, DEFAULT_GRANT)
-    index = [a.resource_type for a in grant.spec.allowances].index(resource_type)
-    path = f"/spec/allowances/{index}/buckets/0/amount"
+    path = "/spec/allowances/0/buckets/0/amount"
     await platform.host.operator(PROJECT).patch(
-        GRANT, DEFAULT_GRANT, [{"op": "replace", "path": path, "value": amount}]
+        GRANT, grant_of(resource_type), [{"op": "replace", "path": path, "value": amount}]
     )
+
+
+def grant_of(resource_type: str = INSTANCES) -> Ref:
+    limit = resource_type.rpartition("/")[2]
+    return Ref("milo-system", grant_name("compute", member_name(PROJECT), limit))
 
 
 async def ready_count(platform: Platform) -> int:
@@ -96,6 +103,31 @@ def test_nothing_runs_beyond_the_limit_and_the_reason_is_told() -> None:
         return never_exceeded(platform)
 
     assert on_platform(story, boot_s=0.0) == ""
+
+
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
+def test_what_runs_is_rolled_though_others_wait_for_quota(policy: str) -> None:
+    """Seen: with ten of twelve granted nothing was ever updated."""
+
+    async def story(platform: Platform) -> int:
+        await platform.deploy(replicas=12, instanceManagementPolicy=policy)
+
+        async def ten_run(image: str) -> bool:
+            ready = [i for i in await platform.instances() if is_ready(i)]
+            images = [i.spec.runtime.sandbox.containers[0].image for i in ready]
+            return images == [image] * 10
+
+        await platform.until(lambda: ten_run("web:1"), "ten ready instances")
+        await platform.change_image("web:2")
+        fewest = 10
+        for _ in range(600):
+            fewest = min(fewest, await ready_count(platform))
+            await asyncio.sleep(0.1)
+        assert await ten_run("web:2")
+        assert never_exceeded(platform) == ""
+        return fewest
+
+    assert on_platform(story) == 9
 
 
 def test_who_was_denied_comes_up_when_a_grant_grows() -> None:
@@ -175,6 +207,17 @@ def test_a_workload_beyond_the_limit_waits_and_says_so_until_there_is_room() -> 
         return denied.message
 
     assert f"{workloads} would exceed the limit of 0" in on_platform(story)
+
+
+def test_a_workload_whose_quota_nobody_decides_says_what_it_waits_for() -> None:
+    undecided = tuple(c for c in EVERYTHING if c not in quota.CONTROLLERS)
+
+    async def story(platform: Platform) -> str:
+        await platform.deploy()
+        return (await platform.until_reason("PendingEvaluation")).message
+
+    told = on_platform(story, controllers=undecided)
+    assert told == "The quota of the workload is not decided yet"
 
 
 def test_another_size_is_another_claim() -> None:

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.codec import ApiStruct, JsonObject, decode, plain, typed
@@ -431,3 +432,32 @@ def test_on_one_plane_a_lost_machine_waits_for_a_source_that_is_gone_and_says_so
         assert pins["db"] == secret.metadata.resource_version
 
     on_platform(story)
+
+
+def test_data_is_back_as_soon_as_the_deployment_when_a_hub_namespace_was_deleted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Seen: a minute without an instance, and tracebacks for refusals that pass by themselves."""
+
+    async def story(platform: Platform) -> float:
+        await platform.booted()
+        await put(platform, CONFIG_MAP, "web", {"colour": "blue"})
+        await put(platform, SECRET, "db", {"password": BYTES})
+        await deploy(platform)
+        await platform.until_ready("web:1")
+        home = await platform.project.get(NAMESPACE, Ref("", "default"))
+        await asyncio.sleep(10)
+        hub = platform.host.operator(HUB)
+        await hub.delete(NAMESPACE, Ref("", f"ns-{home.metadata.uid}"))
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+
+        async def is_down() -> bool:
+            return (await platform.workload()).status.ready_replicas == 0
+
+        await platform.until(is_down, "its instance goes with the namespace")
+        await platform.until_ready("web:1")
+        return loop.time() - started_s
+
+    assert on_platform(story, boot_s=0.0) < 10
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -1,0 +1,53 @@
+"""The kustomize overlays of deploy/, built by kubectl."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+OVERLAYS = ("management-plane", "cell", "single-cluster", "dev")
+Manifest = dict[str, Any]
+
+
+@cache
+def text_of(folder: str) -> str:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("there is no kubectl here")
+    done = subprocess.run(
+        [kubectl, "kustomize", str(DEPLOY / "kustomize" / folder)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@cache
+def built(overlay: str) -> tuple[Manifest, ...]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return tuple(yaml.load_all(text_of(f"overlays/{overlay}"), loader))
+
+
+def of_kind(overlay: str, kind: str) -> list[Manifest]:
+    return [manifest for manifest in built(overlay) if manifest["kind"] == kind]
+
+
+def deployment(overlay: str) -> Manifest:
+    (found,) = of_kind(overlay, "Deployment")
+    return found
+
+
+def manager_container(overlay: str) -> Manifest:
+    (container,) = deployment(overlay)["spec"]["template"]["spec"]["containers"]
+    found: Manifest = container
+    return found

@@ -1,0 +1,120 @@
+"""Rules and dashboard name metrics that there are, and every alert has a page that helps."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from hack.generated import stale_files
+from hack.write_monitoring import monitoring_files
+
+from tests.deploy.overlays import DEPLOY
+from tests.deploy.promql import BadExpression, parsed
+
+DOCS = DEPLOY.parent / "docs"
+ALERTS = yaml.safe_load((DEPLOY / "monitoring" / "alerts.yaml").read_text())
+RULES: list[dict[str, Any]] = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+NAMES = [rule["alert"] for rule in RULES]
+# What Prometheus itself adds to every series.
+_OF_PROMETHEUS = {"instance", "job"}
+_OF_INFO = {"datum_build_info": {"version"}}
+_SECTIONS = ("## What it means", "## Look", "## Do")
+
+
+def documented() -> dict[str, tuple[str, set[str]]]:
+    """Type and labels of every metric in the reference, which is made from the code."""
+    text = (DOCS / "reference" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \|", text, re.MULTILINE)
+    return {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    for rule in RULES:
+        yield rule["alert"], rule["expr"]
+    board = json.loads((DEPLOY / "monitoring" / "dashboard.json").read_text())
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
+
+
+@pytest.mark.parametrize(("where", "expression"), list(expressions()))
+def test_every_expression_is_one_and_names_what_there_is(where: str, expression: str) -> None:
+    named, known = parsed(expression), documented()
+    labels = set(_OF_PROMETHEUS)
+    for metric, matched in named.metrics.items():
+        family = metric
+        if metric not in known:
+            family, _, suffix = metric.rpartition("_")
+            assert suffix in ("bucket", "count", "sum"), f"{where}: there is no metric {metric}"
+        kind, own = known[family]
+        assert (kind == "histogram") == (family != metric), f"{where}: {metric} is a {kind}"
+        own = own | _OF_INFO.get(family, set()) | ({"le"} if kind == "histogram" else set())
+        assert matched <= own | _OF_PROMETHEUS, f"{where}: {metric} has no {matched - own}"
+        labels |= own
+    assert named.metrics, f"{where} looks at nothing"
+    assert named.grouped <= labels, f"{where}: nothing has {named.grouped - labels}"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=NAMES)
+def test_every_alert_says_how_bad_it_is_and_where_help_is(rule: dict[str, Any]) -> None:
+    assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))
+    assert rule["annotations"]["summary"].endswith((".", ")."))
+    assert rule["annotations"]["runbook"] == f"docs/runbooks/{rule['alert']}.md"
+    used = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+    assert used <= parsed(rule["expr"]).grouped | _OF_PROMETHEUS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_alert_has_a_runbook(name: str) -> None:
+    page = (DOCS / "runbooks" / f"{name}.md").read_text()
+    assert page.startswith(f"# {name}\n")
+    for section in _SECTIONS:
+        assert f"\n{section}\n" in page
+
+
+def test_there_is_no_runbook_without_an_alert() -> None:
+    pages = {page.stem for page in (DOCS / "runbooks").glob("*.md")} - {"README"}
+    assert pages == set(NAMES)
+    assert len(NAMES) == len(set(NAMES))
+    index = (DOCS / "runbooks" / "README.md").read_text()
+    assert all(f"({name}.md)" in index for name in NAMES)
+
+
+def test_the_dashboard_is_fresh_and_its_panels_do_not_overlap() -> None:
+    assert stale_files(DEPLOY / "monitoring", monitoring_files()) == [], "run: make crds"
+    panels = json.loads(monitoring_files()["dashboard.json"])["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken
+        taken |= cells
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "sum(rate(a_total[5m])",
+        "sum(rate(a_total))",
+        "a_total[5m]",
+        "nonsense(a_total)",
+        "a_total{code=5}",
+        "sum by code (a_total)",
+        "a_total }",
+        'a_total{code="5}',
+    ],
+)
+def test_the_reader_of_expressions_refuses_what_is_none(expression: str) -> None:
+    with pytest.raises(BadExpression):
+        parsed(expression)

@@ -1,0 +1,161 @@
+"""What the overlays hold: all that is needed, confined, with no more rights than declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hack.generated import stale_files
+from hack.write_kustomize import NAMESPACE, kustomize_files
+
+from datum_compute.app.settings import manager_settings
+from datum_compute.planes.accountrules import account_rules, pods_rules, single_cluster_rules
+from tests.deploy.overlays import (
+    DEPLOY,
+    OVERLAYS,
+    built,
+    deployment,
+    manager_container,
+    of_kind,
+    text_of,
+)
+
+
+def test_generated_parts_are_fresh() -> None:
+    assert stale_files(DEPLOY, kustomize_files()) == [], "run: make crds"
+
+
+def test_every_list_beside_manifests_names_all_of_them() -> None:
+    for folder in ("crds", "webhook"):
+        listed = yaml.safe_load((DEPLOY / folder / "Kustomization").read_text())["resources"]
+        assert listed == sorted(path.name for path in (DEPLOY / folder).glob("*.yaml"))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_pods_are_confined(overlay: str) -> None:
+    pod = deployment(overlay)["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    security = manager_container(overlay)["securityContext"]
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["readOnlyRootFilesystem"] is True
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    (namespace,) = [n for n in of_kind(overlay, "Namespace") if n["metadata"]["name"] == NAMESPACE]
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_manager_takes_its_flags_and_environment(overlay: str, tmp_path: Path) -> None:
+    container = manager_container(overlay)
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    settings = manager_settings(container["args"], environment)
+    assert settings.leader.enabled
+    assert settings.metrics_token is not None
+    if overlay in ("single-cluster", "dev"):
+        assert (settings.management, settings.cell) == (True, True)
+        assert settings.driver == ("pods" if overlay == "single-cluster" else "simulated")
+    else:
+        assert (settings.management, settings.cell) == (overlay != "cell", overlay == "cell")
+        assert settings.federation is not None
+    assert (settings.webhook is not None) == (overlay in ("management-plane", "dev"))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_file_that_the_manager_is_told_of_is_mounted(overlay: str) -> None:
+    container = manager_container(overlay)
+    pod = deployment(overlay)["spec"]["template"]["spec"]
+    told = [v["value"] for v in container["env"] if v["value"].startswith("/")]
+    told += [a.partition("=")[2] for a in container["args"] if a.partition("=")[2].startswith("/")]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    for path in told:
+        assert any(path == m or path.startswith(f"{m}/") for m in mounts), path
+    assert set(mounts.values()) == {volume["name"] for volume in pod["volumes"]}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_account_has_exactly_the_rules_that_the_code_declares(overlay: str) -> None:
+    roles = {role["metadata"]["name"]: role["rules"] for role in of_kind(overlay, "ClusterRole")}
+    single = {"compute-manager": single_cluster_rules(), "compute-pods": pods_rules()}
+    wanted = {
+        "management-plane": {},
+        "cell": {**account_rules("cell"), "compute-pods": pods_rules()},
+        "single-cluster": single,
+        "dev": single,
+    }[overlay]
+    assert roles == {name: list(rules) for name, rules in wanted.items()}
+    account = deployment(overlay)["spec"]["template"]["spec"]["serviceAccountName"]
+    for binding in of_kind(overlay, "ClusterRoleBinding"):
+        (subject,) = binding["subjects"]
+        assert subject["namespace"] == NAMESPACE
+        if binding["metadata"]["name"] != "compute-hub":
+            assert subject["name"] == account
+    accounts = [a["metadata"]["name"] for a in of_kind(overlay, "ServiceAccount")]
+    assert account in accounts
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_rule_gives_everything(overlay: str) -> None:
+    for role in of_kind(overlay, "ClusterRole"):
+        for rule in role["rules"]:
+            assert "*" not in rule["verbs"]
+            assert "*" not in rule.get("apiGroups", [])
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_traffic_is_denied_unless_a_policy_names_it(overlay: str) -> None:
+    policies = {p["metadata"]["name"]: p["spec"] for p in of_kind(overlay, "NetworkPolicy")}
+    assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    opened = {
+        port["port"]
+        for spec in policies.values()
+        for rule in spec.get("ingress", ())
+        for port in rule["ports"]
+    }
+    assert opened == {p["containerPort"] for p in manager_container(overlay)["ports"]}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_drain_leaves_one_where_there_are_two(overlay: str) -> None:
+    (budget,) = of_kind(overlay, "PodDisruptionBudget")
+    replicas = deployment(overlay)["spec"]["replicas"]
+    assert budget["spec"]["minAvailable"] == replicas - 1
+    labels = deployment(overlay)["spec"]["template"]["metadata"]["labels"]
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_webhook_is_reached_by_the_name_that_its_certificate_has() -> None:
+    (certificate,) = of_kind("dev", "Certificate")
+    hooks = [
+        hook["clientConfig"]["service"]
+        for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+        for configuration in of_kind("dev", kind)
+        for hook in configuration["webhooks"]
+    ]
+    assert len(hooks) >= 2
+    for service in hooks:
+        assert f"{service['name']}.{service['namespace']}.svc" in certificate["spec"]["dnsNames"]
+    issuers = [issuer["metadata"]["name"] for issuer in of_kind("dev", "Issuer")]
+    assert certificate["spec"]["issuerRef"]["name"] in issuers
+    pod = deployment("dev")["spec"]["template"]["spec"]
+    secrets = [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v]
+    assert certificate["spec"]["secretName"] in secrets
+
+
+def test_definitions_go_where_objects_are() -> None:
+    for overlay in ("cell", "single-cluster", "dev"):
+        assert len(of_kind(overlay, "CustomResourceDefinition")) == len(
+            list((DEPLOY / "crds").glob("*.yaml"))
+        )
+    assert not of_kind("management-plane", "CustomResourceDefinition")
+    assert text_of("hub").count("kind: CustomResourceDefinition\n") >= 20
+    assert "kind: ResourceInterpreterCustomization\n" in text_of("hub")
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_nothing_is_named_twice(overlay: str) -> None:
+    names = [
+        (m["kind"], m["apiVersion"], m["metadata"].get("namespace"), m["metadata"]["name"])
+        for m in built(overlay)
+    ]
+    assert len(names) == len(set(names))

@@ -1,0 +1,21 @@
+"""A real Karmada for a test, or a failure that says how to get them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from hack.karmada_assets import found_karmada, karmada_module
+
+from tests.karmada.hub import Karmada
+from tests.kubernetes.servers import RealPlane
+
+
+def needed_karmada() -> Callable[[RealPlane], Karmada]:
+    """Makes the Karmada of a hub."""
+    found = found_karmada(os.environ)
+    if found is None:
+        pytest.fail("there is no real Karmada to test with; build it: make kube-assets")
+    return partial(Karmada, found, karmada_module(os.environ))

@@ -1,0 +1,261 @@
+"""A hub and its cells for stories that hold whichever hub it is: Karmada's, or the embedded one.
+
+A story does what the federator does (the same planners, carried out on the hub) and what the
+controllers of a cell do. No controllers of ours run but those of the embedded hub, so that nobody
+else answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from datum_compute.api import labels
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.conditions import Condition, find_condition
+from datum_compute.api.errors import NotFound
+from datum_compute.api.identity import execution_namespace, federation_namespace
+from datum_compute.api.kinds import (
+    BINDING,
+    CLUSTER,
+    CLUSTER_POLICY,
+    DEPLOYMENT,
+    NAMESPACE,
+    POLICY,
+    WORK,
+)
+from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB, cell_plane, project_plane
+from datum_compute.api.work import Work
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.client.client import Client
+from datum_compute.client.http import HttpTransport
+from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
+from datum_compute.controllers import registry
+from datum_compute.planning.actions import Create, Patch, Plan
+from datum_compute.planning.federation import HubState, plan_federation
+from datum_compute.planning.policies import plan_policies
+from datum_compute.planning.propagation import binding_name
+from datum_compute.testing.builders import a_deployment
+from datum_compute.testing.single_host import SingleHost, single_host
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+
+T = TypeVar("T", bound=ApiObject)
+Holds = Callable[[], Awaitable[bool]]
+
+# A project that nobody works on: what is federated for it is the story's alone.
+PROJECT = project_plane("story")
+NOW = "2026-01-01T00:00:00Z"
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Federation:
+    """``near`` and ``far`` are cells, each the only one of its city at first. ``space`` is the hub
+    namespace of the story's project namespace."""
+
+    hub: Client
+    cells: Mapping[str, Client]
+    near: str
+    far: str
+    story: str
+    is_karmada: bool
+    silence: Callable[[str], None]
+    heal: Callable[[str], None]
+    join: Callable[[str], None]
+
+    @property
+    def namespace(self) -> Namespace:
+        uid = hashlib.sha256(self.story.encode()).hexdigest()[:12]
+        return Namespace(metadata=ObjectMeta(name="default", uid=uid))
+
+    @property
+    def space(self) -> str:
+        return federation_namespace(self.namespace.metadata.uid)
+
+    def ref(self, name: str = "web") -> Ref:
+        return Ref(self.space, name)
+
+    # --- what the federator does
+
+    async def federate(
+        self, name: str = "web", *, image: str = "web:1", generation: int = 1, city: str = ""
+    ) -> WorkloadDeployment:
+        """The project's deployment at that generation, on the hub with its policies."""
+        deployment = a_deployment(image, name=name, city=city or self.near.upper())
+        recorded = {labels.FEDERATION_NAMESPACE: self.space}
+        metadata = replace(
+            deployment.metadata,
+            namespace="default",
+            generation=generation,
+            annotations={**deployment.metadata.annotations, **recorded},
+            finalizers=[labels.FEDERATOR_FINALIZER],
+        )
+        deployment = replace(deployment, metadata=metadata)
+        state = HubState(
+            namespace=await found(self.hub, NAMESPACE, Ref("", self.space)),
+            deployment=await found(self.hub, DEPLOYMENT, self.ref(name)),
+            binding=None,
+        )
+        await self._carry_out(plan_federation(PROJECT, deployment, self.namespace, state, NOW))
+        await self.write_policies()
+        return deployment
+
+    async def write_policies(self) -> None:
+        """As the policy controller does, without taking any away."""
+        home = await self.hub.get(NAMESPACE, Ref("", self.space))
+        plan = plan_policies(
+            home,
+            (await self.hub.list(DEPLOYMENT, self.space)).items,
+            (await self.hub.list(POLICY, self.space)).items,
+            await found(self.hub, CLUSTER_POLICY, Ref("", self.space)),
+        )
+        await self._carry_out(plan)
+
+    async def _carry_out(self, plan: Plan) -> None:
+        for action in plan.actions:
+            match action:
+                case Create(plane=plane) if plane == HUB:
+                    await self.hub.create(action.kind, action.object)
+                case Patch(plane=plane) if plane == HUB:
+                    await self.hub.patch(action.kind, action.ref, action.patch)
+
+    # --- what there is
+
+    async def copy(self, cell: str, name: str = "web") -> WorkloadDeployment | None:
+        return await found(self.cells[cell], DEPLOYMENT, self.ref(name))
+
+    async def works(self, cell: str, name: str = "web") -> list[Work]:
+        listed = (await self.hub.list(WORK, execution_namespace(cell))).items
+        return [work for work in listed if _is_for(work, self.ref(name))]
+
+    async def binding(self, name: str = "web") -> JsonObject | None:
+        ref = self.ref(binding_name(DEPLOYMENT, name))
+        try:
+            return await self.hub.get_plain(BINDING, ref)
+        except NotFound:
+            return None
+
+    async def bound_to(self, name: str = "web") -> list[str]:
+        binding = await self.binding(name) or {}
+        return sorted(c["name"] for c in binding.get("spec", {}).get("clusters", []))
+
+    async def ready(self, cell: str) -> Condition | None:
+        cluster = await self.hub.get(CLUSTER, Ref("", cell))
+        return find_condition(cluster.status.conditions, "Ready")
+
+    # --- waiting
+
+    async def until(self, holds: Holds, what: str, within_s: float = PATIENCE_S) -> None:
+        deadline_s = asyncio.get_running_loop().time() + within_s
+        while not await holds():
+            assert asyncio.get_running_loop().time() < deadline_s, (
+                f"not within {within_s} s: {what}"
+            )
+            await asyncio.sleep(0.1)
+
+    async def stays(self, holds: Holds, what: str, for_s: float = 3.0) -> None:
+        deadline_s = asyncio.get_running_loop().time() + for_s
+        while asyncio.get_running_loop().time() < deadline_s:
+            assert await holds(), what
+            await asyncio.sleep(0.2)
+
+    async def until_copied(self, cell: str, image: str = "web:1", name: str = "web") -> None:
+        async def holds() -> bool:
+            copy = await self.copy(cell, name)
+            return copy is not None and image_of(copy) == image
+
+        await self.until(holds, f"{name} with {image} is on {cell}")
+
+    async def until_gone(self, cell: str, name: str = "web") -> None:
+        async def holds() -> bool:
+            return await self.copy(cell, name) is None
+
+        await self.until(holds, f"{name} is gone from {cell}")
+
+    async def until_heard(self, cell: str, status: str) -> None:
+        async def holds() -> bool:
+            ready = await self.ready(cell)
+            return ready is not None and ready.status == status
+
+        await self.until(holds, f"the hub says Ready={status} of {cell}")
+
+
+Story = Callable[[Federation], Awaitable[None]]
+
+
+def image_of(deployment: WorkloadDeployment) -> str:
+    return deployment.spec.template.spec.runtime.sandbox.containers[0].image
+
+
+async def found(client: Client, kind: KindInfo[T], ref: Ref) -> T | None:
+    try:
+        return await client.get(kind, ref)
+    except NotFound:
+        return None
+
+
+def _is_for(work: Work, ref: Ref) -> bool:
+    manifest = work.spec.workload.manifests[0]
+    metadata = manifest["metadata"]
+    named = (metadata.get("namespace", ""), metadata["name"])
+    return manifest["kind"] == DEPLOYMENT.kind and named == (ref.namespace, ref.name)
+
+
+def run_embedded(story: Story, name: str) -> None:
+    """In virtual time, with the controllers of the hub and of Kubernetes, and no others."""
+
+    async def main(loop: VirtualLoop) -> None:
+        controllers = (*registry.HUB, *registry.NEIGHBOURS)
+        cells = {"dfw": cell_plane("dfw"), "ord": cell_plane("ord")}
+        host: SingleHost = single_host(
+            loop, projects=(), cells=tuple(cells.values()), controllers=controllers
+        )
+        host.host.start()
+        federation = Federation(
+            hub=host.operator(HUB),
+            cells={cell: host.operator(plane) for cell, plane in cells.items()},
+            near="dfw",
+            far="ord",
+            story=name,
+            is_karmada=False,
+            silence=lambda cell: host.silent.add(cells[cell]),
+            heal=lambda cell: host.silent.discard(cells[cell]),
+            join=lambda _cell: None,  # the world ends with the story
+        )
+        await asyncio.sleep(5)  # it boots
+        for cell in cells:  # which those have that joined
+            held = {"metadata": {"finalizers": [labels.CLUSTER_FINALIZER]}}
+            await federation.hub.patch(CLUSTER, Ref("", cell), held)
+        await story(federation)
+
+    run_virtual(Random(1), main)
+
+
+def run_real(
+    story: Story,
+    federation: Callable[[Mapping[str, Client]], Federation],
+    kubeconfigs: Mapping[str, tuple[Path, str]],
+) -> None:
+    """``kubeconfigs`` by plane: the file and the context."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            clients: dict[str, Client] = {}
+            for plane, (file, context) in kubeconfigs.items():
+                connection = connection_of(load_kubeconfig([file]), context)
+                transport = HttpTransport(connection.server, ca_pem=connection.ca_pem)
+                await stack.enter_async_context(transport)
+                clients[plane] = build_client(connection, transport)
+            await story(federation(clients))
+
+    asyncio.run(main())

@@ -1,0 +1,179 @@
+"""What only Karmada does: our rules for WorkloadDeployment at work, and traps that we know of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from datum_compute.api import labels
+from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.kinds import CLUSTER, CONFIG_MAP, DEFINITION, DEPLOYMENT, POLICY
+from datum_compute.api.meta import ObjectMeta, Ref
+from tests.e2e.manifests import widget_definition
+from tests.karmada.federation import Federation, Story, found
+from tests.karmada.members import Members
+from tests.karmada.test_propagation import report, until_told
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.kubernetes,
+    pytest.mark.karmada,
+    pytest.mark.timeout(240),
+]
+
+
+def told_on_karmada(members: Members, story: Story, request: pytest.FixtureRequest) -> None:
+    members.run(story, str(request.node.nodeid), mixed=False)
+
+
+async def health(f: Federation) -> str:
+    binding = await f.binding() or {}
+    items = binding.get("status", {}).get("aggregatedStatus", [])
+    return str(items[0].get("health", "")) if items else ""
+
+
+def test_healthy_is_what_says_that_it_is_available(
+    members: Members, request: pytest.FixtureRequest
+) -> None:
+    async def story(f: Federation) -> None:
+        await f.federate()
+        await f.until_copied(f.near)
+
+        async def is_unhealthy() -> bool:
+            return await health(f) == "Unhealthy"
+
+        async def is_healthy() -> bool:
+            return await health(f) == "Healthy"
+
+        await f.until(is_unhealthy, "nothing was said yet")
+        await report(f, f.near, generation=1, ready=1)
+        await f.until(is_healthy, "the cell says that it is available")
+        await f.federate(image="web:2", generation=2)
+        await f.until(is_unhealthy, "of the new generation nothing was said")
+
+    told_on_karmada(members, story, request)
+
+
+def test_what_a_deployment_refers_to_goes_along_where_the_policy_says_so(
+    members: Members, request: pytest.FixtureRequest
+) -> None:
+    async def story(f: Federation) -> None:
+        await f.federate()
+        await f.until_copied(f.near)
+        metadata = ObjectMeta(name="settings", namespace=f.space)
+        await f.hub.create(CONFIG_MAP, ConfigMap(metadata=metadata, data={"colour": "blue"}))
+        policy = Ref(f.space, f"city-{f.near}")
+        await f.hub.patch(POLICY, policy, {"spec": {"propagateDeps": True}})
+        expected = {labels.EXPECTED_DATA: json.dumps(["ConfigMap/settings"])}
+        await f.hub.patch(DEPLOYMENT, f.ref(), {"metadata": {"annotations": expected}})
+
+        async def has_come() -> bool:
+            copy = await found(f.cells[f.near], CONFIG_MAP, Ref(f.space, "settings"))
+            return copy is not None and copy.data == {"colour": "blue"}
+
+        await f.until(has_come, "the ConfigMap is on the cell")
+        assert await found(f.cells[f.far], CONFIG_MAP, Ref(f.space, "settings")) is None
+
+    told_on_karmada(members, story, request)
+
+
+def test_a_status_without_a_word_in_it_is_no_news(
+    members: Members, request: pytest.FixtureRequest
+) -> None:
+    """A copy that is made anew says nothing at first: the last word stays."""
+
+    async def story(f: Federation) -> None:
+        await f.federate()
+        await f.until_copied(f.near)
+        await report(f, f.near, generation=1, ready=1)
+        await until_told(f, 1)
+        before = (await f.cells[f.near].get(DEPLOYMENT, f.ref())).metadata.uid
+        await f.cells[f.near].delete(DEPLOYMENT, f.ref())
+
+        async def is_anew() -> bool:
+            copy = await f.copy(f.near)
+            return copy is not None and copy.metadata.uid != before
+
+        await f.until(is_anew, "the copy is there again")
+
+        async def is_kept() -> bool:
+            return (await f.hub.get(DEPLOYMENT, f.ref())).status.ready_replicas == 1
+
+        await f.stays(is_kept, "the hub keeps the last word")
+
+    told_on_karmada(members, story, request)
+
+
+def test_what_found_no_cell_for_want_of_its_kind_is_not_looked_at_again(
+    members: Members, request: pytest.FixtureRequest
+) -> None:
+    """Trap 6: so kinds come to the cells first, and cells are members when Karmada knows it.
+
+    The widget itself never arrives: the account of the hub has no right to any there."""
+    definition = json.loads(widget_definition())
+
+    async def story(f: Federation) -> None:
+        await f.federate()
+        await f.until_copied(f.near)
+        await f.hub.create_plain(DEFINITION, definition)
+        selector = {"apiVersion": "example.com/v1", "kind": "Widget"}
+        affinity = {"clusterNames": [f.near]}
+        policy = {
+            "apiVersion": POLICY.api_version,
+            "kind": POLICY.kind,
+            "metadata": {"name": "widgets", "namespace": f.space},
+            "spec": {
+                "resourceSelectors": [selector],
+                "placement": {"clusterAffinity": affinity},
+            },
+        }
+        await f.hub.create_plain(POLICY, policy)
+        binding = f"/apis/work.karmada.io/v1alpha2/namespaces/{f.space}/resourcebindings"
+        members.karmada.admin("apply", "-f", "-", stdin=_widget(f.space))
+
+        async def scheduled() -> list[str]:
+            listed = await f.hub.ask(binding)
+            return [
+                condition["reason"]
+                for item in listed["items"]
+                if item["spec"]["resource"]["kind"] == "Widget"
+                for condition in item.get("status", {}).get("conditions", [])
+                if condition["type"] == "Scheduled"
+            ]
+
+        async def fits_nowhere() -> bool:
+            return await scheduled() == ["NoClusterFit"]
+
+        await f.until(fits_nowhere, "no cell serves the kind")
+        await f.cells[f.near].create_plain(DEFINITION, definition)
+
+        async def is_known() -> bool:
+            cluster = await f.hub.get_plain(CLUSTER, Ref("", f.near))
+            served = [entry["groupVersion"] for entry in cluster["status"]["apiEnablements"]]
+            return "example.com/v1" in served
+
+        await f.until(is_known, "Karmada knows that the cell serves it")
+        await asyncio.sleep(1)
+        await f.stays(fits_nowhere, "and does not look again", for_s=8)
+        nudge = {"metadata": {"labels": {"example.com/nudged": "yes"}}}
+        await f.hub.patch(CLUSTER, Ref("", f.near), nudge)
+
+        async def is_placed() -> bool:
+            return await scheduled() == ["Success"]
+
+        await f.until(is_placed, "a label of the Cluster makes it look")
+
+    told_on_karmada(members, story, request)
+
+
+def _widget(namespace: str) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "example.com/v1",
+            "kind": "Widget",
+            "metadata": {"name": "one", "namespace": namespace},
+            "spec": {"size": 1},
+        }
+    )

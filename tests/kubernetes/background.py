@@ -1,0 +1,30 @@
+"""What runs on an event loop of its own while a test waits for commands: a port, a kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+READY_S = 30
+
+
+@contextmanager
+def in_background(served: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    """Entered and left on the loop of another thread."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield asyncio.run_coroutine_threadsafe(served.__aenter__(), loop).result(READY_S)
+    finally:
+        leaving = served.__aexit__(None, None, None)
+        asyncio.run_coroutine_threadsafe(leaving, loop).result(READY_S)
+        # The library closes connections behind our back.
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.2), loop).result(READY_S)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

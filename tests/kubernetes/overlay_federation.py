@@ -1,0 +1,307 @@
+"""A federation as the overlays ``management-plane`` and ``cell`` make it, on real API servers.
+
+Projects are paths of one address (milo.py). The managers run with the arguments and the environment
+of their Deployments, with files and ports of this machine in place of those of a pod, and under the
+accounts that are shipped: on cells those of the overlay, elsewhere those of deploy/federation. The
+propagator, which is Karmada's part, is a manager of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from datum_compute.api.entitlements import consumer_name
+from datum_compute.api.plane import cell_plane, path_prefix, project_plane
+from datum_compute.api.quotametrics import SERVICE, SERVICE_NAME
+from datum_compute.app.files import private_directory
+from datum_compute.app.tls import ensure_certificate
+from datum_compute.planes.roles import rules_by_role
+from tests.deploy.overlays import DEPLOY, built, manager_container
+from tests.e2e.platform import BIN, COMMAND_S, eventually
+from tests.kubernetes.background import in_background
+from tests.kubernetes.kubelet import kubelet_of
+from tests.kubernetes.milo import Milo, milo
+from tests.kubernetes.programs import Process, started, stop
+from tests.kubernetes.servers import (
+    RealPlane,
+    RealServers,
+    answers,
+    free_ports,
+    running_servers,
+    shared_token,
+    write_kubeconfig,
+)
+from tests.kubernetes.topology import install_definitions
+
+NAMESPACE = "datum-compute-system"
+PROJECT, CELL = "project/default", "cell/dfw"
+MANAGEMENT, ONE_CELL, PROPAGATOR = "management-plane", "cell", "propagator"
+PEOPLE = {"edith": "project-editor", "vera": "project-viewer"}
+# Those that Milo would know on every path.
+ACCOUNTS = (
+    "kube-system/compute-manager",
+    "kube-system/compute-cell",
+    *(f"default/{name}" for name in PEOPLE),
+)
+_INSIDE, _STATE = "/etc/datum-compute", "/var/lib/datum-compute"
+# Kinds that a plain API server has no definition of.
+_OF_OTHERS = ("cert-manager.io/v1",)
+
+
+@dataclass
+class OverlayFederation:
+    servers: RealServers
+    folder: Path
+    milo: Milo
+    managers: dict[str, Process] = field(default_factory=dict)
+    gateways: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def planes(self) -> Mapping[str, RealPlane]:
+        return self.servers.planes
+
+    # --- what an operator does
+
+    def prepare(self) -> None:
+        for plane in self.planes.values():
+            self._equip(plane)
+        self._be_milo()
+        for name in PEOPLE:
+            _let_in(self.planes[PROJECT], name, PEOPLE[name])
+        self.gateways = dict(zip((MANAGEMENT, ONE_CELL), free_ports(2), strict=True))
+        for overlay in (MANAGEMENT, ONE_CELL):
+            for port in ("webhook", "gateway"):
+                files = ensure_certificate(self._mounted(overlay, port), datetime.now(UTC))
+                files.certificate.rename(files.certificate.with_name("tls.crt"))
+                files.key.rename(files.key.with_name("tls.key"))
+        self._join()
+        self._notice()
+        self._write_accounts()
+
+    def _equip(self, plane: RealPlane) -> None:
+        role = plane.name.partition("/")[0]
+        if role == "cell":
+            apply_overlay(plane, ONE_CELL)
+        else:
+            install_definitions(plane, *(DEPLOY / "federation").glob(f"{role}-definitions.yaml"))
+        if role == "platform":
+            apply_overlay(plane, MANAGEMENT)  # the cluster around it may be any
+        for part in ("accounts", "catalogue"):
+            file = DEPLOY / "federation" / f"{role}-{part}.yaml"
+            if file.exists() and (role, part) != ("cell", "accounts"):
+                plane.admin("apply", "-f", str(file))
+
+    def _be_milo(self) -> None:
+        """A project that is there, and entitled."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        admin = self.planes["platform"].admin
+        ready = {"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": now}
+        project = {
+            "apiVersion": "resourcemanager.miloapis.com/v1alpha1",
+            "kind": "Project",
+            "metadata": {"name": "default"},
+            "spec": {"ownerRef": {"kind": "Organization", "name": "acme"}},
+        }
+        consumer = {
+            "apiVersion": "services.miloapis.com/v1alpha1",
+            "kind": "ServiceConsumer",
+            "metadata": {"name": consumer_name(SERVICE_NAME, "default")},
+            "spec": {"serviceRef": {"name": SERVICE}, "consumerProjectRef": {"name": "default"}},
+        }
+        for made, status in (
+            (project, {"conditions": [{**ready, "message": ""}]}),
+            (consumer, {"phase": "Active", "serviceName": SERVICE_NAME}),
+        ):
+            admin("create", "-f", "-", stdin=json.dumps(made))
+            what = f"{made['kind'].lower()}s/{made['metadata']['name']}"  # type: ignore[attr-defined,index]
+            patch = json.dumps({"status": status})
+            admin("patch", what, "--type=merge", "--subresource=status", f"--patch={patch}")
+
+    def _join(self) -> None:
+        """The cell and its gateway, as docs/guides/production.md says."""
+        cell, gateway = self.planes[CELL], self.gateways[ONE_CELL]
+        url = f"https://127.0.0.1:{gateway}{path_prefix(cell_plane('dfw'))}"
+        where = {"namespace": "karmada-cluster", "name": "dfw"}
+        values = {
+            "token": cell.token("compute-hub", NAMESPACE).encode(),
+            "caBundle": cell.authority.read_bytes(),
+            "gatewayCaBundle": self._authority(ONE_CELL).read_bytes(),
+        }
+        data = {key: base64.b64encode(value).decode() for key, value in values.items()}
+        metadata = {
+            "name": "dfw",
+            "labels": {"topology.datum.net/city-code": "DFW"},
+            "annotations": {"compute.datumapis.com/gateway": url},
+        }
+        spec = {"syncMode": "Push", "apiEndpoint": cell.server, "secretRef": where}
+        made: list[dict[str, Any]] = [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-es-dfw"}},
+            {"apiVersion": "v1", "kind": "Secret", "metadata": where, "data": data},
+            {
+                "apiVersion": "cluster.karmada.io/v1alpha1",
+                "kind": "Cluster",
+                "metadata": metadata,
+                "spec": spec,
+            },
+        ]
+        listed = {"apiVersion": "v1", "kind": "List", "items": made}
+        self.planes["hub"].admin("apply", "-f", "-", stdin=json.dumps(listed))
+
+    def _notice(self) -> None:
+        notice, *rules = yaml.safe_load_all((DEPLOY / "gateway" / "notice.yaml").read_text())
+        prefix = path_prefix(project_plane("default"))
+        notice["data"] = {
+            "url": f"https://127.0.0.1:{self.gateways[MANAGEMENT]}{prefix}",
+            "ca.crt": self._authority(MANAGEMENT).read_text(),
+        }
+        self.planes[PROJECT].admin("apply", "-f", "-", stdin=yaml.safe_dump_all([notice, *rules]))
+
+    # --- files of the pods
+
+    def _mounted(self, overlay: str, what: str) -> Path:
+        private_directory(self.folder / overlay)
+        return private_directory(self.folder / overlay / what)
+
+    def _authority(self, overlay: str) -> Path:
+        return self._mounted(overlay, "gateway") / "ca.crt"
+
+    def _write_accounts(self) -> None:
+        paths = ("platform", self.milo.server("platform"), self.milo.authority)
+        hub, cell = self.planes["hub"], self.planes[CELL]
+        of_hub = ("hub", hub.server, hub.authority)
+        around = ("around", cell.server, cell.authority)
+        of_platform, of_project = map(shared_token, ACCOUNTS[:2])
+        of_manager, of_cell = (hub.token(f"compute-{who}") for who in ("manager", "cell"))
+        for overlay, what, place, token in (
+            (MANAGEMENT, "planes", paths, of_platform),
+            (MANAGEMENT, "federation", of_hub, of_manager),
+            (PROPAGATOR, "federation", of_hub, of_manager),
+            (ONE_CELL, "federation", of_hub, of_cell),
+            (ONE_CELL, "projects", paths, of_project),
+            (ONE_CELL, "around", around, cell.token("compute-cell", NAMESPACE)),
+        ):
+            file = self._mounted(overlay, what) / "token"
+            file.write_text(token)
+            users = {place[0]: {"tokenFile": str(file)}}
+            write_kubeconfig(file.with_name("kubeconfig"), [place], users)
+
+    # --- processes
+
+    def up(self) -> None:
+        for overlay in (MANAGEMENT, ONE_CELL):
+            arguments, environment = self._as_in_the_pod(overlay)
+            self._start(overlay, arguments, environment)
+        hub = self.folder / PROPAGATOR / "federation" / "kubeconfig"
+        state = f"--state-dir={self.folder / PROPAGATOR}"
+        self._start(PROPAGATOR, ["--enable-propagator", f"--kubeconfig={hub}", state], {})
+
+    def _start(self, part: str, arguments: list[str], environment: dict[str, str]) -> None:
+        (port,) = free_ports(1)
+        health = {"DATUM_HEALTH_PROBE_BIND_ADDRESS": f"127.0.0.1:{port}"}
+        self.managers[part] = started(
+            [str(BIN / "compute-manager"), *arguments],
+            self.folder / f"{part}.log",
+            {**os.environ, **environment, **health},
+        )
+        ready = f"http://127.0.0.1:{port}/readyz"
+        eventually(lambda: answers(ready), f"the manager of {part} is ready", within_s=60)
+
+    def _as_in_the_pod(self, overlay: str) -> tuple[list[str], dict[str, str]]:
+        container = manager_container(overlay)
+
+        def here(value: str) -> str:
+            value = value.replace(_INSIDE, str(self.folder / overlay))
+            value = value.replace(_STATE, str(self.folder / overlay / "state"))
+            return re.sub(r"^0\.0\.0\.0:\d+$", "127.0.0.1:0", value)
+
+        environment = {entry["name"]: here(entry["value"]) for entry in container["env"]}
+        environment["DATUM_GATEWAY_ADDRESS"] = f"127.0.0.1:{self.gateways[overlay]}"
+        return [here(argument) for argument in container["args"]], environment
+
+    def down(self) -> dict[str, int]:
+        return {part: stop(manager) for part, manager in self.managers.items()}
+
+    # --- what people do
+
+    def datumctl(self, who: str, *arguments: str, stdin: str = "") -> Any:
+        """``datumctl compute ...`` as somebody, in the project."""
+        file = self.folder / f"{who}.kubeconfig"
+        place = (PROJECT, self.milo.server(PROJECT), self.milo.authority)
+        token = shared_token(f"default/{who}")
+        write_kubeconfig(file, [place], {PROJECT: {"token": token}})
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(file),
+            "DATUM_STATE_DIR": str(self.folder / "no-local-platform"),
+            "NO_COLOR": "1",
+        }
+        return subprocess.run(
+            [str(BIN / "datumctl"), "compute", *arguments],
+            env=environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+        )
+
+    def refusals(self) -> dict[str, list[str]]:
+        found = {name: plane.refusals() for name, plane in self.planes.items()}
+        return {name: refused for name, refused in found.items() if refused}
+
+
+def apply_overlay(plane: RealPlane, overlay: str, *flags: str) -> None:
+    """Definitions first, then namespaces, then the rest."""
+    known = [m for m in built(overlay) if m["apiVersion"] not in _OF_OTHERS]
+    definitions = [m for m in known if m["kind"] == "CustomResourceDefinition"]
+    if definitions:
+        _apply(plane, definitions)
+        plane.admin("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    _apply(plane, [m for m in known if m["kind"] == "Namespace"])
+    _apply(plane, [m for m in known if m not in definitions], *flags)
+
+
+def _apply(plane: RealPlane, manifests: list[dict[str, Any]], *flags: str) -> None:
+    text = yaml.safe_dump_all(manifests)
+    plane.admin("apply", "--server-side", "--force-conflicts", *flags, "-f", "-", stdin=text)
+
+
+def _let_in(plane: RealPlane, name: str, role: str) -> None:
+    rules = list(rules_by_role(project_plane("default"))[role])
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+    made = {**head, "metadata": {"name": role}, "rules": rules}
+    plane.admin("apply", "-f", "-", stdin=json.dumps(made))
+    plane.admin("create", "serviceaccount", name)
+    bound = ("create", "clusterrolebinding", name, f"--clusterrole={role}")
+    plane.admin(*bound, f"--serviceaccount=default:{name}")
+
+
+@contextmanager
+def overlay_federation(folder: Path) -> Iterator[OverlayFederation]:
+    with running_servers(folder) as servers, ExitStack() as stack:
+        together = servers.start_planes("platform", PROJECT, accounts=ACCOUNTS)
+        servers.start_planes("hub", CELL)
+        named = {plane.name: plane for plane in together}
+        address = stack.enter_context(in_background(milo(named, folder / "milo")))
+        cell = servers.planes[CELL]
+        stack.enter_context(in_background(kubelet_of(cell.kubeconfig, folder / "node")))
+        found = OverlayFederation(servers, folder, address)
+        try:
+            found.prepare()
+            found.up()
+            yield found
+        finally:
+            codes = found.down()
+        assert found.refusals() == {}, "the shipped roles suffice"
+        assert set(codes.values()) == {0}, "every manager stops in an orderly way"

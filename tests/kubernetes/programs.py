@@ -1,0 +1,63 @@
+"""Programs that a test runs beside itself: started with a log of their own, ended by their pids."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+STOP_S = 20
+
+Process = subprocess.Popen[bytes]
+
+
+@dataclass
+class Running:
+    """Those that belong together, in the order in which they were started; empty while down."""
+
+    processes: list[Process] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.processes)
+
+    def start(self, command: list[str], log: Path) -> None:
+        self.processes.append(started(command, log))
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        for process in self.processes:
+            kill(process)
+        self.processes.clear()
+
+    def send(self, number: int) -> None:
+        for process in self.processes:
+            process.send_signal(number)
+
+    def stop(self) -> None:
+        for process in reversed(self.processes):
+            stop(process)
+        self.processes.clear()
+
+
+def started(command: list[str], log: Path, environment: dict[str, str] | None = None) -> Process:
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command, stdout=output, stderr=output, cwd=log.parent, env=environment
+        )
+
+
+def kill(process: Process) -> None:
+    process.kill()
+    process.wait()
+
+
+def stop(process: Process) -> int:
+    """In an orderly way, if it can."""
+    process.send_signal(signal.SIGCONT)
+    process.send_signal(signal.SIGTERM)
+    try:
+        return process.wait(timeout=STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()

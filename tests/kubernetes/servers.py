@@ -1,0 +1,326 @@
+"""Real API servers on loopback: etcd, and kube-apiserver and its controllers for each plane.
+
+No nodes and no kubelet. All servers share one etcd, each under its own prefix. Certificates are
+those of our own authority; the administrator has a token. Every process is ended by its pid. What
+accounts are refused is on record (``RealPlane.refusals``): controllers run under the roles that are
+shipped, and a permission that is missing fails the test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from datum_compute.app.tls import ServerCertificate, ensure_certificate
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.platform import eventually
+from tests.kubernetes.assets import needed_assets
+from tests.kubernetes.programs import Process, Running, kill, started, stop
+
+START_S = 90
+ADMIN_TOKEN = "administrator"
+ACCOUNTS_IN = "kube-system"
+# Without nodes nothing else is needed: namespaces end, owned objects go, accounts get their tokens.
+_CONTROLLERS = "namespace,garbagecollector,serviceaccount,serviceaccount-token"
+# What accounts ask, and how they are answered.
+_AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {
+            "level": "Metadata",
+            "userGroups": [
+                f"system:serviceaccounts:{ACCOUNTS_IN}",
+                "system:serviceaccounts:datum-compute-system",  # of the overlays
+            ],
+        },
+        {"level": "None"},
+    ],
+}
+_OF_KUBERNETES = ("generic-garbage-collector", "namespace-controller")
+
+Event = dict[str, Any]
+
+
+@dataclass
+class RealPlane:
+    """One API server and its controllers; they can be killed and started again."""
+
+    name: str
+    folder: Path
+    port: int
+    certificate: ServerCertificate
+    apiserver: list[str]
+    controllers: list[str]
+    running: Running = field(default_factory=Running)
+    started_s: list[float] = field(default_factory=list)
+    ready_s: list[float] = field(default_factory=list)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def authority(self) -> Path:
+        return self.certificate.authority
+
+    @property
+    def admin(self) -> Kubectl:
+        return Kubectl(self.kubeconfig, self.name)
+
+    def is_ready(self) -> bool:
+        return self.admin.run("get", "--raw", "/readyz").returncode == 0
+
+    def start(self) -> None:
+        self.started_s.append(time.time())
+        self.running.start(self.apiserver, self.folder / "apiserver.log")
+
+    def await_ready(self) -> None:
+        eventually(self.is_ready, f"the API server {self.name} is ready", within_s=START_S)
+        self.ready_s.append(time.time() + 1)
+        self.running.start(self.controllers, self.folder / "controllers.log")
+
+    def restart_controllers(self) -> None:
+        kill(self.running.processes.pop())
+        self.running.start(self.controllers, self.folder / "controllers.log")
+
+    def writes(self, account: str, *resources: str) -> list[str]:
+        """What an account has written of these kinds."""
+        return sorted(
+            {
+                f"{event['verb']} {event['objectRef']['resource']}"
+                for event in self._events()
+                if _user(event) == account
+                and event["verb"] not in ("get", "list", "watch")
+                and event.get("objectRef", {}).get("resource") in resources
+            }
+        )
+
+    def _events(self) -> Iterable[Event]:
+        log = self.folder / "audit.log"
+        return map(json.loads, log.read_text().splitlines() if log.exists() else [])
+
+    def token(self, account: str, namespace: str = ACCOUNTS_IN) -> str:
+        return self.admin("create", "token", account, "-n", namespace, "--duration=4h").strip()
+
+    def refusals(self) -> list[str]:
+        """What an account of ours asked for and was not allowed."""
+        return sorted({_told(event) for event in self._events() if self._is_refusal(event)})
+
+    def _is_refusal(self, event: Event) -> bool:
+        """Not every 403 is one: nobody may create in a namespace that goes, and a server that has
+        just begun does not know its roles yet."""
+        decision = event.get("annotations", {}).get("authorization.k8s.io/decision")
+        if decision != "forbid" or _user(event) in _OF_KUBERNETES:
+            return False
+        at_s = datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp()
+        starts = zip(self.started_s, self.ready_s, strict=False)
+        return not any(begun_s <= at_s <= ready_s for begun_s, ready_s in starts)
+
+
+@dataclass
+class RealServers:
+    """A folder for data and logs, etcd, and the planes by name."""
+
+    assets: Path
+    folder: Path
+    etcd: Process | None = None
+    etcd_command: list[str] = field(default_factory=list)
+    etcd_url: str = ""
+    planes: dict[str, RealPlane] = field(default_factory=dict)
+
+    def start_etcd(self) -> None:
+        client, peer = (f"http://127.0.0.1:{port}" for port in free_ports(2))
+        self.etcd_url = client
+        self.etcd_command = [
+            str(self.assets / "etcd"),
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+        ]
+        self._run_etcd()
+
+    def _run_etcd(self) -> None:
+        self.etcd = started(self.etcd_command, self.folder / "etcd.log")
+        healthy = f"{self.etcd_url}/health"
+        eventually(lambda: answers(healthy), "etcd is healthy", within_s=START_S)
+
+    def start_plane(self, name: str) -> RealPlane:
+        (plane,) = self.start_planes(name)
+        return plane
+
+    def restart_etcd(self) -> None:
+        """Killed, and started again on what it has written."""
+        assert self.etcd is not None
+        kill(self.etcd)
+        self._run_etcd()
+
+    def start_planes(self, *names: str, accounts: Iterable[str] = ()) -> list[RealPlane]:
+        """All at once: most of the time that one takes to start it only waits. Service accounts
+        (``namespace/name``) that are named are known to all of them by ``shared_token``."""
+        planes = [self._prepared(name, accounts) for name in names]
+        for plane in planes:
+            self.planes[plane.name] = plane
+            plane.start()
+        for plane in planes:
+            plane.await_ready()
+        return planes
+
+    def _prepared(self, name: str, accounts: Iterable[str]) -> RealPlane:
+        folder = self.folder / name.replace("/", "-")
+        folder.mkdir(mode=0o700)
+        certificate = ensure_certificate(folder, datetime.now(UTC))
+        (port,) = free_ports(1)
+        plane = RealPlane(name, folder, port, certificate, [], [])
+        write_kubeconfig(plane.kubeconfig, [(name, plane.server, certificate.authority)])
+        tokens = [f"{ADMIN_TOKEN},admin,admin,system:masters", *map(_known_token, accounts)]
+        (folder / "tokens.csv").write_text("".join(f"{line}\n" for line in tokens))
+        plane.apiserver = [str(self.assets / "kube-apiserver"), *self._server_flags(plane)]
+        plane.controllers = [
+            str(self.assets / "kube-controller-manager"),
+            f"--kubeconfig={plane.kubeconfig}",
+            f"--controllers={_CONTROLLERS}",
+            f"--service-account-private-key-file={folder / 'accounts.key'}",
+            f"--root-ca-file={certificate.authority}",
+            "--leader-elect=false",
+            "--secure-port=0",
+        ]
+        return plane
+
+    def _server_flags(self, plane: RealPlane) -> Iterable[str]:
+        folder, certificate = plane.folder, plane.certificate
+        signing = _signing_key(folder / "accounts.key")
+        (folder / "audit.json").write_text(json.dumps(_AUDIT))
+        return (
+            f"--etcd-servers={self.etcd_url}",
+            f"--etcd-prefix=/{folder.name}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={plane.port}",
+            f"--tls-cert-file={certificate.certificate}",
+            f"--tls-private-key-file={certificate.key}",
+            f"--client-ca-file={certificate.authority}",
+            f"--token-auth-file={folder / 'tokens.csv'}",
+            f"--service-account-key-file={signing}",
+            f"--service-account-signing-key-file={signing}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--authorization-mode=RBAC",
+            "--disable-admission-plugins=ServiceAccount,StorageObjectInUseProtection",
+            f"--audit-policy-file={folder / 'audit.json'}",
+            f"--audit-log-path={folder / 'audit.log'}",
+        )
+
+    def stop_plane(self, name: str) -> None:
+        self.planes.pop(name).running.stop()
+
+    def stop(self) -> None:
+        for name in list(self.planes):
+            self.stop_plane(name)
+        if self.etcd is not None:
+            stop(self.etcd)
+
+
+@contextmanager
+def running_servers(folder: Path) -> Iterator[RealServers]:
+    """With an etcd, and planes to come; none of it is left in the end."""
+    servers = RealServers(needed_assets(), folder)
+    try:
+        servers.start_etcd()
+        yield servers
+    finally:
+        servers.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    """Of this machine, different ones."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(listening.getsockname()[1]) for listening in sockets]
+    for listening in sockets:
+        listening.close()
+    return ports
+
+
+def write_kubeconfig(
+    path: Path,
+    planes: Iterable[tuple[str, str, Path]],
+    users: dict[str, dict[str, str]] | None = None,
+) -> Path:
+    """A context for each (name, server, authority); as the administrator where nobody is named."""
+    config: dict[str, object] = {"apiVersion": "v1", "kind": "Config"}
+    clusters, contexts, names = [], [], []
+    for name, server, authority in planes:
+        cluster = {"server": server, "certificate-authority": os.fspath(authority)}
+        clusters.append({"name": name, "cluster": cluster})
+        user = {"name": name, "user": (users or {}).get(name, {"token": ADMIN_TOKEN})}
+        names.append(user)
+        contexts.append({"name": name, "context": {"cluster": name, "user": name}})
+    config |= {"clusters": clusters, "users": names, "contexts": contexts}
+    config["current-context"] = contexts[0]["name"]
+    path.write_text(json.dumps(config))
+    return path
+
+
+def answers(url: str) -> bool:
+    try:
+        with urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _user(event: Event) -> str:
+    return str(event["user"]["username"]).rpartition(":")[2]
+
+
+def _told(event: Event) -> str:
+    what = event.get("objectRef", {})
+    kind = ".".join(filter(None, (what.get("resource"), what.get("apiGroup"))))
+    part = f"/{what['subresource']}" if what.get("subresource") else ""
+    return f"{_user(event)} may not {event['verb']} {kind}{part}"
+
+
+def shared_token(account: str) -> str:
+    """Of an account on planes that were told of it."""
+    return f"token-of-{account.replace('/', '-')}"
+
+
+def _known_token(account: str) -> str:
+    """A line of a file of tokens: the user that Kubernetes makes of a service account."""
+    namespace, _, name = account.partition("/")
+    groups = f"system:serviceaccounts,system:serviceaccounts:{namespace}"
+    user = f"system:serviceaccount:{namespace}:{name}"
+    return f'{shared_token(account)},{user},{name},"{groups}"'
+
+
+def _signing_key(path: Path) -> Path:
+    """For the tokens of service accounts."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+    path.touch(mode=0o600)
+    path.write_bytes(pem)
+    return path

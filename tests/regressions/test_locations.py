@@ -1,0 +1,45 @@
+"""Where a project may run says whether it can run there now."""
+
+from __future__ import annotations
+
+from datum_compute.api.conditions import Condition, find_condition
+from datum_compute.api.kinds import LOCATION, LOCATION_BINDING
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import PLATFORM
+from tests.regressions.platform import CELL, Platform, on_platform
+
+DFW = Ref("", "dfw")
+
+
+async def available(platform: Platform) -> Condition:
+    binding = await platform.project.get(LOCATION_BINDING, DFW)
+    return find_condition(binding.status.conditions, "Available") or Condition(
+        type="Available", status="Unknown", reason=""
+    )
+
+
+def test_a_city_whose_cell_does_not_answer_is_not_available_until_it_does() -> None:
+    """Seen: cities without a cell that answers were said to be served by one."""
+
+    async def story(platform: Platform) -> str:
+        await platform.booted()
+
+        async def is_open() -> bool:
+            return (await available(platform)).status == "True"
+
+        async def is_closed() -> bool:
+            return (await available(platform)).status == "False"
+
+        await platform.until(is_open, "the city is available")
+        platform.host.silent.add(CELL)
+        await platform.until(is_closed, "the city is not available")
+        told = await available(platform)
+        location = await platform.host.operator(PLATFORM).get(LOCATION, DFW)
+        ready = find_condition(location.status.conditions, "Ready")
+        assert ready is not None
+        assert ready.reason == "CellUnreachable"
+        platform.host.silent.clear()
+        await platform.until(is_open, "the city is available again")
+        return told.message
+
+    assert "Cell dfw has not answered since" in on_platform(story, boot_s=0.0)

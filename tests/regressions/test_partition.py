@@ -1,0 +1,107 @@
+"""Cells that cannot be reached: nobody else waits for them, and they get what they have missed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, POLICY, WORK
+from datum_compute.api.meta import ref_of
+from datum_compute.api.plane import HUB
+from datum_compute.testing import faults as f
+from datum_compute.testing.layout import WorldLayout
+from datum_compute.testing.operations import (
+    AllowFallback,
+    ChangeImage,
+    CreateWorkload,
+    MoveBack,
+    Operation,
+)
+from datum_compute.testing.scenario import Scenario
+from datum_compute.testing.world import Outcome, run_scenario
+from tests.regressions.platform import Platform, on_platform
+
+TWO = WorldLayout("split", ("alpha",), ("dfw", "iad"))
+MANY = 8
+
+
+def first_s(outcome: Outcome, plane: str, *words: str, after_s: float = 0.0) -> float:
+    """When a line of the trace of that plane first had all the words."""
+    for line in outcome.trace:
+        at_s, _, rest = line.strip().partition(" ")
+        here = rest.startswith(plane) and all(word in rest for word in words)
+        if here and float(at_s) >= after_s:
+            return float(at_s)
+    raise AssertionError(f"never: {plane} {words}")
+
+
+def test_a_dead_cell_does_not_delay_a_living_one() -> None:
+    """Much is due on the cell that does not answer when something comes for the other."""
+    dead: list[Operation] = []
+    for number in range(MANY):
+        name = f"w{number}"
+        dead += [
+            CreateWorkload(0.0, "alpha", name, f"{name}:1", 1, ("DFW",)),
+            ChangeImage(6.0, "alpha", name, f"{name}:2"),
+        ]
+    living = CreateWorkload(8.0, "alpha", "live", "live:1", 1, ("IAD",))
+    cut = (f.IsolateHost(5.0, 60.0, "cell-dfw"),)
+    outcome = run_scenario(Scenario(1, TWO, (*dead, living), cut, 70.0))
+    ready_s = first_s(outcome, "project/alpha", INSTANCE.resource, "live-", "Ready=True")
+    assert ready_s < 10.0, "as fast as if all cells were there"
+
+
+def test_a_cell_that_is_back_gets_soon_what_it_has_missed_however_long_it_was_away() -> None:
+    change = ChangeImage(6.0, "alpha", "web", "web:2")
+    create = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
+    back_s = 1800.0
+    cut = (f.IsolateHost(5.0, back_s - 5.0, "cell-dfw"),)
+    outcome = run_scenario(Scenario(1, TWO, (create, change), cut, back_s + 10.0))
+    seen_s = first_s(outcome, "cell/dfw", DEPLOYMENT.resource, after_s=back_s - 0.5)
+    assert seen_s < back_s + 45.0, "no delay grows with the length of the outage"
+
+
+def test_a_suspended_policy_holds_what_is_new_and_lets_reports_and_removals_through() -> None:
+    async def story(platform: Platform) -> tuple[str, str]:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        hub = platform.host.operator(HUB)
+        (policy,) = (await hub.list(POLICY)).items
+        suspend = {"spec": {"suspension": {"dispatching": True}}}
+        await hub.patch(POLICY, ref_of(policy), suspend)
+        await asyncio.sleep(1)
+        await platform.change_image("web:2")
+        await asyncio.sleep(60)
+        (held,) = await platform.instances()
+        works = [w for w in (await hub.list(WORK)).items if w.metadata.name.startswith("web-")]
+        reasons = [c.reason for w in works for c in w.status.conditions if c.type == "Dispatching"]
+        await hub.patch(POLICY, ref_of(policy), {"spec": {"suspension": None}})
+        await platform.until_ready("web:2")
+        return held.spec.runtime.sandbox.containers[0].image, reasons[0]
+
+    assert on_platform(story) == ("web:1", "SuspendDispatching")
+
+
+def test_a_cell_that_cannot_be_heard_is_called_silent_within_its_grace_and_a_probe() -> None:
+    """Seen: a patient transport made it 70 seconds."""
+    create = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
+    cut = (f.IsolateHost(5.0, 90.0, "cell-dfw"),)
+    outcome = run_scenario(Scenario(1, TWO, (create,), cut, 100.0))
+    told_s = first_s(outcome, "project/alpha", DEPLOYMENT.resource, "CellUnreachable")
+    assert 30.0 <= told_s - 5.0 <= 30.0 + 10.0 + 2.0
+
+
+def test_a_failed_city_is_replaced_stays_replaced_and_moves_back_when_told() -> None:
+    told: tuple[Operation, ...] = (
+        CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),
+        AllowFallback(1.0, "alpha", "web", ("IAD",), 30),
+        MoveBack(220.0, "alpha", "web"),
+    )
+    cut = (f.IsolateHost(5.0, 145.0, "cell-dfw"),)
+    outcome = run_scenario(Scenario(1, TWO, told, cut, 230.0))
+    moved_s = first_s(outcome, "cell/iad", INSTANCE.resource, "Ready=True")
+    assert 65.0 < moved_s < 80.0
+    gone_s = first_s(outcome, "cell/dfw", INSTANCE.resource, "deleted")
+    assert 150.0 < gone_s < 220.0, "the share has moved: what is still there goes"
+    back_s = first_s(outcome, "cell/dfw", INSTANCE.resource, "Ready=True", after_s=gone_s)
+    assert back_s > 220.0, "nothing moves back by itself"
+    assert not [line for line in outcome.final if "FallbackEngaged" in line]

@@ -1,0 +1,135 @@
+"""What a project sees of its instances: under its own deployment, gone with it, and in time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from datum_compute.api import labels
+from datum_compute.api.codec import JsonObject, plain
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.plane import HUB, project_plane
+from datum_compute.planes.upstream import upstream_key
+from datum_compute.runtime.key import Key
+from datum_compute.testing import faults as f
+from datum_compute.testing.layout import WorldLayout
+from datum_compute.testing.operations import CreateWorkload, DeleteWorkload
+from datum_compute.testing.scenario import Scenario
+from datum_compute.testing.world import run_scenario
+from tests.regressions.platform import WEB, Platform, on_platform
+from tests.regressions.test_partition import first_s
+
+SPLIT = WorldLayout("split", ("alpha",), ("dfw",))
+
+
+def test_a_projection_belongs_to_the_projects_deployment_and_leaves_with_it() -> None:
+    async def story(platform: Platform) -> tuple[list[str], str, str, int]:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        (projection,) = (await platform.project.list(INSTANCE)).items
+        (deployment,) = (await platform.project.list(DEPLOYMENT)).items
+        owners = [o.uid for o in projection.metadata.owner_references]
+        edge = (await platform.deployment()).metadata.uid
+        await platform.project.delete(WORKLOAD, WEB)
+
+        async def gone() -> bool:
+            return not (await platform.project.list(INSTANCE)).items
+
+        await platform.until(gone, "the projection is gone")
+        left = len((await platform.project.list(DEPLOYMENT)).items)
+        return owners, deployment.metadata.uid, edge, left
+
+    owners, project_uid, edge_uid, _ = on_platform(story)
+    assert owners == [project_uid]
+    assert project_uid != edge_uid
+
+
+def test_a_copy_without_its_label_is_known_by_its_name_and_an_ownerless_projection_heals() -> None:
+    async def story(platform: Platform) -> tuple[list[str], list[str], str]:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        hub = platform.host.operator(HUB)
+        (copy,) = (await hub.list(INSTANCE)).items
+        told = dict(copy.metadata.labels)
+        name = told.pop(labels.DEPLOYMENT_NAME)
+        told.pop(labels.CELL)
+        body: JsonObject = {
+            "apiVersion": INSTANCE.api_version,
+            "kind": INSTANCE.kind,
+            "metadata": {"name": f"{name}-7", "namespace": copy.metadata.namespace, "labels": told},
+            "spec": plain(copy.spec),
+        }
+        await hub.create_plain(INSTANCE, body)
+        await asyncio.sleep(1)
+        operator = platform.host.operator(project_plane("default"))
+        seventh = Ref("default", f"{name}-7")
+        found = await operator.get(INSTANCE, seventh)
+        owners = [o.uid for o in found.metadata.owner_references]
+        await operator.patch(INSTANCE, seventh, {"metadata": {"ownerReferences": None}})
+        await asyncio.sleep(1)
+        healed = await operator.get(INSTANCE, seventh)
+        (deployment,) = (await platform.project.list(DEPLOYMENT)).items
+        again = [o.uid for o in healed.metadata.owner_references]
+        return owners, again, deployment.metadata.uid
+
+    owners, again, uid = on_platform(story)
+    assert owners == again == [uid]
+
+
+def test_a_status_of_the_hub_reaches_the_project_by_its_event_and_not_by_a_resync() -> None:
+    create = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
+    outcome = run_scenario(Scenario(1, SPLIT, (create,), (), 3.0))
+    hub_s = first_s(outcome, "hub", DEPLOYMENT.resource, "Available=True")
+    told_s = first_s(outcome, "project/alpha", DEPLOYMENT.resource, "Available=True")
+    assert told_s - hub_s < 0.1
+
+
+@pytest.mark.parametrize(
+    ("cluster", "project"),
+    [
+        ("cluster-shop", "shop"),
+        ("cluster-org_shop", "shop"),
+        ("cluster-_shop", "shop"),
+    ],
+)
+def test_what_the_hub_says_leads_to_the_bare_project(cluster: str, project: str) -> None:
+    identity = {labels.UPSTREAM_CLUSTER: cluster, labels.UPSTREAM_NAMESPACE: "default"}
+    assert upstream_key(identity, "web") == Key(project_plane(project), Ref("default", "web"))
+
+
+@pytest.mark.parametrize("cluster", ["", "shop", "cluster-", "cluster-org_"])
+def test_an_empty_or_foreign_cluster_leads_nowhere_and_is_no_error(cluster: str) -> None:
+    identity = {labels.UPSTREAM_CLUSTER: cluster, labels.UPSTREAM_NAMESPACE: "default"}
+    assert upstream_key(identity, "web") is None
+    assert upstream_key({labels.UPSTREAM_CLUSTER: "cluster-shop"}, "web") is None
+
+
+def test_project_and_hub_are_clean_without_the_cell() -> None:
+    """The world itself checks that nothing but the tombstones of the lost cell is left."""
+    told = (
+        CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),
+        DeleteWorkload(6.0, "alpha", "web"),
+    )
+    lost = (f.StopHost(5.0, f.FOR_EVER, "cell-dfw"),)
+    outcome = run_scenario(Scenario(1, SPLIT, told, lost, 60.0))
+    gone_s = first_s(outcome, "project/alpha", WORKLOAD.resource, "deleted")
+    assert gone_s < 60.0
+    assert not [line for line in outcome.final if INSTANCE.resource in line]
+
+
+def test_a_copy_that_somebody_deletes_comes_back_only_while_its_deployment_is_on_the_hub() -> None:
+    async def story(platform: Platform) -> tuple[int, int]:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        hub = platform.host.operator(HUB)
+        (copy,) = (await hub.list(INSTANCE)).items
+        await hub.delete(INSTANCE, ref_of(copy))
+        await asyncio.sleep(2)
+        back = len((await hub.list(INSTANCE)).items)
+        await platform.project.delete(WORKLOAD, WEB)
+        await asyncio.sleep(100)
+        return back, len((await hub.list(INSTANCE)).items)
+
+    assert on_platform(story) == (1, 0)

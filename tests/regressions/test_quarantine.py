@@ -1,0 +1,132 @@
+"""Copies on the hub that lead to nobody, on the whole platform."""
+
+from __future__ import annotations
+
+import asyncio
+
+from datum_compute.api import labels
+from datum_compute.api.codec import JsonObject, plain
+from datum_compute.api.instance import Instance
+from datum_compute.api.kinds import EVENT, INSTANCE, NAMESPACE
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import HUB
+from datum_compute.client.client import Client
+from datum_compute.planning.quarantine import GRACE_S, quarantine_reason
+from tests.regressions.platform import Platform, on_platform
+
+STRANGER = "stranger-0"
+
+
+async def a_stranger(hub: Client, copy: Instance, at: Ref | None = None, **told: str) -> Ref:
+    """A copy that no cell has written, with labels of its own."""
+    ref = at or Ref(copy.metadata.namespace, STRANGER)
+    body: JsonObject = {
+        "apiVersion": INSTANCE.api_version,
+        "kind": INSTANCE.kind,
+        "metadata": {"name": ref.name, "namespace": ref.namespace, "labels": told},
+        "spec": plain(copy.spec),
+    }
+    await hub.create_plain(INSTANCE, body)
+    return ref
+
+
+async def reports(hub: Client) -> list[str]:
+    events = (await hub.list_plain(EVENT)).items
+    return [e["message"] for e in events if e["reason"] == "Quarantined"]
+
+
+def test_a_copy_without_identity_is_told_once_stays_and_is_tried_again_when_it_has_one() -> None:
+    async def story(platform: Platform) -> tuple[list[str], str, list[str], str]:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        hub = platform.host.operator(HUB)
+        (copy,) = (await hub.list(INSTANCE)).items
+        ref = await a_stranger(hub, copy)
+        await asyncio.sleep(GRACE_S * 4)
+        told, reason = await reports(hub), quarantine_reason(await hub.get(INSTANCE, ref))
+        kept = {k: v for k, v in copy.metadata.labels.items() if k != labels.CELL}
+        await hub.patch(INSTANCE, ref, {"metadata": {"labels": kept}})
+        await asyncio.sleep(1)
+        shown = [i.metadata.name for i in (await platform.project.list(INSTANCE)).items]
+        return told, reason, sorted(shown), quarantine_reason(await hub.get(INSTANCE, ref))
+
+    told, reason, shown, after = on_platform(story)
+    assert len(told) == 1, told
+    assert labels.UPSTREAM_CLUSTER in told[0]
+    assert reason == "IdentityMissing"
+    assert STRANGER in shown
+    assert after == ""
+
+
+def test_a_copy_of_a_deployment_that_its_project_does_not_have_is_set_apart() -> None:
+    async def story(platform: Platform) -> tuple[list[str], str, bool]:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        hub = platform.host.operator(HUB)
+        (copy,) = (await hub.list(INSTANCE)).items
+        told = {**copy.metadata.labels, labels.DEPLOYMENT_NAME: "never-was"}
+        told.pop(labels.CELL)
+        ref = await a_stranger(hub, copy, None, **told)
+        await asyncio.sleep(GRACE_S * 4)
+        names = [i.metadata.name for i in (await platform.project.list(INSTANCE)).items]
+        return (
+            await reports(hub),
+            quarantine_reason(await hub.get(INSTANCE, ref)),
+            STRANGER in names,
+        )
+
+    told, reason, shown = on_platform(story)
+    assert len(told) == 1, told
+    assert "never-was" in told[0]
+    assert reason == "DeploymentNotFound"
+    assert not shown
+
+
+def test_a_copy_that_says_it_is_of_another_project_is_set_apart_and_shown_nowhere() -> None:
+    """From a namespace that is not the home of that project, under the name of a real instance."""
+
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        hub = platform.host.operator(HUB)
+        (copy,) = (await hub.list(INSTANCE)).items
+        told = {k: v for k, v in copy.metadata.labels.items() if k != labels.CELL}
+        before = (await platform.project.list(INSTANCE)).items
+        ref = await a_stranger(hub, copy, Ref("default", copy.metadata.name), **told)
+        other = await a_stranger(hub, copy, Ref("default", STRANGER), **told)
+        await asyncio.sleep(GRACE_S * 4)
+        assert len(await reports(hub)) == 2
+        for stranger in (ref, other):
+            assert quarantine_reason(await hub.get(INSTANCE, stranger)) == "IdentityForeign"
+        assert (await platform.project.list(INSTANCE)).items == before
+        # It says something else, and is tried again at once; wrong again, it is told again.
+        await hub.patch(
+            INSTANCE, other, {"metadata": {"labels": {labels.UPSTREAM_NAMESPACE: None}}}
+        )
+        await asyncio.sleep(GRACE_S * 4)
+        assert len(await reports(hub)) == 3
+        assert quarantine_reason(await hub.get(INSTANCE, other)) == "IdentityMissing"
+
+    on_platform(story)
+
+
+def test_a_home_that_says_it_is_of_another_is_put_right_and_nothing_in_it_is_set_apart() -> None:
+    """Seen: nobody put the labels of a hub namespace right, and others believe them."""
+
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        hub = platform.host.operator(HUB)
+        (copy,) = (await hub.list(INSTANCE)).items
+        home = Ref("", copy.metadata.namespace)
+        before = (await hub.get(NAMESPACE, home)).metadata.labels
+        for label in (labels.UPSTREAM_NAMESPACE, labels.UPSTREAM_CLUSTER):
+            for value in ("junk", None):
+                await asyncio.sleep(30)
+                await hub.patch(NAMESPACE, home, {"metadata": {"labels": {label: value}}})
+                await asyncio.sleep(1)
+                assert (await hub.get(NAMESPACE, home)).metadata.labels == before
+        await asyncio.sleep(GRACE_S * 4)
+        assert await reports(hub) == []
+
+    on_platform(story)

@@ -1,0 +1,170 @@
+"""What releases before left behind at rest: the present controllers find nothing to do in it.
+
+``upgrade/COMMIT.gz`` is what the release of that commit had stored, recorded by
+``python -m hack.rehearse_upgrade``, which also runs both releases in turn. Here the present one
+starts on the record: nothing is rolled, nothing is rewritten but what is on a list, and then there
+is silence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from datum_compute.api.codec import decode, decode_as, typed
+from datum_compute.api.kinds import KINDS
+from datum_compute.api.plane import cell_plane, project_plane
+from datum_compute.app.credentials import Credentials
+from datum_compute.app.ports import Ports
+from datum_compute.app.wiring import Layout, Platform, Safeguards
+from datum_compute.drivers.behaviours import Machine
+from datum_compute.drivers.machinetable import MachineTable
+from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.store.dump import undumped
+from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey
+from datum_compute.store.memory import MemoryJournal
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+
+RECORDS = sorted(Path(__file__).with_name("upgrade").glob("*.gz"))
+PROJECT, CELL = project_plane("default"), cell_plane("dfw")
+SETTLE_S, SILENCE_S = 120.0, 900.0
+# A release may have more to say about these from its first moment on; users never see it.
+_OF_THE_PLATFORM = frozenset(
+    {
+        "clusterroles.rbac.authorization.k8s.io",
+        "clusterrolebindings.rbac.authorization.k8s.io",
+        "events",
+        "leases.coordination.k8s.io",
+    }
+)
+# What the present release writes once on what that one left, by resource and field: new fields that
+# have a value from the start. Reviewed by people; instances and servers can never be on it.
+ONCE: dict[str, frozenset[tuple[str, str]]] = {
+    "80698ae": frozenset(
+        {
+            ("workloaddeployments.compute.datumapis.com", "status.granted"),
+            ("workloaddeployments.compute.datumapis.com", "status.selector"),
+            ("works.work.karmada.io", "status.manifestStatuses"),
+            ("resourcebindings.work.karmada.io", "status.aggregatedStatus"),
+            ("propagationpolicies.policy.karmada.io", "spec.placement"),
+        }
+    ),
+}
+_UNTOUCHED = frozenset(
+    f"{plural}.compute.datumapis.com" for plural in ("workloads", "instances", "workloadrevisions")
+) | {"servers.region.datumapis.com", "resourceclaims.quota.miloapis.com"}
+_KINDS = {kind.storage: kind for kind in KINDS if not kind.stored_as}
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    at_s: float
+    machines: dict[str, Machine]
+    planes: dict[str, LoadedPlane]
+
+    @property
+    def authority(self) -> str:
+        key = ObjectKey("configmaps", "default", "kube-root-ca.crt")
+        return str(decode(self.planes[PROJECT].objects[key][1])["data"]["ca.crt"])
+
+
+class NotedJournal(MemoryJournal):
+    """Remembers what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[Change] = []
+
+    async def append(self, batch: Sequence[Entry]) -> None:
+        self.written += [entry for entry in batch if isinstance(entry, Change)]
+        await super().append(batch)
+
+
+def read_record(path: Path) -> Recorded:
+    head, _, dump = gzip.decompress(path.read_bytes()).partition(b"\n")
+    told = decode(head)
+    machines = {name: typed(found, Machine) for name, found in told["machines"].items()}
+    return Recorded(told["at"], machines, undumped(dump))
+
+
+def test_there_is_a_record() -> None:
+    assert RECORDS
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_every_object_of_the_release_before_is_still_one(path: Path) -> None:
+    for plane in read_record(path).planes.values():
+        for key, (_, body) in plane.objects.items():
+            if key.resource in _KINDS:
+                decode_as(body, _KINDS[key.resource].model)
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_nothing_is_rolled_and_then_there_is_silence(path: Path) -> None:
+    recorded = read_record(path)
+
+    async def main(loop: VirtualLoop) -> None:
+        journal, table = NotedJournal(), MachineTable(recorded.machines)
+        journal.take(recorded.planes)
+        before = await journal.copy().load()
+        platform = _platform(loop, recorded, journal, table)
+        await platform.load()
+        running = loop.create_task(platform.run())
+        await asyncio.sleep(SETTLE_S)
+        assert not running.done()
+        found = frozenset(_changed_fields(recorded, journal.written))
+        assert found <= ONCE[path.stem], "the new release rewrites what the old one wrote"
+        assert not {resource for resource, _ in found} & _UNTOUCHED, "something is rolled"
+        journal.written.clear()
+        await asyncio.sleep(SILENCE_S)
+        assert journal.written == [], "a settled platform writes"
+        running.cancel()
+        await asyncio.wait([running])
+        assert dict(table) == recorded.machines, "a machine was touched"
+        after = await journal.load()
+        assert set(after) == set(before)
+
+    run_virtual(Random(1), main)
+
+
+def _changed_fields(recorded: Recorded, written: list[Change]) -> Iterator[tuple[str, str]]:
+    """Resource, and the second level of what was changed of it; all of it if it is new or gone."""
+    for change in written:
+        if change.key.resource in _OF_THE_PLATFORM:
+            continue
+        held = recorded.planes[change.plane].objects.get(change.key)
+        if held is None or change.body is None:
+            yield change.key.resource, "everything"
+            continue
+        old, new = decode(held[1]), decode(change.body)
+        for part in sorted({*old, *new} - {"apiVersion", "kind", "metadata"}):
+            one, other = old.get(part) or {}, new.get(part) or {}
+            for name in sorted({*one, *other}):
+                if one.get(name) != other.get(name):
+                    yield change.key.resource, f"{part}.{name}"
+
+
+def _platform(
+    loop: VirtualLoop, recorded: Recorded, journal: NotedJournal, table: MachineTable
+) -> Platform:
+    ids = iter(range(1, 10**9))
+
+    def now() -> float:
+        return recorded.at_s + 60 + loop.time()
+
+    def new_id() -> str:
+        return f"new-{next(ids)}"
+
+    return Platform(
+        Layout((PROJECT,), {CELL: SimulatedDriver(table, now=now)}),
+        Ports(now, new_id, new_id, Random(1)),
+        journal,
+        Credentials("token", {}),
+        safeguards=Safeguards(authority=recorded.authority),
+    )
