@@ -427,8 +427,11 @@ async def test_what_a_machine_uses_is_measured(cell: Cell) -> None:
 async def test_the_card_of_an_end_outlives_process_and_machine_and_holds_no_secret(
     cell: Cell,
 ) -> None:
-    script = "echo one; echo two; sleep 1; exit 3"
-    probe = a_probe(exec={"command": ["sh", "-c", "echo not yet; exit 4"]}, periodSeconds=1)
+    asked = "/dev/shm/asked"
+    script = f"echo one; echo two; until [ -s {asked} ]; do sleep 0.1; done; exit 3"
+    # The second question is asked after the first was answered, and only it ends the container.
+    question = f"echo not yet; [ -e {asked} ] && echo >>{asked}; touch {asked}; exit 4"
+    probe = a_probe(exec={"command": ["sh", "-c", question]}, timeoutSeconds=60)
     variables = {"app": {"PASSWORD": "hunter22", "PATH": "/bin"}}
     spec = cell.spec("sh", "-c", script, readiness_probe=probe)
     await cell.driver.start(ID, spec, MachineData(variables=variables))

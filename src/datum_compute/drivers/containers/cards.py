@@ -100,10 +100,10 @@ def _trouble(machine: Machine, now_s: float) -> str:
 
 
 def _last_answers(machine: Machine, ended_s: float) -> dict[str, str]:
-    """To questions from before the end: those after it are about nobody."""
+    """Those from before the end: one that comes after it, or was cut off by it, is about nobody."""
     found = {}
     for title, answers in machine.answered.items():
-        before = [words for asked_s, words in answers if asked_s <= ended_s]
+        before = [words for came_s, words in answers if came_s <= ended_s]
         if before:
             found[title] = before[-1]
     return found

@@ -70,7 +70,7 @@ class Machine:
     pulling: asyncio.Task[dict[str, ImageFacts] | DriverError] | None = None
     sleep: Sleep = field(default_factory=Sleep)
     told: MachineState | None = None  # what was announced last
-    # The last answers to each probe, with the time when it was asked.
+    # The last answers to each probe, with the time when each came.
     answered: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
     has_card: bool = False  # its last end has been kept

@@ -34,7 +34,7 @@ async def keep_asking(
     await asyncio.sleep(probe.initial_delay_seconds)
     tally = Tally(probe)
     while True:
-        words = await _bounded(ask, probe.timeout_seconds)
+        words = await ask()
         verdict = tally.count(is_good=not words)
         if verdict is not None:
             await told(verdict, words)
@@ -80,16 +80,16 @@ class Tally:
         return verdict
 
 
-async def _bounded(ask: Callable[[], Awaitable[str]], timeout_s: float) -> str:
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await ask()
-    except TimeoutError:
-        return f"no answer within {timeout_s:.0f} s"
-
-
 async def answer_to(engine: Engine, probe: Probe, target: Target) -> str:
-    """What is wrong; empty if all is well."""
+    """What is wrong, at the latest when the probe's time is over; empty if all is well."""
+    try:
+        async with asyncio.timeout(probe.timeout_seconds):
+            return await _asked(engine, probe, target)
+    except TimeoutError:
+        return f"no answer within {probe.timeout_seconds:.0f} s"
+
+
+async def _asked(engine: Engine, probe: Probe, target: Target) -> str:
     if probe.http_get is not None:
         return await _http(probe.http_get, target)
     if probe.tcp_socket is not None:

@@ -18,7 +18,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 # Machine, container, whether the answer was good, and its words.
 Told = Callable[[Machine, str, bool, str], Awaitable[None]]
 
-_ANSWERS_MAX = 5
+_ANSWERS_MAX = 20
 _TITLES = {"ready": "readiness", "live": "liveness"}
 
 _log = logging.getLogger(__name__)
@@ -65,10 +65,9 @@ class Probing:
         title = f"{_TITLES[kind]} probe of {name}"
 
         async def asked() -> str:
-            answers, now_s = machine.answered.setdefault(title, []), self._unix_s()
-            answers.append((now_s, "no answer"))
             words = await answer_to(self._engine, probe, target)
-            answers[-1] = (now_s, words or "all is well")
+            answers = machine.answered.setdefault(title, [])
+            answers.append((self._unix_s(), words or "all is well"))
             del answers[:-_ANSWERS_MAX]
             return words
 
