@@ -101,7 +101,7 @@ test-karmada: setup ## The same with a real Karmada as the hub; needs make kube-
 	$(BIN)/python -m pytest $(AGAIN) -m karmada
 
 test-containers: setup ## Run instances on a real podman, with a registry beside it (needs root)
-	$(BIN)/python -m pytest tests/containers -m containers
+	$(BIN)/python -m pytest $(AGAIN) tests/containers -m containers
 
 kubectl: setup ## Print a kubectl that is new enough; built with Go if the machine has none
 	@$(BIN)/python -m hack.find_kubectl
