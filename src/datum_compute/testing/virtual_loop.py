@@ -17,6 +17,7 @@ import asyncio
 import contextvars
 import heapq
 import math
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from random import Random
@@ -275,7 +276,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 def _tasks_unlisted() -> Iterator[None]:
     """asyncio keeps a weak set of all tasks for ``all_tasks()``, which nobody calls in a world, and
     that costs three callbacks in Python for each task. This loop has a list of its own."""
-    tasks: Any = asyncio.tasks._all_tasks  # type: ignore[attr-defined]
+    known: Any = asyncio.tasks
+    tasks = known._scheduled_tasks if sys.version_info >= (3, 12) else known._all_tasks
     tasks.add = _not_listed
     try:
         yield
