@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -242,7 +243,8 @@ def _render_command(path: tuple[str, ...], command: click.Command) -> str:
         for parameter in command.params  # without --help, which all have
         if (record := parameter.get_help_record(context)) is not None
     ]
-    prose, _, examples = (command.help or "").partition("\b")
+    # Python before 3.13 leaves docstrings as indented as they are written.
+    prose, _, examples = inspect.cleandoc(command.help or "").partition("\b")
     text = " ".join(prose.split())
     shown = [line.strip() for line in examples.splitlines() if line.startswith("  ")]
     listed = "\n```sh\n" + "".join(f"{line}\n" for line in shown) + "```\n" if shown else ""

@@ -197,6 +197,15 @@ def _opened(path: Path) -> sqlite3.Connection:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     os.chmod(path, 0o600)
     connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        _configure(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _configure(connection: sqlite3.Connection, path: Path) -> None:
     # Nobody shares the file, so the index of the WAL need not be a file either: one could not be
     # made on a full disk.
     connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
@@ -204,9 +213,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA wal_autocheckpoint=0")
     if mode != "wal":
-        connection.close()
         raise JournalError(f"{path}: this file system does not support WAL; use a local disk")
-    return connection
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
