@@ -11,6 +11,7 @@ from aiohttp import web
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request
 from datum_compute.api.kinds import NAMESPACE
+from datum_compute.client import lean
 from datum_compute.client.client import Client
 from datum_compute.client.http import HttpTransport
 from datum_compute.client.lean import LeanTransport
@@ -184,6 +185,80 @@ async def test_a_watch_that_breaks_off_is_unreachable(make: Make) -> None:
         with pytest.raises(Unreachable, match="the connection was lost"):
             async for _ in answer.stream:
                 pass
+
+
+async def test_closing_a_transport_ends_the_watches_that_go_over_it(
+    authority: Authority, tls: ssl.SSLContext
+) -> None:
+    async def stream(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"first\n")
+        await asyncio.Event().wait()
+        return response
+
+    async with serving(stream, tls) as server:
+        transport = LeanTransport(server, ca_pem=authority.ca_pem)
+        answer = await transport.send(WATCH)
+        assert answer.stream is not None
+        assert await anext(answer.stream) == b"first\n"
+        waiting = asyncio.create_task(anext(answer.stream))
+        await asyncio.sleep(0)
+        await transport.aclose()
+        with pytest.raises(Unreachable, match="the connection was lost"):
+            await asyncio.wait_for(waiting, 10)
+
+
+async def test_a_reader_that_pauses_gets_everything_all_the_same(make: Make) -> None:
+    chunk = b"c" * 100_000
+
+    async def stream(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(30):
+            await response.write(chunk)
+        return response
+
+    async with serving(stream) as server, make(server) as transport:
+        answer = await transport.send(WATCH)
+        assert answer.stream is not None
+        await asyncio.sleep(0.2)
+        assert sum([len(piece) async for piece in answer.stream]) == 30 * len(chunk)
+
+
+async def test_a_connection_that_lay_idle_for_long_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    peers = set()
+
+    async def note_peer(request: web.BaseRequest) -> web.Response:
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        return web.Response()
+
+    monkeypatch.setattr(lean, "KEPT_IDLE_S", 0.0)
+    async with serving(note_peer) as server, LeanTransport(server) as transport:
+        await transport.send(Request("GET", "/"))
+        await transport.send(Request("GET", "/"))
+    assert len(peers) == 2
+
+
+async def test_each_answer_may_take_its_time_and_one_that_does_not_come_is_given_up() -> None:
+    """One timer stands for all waits of a connection: that of an earlier one ends no later one."""
+    slow_s, asked = 0.15, 0
+
+    async def slowly(_request: web.BaseRequest) -> web.Response:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(slow_s if asked < 4 else 60)
+        return web.Response()
+
+    timeouts = Timeouts(connect_s=5, read_s=2 * slow_s)
+    async with serving(slowly) as server, LeanTransport(server, timeouts=timeouts) as transport:
+        for _ in range(3):
+            assert (await transport.send(Request("POST", "/"))).status == 200
+        with pytest.raises(Unreachable, match="no answer in time"):
+            await transport.send(Request("POST", "/"))
 
 
 async def test_a_foreign_certificate_is_refused(make: Make, tls: ssl.SSLContext) -> None:

@@ -28,7 +28,7 @@ async def test_a_refused_token_is_renewed_once_and_kept(tmp_path: Path) -> None:
     sign_in = helper(tmp_path, "print('new')")
     async with serving(door.handle) as server:
         connection = Connection(server, "", token="old", sign_in=sign_in)
-        async with open_transport(connection, World().outside, lean=True) as transport:
+        async with open_transport(connection, World().outside) as transport:
             assert (await transport.send(GET)).status == 200
             assert (await transport.send(GET)).status == 200
     assert door.knocked == ["old", "new", "new"]
@@ -39,7 +39,7 @@ async def test_a_helper_that_has_no_token_either_says_so_without_its_output(tmp_
     sign_in = helper(tmp_path, "import sys; print('s3cret'); sys.exit(4)")
     async with serving(door.handle) as server:
         connection = Connection(server, "", token="old", sign_in=sign_in)
-        async with open_transport(connection, World().outside, lean=True) as transport:
+        async with open_transport(connection, World().outside) as transport:
             with pytest.raises(Unauthorized, match="exit 4") as caught:
                 await transport.send(GET)
     assert "s3cret" not in str(caught.value)

@@ -190,7 +190,7 @@ async def _work_with_members(
         opener(ports),
         random,
         platform.cells,
-        relay=Relay(ways, opener(ports, lean=True)),
+        relay=Relay(ways, opener(ports, bounded=False)),
     )
     await members.run()
 

@@ -316,7 +316,7 @@ async def _open_gateway(world: _World) -> None:
     surroundings = Surroundings(
         planes=world.planes,
         connection_of=world.connection,
-        open_transport=partial(open_transport, outside=world.outside, lean=True),
+        open_transport=partial(open_transport, outside=world.outside),
         stack=world.connections,
         ports=world.ports,
         single=world.single,

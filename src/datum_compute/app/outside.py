@@ -14,10 +14,10 @@ from datum_compute.client.transport import Transport
 
 
 def opener(
-    ports: Ports, *, lean: bool = False
+    ports: Ports, *, bounded: bool = True
 ) -> Callable[[Connection], AbstractAsyncContextManager[Transport]]:
-    """For connections that bring all they need: no program is started to sign in. Only
-    those that are ``lean`` can be upgraded to websockets; the others hold few connections."""
+    """For connections that bring all they need: no program is started to sign in. Those that are
+    ``bounded`` are few; what users follow for as long as they like goes over others."""
     outside = Outside(environ={}, is_terminal=False, unix_s=ports.unix_s, random=ports.random)
-    around = None if lean else BoundedTransport
-    return lambda connection: open_transport(connection, outside, around, lean=lean)
+    around = BoundedTransport if bounded else None
+    return lambda connection: open_transport(connection, outside, around)

@@ -117,7 +117,7 @@ def open_http_transport(connection: Connection) -> AbstractAsyncContextManager[T
         unix_s=time.time,
         random=Random(),  # noqa: S311 - jitter, not secrets
     )
-    return open_transport(connection, outside, lean=True)
+    return open_transport(connection, outside)
 
 
 def default_state_dir(surroundings: Surroundings) -> Path:

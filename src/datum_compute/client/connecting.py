@@ -1,6 +1,6 @@
 """From a connection to an open transport: socket, signing in, retries.
 
-What a command does not need is imported only where it is used: see ``lean.py``."""
+What a command most often does not need is imported only where it is used: see ``lean.py``."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from datum_compute.client.credentials import (
     Renewing,
 )
 from datum_compute.client.exec_plugin import ExecPlugin
+from datum_compute.client.lean import LeanTransport
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.token_helper import TokenHelper
 from datum_compute.client.transport import OpenTransport, Timeouts, Transport
@@ -36,21 +37,16 @@ def open_transport(
     connection: Connection,
     outside: Outside,
     around: Callable[[Transport], Transport] | None = None,
-    *,
-    lean: bool = False,
 ) -> AbstractAsyncContextManager[Transport]:
     """What cannot be used is refused here (ValueError); the network is not touched yet.
 
-    ``around`` sees every attempt: it is put under the retries. ``lean`` is for those who live
-    shortly; a proxy needs the other way.
+    ``around`` sees every attempt: it is put under the retries.
     """
 
     timeouts = Timeouts(read_s=connection.read_s) if connection.read_s else None
 
     def connect(certificate: Certificate | None) -> OpenTransport:
-        if lean and not connection.proxy:
-            from datum_compute.client.lean import LeanTransport
-
+        if not connection.proxy:
             return LeanTransport(
                 connection.server,
                 ca_pem=connection.ca_pem,

@@ -1,4 +1,4 @@
-"""Transport over HTTP/1.1 and TLS, on aiohttp.
+"""Transport over HTTP/1.1 and TLS, on aiohttp: through a proxy. Without one: ``lean.py``.
 
 Rules it keeps: certificates are verified unless the caller says otherwise in so many words;
 redirects are not followed, so a token never travels to a host nobody named; what goes wrong on
@@ -30,10 +30,8 @@ from datum_compute.client.silence import (
     unreachable,
 )
 from datum_compute.client.tls import trust
-from datum_compute.client.transport import Timeouts, is_watch
+from datum_compute.client.transport import KEPT_IDLE_S, Timeouts, is_watch
 
-# Shorter than our own servers wait for the next request, so that none is sent into a closing one.
-KEPT_IDLE_S = 60.0
 # What aiohttp lets out when there is no answer; OSError and TimeoutError slip through at times.
 _NETWORK_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
 _NO_UPGRADE = ("through a proxy only plain requests go", "Connect without the proxy-url.")

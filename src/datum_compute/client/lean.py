@@ -1,10 +1,10 @@
-"""Transport over HTTP/1.1 and TLS, on nothing but asyncio: for commands, which live shortly.
+"""Transport over HTTP/1.1 and TLS, on nothing but asyncio.
 
-``http.py`` does the same on aiohttp, whose import alone takes longer than a whole command should.
-The same rules hold, and the same tests run over both: certificates are verified unless the caller
-says otherwise in so many words; redirects are not followed; what goes wrong on the network becomes
-Unreachable and carries no header of the request. There is no proxy here; whoever has one takes the
-other transport.
+``http.py`` does the same on aiohttp, for those who have a proxy: there is none here. That library
+takes twice the time for a request, and its import alone longer than a whole command should. The
+same rules hold, and the same tests run over both: certificates are verified unless the caller says
+otherwise in so many words; redirects are not followed; what goes wrong on the network becomes
+Unreachable and carries no header of the request.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from msgspec.structs import replace
@@ -36,35 +34,13 @@ from datum_compute.client.silence import (
     unreachable,
 )
 from datum_compute.client.tls import trust
-from datum_compute.client.transport import Timeouts, is_watch
-
-T = TypeVar("T")
+from datum_compute.client.transport import KEPT_IDLE_S, Timeouts, is_watch
+from datum_compute.client.wire import BrokenError, Wire
 
 _HEAD_MAX = 256 * 1024
 _CHUNK_LINE_MAX = 1024
-_PIECE = 64 * 1024
 
-
-class _BrokenError(Exception):
-    """The other side hung up, or speaks something else than HTTP/1.1."""
-
-
-_NETWORK_ERRORS = (OSError, TimeoutError, EOFError, ValueError, _BrokenError)
-
-
-@dataclass(slots=True)
-class _Wire:
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    is_used: bool = False
-
-    @property
-    def is_open(self) -> bool:
-        return not self.writer.is_closing() and not self.reader.at_eof()
-
-    def close(self) -> None:
-        with suppress(OSError, RuntimeError):
-            self.writer.close()
+_NETWORK_ERRORS = (OSError, TimeoutError, EOFError, ValueError, BrokenError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +62,17 @@ class _Head:
 class _Switched:
     """A connection that is its caller's now."""
 
-    wire: _Wire
+    wire: Wire
 
     async def read(self) -> bytes:
         try:
-            return await self.wire.reader.read(_PIECE)
+            return await self.wire.some()
         except OSError:
             return b""
 
     async def write(self, data: bytes) -> None:
-        with suppress(OSError):
-            self.wire.writer.write(data)
-            await self.wire.writer.drain()
+        self.wire.write(data)
+        await self.wire.flushed()
 
     async def aclose(self) -> None:
         self.wire.close()
@@ -125,7 +100,8 @@ class LeanTransport:
         self._timeouts = timeouts or Timeouts()
         self._tls = trust(ca_pem, insecure=insecure, certificate=certificate)
         self._server_name = server_name
-        self._idle: list[_Wire] = []
+        self._wires: set[Wire] = set()  # all, but those that have left HTTP
+        self._idle: list[Wire] = []
 
     def __repr__(self) -> str:
         return f"LeanTransport({self._server!r})"
@@ -142,8 +118,9 @@ class LeanTransport:
         await self.aclose()
 
     async def aclose(self) -> None:
-        for wire in self._idle:
-            wire.close()
+        """Ends what is under way, too: whoever reads a stream hears that it was lost."""
+        for wire in list(self._wires):
+            self._close(wire)
         self._idle.clear()
         await asyncio.sleep(0)  # lets the closed sockets go before the loop does
 
@@ -153,13 +130,12 @@ class LeanTransport:
             wire, head = await self._asked(request)
             try:
                 if is_watch(request) and head.status == 200:
-                    stream = self._chunks(wire, head, self._timeouts.silence_s(request))
-                    return _response(head, stream=stream)
+                    return _response(head, stream=self._pieces(wire, head))
                 if head.status == 101:
-                    return replace(_response(head), duplex=_Switched(wire))
-                body = await self._within(_read_body(wire, head), self._timeouts.silence_s(request))
+                    return replace(_response(head), duplex=self._switched(wire))
+                body = await _read_body(wire, head)
             except BaseException:
-                wire.close()
+                self._close(wire)
                 raise
         except _NETWORK_ERRORS as error:
             raise unreachable(self._server, _silence(error)) from None
@@ -168,7 +144,7 @@ class LeanTransport:
             raise redirected(self._server, head.status)
         return _response(head, body)
 
-    async def _asked(self, request: Request) -> tuple[_Wire, _Head]:
+    async def _asked(self, request: Request) -> tuple[Wire, _Head]:
         """A connection that the request went over, and the head of the answer. One that lay idle
         may be dead by now; a request that only reads is then sent once more."""
         wire = await (self._connected() if is_upgrade(request) else self._wire())
@@ -180,43 +156,52 @@ class LeanTransport:
         wire = await self._connected()
         return wire, await self._exchange(wire, request)
 
-    async def _exchange(self, wire: _Wire, request: Request) -> _Head:
+    async def _exchange(self, wire: Wire, request: Request) -> _Head:
         try:
-            wire.writer.write(self._encoded(request))
-            return await self._within(_exchanged(wire), self._timeouts.silence_s(request))
+            wire.patience_s = self._timeouts.silence_s(request)
+            wire.write(self._encoded(request))
+            return await _read_head(wire)
         except BaseException:
-            wire.close()
+            self._close(wire)
             raise
 
-    async def _wire(self) -> _Wire:
+    async def _wire(self) -> Wire:
+        oldest_s = asyncio.get_running_loop().time() - KEPT_IDLE_S
         while self._idle:
             wire = self._idle.pop()
-            if wire.is_open:
+            if wire.is_open and wire.idle_since_s > oldest_s:
                 wire.is_used = True
                 return wire
-            wire.close()
+            self._close(wire)
         return await self._connected()
 
-    async def _connected(self) -> _Wire:
+    async def _connected(self) -> Wire:
         async with asyncio.timeout(self._timeouts.connect_s):
-            reader, writer = await asyncio.open_connection(
+            _, wire = await asyncio.get_running_loop().create_connection(
+                Wire,
                 self._host,
                 self._port,
                 ssl=self._tls if self._is_tls else None,
                 server_hostname=(self._server_name or self._host) if self._is_tls else None,
-                limit=_HEAD_MAX,
             )
-        return _Wire(reader, writer)
+        self._wires.add(wire)
+        return wire
 
-    def _put_back(self, wire: _Wire, head: _Head) -> None:
+    def _put_back(self, wire: Wire, head: _Head) -> None:
         if head.keeps_open:
+            wire.idle_since_s = asyncio.get_running_loop().time()
             self._idle.append(wire)
         else:
-            wire.close()
+            self._close(wire)
 
-    async def _within(self, work: Awaitable[T], seconds: float) -> T:
-        async with asyncio.timeout(seconds):
-            return await work
+    def _close(self, wire: Wire) -> None:
+        self._wires.discard(wire)
+        wire.close()
+
+    def _switched(self, wire: Wire) -> _Switched:
+        self._wires.discard(wire)
+        wire.patience_s = None
+        return _Switched(wire)
 
     def _encoded(self, request: Request) -> bytes:
         target = f"{request.path}?{urlencode(request.query)}" if request.query else request.path
@@ -224,37 +209,33 @@ class LeanTransport:
         lines += [f"{name}: {value}" for name, value in request.headers.items()]
         if request.body or request.method not in ("GET", "HEAD", "DELETE"):
             lines.append(f"content-length: {len(request.body)}")
-        if any("\r" in line or "\n" in line for line in lines):
+        head = "\r\n".join((*lines, "", ""))
+        if head.count("\r") + head.count("\n") != 2 * (len(lines) + 1):
             raise ValueError("a request holds a line break")
-        return "\r\n".join((*lines, "", "")).encode("latin-1") + request.body
+        return head.encode("latin-1") + request.body
 
-    async def _chunks(self, wire: _Wire, head: _Head, read_s: float) -> AsyncGenerator[bytes, None]:
+    async def _pieces(self, wire: Wire, head: _Head) -> AsyncGenerator[bytes, None]:
         try:
-            while chunk := await self._within(_read_piece(wire, head), read_s):
-                yield chunk
+            while piece := await (_read_chunk(wire) if head.is_chunked else wire.some()):
+                yield piece
         except _NETWORK_ERRORS as error:
             raise unreachable(self._server, _silence(error)) from None
         finally:
-            wire.close()
+            self._close(wire)
 
 
-async def _exchanged(wire: _Wire) -> _Head:
-    """The request is on its way: flushed while the head of the answer is read."""
-    await wire.writer.drain()
-    try:
-        head = await wire.reader.readuntil(b"\r\n\r\n")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        raise _BrokenError from None
-    first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
+async def _read_head(wire: Wire) -> _Head:
+    head = await wire.until(b"\r\n\r\n", _HEAD_MAX)
+    first, *lines = head.decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
     code = rest[:3]
     if not version.startswith("HTTP/1.") or not code.isdigit():
-        raise _BrokenError
+        raise BrokenError
     pairs = (line.partition(":") for line in lines)
     return _Head(int(code), {name.strip().lower(): value.strip() for name, _, value in pairs})
 
 
-async def _read_body(wire: _Wire, head: _Head) -> bytes:
+async def _read_body(wire: Wire, head: _Head) -> bytes:
     if head.is_chunked:
         parts = []
         while part := await _read_chunk(wire):
@@ -262,29 +243,14 @@ async def _read_body(wire: _Wire, head: _Head) -> bytes:
         return b"".join(parts)
     if head.status in (204, 304):
         return b""
-    try:
-        if "content-length" in head.headers:
-            return await wire.reader.readexactly(int(head.headers["content-length"]))
-        return await wire.reader.read()
-    except asyncio.IncompleteReadError:
-        raise _BrokenError from None
+    if "content-length" in head.headers:
+        return await wire.exactly(int(head.headers["content-length"]))
+    return await wire.rest()
 
 
-async def _read_piece(wire: _Wire, head: _Head) -> bytes:
-    """Some more of a stream; empty at its end."""
-    return await (_read_chunk(wire) if head.is_chunked else wire.reader.read(_PIECE))
-
-
-async def _read_chunk(wire: _Wire) -> bytes:
-    try:
-        line = await wire.reader.readuntil(b"\r\n")
-        if len(line) > _CHUNK_LINE_MAX:
-            raise _BrokenError
-        size = int(line.split(b";")[0], 16)
-        chunk = await wire.reader.readexactly(size + 2)
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        raise _BrokenError from None
-    return chunk[:-2]
+async def _read_chunk(wire: Wire) -> bytes:
+    line = await wire.until(b"\r\n", _CHUNK_LINE_MAX)
+    return (await wire.exactly(int(line.split(b";")[0], 16) + 2))[:-2]
 
 
 def _response(
@@ -306,7 +272,7 @@ def _silence(error: BaseException) -> Silence:
             return NOT_IN_TIME
         case ConnectionRefusedError():
             return not_running("connect call failed")
-        case _BrokenError() | EOFError() | ConnectionError():
+        case BrokenError() | EOFError() | ConnectionError():
             return LOST
         case OSError():
             return not_connected(error)

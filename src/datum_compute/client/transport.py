@@ -1,7 +1,7 @@
 """The one-method seam between a client and whatever answers it.
 
 Transports stack: retries (``retrying.py``) over signing in (``authenticated.py``) over the socket
-(``http.py``, for commands ``lean.py``); or straight to the server's dispatch (``inprocess.py``).
+(``lean.py``; ``http.py`` through a proxy); or straight to the server's dispatch (``inprocess.py``).
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from datum_compute.api.exchange import Request, Response
+
+# Shorter than our own servers wait for the next request, so that none is sent into a closing one.
+KEPT_IDLE_S = 60.0
 
 
 class Transport(Protocol):
