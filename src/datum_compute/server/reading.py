@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -81,4 +82,11 @@ def check_removal(ports: Ports, call: Call, old: JsonObject) -> None:
 
 
 def _objects(store: Store, plane: PlaneName, kind: KindInfo[Any]) -> list[JsonObject]:
-    return [decode(record.body) for record in store.snapshot(plane, kind.storage, None).records]
+    return [_object(record.body) for record in store.snapshot(plane, kind.storage, None).records]
+
+
+@lru_cache(maxsize=1024)
+def _object(body: bytes) -> JsonObject:
+    """Rules only look at it: what a catalogue holds is the same for the next write."""
+    found: JsonObject = decode(body)
+    return found
