@@ -17,7 +17,15 @@ from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import EVENT, NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, PlaneName
-from datum_compute.runtime.events import BUFFER_MAX, BURST, REFILL_S, EventRecorder, Notice
+from datum_compute.runtime.events import (
+    AT_ONCE,
+    BUFFER_MAX,
+    BURST,
+    PAUSE_S,
+    REFILL_S,
+    EventRecorder,
+    Notice,
+)
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
 
@@ -162,6 +170,22 @@ def test_one_object_gets_a_burst_and_then_one_now_and_then() -> None:
         at.recorder.tell(notice(note="later"))
         at.recorder.tell(notice(note="too soon"))
         assert len(await at.events()) == BURST + 2
+
+    recording(story)
+
+
+def test_a_crowd_is_written_a_few_at_a_time_and_a_lone_one_at_once() -> None:
+    async def story(at: Recording) -> None:
+        at.recorder.tell(notice())
+        await asyncio.sleep(PAUSE_S / 2)
+        assert at.counted("written") == 1
+        await asyncio.sleep(PAUSE_S)
+        for number in range(AT_ONCE + 2):
+            at.recorder.tell(notice(uid=f"u-{number}", name=f"web-{number}"))
+        await asyncio.sleep(PAUSE_S / 2)
+        assert at.counted("written") == 1 + AT_ONCE
+        await asyncio.sleep(PAUSE_S)
+        assert at.counted("written") == 1 + AT_ONCE + 2
 
     recording(story)
 
