@@ -23,7 +23,14 @@ from datum_compute.planning.quarantine import (
     quarantine_reason,
 )
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
-from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    beyond_status,
+    for_,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
@@ -97,7 +104,7 @@ CONTROLLER = Controller(
     role="project",
     reconcile=reconcile,
     edges=(
-        for_(INSTANCE),
+        for_(INSTANCE, when=beyond_status),
         reads(NAMESPACE),
         watches(DEPLOYMENT, from_deployment),
         watches(INSTANCE, from_hub_instance, on="hub"),
