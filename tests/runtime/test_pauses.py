@@ -13,6 +13,7 @@ from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Pause
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from tests.runtime.taking import Taker
 
 KEY = Key(HUB, Ref("default", "a"))
 PAUSE = Pause(quiet_s=1.0, most_s=10.0)
@@ -30,10 +31,11 @@ def passes(
         queue = WorkQueue(
             Random(1), Backoff(), is_busy=lambda _: loop.time() < begun_s + busy_until_s
         )
+        taker = Taker(queue)
 
         async def work() -> None:
             while True:
-                key = await queue.take()
+                key = await taker.take()
                 worked.append(round(loop.time()))
                 queue.pause(key, pause)
                 queue.done(key)
@@ -79,9 +81,10 @@ def test_it_is_not_quiet_while_others_work_on_the_plane_but_the_pause_ends() -> 
 def test_a_wake_up_during_the_pass_itself_is_gathered_and_not_lost() -> None:
     async def main(loop: VirtualLoop) -> list[int]:
         queue, worked = WorkQueue(Random(1), Backoff()), []
+        taker = Taker(queue)
         queue.add(KEY)
         for _ in range(2):
-            key = await queue.take()
+            key = await taker.take()
             worked.append(round(loop.time()))
             if len(worked) == 1:
                 queue.add(KEY)

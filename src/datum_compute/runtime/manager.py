@@ -104,8 +104,9 @@ class Manager(Generic[C]):
                 self._group = group
                 for plane in self.engaged():
                     self._start(self._views[plane], late=False)
-                running = [group.create_task(workers.run()) for workers in self._workers.values()]
-                running += [group.create_task(feed.refill()) for feed in self._feeds.values()]
+                for workers in self._workers.values():
+                    workers.start()
+                running = [group.create_task(feed.refill()) for feed in self._feeds.values()]
                 await self._stopping.wait()
                 self._cancel_pumps(self._views)
                 await self._finish(STOP_S)

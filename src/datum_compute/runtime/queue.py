@@ -54,6 +54,10 @@ def plane_of(key: Key) -> str:
     return key.plane
 
 
+def _nobody() -> None:
+    """Nobody works here yet, or any more."""
+
+
 def _never(_plane: PlaneName) -> bool:
     """Nobody else is known to work."""
     return False
@@ -83,9 +87,9 @@ class WorkQueue:
         self._failures: dict[Key, int] = {}
         self._not_yet: dict[Key, int] = {}
         self._pauses = Pauses(self._make_ready, is_busy)
-        self._news = asyncio.Event()
         self._closed = False
         self._is_odd = False
+        self.on_turn: Callable[[], None] = _nobody  # told of each turn that somebody may take
         self.on_take: Callable[[float], None] | None = None  # told how long each key waited
 
     # --- what an operator wants to know
@@ -185,15 +189,14 @@ class WorkQueue:
 
     # --- taking
 
-    async def take(self) -> Key:
-        """The next key; it stays in flight until done() is called."""
-        while (key := self.take_now()) is None:
-            self._news.clear()
-            await self._news.wait()
-        return key
+    @property
+    def turns(self) -> int:
+        """How many keys can be taken at once."""
+        return len(self._turns)
 
     def take_now(self) -> Key | None:
-        """The next key, if there is one that may be worked on."""
+        """The next key, if there is one that may be worked on; it stays in flight until done() is
+        called."""
         if not self._turns or self._closed:
             return None
         name = self._turns.popleft()
@@ -240,6 +243,7 @@ class WorkQueue:
     def close(self) -> None:
         """Nothing is handed out any more."""
         self._closed = True
+        self.on_turn = _nobody
         self._timers.close()
         self._pauses.close()
 
@@ -257,7 +261,7 @@ class WorkQueue:
         if lane.ready and lane.busy < self._share and not lane.has_turn:
             lane.has_turn = True
             self._turns.append(name)
-            self._news.set()
+            self.on_turn()
 
     def _keeps_turn(self, name: str) -> bool:
         lane = self._lanes[name]
