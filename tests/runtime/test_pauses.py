@@ -9,6 +9,7 @@ from random import Random
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB
 from datum_compute.client.backoff import Backoff
+from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Pause
 from datum_compute.runtime.queue import WorkQueue
@@ -27,10 +28,11 @@ def passes(
     """When the key was worked on, each time with a pause afterwards; the first time at once."""
 
     async def main(loop: VirtualLoop) -> list[int]:
-        begun_s, worked = loop.time(), []
-        queue = WorkQueue(
-            Random(1), Backoff(), is_busy=lambda _: loop.time() < begun_s + busy_until_s
-        )
+        worked, bustle = [], Bustle()
+        queue = WorkQueue(Random(1), Backoff(), bustle=bustle)
+        if busy_until_s:
+            bustle.begin(KEY.plane)
+            loop.call_later(busy_until_s, bustle.end, KEY.plane)
         taker = Taker(queue)
 
         async def work() -> None:
@@ -74,7 +76,7 @@ def test_it_is_not_quiet_while_others_work_on_the_plane_but_the_pause_ends() -> 
         await asyncio.sleep(0.5)
         queue.add(KEY)
 
-    assert passes(story, busy_until_s=4.2) == [0, 4]
+    assert passes(story, busy_until_s=4.2) == [0, 5], "and quiet for a while afterwards"
     assert passes(story, busy_until_s=60) == [0, 10]
 
 

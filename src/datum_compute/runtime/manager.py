@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
+from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.feed import Feed
 from datum_compute.runtime.gauges import gauges_of
@@ -71,6 +72,7 @@ class Manager(Generic[C]):
         self._stopped = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._context = context(self)
+        self._bustle = Bustle()
         self._queues: dict[str, WorkQueue] = {}
         self._feeds: dict[str, Feed[C]] = {}
         self._workers: dict[str, Workers[C]] = {}
@@ -201,7 +203,7 @@ class Manager(Generic[C]):
             share=controller.workers,
             lane_of=controller.lane,
             lane_max=controller.lane_max,
-            is_busy=self._is_busy,
+            bustle=self._bustle,
         )
         if own is not None:
             queue.on_take = own.wait_seconds.observe
@@ -210,9 +212,6 @@ class Manager(Generic[C]):
         seen = self._seen_by(controller)
         self._feeds[name] = Feed(controller, queue, seen, reverse_map, own)
         self._workers[name] = Workers(controller, queue, self._context, seen.get, self._random, own)
-
-    def _is_busy(self, plane: PlaneName) -> bool:
-        return any(queue.works_on(plane) for queue in self._queues.values())
 
     def _start(self, view: View, *, late: bool) -> None:
         assert self._group is not None

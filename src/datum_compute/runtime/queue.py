@@ -25,6 +25,7 @@ from random import Random
 
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
+from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Pause
 from datum_compute.runtime.pauses import Pauses
@@ -58,11 +59,6 @@ def _nobody() -> None:
     """Nobody works here yet, or any more."""
 
 
-def _never(_plane: PlaneName) -> bool:
-    """Nobody else is known to work."""
-    return False
-
-
 class WorkQueue:
     def __init__(
         self,
@@ -72,7 +68,7 @@ class WorkQueue:
         share: int = 2,
         lane_of: Callable[[Key], str] = plane_of,
         lane_max: int = LANE_MAX,
-        is_busy: Callable[[PlaneName], bool] = _never,
+        bustle: Bustle | None = None,
     ) -> None:
         self._random = random
         self._backoff = backoff
@@ -86,7 +82,8 @@ class WorkQueue:
         self._timers = Timers(self.add)
         self._failures: dict[Key, int] = {}
         self._not_yet: dict[Key, int] = {}
-        self._pauses = Pauses(self._make_ready, is_busy)
+        self._bustle = Bustle() if bustle is None else bustle
+        self._pauses = Pauses(self._make_ready, self._bustle)
         self._closed = False
         self._is_odd = False
         self.on_turn: Callable[[], None] = _nobody  # told of each turn that somebody may take
@@ -105,10 +102,6 @@ class WorkQueue:
     @property
     def in_flight(self) -> int:
         return len(self._in_flight)
-
-    def works_on(self, lane: str) -> bool:
-        """Whether keys of the lane wait or are worked on."""
-        return lane in self._lanes
 
     def lane(self, key: Key) -> str:
         """Where the key stands, or would stand."""
@@ -222,7 +215,7 @@ class WorkQueue:
         self._take_turns(name, lane)
         if not lane.ready and not lane.busy:
             lane.make_room()
-            del self._lanes[name]
+            self._leave(name)
 
     def drop(self, plane: PlaneName) -> None:
         """Forget all work on a plane that is not engaged any more."""
@@ -254,6 +247,7 @@ class WorkQueue:
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = _Lane()
+            self._bustle.begin(name)
         lane.ready.setdefault(key, asyncio.get_running_loop().time())
         self._take_turns(name, lane)
 
@@ -267,5 +261,10 @@ class WorkQueue:
         lane = self._lanes[name]
         lane.has_turn = bool(lane.ready)
         if not lane.ready and not lane.busy:
-            del self._lanes[name]
+            self._leave(name)
         return lane.has_turn
+
+    def _leave(self, name: str) -> None:
+        """The lane is empty, and nobody works on it."""
+        del self._lanes[name]
+        self._bustle.end(name)
