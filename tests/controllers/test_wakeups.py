@@ -29,7 +29,7 @@ from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
 from datum_compute.api.server import Server, ServerSpec, ServerStatus
-from datum_compute.controllers.cell import instance, machine, provisioner, writeback
+from datum_compute.controllers.cell import claimrelease, instance, machine, provisioner, writeback
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.management import projector
 from datum_compute.controllers.management.networkbinding import concerns_bindings
@@ -38,7 +38,7 @@ from datum_compute.planning.projection import is_worth_telling
 from datum_compute.planning.readiness import observed_ready
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.informer import Change
-from datum_compute.testing.builders import NOW, an_instance, refused_by_quota
+from datum_compute.testing.builders import NOW, a_deployment, an_instance, refused_by_quota
 
 SPEC = ServerSpec(instance_type="datumcloud/d1-standard-2", template_hash="", containers=[])
 CLEAR: dict[str, ConditionStatus] = {NETWORK_READY: TRUE, QUOTA_GRANTED: TRUE}
@@ -109,6 +109,17 @@ def test_a_new_instance_behind_gates_needs_no_machine_unless_something_was_said_
     told = [replace(c, reason="PendingQuota") for c in said.status.conditions]
     stale = replace(said, status=replace(said.status, conditions=told))
     assert provisioner.needs_machine(stale), "it may have to be taken back after a restart"
+
+
+def test_claims_are_woken_by_the_change_that_lets_go_of_their_slots_and_by_the_last_word() -> None:
+    let_go = claimrelease.slots_let_go
+    leaving = a_deployment(replicas=3, terminating=True)
+    assert let_go(a_deployment(replicas=3), a_deployment(replicas=1)) == range(1, 3)
+    assert not let_go(a_deployment(replicas=1), a_deployment(replicas=3))
+    assert let_go(a_deployment(replicas=3), leaving) == range(3)
+    assert let_go(a_deployment(replicas=3), None) == range(3)
+    assert let_go(leaving, None) == range(3)
+    assert not let_go(leaving, leaving), "which reports how many of its instances are gone"
 
 
 def test_a_server_is_news_once_a_driver_has_looked_at_it() -> None:

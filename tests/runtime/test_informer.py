@@ -146,6 +146,37 @@ def test_caught_up_waits_for_a_version_and_gives_up_in_time() -> None:
     assert with_planes(test) == (True, False)
 
 
+def test_who_waits_is_not_woken_by_other_news_nor_by_enough_that_did_not_last() -> None:
+    async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, float]:
+        informer = await an_informer(loop, planes)
+        enough = iter([False, True, False, False, True, True])
+        waiting = loop.create_task(informer.progressed(lambda: next(enough), 10))
+        begun_s = loop.time()
+        for number in range(3):
+            await asyncio.sleep(1)
+            await planes.client().create(NAMESPACE, a_namespace(f"n{number}"))
+        return await waiting, loop.time() - begun_s
+
+    # Asked at first, at the first news and by who was woken, at the second, and twice at the third.
+    woken, after_s = with_planes(test)
+    assert woken
+    assert after_s >= 3
+
+
+def test_a_nudge_is_as_good_as_news() -> None:
+    async def test(loop: VirtualLoop, planes: Planes) -> bool:
+        informer = await an_informer(loop, planes)
+        settled = asyncio.Event()
+        waiting = loop.create_task(informer.progressed(settled.is_set, 10))
+        await asyncio.sleep(1)
+        settled.set()
+        informer.nudge()
+        await asyncio.sleep(1)
+        return waiting.done() and waiting.result()
+
+    assert with_planes(test)
+
+
 # --- what replaces what: prepared answers tell the story
 
 

@@ -13,6 +13,7 @@ from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from tests.runtime.taking import Taker
 
 
 def a_key(name: str) -> Key:
@@ -37,7 +38,8 @@ def test_a_key_added_while_in_flight_comes_up_again_afterwards() -> None:
     async def main(loop: VirtualLoop) -> tuple[int, int]:
         queue = a_queue()
         queue.add(a_key("a"))
-        key = await queue.take()
+        key = queue.take_now()
+        assert key is not None
         queue.add(key)
         during = len(queue)
         queue.done(key)
@@ -49,13 +51,14 @@ def test_a_key_added_while_in_flight_comes_up_again_afterwards() -> None:
 def test_two_workers_never_hold_one_key_at_once() -> None:
     async def main(loop: VirtualLoop) -> tuple[int, int]:
         queue = a_queue()
+        taker = Taker(queue)
         held: set[Key] = set()
         overlaps = worked = 0
 
         async def worker() -> None:
             nonlocal overlaps, worked
             while True:
-                key = await queue.take()
+                key = await taker.take()
                 overlaps += key in held
                 held.add(key)
                 await asyncio.sleep(0.01)
@@ -83,7 +86,7 @@ def test_of_several_delays_the_earliest_wins() -> None:
         queue.add_after(a_key("a"), 30)
         queue.add_after(a_key("a"), 5)
         queue.add_after(a_key("a"), 60)
-        await queue.take()
+        await Taker(queue).take()
         return loop.time()
 
     assert run_virtual(Random(1), main) == 5
@@ -119,7 +122,8 @@ def test_lanes_take_turns_however_full_one_of_them_is() -> None:
             queue.add(on(TWO, f"calm-{number}"))
         taken = []
         for _ in range(8):
-            key = await queue.take()
+            key = queue.take_now()
+            assert key is not None
             taken.append(key.plane)
             queue.done(key)
         return taken
@@ -194,7 +198,7 @@ def test_it_knows_how_long_the_oldest_key_has_been_ready() -> None:
         queue.add(a_key("b"))
         queue.add(a_key("a"))
         ages.append(queue.oldest_s())
-        await queue.take()
+        queue.take_now()
         ages.append(queue.oldest_s())
         return [*ages, *waits]
 

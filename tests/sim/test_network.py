@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, cast
 
@@ -13,12 +13,34 @@ import pytest
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
 from datum_compute.testing.host import SimulatedHost
-from datum_compute.testing.network import TIMEOUT_S, Network, Pipe
+from datum_compute.testing.network import TIMEOUT_S, Network
+from datum_compute.testing.pipe import Pipe
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 
 READ = Request("GET", "/planes/hub/api/v1/namespaces")
 WRITE = Request("PUT", "/planes/hub/api/v1/namespaces/one", body=b"{}")
 WATCH = Request("GET", READ.path, {"watch": "1"})
+
+
+class Lines:
+    """A stream of whatever is put in; an empty line is its end."""
+
+    def __init__(self, lines: asyncio.Queue[bytes]) -> None:
+        self._lines = lines
+
+    def __aiter__(self) -> Lines:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if line := await self._lines.get():
+            return line
+        raise StopAsyncIteration
+
+    def stop(self) -> None:
+        self._lines.put_nowait(b"")
+
+    async def aclose(self) -> None:
+        self.stop()
 
 
 class CountingHost:
@@ -30,20 +52,17 @@ class CountingHost:
 
     async def answer(self, request: Request) -> Response:
         self.asked.append(request)
-        stream = self._stream() if request.query.get("watch") else None
+        stream = Lines(self.lines) if request.query.get("watch") else None
         return Response(200, b"{}", stream=stream)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.get_running_loop().create_task(work)
 
-    async def _stream(self) -> AsyncGenerator[bytes, None]:
-        while line := await self.lines.get():  # an empty one is its end
-            yield line
-
 
 class Net:
-    def __init__(self, loop: VirtualLoop) -> None:
+    def __init__(self, loop: VirtualLoop, source: str) -> None:
         self.loop = loop
+        self.source = source
         self.signs: Counter[str] = Counter()
         self.network = Network(
             lambda _part: Random(1),
@@ -52,21 +71,25 @@ class Net:
         )
         self.host = CountingHost()
         self.network.hosts["there"] = cast(SimulatedHost, self.host)
-        self.asks = self.network.bends("here", "there")
-        self.answers = self.network.bends("there", "here")
+        self.asks = self.network.bends(source, "there")
+        self.answers = self.network.bends("there", source)
 
     async def send(self, request: Request) -> Response:
-        return await self.network.send("here", "there", request)
+        return await self.network.send(self.source, "there", request)
 
     async def open_watch(self) -> Pipe:
         return cast(Pipe, (await self.send(WATCH)).stream)
 
 
-def run(story: Callable[[Net], Coroutine[Any, Any, None]]) -> None:
+def run(story: Callable[[Net], Coroutine[Any, Any, None]], source: str = "here") -> None:
     async def main(loop: VirtualLoop) -> None:
-        await story(Net(loop))
+        await story(Net(loop, source))
 
     run_virtual(Random(1), main)
+
+
+# A watch from another host, and one of a host at itself.
+watched = pytest.mark.parametrize("source", ["here", "there"])
 
 
 def always() -> bool:
@@ -166,17 +189,19 @@ def test_a_broken_list_answers_its_first_page_only() -> None:
     run(story)
 
 
-def test_a_watch_brings_its_lines_in_order() -> None:
+@watched
+def test_a_watch_brings_its_lines_in_order(source: str) -> None:
     async def story(net: Net) -> None:
         pipe = await net.open_watch()
         for line in (b"one", b"two"):
             net.host.lines.put_nowait(line)
         assert [await anext(pipe), await anext(pipe)] == [b"one", b"two"]
 
-    run(story)
+    run(story, source)
 
 
-def test_a_half_open_watch_brings_nothing_and_does_not_end() -> None:
+@watched
+def test_a_half_open_watch_brings_nothing_and_does_not_end(source: str) -> None:
     async def story(net: Net) -> None:
         pipe = await net.open_watch()
         pipe.half_open = True
@@ -186,36 +211,39 @@ def test_a_half_open_watch_brings_nothing_and_does_not_end() -> None:
             async with asyncio.timeout(600):
                 await anext(pipe)
 
-    run(story)
+    run(story, source)
 
 
-def test_a_watch_over_a_cut_link_goes_silent_for_good() -> None:
+@watched
+def test_a_watch_over_a_cut_link_goes_silent_for_good(source: str) -> None:
     async def story(net: Net) -> None:
         pipe = await net.open_watch()
+        reading = asyncio.ensure_future(anext(pipe))
         net.answers.cut += 1
         net.host.lines.put_nowait(b"one")
         await asyncio.sleep(1)
         net.answers.cut -= 1
         net.host.lines.put_nowait(b"two")
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(600):
-                await anext(pipe)
+            await asyncio.wait_for(reading, 600)
 
-    run(story)
+    run(story, source)
 
 
-def test_a_closed_watch_ends_and_a_dead_host_closes_its_watches() -> None:
+@watched
+def test_a_closed_watch_ends_and_a_dead_host_closes_its_watches(source: str) -> None:
     async def story(net: Net) -> None:
         pipe = await net.open_watch()
         net.network.forget_host("there")
         with pytest.raises(StopAsyncIteration):
             await anext(pipe)
-        assert net.network.pipes("here", "there") == []
+        assert net.network.pipes(source, "there") == []
 
-    run(story)
+    run(story, source)
 
 
-def test_a_slow_watch_opens_late_and_a_lagging_one_tells_late() -> None:
+@watched
+def test_a_slow_watch_opens_late_and_a_lagging_one_tells_late(source: str) -> None:
     async def story(net: Net) -> None:
         net.asks.slow_watch_s.append(100.0)
         pipe = await net.open_watch()
@@ -225,10 +253,34 @@ def test_a_slow_watch_opens_late_and_a_lagging_one_tells_late() -> None:
         assert await anext(pipe) == b"one"
         assert net.loop.time() >= 108
 
-    run(story)
+    run(story, source)
 
 
-def test_events_are_told_again_without_how_they_ended() -> None:
+@watched
+def test_a_watch_ends_with_its_stream_after_all_that_was_told(source: str) -> None:
+    async def story(net: Net) -> None:
+        pipe = await net.open_watch()
+        for line in (b"one", b"two", b""):
+            net.host.lines.put_nowait(line)
+        assert [line async for line in pipe] == [b"one", b"two"]
+        assert net.network.pipes(source, "there") == []
+
+    run(story, source)
+
+
+@watched
+def test_a_watch_that_is_closed_while_somebody_reads_it_ends(source: str) -> None:
+    async def story(net: Net) -> None:
+        pipe = await net.open_watch()
+        net.loop.call_later(5.0, pipe.close)
+        assert [line async for line in pipe] == []
+        assert 5.0 <= net.loop.time() < 6.0
+
+    run(story, source)
+
+
+@watched
+def test_events_are_told_again_without_how_they_ended(source: str) -> None:
     async def story(net: Net) -> None:
         pipe = await net.open_watch()
         net.host.lines.put_nowait(b"one")
@@ -239,10 +291,11 @@ def test_events_are_told_again_without_how_they_ended() -> None:
         told = [await anext(pipe) for _ in range(5)]
         assert told == [b"two", b"one", b"three", b"one", b"two"]
 
-    run(story)
+    run(story, source)
 
 
-def test_lost_deletes_leave_out_deletions_only_and_expiring_tells_of_410() -> None:
+@watched
+def test_lost_deletes_leave_out_deletions_only_and_expiring_tells_of_410(source: str) -> None:
     async def story(net: Net) -> None:
         pipe = await net.open_watch()
         net.asks.deletes_lost += 1
@@ -254,10 +307,11 @@ def test_lost_deletes_leave_out_deletions_only_and_expiring_tells_of_410() -> No
         with pytest.raises(StopAsyncIteration):
             await anext(pipe)
 
-    run(story)
+    run(story, source)
 
 
-def test_an_expired_token_is_refused_and_open_watches_go_on() -> None:
+@watched
+def test_an_expired_token_is_refused_and_open_watches_go_on(source: str) -> None:
     """F29."""
 
     async def story(net: Net) -> None:
@@ -267,7 +321,7 @@ def test_an_expired_token_is_refused_and_open_watches_go_on() -> None:
         net.host.lines.put_nowait(b"one")
         assert await anext(pipe) == b"one"
 
-    run(story)
+    run(story, source)
 
 
 def test_only_lists_are_answered_from_a_cache() -> None:
@@ -295,13 +349,14 @@ def test_writes_that_will_still_arrive_are_counted() -> None:
     run(story)
 
 
-def test_a_silent_watch_is_told_of_until_its_reader_has_left() -> None:
+@watched
+def test_a_silent_watch_is_told_of_until_its_reader_has_left(source: str) -> None:
     async def story(net: Net) -> None:
         pipe = await net.open_watch()
         assert net.network.what_is_stalled() == ""
         pipe.half_open = True
-        assert "here" in net.network.what_is_stalled()
+        assert source in net.network.what_is_stalled()
         await pipe.aclose()
         assert net.network.what_is_stalled() == ""
 
-    run(story)
+    run(story, source)

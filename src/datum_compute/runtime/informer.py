@@ -86,7 +86,7 @@ class Informer(Generic[T]):
         self._served = True
         self._heard_s = -math.inf
         self._handlers: list[Handler[T]] = []
-        self._progress = asyncio.Event()
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
 
     @property
     def synced(self) -> bool:
@@ -134,13 +134,19 @@ class Informer(Generic[T]):
 
     async def progressed(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until the news make it true; False if they have not in time."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not is_enough():
-                    self._progress.clear()
-                    await self._progress.wait()
-        except TimeoutError:
-            return False
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + timeout_s
+        while not is_enough():  # asked again by who was woken: it may have changed since
+            if loop.time() >= until_s:
+                return False
+            woken: asyncio.Future[None] = loop.create_future()
+            self._waiting[woken] = is_enough
+            timer = loop.call_at(until_s, _wake, woken)
+            try:
+                await woken
+            finally:
+                timer.cancel()
+                del self._waiting[woken]
         return True
 
     async def refresh(self) -> None:
@@ -153,8 +159,11 @@ class Informer(Generic[T]):
             await self._replace(listed)
 
     def nudge(self) -> None:
-        """Let those who wait for progress look again."""
-        self._progress.set()
+        """Wake those who wait for progress and for whom there is enough of it. Asked here, because
+        many wait for the one write, and to wake them all for every other would cost far more."""
+        for woken, is_enough in self._waiting.items():
+            if not woken.done() and is_enough():
+                woken.set_result(None)
 
     async def caught_up(self, version: int, timeout_s: float) -> bool:
         """Wait until the cache has seen ``version``; False if it has not in time."""
@@ -231,8 +240,13 @@ class Informer(Generic[T]):
         self._version = version
         self._heard_s = asyncio.get_running_loop().time()
         self.answered.set()
-        self._progress.set()
+        self.nudge()
 
     def _tell(self, change: Change[Any]) -> None:
         for handler in self._handlers:
             handler(change)
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)

@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
+from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.feed import Feed
 from datum_compute.runtime.gauges import gauges_of
@@ -71,6 +72,7 @@ class Manager(Generic[C]):
         self._stopped = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._context = context(self)
+        self._bustle = Bustle()
         self._queues: dict[str, WorkQueue] = {}
         self._feeds: dict[str, Feed[C]] = {}
         self._workers: dict[str, Workers[C]] = {}
@@ -104,8 +106,9 @@ class Manager(Generic[C]):
                 self._group = group
                 for plane in self.engaged():
                     self._start(self._views[plane], late=False)
-                running = [group.create_task(workers.run()) for workers in self._workers.values()]
-                running += [group.create_task(feed.refill()) for feed in self._feeds.values()]
+                for workers in self._workers.values():
+                    workers.start()
+                running = [group.create_task(feed.refill()) for feed in self._feeds.values()]
                 await self._stopping.wait()
                 self._cancel_pumps(self._views)
                 await self._finish(STOP_S)
@@ -200,7 +203,7 @@ class Manager(Generic[C]):
             share=controller.workers,
             lane_of=controller.lane,
             lane_max=controller.lane_max,
-            is_busy=self._is_busy,
+            bustle=self._bustle,
         )
         if own is not None:
             queue.on_take = own.wait_seconds.observe
@@ -209,9 +212,6 @@ class Manager(Generic[C]):
         seen = self._seen_by(controller)
         self._feeds[name] = Feed(controller, queue, seen, reverse_map, own)
         self._workers[name] = Workers(controller, queue, self._context, seen.get, self._random, own)
-
-    def _is_busy(self, plane: PlaneName) -> bool:
-        return any(queue.works_on(plane) for queue in self._queues.values())
 
     def _start(self, view: View, *, late: bool) -> None:
         assert self._group is not None

@@ -3,15 +3,18 @@
 A key is paused from the end of a pass until its ``most_s`` are over. Woken meanwhile, it comes up
 when it has been quiet for ``quiet_s``, or when the pause ends; never is a wake-up lost. Quiet is a
 key that nobody wakes, on a plane where nobody works: what is under way there most often ends in
-one more wake-up.
+one more wake-up. So where somebody works, it is looked at again ``quiet_s`` after the last of them
+has left.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from datum_compute.api.plane import PlaneName
+from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Pause
 
@@ -27,9 +30,9 @@ class _Paused:
 
 
 class Pauses:
-    def __init__(self, wake: Callable[[Key], None], is_busy: Callable[[PlaneName], bool]) -> None:
+    def __init__(self, wake: Callable[[Key], None], bustle: Bustle) -> None:
         self._wake = wake
-        self._is_busy = is_busy
+        self._bustle = bustle
         self._paused: dict[Key, _Paused] = {}
 
     @property
@@ -66,12 +69,18 @@ class Pauses:
         paused, loop = self._paused[key], asyncio.get_running_loop()
         assert paused.woken_s is not None, "only what was woken is looked at"
         left_s = paused.woken_s + paused.quiet_s - loop.time()
-        if left_s <= 0 and self._is_busy(key.plane):
-            left_s = paused.quiet_s
         if left_s > 0:
             paused.quiet = loop.call_later(left_s, self._look, key)
+        elif self._bustle.is_busy(key.plane):
+            self._bustle.when_quiet(key.plane, partial(self._look_again, key, paused))
         else:
             self._over(key)
+
+    def _look_again(self, key: Key, paused: _Paused) -> None:
+        """Nobody works on the plane any more, for now; that may bring one more wake-up."""
+        if self._paused.get(key) is paused:
+            loop = asyncio.get_running_loop()
+            paused.quiet = loop.call_later(paused.quiet_s, self._look, key)
 
     def _over(self, key: Key) -> None:
         woken = self._paused[key].woken_s is not None

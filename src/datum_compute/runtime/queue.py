@@ -25,6 +25,7 @@ from random import Random
 
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
+from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Pause
 from datum_compute.runtime.pauses import Pauses
@@ -54,9 +55,8 @@ def plane_of(key: Key) -> str:
     return key.plane
 
 
-def _never(_plane: PlaneName) -> bool:
-    """Nobody else is known to work."""
-    return False
+def _nobody() -> None:
+    """Nobody works here yet, or any more."""
 
 
 class WorkQueue:
@@ -68,7 +68,7 @@ class WorkQueue:
         share: int = 2,
         lane_of: Callable[[Key], str] = plane_of,
         lane_max: int = LANE_MAX,
-        is_busy: Callable[[PlaneName], bool] = _never,
+        bustle: Bustle | None = None,
     ) -> None:
         self._random = random
         self._backoff = backoff
@@ -82,10 +82,11 @@ class WorkQueue:
         self._timers = Timers(self.add)
         self._failures: dict[Key, int] = {}
         self._not_yet: dict[Key, int] = {}
-        self._pauses = Pauses(self._make_ready, is_busy)
-        self._news = asyncio.Event()
+        self._bustle = Bustle() if bustle is None else bustle
+        self._pauses = Pauses(self._make_ready, self._bustle)
         self._closed = False
         self._is_odd = False
+        self.on_turn: Callable[[], None] = _nobody  # told of each turn that somebody may take
         self.on_take: Callable[[float], None] | None = None  # told how long each key waited
 
     # --- what an operator wants to know
@@ -101,10 +102,6 @@ class WorkQueue:
     @property
     def in_flight(self) -> int:
         return len(self._in_flight)
-
-    def works_on(self, lane: str) -> bool:
-        """Whether keys of the lane wait or are worked on."""
-        return lane in self._lanes
 
     def lane(self, key: Key) -> str:
         """Where the key stands, or would stand."""
@@ -185,15 +182,14 @@ class WorkQueue:
 
     # --- taking
 
-    async def take(self) -> Key:
-        """The next key; it stays in flight until done() is called."""
-        while (key := self.take_now()) is None:
-            self._news.clear()
-            await self._news.wait()
-        return key
+    @property
+    def turns(self) -> int:
+        """How many keys can be taken at once."""
+        return len(self._turns)
 
     def take_now(self) -> Key | None:
-        """The next key, if there is one that may be worked on."""
+        """The next key, if there is one that may be worked on; it stays in flight until done() is
+        called."""
         if not self._turns or self._closed:
             return None
         name = self._turns.popleft()
@@ -219,7 +215,7 @@ class WorkQueue:
         self._take_turns(name, lane)
         if not lane.ready and not lane.busy:
             lane.make_room()
-            del self._lanes[name]
+            self._leave(name)
 
     def drop(self, plane: PlaneName) -> None:
         """Forget all work on a plane that is not engaged any more."""
@@ -240,6 +236,7 @@ class WorkQueue:
     def close(self) -> None:
         """Nothing is handed out any more."""
         self._closed = True
+        self.on_turn = _nobody
         self._timers.close()
         self._pauses.close()
 
@@ -250,6 +247,7 @@ class WorkQueue:
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = _Lane()
+            self._bustle.begin(name)
         lane.ready.setdefault(key, asyncio.get_running_loop().time())
         self._take_turns(name, lane)
 
@@ -257,11 +255,16 @@ class WorkQueue:
         if lane.ready and lane.busy < self._share and not lane.has_turn:
             lane.has_turn = True
             self._turns.append(name)
-            self._news.set()
+            self.on_turn()
 
     def _keeps_turn(self, name: str) -> bool:
         lane = self._lanes[name]
         lane.has_turn = bool(lane.ready)
         if not lane.ready and not lane.busy:
-            del self._lanes[name]
+            self._leave(name)
         return lane.has_turn
+
+    def _leave(self, name: str) -> None:
+        """The lane is empty, and nobody works on it."""
+        del self._lanes[name]
+        self._bustle.end(name)

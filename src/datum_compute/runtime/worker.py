@@ -1,7 +1,9 @@
 """Takes keys from a queue, reconciles them, and is the only place that interprets the outcome.
 
 Workers come when there is work and go when there is none; the queue decides how many keys of a
-lane may be worked on at once, so that planes that never answer hold only their own.
+lane may be worked on at once, so that planes that never answer hold only their own. There is one
+for each turn of the queue: who is done with a key looks for the next, and somebody new comes only
+if those who look are too few.
 
 Whatever a reconcile does ends with itself: it may raise, take too long, be cancelled or answer
 nonsense, and no other key notices.
@@ -10,6 +12,7 @@ nonsense, and no other key notices.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Callable
 from random import Random
@@ -38,7 +41,8 @@ C = TypeVar("C")
 # How long a reconcile is held up for its view to catch up before it is put back.
 CATCH_UP_S = 1.0
 CATCH_UPS_MAX = 3
-# Reconciles in a row after which others get to run, though none of them waited for anything.
+# Reconciles in a row after which a worker leaves the rest to a new one: others get to run, though
+# none of them waited for anything.
 BREATH = 16
 JITTER = 0.1
 # Who always asks for now does not turn without an end.
@@ -72,15 +76,17 @@ class Workers(Generic[C]):
         self._deadlines = Deadlines(controller.timeout_s)
         self._terminal: dict[Key, int] = {}  # and the version at which it was found hopeless
         self._busy: dict[asyncio.Task[None], None] = {}
+        self._looking = 0  # how many of them take a key next, before anybody else runs
+        self._surroundings = contextvars.Context()
 
-    async def run(self) -> None:
-        """Hand out work until cancelled; what is being worked on then goes on, see ``busy``."""
-        loop = asyncio.get_running_loop()
-        while True:
-            key = await self._queue.take()
-            task = loop.create_task(self._work_off(key))
-            self._busy[task] = None
-            task.add_done_callback(self._busy.pop)
+    def start(self) -> None:
+        """Work on whatever is ready and becomes so, until the queue is closed; what is being worked
+        on then goes on, see ``busy``."""
+        # Whoever wakes a key: what its work is about is not what that one was about.
+        self._surroundings = contextvars.copy_context()
+        self._queue.on_turn = self._call_for_one
+        for _ in range(self._queue.turns):
+            self._call_for_one()
 
     def busy(self) -> list[asyncio.Task[None]]:
         return [task for task in self._busy if not task.done()]
@@ -89,20 +95,40 @@ class Workers(Generic[C]):
         for key in [key for key in self._terminal if key.plane == plane]:
             del self._terminal[key]
 
-    async def _work_off(self, first: Key) -> None:
-        key: Key | None = first
-        worked = 0
-        while key is not None:
-            try:
-                outcome = await self._work(key)
-            finally:
-                self._queue.done(key)
-            if self._metrics is not None:
-                self._metrics.outcomes[outcome].inc()
-            worked += 1
-            if worked % BREATH == 0:
-                await asyncio.sleep(0)
-            key = self._queue.take_now()
+    def _call_for_one(self) -> None:
+        """A key may be worked on; those who look for one already are not called again."""
+        if self._looking < self._queue.turns:
+            self._looking += 1
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(self._work_off(), context=self._surroundings.copy())
+            self._busy[task] = None
+
+    async def _work_off(self) -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        try:
+            for _ in range(BREATH):
+                self._looking -= 1
+                key = self._queue.take_now()
+                if key is None:
+                    return
+                await self._work_on(key)
+        finally:
+            del self._busy[me]
+        self._looking -= 1
+        self._call_for_one()
+
+    async def _work_on(self, key: Key) -> None:
+        """Reconcile; who comes back from it looks for more."""
+        try:
+            outcome = await self._work(key)
+        except BaseException:
+            self._queue.done(key)
+            raise
+        self._looking += 1
+        self._queue.done(key)
+        if self._metrics is not None:
+            self._metrics.outcomes[outcome].inc()
 
     async def _work(self, key: Key) -> str:
         """Reconcile; the name of what came out."""

@@ -144,7 +144,7 @@ class Watch:
 
     async def next_events(self, timeout_s: float) -> list[StoreEvent]:
         events, self._position = self._log.read(self._position)
-        if events or self._log.closed:
+        if events or self._log.closed or timeout_s <= 0:
             return events
         # Lighter than asyncio.timeout, and every event passes here once for every watcher.
         loop = asyncio.get_running_loop()

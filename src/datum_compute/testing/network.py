@@ -5,15 +5,14 @@ of source to what target asked, so one direction can fail alone. A host reaches 
 a link to itself, which is never slow by nature but can be bent like any other.
 
 Rules it keeps: a request that got no answer raises Unreachable, whether it had its effect or not;
-a watch is a pipe with a pump on the serving host, which dies with that host; what a link does is
-decided when a request or an event passes, by whatever bends it at that time.
+a watch (``pipe.py``) dies with the host that serves it; what a link does is decided when a request
+or an event passes, by whatever bends it at that time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from datum_compute.api.codec import decode, encode
+from datum_compute.api.codec import encode
 from datum_compute.api.errors import (
     ApiError,
     ServiceUnavailable,
@@ -33,13 +32,13 @@ from datum_compute.api.errors import (
 from datum_compute.api.exchange import ByteStream, Request, Response
 from datum_compute.api.plane import PlaneName, split_path
 from datum_compute.client.transport import Transport, is_watch
+from datum_compute.testing.pipe import Pipe, PipeBetweenHosts, PipeWithinHost, Stoppable
 
 if TYPE_CHECKING:
     from datum_compute.testing.host import SimulatedHost
 
 TIMEOUT_S = 5.0
 LATENCY_S = (0.001, 0.02)
-_REPLAYED = 4  # how many of the latest events a watch tells again
 
 Link = tuple[str, str]
 # Put around a link, below whatever tries again.
@@ -205,10 +204,16 @@ class Network:
         response = await self._deliver(target, request)
         if response.stream is None:
             return response
-        pipe = Pipe(self, source, target)
+        pipe = self._pipe(source, target, response.stream)
         self._pipes[pipe] = None
-        self.hosts[target].spawn(pipe.pump(response.stream))
         return replace(response, stream=pipe)
+
+    def _pipe(self, source: str, target: str, stream: ByteStream) -> Pipe:
+        if source == target and isinstance(stream, Stoppable):
+            return PipeWithinHost(self, source, stream)
+        pipe = PipeBetweenHosts(self, source, target)
+        self.hosts[target].spawn(pipe.pump(stream))
+        return pipe
 
     async def _deliver(self, target: str, request: Request) -> Response:
         return await self.hosts[target].answer(request)
@@ -248,85 +253,6 @@ class LinkTransport:
         return await self.network.send(self.source, self.target, request)
 
 
-class Pipe:
-    """One open watch: the pump puts lines in on the serving host, the reader takes them out."""
-
-    def __init__(self, network: Network, source: str, target: str) -> None:
-        self.source = source
-        self.target = target
-        self.half_open = False
-        self._network = network
-        self._lines: deque[bytes] = deque()
-        self._latest: deque[bytes] = deque(maxlen=_REPLAYED)
-        self._closed = False
-        self._news: asyncio.Future[None] | None = None
-
-    def __aiter__(self) -> Pipe:
-        return self
-
-    async def __anext__(self) -> bytes:
-        while not self._lines:
-            if self._closed:
-                raise StopAsyncIteration
-            self._news = asyncio.get_running_loop().create_future()
-            await self._news
-        return self._lines.popleft()
-
-    async def aclose(self) -> None:
-        """The reader leaves."""
-        self.close()
-        self._lines.clear()
-
-    def close(self) -> None:
-        self._closed = True
-        self._network.dropped(self)
-        self._wake()
-
-    def expire(self) -> None:
-        """End with the word that the history is gone (410)."""
-        status = {"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410}
-        self._put(encode({"type": "ERROR", "object": {**status, "message": "compacted"}}) + b"\n")
-        self.close()
-
-    async def pump(self, stream: ByteStream) -> None:
-        bends = self._network.bends(self.target, self.source)
-        asked = self._network.bends(self.source, self.target)
-        async for line in stream:
-            delay_s = self._network.latency_s(self.target, self.source) + sum(asked.lag_s)
-            if delay_s:
-                await asyncio.sleep(delay_s)
-            if self._closed:
-                break
-            if bends.cut and not self.half_open:
-                self._network.sometimes("watch cut")
-                self.half_open = True
-            if not self.half_open:
-                self._pass(line, asked)
-        await stream.aclose()
-        if not self.half_open:  # else its reader never hears that it has ended
-            self.close()
-
-    def _pass(self, line: bytes, asked: Bends) -> None:
-        if asked.deletes_lost and _is_deletion(line):
-            self._network.sometimes("delete event lost")
-            return
-        self._put(line)
-        self._latest.append(line)
-        if _strikes(asked.replays):
-            self._network.sometimes("events told again")
-            *past, newest = self._latest  # and not how it ended, which would put it right at once
-            for line in past or (newest,):
-                self._put(line)
-
-    def _put(self, line: bytes) -> None:
-        self._lines.append(line)
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
-
-
 def _strikes(chances: list[Chance]) -> bool:
     """Every one is asked, so that each draws alike whatever the others do."""
     return bool(chances) and sum([chance() for chance in chances]) > 0
@@ -344,10 +270,6 @@ def _is_list(request: Request) -> bool:
 def _plain_list(request: Request) -> Request:
     query = {k: v for k, v in request.query.items() if not k.startswith("resourceVersion")}
     return replace(request, query=query)
-
-
-def _is_deletion(line: bytes) -> bool:
-    return b'"DELETED"' in line[:40] and decode(line).get("type") == "DELETED"
 
 
 def _refusal(error: ApiError) -> Response:

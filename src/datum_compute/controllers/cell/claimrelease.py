@@ -17,6 +17,7 @@ from datum_compute.api.identity import instance_name
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.resourceclaim import ResourceClaim
+from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan
@@ -110,13 +111,22 @@ def _from_instance(single_project: str, view: View, change: Change[Any]) -> Iter
 
 def _from_deployment(single_project: str, view: View, change: Change[Any]) -> Iterable[Key]:
     """The slots that it no longer wants."""
-    old, new = change.old, change.new
-    if old is None:
+    if change.old is None:
         return
-    wanted = 0 if new is None or new.is_terminating else new.spec.scale_settings.min_replicas
-    before, metadata = old.spec.scale_settings.min_replicas, old.metadata
-    names = [instance_name(metadata.name, number) for number in range(wanted, before)]
+    metadata = change.old.metadata
+    numbers = slots_let_go(change.old, change.new)
+    names = [instance_name(metadata.name, number) for number in numbers]
     yield from _claims(single_project, view, metadata.namespace, names)
+
+
+def slots_let_go(old: WorkloadDeployment, new: WorkloadDeployment | None) -> range:
+    """By this very change: one that leaves reports on itself again and again meanwhile."""
+    before = old.spec.scale_settings.min_replicas
+    if new is None:
+        return range(before)  # once more, for it is the last word
+    if old.is_terminating:
+        return range(0)
+    return range(0 if new.is_terminating else new.spec.scale_settings.min_replicas, before)
 
 
 def _claims(single_project: str, view: View, namespace: str, names: Iterable[str]) -> Iterable[Key]:
