@@ -2,8 +2,7 @@
 
 Rules it keeps:
 - Telling never waits and never fails a reconcile: a notice goes into a bounded buffer, and a task
-  writes it when it can, several at a time and with a pause after them. What cannot be written is
-  counted and dropped.
+  writes it when it can, a crowd of them with pauses. What cannot be written is counted and dropped.
 - The same notice about the same object is one Event that counts, also after a restart: its name
   follows from what it says.
 - A notice is finished text, never a format; control characters are written out, and it is cut at
@@ -41,8 +40,8 @@ from datum_compute.telemetry.plaintext import cut_bytes, printable
 NOTE_BYTES_MAX = 1024
 REASON_BYTES_MAX = 128
 BUFFER_MAX = 1000
-AT_ONCE = 16  # those that wait are written together, so that they share a sync,
-PAUSE_S = 0.1  # and more gather meanwhile: telling takes no more than a small part of a core
+AT_ONCE = 16  # those that wait are written together, so that they share a sync;
+PAUSE_S = 0.1  # a crowd of them takes no more than a small part of a core
 BURST = 25  # events of one object at once,
 REFILL_S = 300.0  # and one more each time this has passed
 WRITE_S = 10.0
@@ -129,7 +128,8 @@ class EventRecorder:
                 several = min(AT_ONCE, len(self._waiting))
                 told = [self._waiting.popitem(last=False) for _ in range(several)]
                 await together([partial(self._write_if_possible, *notice) for notice in told])
-                await asyncio.sleep(PAUSE_S)
+                if several == AT_ONCE:
+                    await asyncio.sleep(PAUSE_S)
             self._news.clear()
             await self._news.wait()
 
