@@ -293,10 +293,11 @@ class Store:
             return indexed(key, version, body)
         return record_of(key, version, body, metadata)
 
-    async def _written(self, change: Change, record: Record) -> None:
+    def _written(self, change: Change, record: Record) -> asyncio.Future[None]:
+        """Ends when the change is durable; a caller that gives up leaves, and the write goes on."""
         done = self._enqueued(change, record)
         self._planes[change.plane].pending.add(change.key)
-        await done  # a caller that gives up leaves; the write goes on
+        return done
 
     def _checked(self, plane: str, key: ObjectKey, expected: int) -> _Plane:
         """The plane, if the object is at the expected version and nobody is writing it."""
