@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -272,8 +272,8 @@ class Platform:
     def cells(self) -> tuple[PlaneName, ...]:
         return self._layout.cells
 
-    async def dispatch(self, request: Request) -> Response:
-        return await self.server.dispatch(request)
+    def dispatch(self, request: Request) -> Coroutine[Any, Any, Response]:
+        return self.server.dispatch(request)
 
     def client(self, plane: PlaneName, token: str) -> Client:
         return Client(

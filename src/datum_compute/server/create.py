@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
@@ -39,11 +39,11 @@ class Creation(msgspec.Struct, frozen=True):
     own: Callable[[JsonObject], JsonObject]  # puts the first owner of fields into the new object
 
 
-async def create(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
+def create(ports: Ports, catalogue: Catalogue, call: Call) -> Awaitable[Response]:
     body = decoded_body(call.request)
     validation = field_validation(call.query, call.request.body)
     creation = creation_of(ports, call, body, validation)
-    return await create_object(ports, catalogue, call, creation)
+    return create_object(ports, catalogue, call, creation)
 
 
 async def create_object(

@@ -48,10 +48,15 @@ def decoded_json(body: bytes) -> Any:
         value = decode(body)
     except DecodeError as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from error
-    # No document is deeper than it has opening brackets, and counting those is quick.
-    if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
+    if _opening_brackets(body) > DEPTH_MAX:  # no document is deeper than it has those
         _check_object_depth(value)
     return value
+
+
+def _opening_brackets(body: bytes) -> int:
+    """Taking bytes out leaps from one to the next, ``count`` looks at every byte there is: several
+    times the work, even if what is left is thrown away."""
+    return 2 * len(body) - len(body.replace(b"{", b"")) - len(body.replace(b"[", b""))
 
 
 def as_object(value: Any) -> JsonObject:

@@ -176,7 +176,10 @@ def _pointer(operation: JsonObject, field: str) -> Pointer:
     text = operation.get(field)
     if not isinstance(text, str) or (text and not text.startswith("/")):
         raise BadRequest(f"{field!r} of operation {operation['op']!r} must be a JSON pointer")
-    return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
+    parts = text.split("/")[1:]
+    if "~" not in text:
+        return parts
+    return [part.replace("~1", "/").replace("~0", "~") for part in parts]
 
 
 def _index(text: str, highest: int, path: Pointer) -> int:

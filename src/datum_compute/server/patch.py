@@ -7,7 +7,7 @@ add a type: a function from (kind, present object, decoded patch) to the next ob
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
@@ -54,10 +54,10 @@ def patch_types(kind: KindInfo[Any]) -> tuple[str, ...]:
     return (*(_OF_BUILT_IN if kind.built_in else _PATCHES), APPLY_PATCH)
 
 
-async def patch(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
+def patch(ports: Ports, catalogue: Catalogue, call: Call) -> Awaitable[Response]:
     found = content_type(call.request.headers)
     if found == APPLY_PATCH:
-        return await apply(ports, catalogue, call)
+        return apply(ports, catalogue, call)
     if found not in patch_types(call.kind):
         raise unsupported(found, patch_types(call.kind))
     if "force" in call.query:
@@ -73,4 +73,4 @@ async def patch(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
         needs_version=False,
         own=plain_owner(ports, call),
     )
-    return await change_object(ports, catalogue, call, change)
+    return change_object(ports, catalogue, call, change)

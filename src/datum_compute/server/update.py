@@ -5,7 +5,7 @@ Each subresource is one function in ``_REWRITES`` that says which part of the ob
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
@@ -66,18 +66,18 @@ class Change(msgspec.Struct, frozen=True):
     own: Callable[[JsonObject, JsonObject, JsonObject], JsonObject]
 
 
-async def update(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
+def update(ports: Ports, catalogue: Catalogue, call: Call) -> Awaitable[Response]:
     body = decoded_body(call.request)
     validation = field_validation(call.query, call.request.body)
     if call.kind.put_creates and ports.store.get(call.plane, call.key) is None:
-        return await _put_new(ports, catalogue, call, body, validation)
+        return _put_new(ports, catalogue, call, body, validation)
     change = Change(
         lambda old: with_kept_guards(ports.authorizer, call, body, old),
         validation,
         needs_version=True,
         own=plain_owner(ports, call),
     )
-    return await change_object(ports, catalogue, call, change)
+    return change_object(ports, catalogue, call, change)
 
 
 def plain_owner(
@@ -86,9 +86,9 @@ def plain_owner(
     return lambda old, sent, new: owned_after_update(call, old, sent, new, ports.clock())
 
 
-async def _put_new(
+def _put_new(
     ports: Ports, catalogue: Catalogue, call: Call, body: JsonObject, validation: FieldValidation
-) -> Response:
+) -> Awaitable[Response]:
     """Some built-in kinds are created by a PUT to the name they will have."""
     check_may_create(ports, call)
     named = read_metadata(body).name
@@ -98,7 +98,7 @@ async def _put_new(
             f"the URL ({call.route.name})"
         )
     creation = creation_of(ports, call, body, validation)
-    return await create_object(ports, catalogue, call, creation)
+    return create_object(ports, catalogue, call, creation)
 
 
 async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: Change) -> Response:
@@ -132,13 +132,13 @@ async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: 
     return json_answer(shown.single(stored), headers=headers)
 
 
-async def _written(
+def _written(
     ports: Ports, catalogue: Catalogue, call: Call, new: JsonObject, record: Record, *, dry: bool
-) -> bytes:
+) -> Awaitable[bytes]:
     """Stored; or gone, if this write took the last finalizer of a terminating object."""
     if "deletionTimestamp" in new["metadata"] and not holds_on(call, new):
-        return await remove_object(ports, catalogue, call, new, record, dry=dry)
-    return await commit.put(ports, call, record.key, new, old=record, dry_run=dry)
+        return remove_object(ports, catalogue, call, new, record, dry=dry)
+    return commit.put(ports, call, record.key, new, old=record, dry_run=dry)
 
 
 async def remove_object(

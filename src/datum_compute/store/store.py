@@ -293,10 +293,11 @@ class Store:
             return indexed(key, version, body)
         return record_of(key, version, body, metadata)
 
-    async def _written(self, change: Change, record: Record) -> None:
+    def _written(self, change: Change, record: Record) -> asyncio.Future[None]:
+        """Ends when the change is durable; a caller that gives up leaves, and the write goes on."""
         done = self._enqueued(change, record)
         self._planes[change.plane].pending.add(change.key)
-        await done  # a caller that gives up leaves; the write goes on
+        return done
 
     def _checked(self, plane: str, key: ObjectKey, expected: int) -> _Plane:
         """The plane, if the object is at the expected version and nobody is writing it."""
@@ -392,17 +393,18 @@ class Store:
     def _release(self, entry: Entry) -> None:
         """The entry is no longer under way: its object may be written again."""
         found = self._planes.get(entry.plane)
-        match entry:
-            case Change() if found is not None:
-                found.pending.discard(entry.key)
-            case PlaneDeleted() if found is not None:
-                found.closing = None
+        if found is None:
+            return
+        if isinstance(entry, Change):
+            found.pending.discard(entry.key)
+        elif isinstance(entry, PlaneDeleted):
+            found.closing = None
 
     def _apply(self, pending: _Pending) -> None:
         match pending.entry:
-            case Change(plane, version, key, body):
+            case Change() as change:
                 assert pending.record is not None
-                self._apply_change(self._planes[plane], version, key, body, pending.record)
+                self._apply_change(self._planes[change.plane], change, pending.record)
             case PlaneCreated(plane):
                 if plane not in self._planes:
                     version = self._retired.pop(plane, 0)
@@ -413,13 +415,12 @@ class Store:
                 for log in gone.logs.values():
                     log.close()
 
-    def _apply_change(
-        self, found: _Plane, version: int, key: ObjectKey, body: bytes | None, record: Record
-    ) -> None:
-        log = self._log(found, key.resource)
-        previous = found.remove(key) if body is None else found.put(record)
-        found.version = version
-        event = StoreEvent(version, body is None, record, previous)
+    def _apply_change(self, found: _Plane, change: Change, record: Record) -> None:
+        log = self._log(found, change.key.resource)
+        gone = change.body is None
+        previous = found.remove(change.key) if gone else found.put(record)
+        found.version = change.version
+        event = StoreEvent(change.version, gone, record, previous)
         log.append(event)
         for listener in list(found.listeners):
             listener(event)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -18,6 +19,8 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.remembered import Remembered
 from datum_compute.api.schema import PRESERVE
 from datum_compute.server.ownership.fieldsets import FieldSet
+
+_NAME_LENGTH_MAX = 128  # of those that are worth remembering
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +50,19 @@ class KeyedList:
     keys: tuple[str, ...]
     defaults: Mapping[str, Any]
     item: Shape
-    lone_key: str = field(init=False)  # if there is one that JSON writes as it is
+    lone_key: str = field(init=False)  # if there is one
 
     def __post_init__(self) -> None:
-        alone = len(self.keys) == 1 and self.keys[0].isidentifier()
-        object.__setattr__(self, "lone_key", self.keys[0] if alone else "")
+        object.__setattr__(self, "lone_key", self.keys[0] if len(self.keys) == 1 else "")
 
     def step(self, item: Any) -> str:
         """How a path names an item; empty for one without its keys."""
         if not isinstance(item, dict):
             return ""
-        key = self.lone_key
-        if key:
-            text = item.get(key)
-            if type(text) is str and text.isprintable() and '"' not in text and "\\" not in text:
-                return f'k:{{"{key}":"{text}"}}'  # as JSON would write it
+        if self.lone_key:
+            text = item.get(self.lone_key)
+            if type(text) is str and len(text) <= _NAME_LENGTH_MAX:
+                return _step_of_name(self.lone_key, text)
         identity = {key: item.get(key, self.defaults.get(key)) for key in self.keys}
         return "" if None in identity.values() else f"k:{canonical_text(identity)}"
 
@@ -69,6 +70,11 @@ class KeyedList:
 @dataclass(frozen=True, slots=True)
 class ValueSet:
     """A list in which every value stands once."""
+
+
+@lru_cache(maxsize=1024)  # the conditions, ports and containers of all objects share a few names
+def _step_of_name(key: str, name: str) -> str:
+    return f"k:{canonical_text({key: name})}"
 
 
 Shape = Leaf | FieldMap | KeyedList | ValueSet
