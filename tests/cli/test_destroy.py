@@ -6,7 +6,6 @@ import json
 import signal
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from datum_compute.api.corefields import ObjectReference
@@ -15,6 +14,7 @@ from datum_compute.api.event import Event
 from datum_compute.api.exchange import Request
 from datum_compute.api.kinds import DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import ObjectMeta, Ref
+from datum_compute.cli.patience import Patience
 from datum_compute.client.client import Client
 from tests.cli.surroundings import Desk
 from tests.cli.world import (
@@ -211,6 +211,7 @@ def test_what_runs_on_a_cell_that_is_away_is_said_to_outlive_the_workload(
 ) -> None:
     blocked = {"reason": "CellUnreachable", "replicas": 1, "message": "Cell dfw is away"}
     world.do(lambda client: set_status(client, WORKLOAD, "web", {"blocked": [blocked]}))
+    desk.patience = Patience(last_word_s=0)
     assert desk.run("destroy", "web", "-y") == 0
     assert "Cell dfw is away: what runs there is stopped when it is back." in desk.err
 
@@ -219,22 +220,58 @@ def test_what_a_silent_cell_has_not_confirmed_is_named_beside_the_deletion(
     desk: Desk, world: World
 ) -> None:
     """Seen: destroy said "deleted", and the container of a dead cell stayed."""
-    word = "dfw does not answer: what runs there is stopped when it is back"
-
-    async def unconfirmed(client: Client) -> None:
-        """Those of other deployments are nobody's business here."""
-        (first, *_) = (await client.list(DEPLOYMENT, NAMESPACE)).items
-        for number, uid in enumerate((first.metadata.uid, "another")):
-            about = ObjectReference(kind="WorkloadDeployment", namespace=NAMESPACE, uid=uid)
-            metadata = ObjectMeta(name=f"e{number}", namespace=NAMESPACE)
-            told = Event(metadata=metadata, involved_object=about, reason="DeletionUnconfirmed")
-            message = word if uid != "another" else "ord is another matter"
-            await client.create(EVENT, msgspec.structs.replace(told, message=message))
-
-    world.do(unconfirmed)
+    uid, *_ = deployment_uids(world)
+    world.do(lambda client: tell_unconfirmed(client, uid))
     assert desk.run("destroy", "web", "-y") == 0
-    assert desk.err.splitlines()[-1] == f"Not confirmed: {word}."
+    assert desk.err.splitlines()[-1] == f"Not confirmed: {UNCONFIRMED}."
     assert "ord" not in desk.err.splitlines()[-1]
+
+
+def test_what_is_told_of_a_silent_cell_a_moment_later_is_waited_for(
+    desk: Desk, world: World
+) -> None:
+    """Seen: the event came after the deployment was gone, and destroy had looked before."""
+    blocked = {"reason": "CellUnreachable", "replicas": 1, "message": "Cell dfw is away"}
+    world.do(lambda client: set_status(client, WORKLOAD, "web", {"blocked": [blocked]}))
+    uids = deployment_uids(world)
+
+    async def late(request: Request, client: Client) -> None:
+        if request.path.endswith("/events") and "watch" in request.query and uids:
+            await tell_unconfirmed(client, uids.pop(0))
+
+    world.before = late
+    assert desk.run("destroy", "web", "-y") == 0
+    assert desk.err.splitlines()[-1] == f"Not confirmed: {UNCONFIRMED}."
+
+
+UNCONFIRMED = "dfw does not answer: what runs there is stopped when it is back"
+
+
+def deployment_uids(world: World) -> list[str]:
+    uids: list[str] = []
+
+    async def look(client: Client) -> None:
+        uids.extend(d.metadata.uid for d in (await client.list(DEPLOYMENT, NAMESPACE)).items)
+
+    world.do(look)
+    return uids
+
+
+async def tell_unconfirmed(client: Client, uid: str) -> None:
+    """Those of other deployments are nobody's business here."""
+    for name, about, message in (
+        ("e0", "another", "ord is another matter"),
+        ("e1", uid, UNCONFIRMED),
+    ):
+        told = Event(
+            metadata=ObjectMeta(name=name, namespace=NAMESPACE),
+            involved_object=ObjectReference(
+                kind="WorkloadDeployment", namespace=NAMESPACE, uid=about
+            ),
+            reason="DeletionUnconfirmed",
+            message=message,
+        )
+        await client.create(EVENT, told)
 
 
 def test_what_the_status_does_not_count_yet_is_counted_in_the_question(

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from datum_compute.api.errors import ApiError, NotFound
-from datum_compute.api.event import DELETION_UNCONFIRMED
+from datum_compute.api.event import DELETION_UNCONFIRMED, Event
 from datum_compute.api.kinds import DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
-from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.reasons import Reason
 from datum_compute.api.workload import Workload
 from datum_compute.cli.errors import StoppedError, TimedOutError
@@ -91,20 +91,32 @@ async def _destroy(session: Session, name: str, settings: Settings) -> None:
         _say(session, f"workload/{name} is being deleted")
         return
     parts = await wait_until_gone(session, name, uid, timeout_s=settings.timeout_s)
-    for told in await _unconfirmed(session, parts):
+    for told in await _unconfirmed(session, parts, is_expected=bool(_silences(workload))):
         session.tell("unconfirmed", f"Not confirmed: {told.rstrip('.')}.", message=told)
     session.tell("done", workload=name, place=session.place, uid=uid)
     _say(session, f"workload/{name} deleted")
 
 
-async def _unconfirmed(session: Session, parts: Set[str]) -> list[str]:
-    """What a cell that does not answer may still run: nobody waits for it, and nobody hides it."""
-    fields = {"reason": DELETION_UNCONFIRMED}
+async def _unconfirmed(session: Session, parts: Set[str], *, is_expected: bool) -> list[str]:
+    """What a cell that does not answer may still run: nobody waits for it, and nobody hides it.
+    Events are told a moment after what they tell of, so one that is expected is waited for."""
+
+    async def look() -> Arrived[list[str]] | WatchFor:
+        listed = await session.client.list(
+            EVENT, session.namespace, fields={"reason": DELETION_UNCONFIRMED}
+        )
+        told = {e.message for e in listed.items if e.involved_object.uid in parts}
+        return Arrived(sorted(told)) if told else WatchFor(EVENT, listed.version, _is_unconfirmed)
+
+    patience_s = session.surroundings.patience.last_word_s if is_expected else 0.0
     try:
-        listed = await session.client.list(EVENT, session.namespace, fields=fields)
-    except ApiError:
+        return await wait_until(session, look, timeout_s=patience_s)
+    except (ApiError, TimeoutError):
         return []  # it is deleted all the same
-    return sorted({e.message for e in listed.items if e.involved_object.uid in parts})
+
+
+def _is_unconfirmed(event: ApiObject) -> bool:
+    return isinstance(event, Event) and event.reason == DELETION_UNCONFIRMED
 
 
 def _ask(session: Session, workload: Workload) -> None:
@@ -136,10 +148,14 @@ def _summary(session: Session, workload: Workload) -> str:
     instances = render_count(_instances(workload), "instance")
     cities = ", ".join(_cities(workload))
     text = f"Workload {workload.metadata.name} in {session.place}: {instances} in {cities}."
-    for blocked in workload.status.blocked:
-        if blocked.reason == Reason.CELL_UNREACHABLE:
-            text += f" {blocked.message}: what runs there is stopped when it is back."
+    for silence in _silences(workload):
+        text += f" {silence}: what runs there is stopped when it is back."
     return text + (" It is being deleted already." if workload.is_terminating else "")
+
+
+def _silences(workload: Workload) -> list[str]:
+    blocked = workload.status.blocked
+    return [b.message for b in blocked if b.reason == Reason.CELL_UNREACHABLE]
 
 
 @dataclass(slots=True)
