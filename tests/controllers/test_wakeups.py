@@ -3,7 +3,6 @@ own reports."""
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from datum_compute.api import labels
@@ -25,19 +24,14 @@ from datum_compute.api.instance import (
     Instance,
     SchedulingGate,
 )
-from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
 from datum_compute.api.server import Server, ServerSpec, ServerStatus
 from datum_compute.controllers.cell import claimrelease, instance, machine, provisioner, writeback
-from datum_compute.controllers.context import Context
-from datum_compute.controllers.management import projector
 from datum_compute.controllers.management.networkbinding import concerns_bindings
 from datum_compute.planning.firstword import FIRST_WORD_S
 from datum_compute.planning.projection import is_worth_telling
 from datum_compute.planning.readiness import observed_ready
-from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.informer import Change
 from datum_compute.testing.builders import NOW, a_deployment, an_instance, refused_by_quota
 
 SPEC = ServerSpec(instance_type="datumcloud/d1-standard-2", template_hash="", containers=[])
@@ -142,22 +136,6 @@ def test_a_new_instance_is_told_of_with_the_first_word_about_it_or_when_that_tak
     assert not is_worth_telling(an_instance(0, ready=False), 0.0)
     assert is_worth_telling(an_instance(0), 0.0)
     assert is_worth_telling(an_instance(0, ready=False, terminating=True), 0.0)
-
-
-@pytest.mark.parametrize(
-    ("controller", "plane"), [(projector.CONTROLLER, "project"), (writeback.CONTROLLER, "hub")]
-)
-def test_the_status_of_a_copy_is_our_own_report_and_what_else_is_edited_is_put_right(
-    controller: Controller[Context], plane: str
-) -> None:
-    (edge,) = [e for e in controller.sources(plane) if e.kind is INSTANCE]
-    copy = an_instance(0)
-    labelled = replace(copy, metadata=replace(copy.metadata, labels={"some": "label"}))
-    assert not edge.concerns(Change(an_instance(0, ready=False), copy))
-    assert edge.concerns(Change(copy, labelled))
-    assert edge.concerns(Change(copy, an_instance(0, terminating=True)))
-    assert edge.concerns(Change(None, copy))
-    assert edge.concerns(Change(copy, None))
 
 
 def test_bindings_are_not_woken_by_who_takes_hold_of_their_context() -> None:

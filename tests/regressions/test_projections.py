@@ -12,7 +12,6 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import HUB, project_plane
 from datum_compute.planes.upstream import upstream_key
-from datum_compute.planning.projection import RESYNC_S
 from datum_compute.runtime.key import Key
 from datum_compute.testing import faults as f
 from datum_compute.testing.layout import WorldLayout
@@ -77,26 +76,6 @@ def test_a_copy_without_its_label_is_known_by_its_name_and_an_ownerless_projecti
 
     owners, again, uid = on_platform(story)
     assert owners == again == [uid]
-
-
-def test_a_status_that_somebody_else_wrote_to_a_copy_is_put_right_in_time() -> None:
-    wrong: JsonObject = {"conditions": [], "networkInterfaces": []}
-
-    async def story(platform: Platform) -> tuple[bool, bool]:
-        await platform.deploy()
-        await platform.until_ready("web:1")
-        await asyncio.sleep(10)
-        right = (await platform.instances())[0].status
-        copies = [platform.host.operator(plane) for plane in (HUB, project_plane("default"))]
-        for plane in copies:
-            (copy,) = (await plane.list(INSTANCE)).items
-            version = copy.metadata.resource_version
-            await plane.patch_status(INSTANCE, ref_of(copy), wrong, version=version)
-        await asyncio.sleep(2 * RESYNC_S)
-        healed = [(await plane.list(INSTANCE)).items[0].status for plane in copies]
-        return healed[0] == right, healed[1] == right
-
-    assert on_platform(story) == (True, True)
 
 
 def test_a_status_of_the_hub_reaches_the_project_by_its_event_and_not_by_a_resync() -> None:

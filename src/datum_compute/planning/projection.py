@@ -25,8 +25,6 @@ from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.silence import Silence, unheard_instance
 
 OWNER_S = 5.0
-# The status of a copy is our own report. Somebody else's edit of it is found after about this time.
-RESYNC_S = 300.0
 
 _IDENTITY = (labels.UPSTREAM_NAMESPACE, labels.UPSTREAM_CLUSTER)
 
@@ -162,4 +160,4 @@ def _plan_copy(
     actions: list[Action] = plan_object(plane, INSTANCE, desired, copy, "as on the cell")
     if copy is not None and not actions:
         actions += plan_status(plane, INSTANCE, copy, source.status, "as on the cell")
-    return Plan(tuple(actions), requeue_after_s=RESYNC_S)
+    return Plan(tuple(actions))

@@ -24,14 +24,7 @@ from datum_compute.planning.projection import (
     plan_withdrawal,
     plan_writeback,
 )
-from datum_compute.runtime.controller import (
-    MANY_WORKERS,
-    Controller,
-    beyond_status,
-    for_,
-    reads,
-    watches,
-)
+from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Later, Outcome
@@ -95,7 +88,7 @@ CONTROLLER = Controller(
     edges=(
         for_(INSTANCE, when=concerns_copy),
         reads(DEPLOYMENT, on="hub"),
-        watches(INSTANCE, from_hub_copy, on="hub", when=beyond_status),
+        watches(INSTANCE, from_hub_copy, on="hub"),
     ),
     finalizers=(labels.INSTANCE_FINALIZER,),
     workers=MANY_WORKERS,

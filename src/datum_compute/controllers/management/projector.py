@@ -23,14 +23,7 @@ from datum_compute.planning.quarantine import (
     quarantine_reason,
 )
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
-from datum_compute.runtime.controller import (
-    MANY_WORKERS,
-    Controller,
-    beyond_status,
-    for_,
-    reads,
-    watches,
-)
+from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
@@ -104,7 +97,7 @@ CONTROLLER = Controller(
     role="project",
     reconcile=reconcile,
     edges=(
-        for_(INSTANCE, when=beyond_status),
+        for_(INSTANCE),
         reads(NAMESPACE),
         watches(DEPLOYMENT, from_deployment),
         watches(INSTANCE, from_hub_instance, on="hub"),
