@@ -64,6 +64,10 @@ async def entitlement(running: Running) -> ServiceEntitlement:
     return await running.client(PLANE).get(ENTITLEMENT, COMPUTE)
 
 
+async def are_provisioned(running: Running, count: int) -> bool:
+    return len((await entitlement(running)).status.provisioned_resources) == count
+
+
 async def reason(running: Running) -> str:
     ready = find_condition((await entitlement(running)).status.conditions, "Ready")
     return ready.reason if ready is not None else ""
@@ -126,12 +130,12 @@ def test_self_service_is_active_at_once_with_quota_and_locations() -> None:
             "compute.datumapis.com",
         )
         assert await reason(running) == "EntitlementActive"
+        await until(lambda: are_provisioned(running, 5))
         grants = (await running.client(PLANE).list(GRANT)).items
         assert len(grants) == 4
         assert all(grant.metadata.name.startswith("rg-") for grant in grants)
         bindings = (await running.client(PLANE).list(LOCATION_BINDING)).items
         assert [binding.metadata.name for binding in bindings] == ["dfw"]
-        assert len((await entitlement(running)).status.provisioned_resources) == 5
         await run_web(running)
 
     in_a_new_project(story)
