@@ -3,8 +3,8 @@
 A key is paused from the end of a pass until its ``most_s`` are over. Woken meanwhile, it comes up
 when it has been quiet for ``quiet_s``, or when the pause ends; never is a wake-up lost. Quiet is a
 key that nobody wakes, on a plane where nobody works: what is under way there most often ends in
-one more wake-up. So where somebody works, it is looked at again a part of ``quiet_s`` after the last
-of them has left.
+one more wake-up. So where somebody works, it is looked at again a moment after the last of them has
+left.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Pause
 
-# The part of its quiet that a key waits for the echo of what others did last. All of it would be too
-# long: where much goes on, somebody has come again by then.
+# The part of its quiet that a key waits for the echo of what others did last. All of it would be
+# too long: where much goes on, somebody has come again by then.
 _ECHO = 0.25
 
 
