@@ -237,6 +237,7 @@ def test_a_quota_that_nobody_can_ask_for_takes_nothing_down_and_stops_no_repair(
     eventually(is_back, "another instance took its slot")
     topology.up()
     eventually(
-        lambda: is_done(project, "granted", 1), "the project hears of it", topology.patience_s
+        lambda: is_done(project, "granted", 1) and available(project, "granted")[0] == "True",
+        "the project hears of it",
+        topology.patience_s,
     )
-    assert available(project, "granted")[0] == "True"
