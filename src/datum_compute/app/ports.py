@@ -21,7 +21,7 @@ def _elapsed_s() -> float:
 
 def _new_uid() -> str:
     """A random UUID as ``uuid.uuid4`` has them, as text at once: every request takes one."""
-    text = os.urandom(16).hex()
+    text = f"{random.getrandbits(128):032x}"
     variant = "89ab"[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
