@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import secrets
 import time
@@ -20,8 +19,12 @@ def _elapsed_s() -> float:
 
 
 def _new_uid() -> str:
-    """A random UUID as ``uuid.uuid4`` has them, as text at once: every request takes one."""
-    text = f"{random.getrandbits(128):032x}"
+    """A random UUID as ``uuid.uuid4`` has them, as text at once: every request takes one.
+
+    Unique is enough, nobody's secret. Asked for bytes, the system would take Python's interpreter
+    lock from the loop each time, and threads that wait for it would come in between.
+    """
+    text = f"{random.getrandbits(128):032x}"  # noqa: S311
     variant = "89ab"[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
