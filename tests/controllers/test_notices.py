@@ -101,12 +101,13 @@ def test_the_owner_hears_of_its_children() -> None:
     child = an_instance("True", "Available")
     (made,) = notices(Create(DFW, INSTANCE, child, "scale up"), None)
     (gone,) = notices(Delete(DFW, INSTANCE, REF, "u-1", "no longer wanted"), child)
-    assert (made.about.uid, made.reason, made.note) == (
+    assert (made.about.uid, made.reason, made.note, made.member) == (
         "u-owner",
         "InstanceCreated",
-        "Created web-0",
+        "Created",
+        "web-0",
     )
-    assert gone.note == "Removing web-0: no longer wanted"
+    assert (gone.note, gone.member, gone.because) == ("Removing", "web-0", "no longer wanted")
     assert list(notices(Wait("for a machine"), None)) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from datum_compute.runtime.events import (
     AT_ONCE,
     BUFFER_MAX,
     BURST,
+    MEMBERS_SHOWN,
     PAUSE_S,
     REFILL_S,
     EventRecorder,
@@ -174,18 +176,32 @@ def test_one_object_gets_a_burst_and_then_one_now_and_then() -> None:
     recording(story)
 
 
-def test_a_crowd_is_written_a_few_at_a_time_and_what_is_less_at_once() -> None:
+def test_a_crowd_is_written_a_few_at_a_time() -> None:
     async def story(at: Recording) -> None:
         for number in range(AT_ONCE + 2):
             at.recorder.tell(notice(uid=f"u-{number}", name=f"web-{number}"))
-        await asyncio.sleep(PAUSE_S / 2)
+        await asyncio.sleep(PAUSE_S * 1.5)
         assert at.counted("written") == AT_ONCE
         await asyncio.sleep(PAUSE_S)
         assert at.counted("written") == AT_ONCE + 2
-        at.recorder.tell(notice())
-        at.recorder.tell(notice(note="it still is"))
-        await asyncio.sleep(PAUSE_S / 10)
-        assert at.counted("written") == AT_ONCE + 4
+
+    recording(story)
+
+
+def test_what_happens_to_many_members_of_one_object_is_one_event_with_their_names() -> None:
+    async def story(at: Recording) -> None:
+        made = replace(notice("Made", "Created"), member="web-0")
+        gone = replace(notice("Gone", "Removing"), because="too many")
+        for number in range(MEMBERS_SHOWN + 990):
+            at.recorder.tell(replace(made, member=f"web-{number}"))
+        at.recorder.tell(replace(gone, member="web-2"))
+        await asyncio.sleep(PAUSE_S / 2)
+        at.recorder.tell(replace(gone, member="web-1"))
+        told = {event.message: event.count for event in await at.events()}
+        names = ", ".join(f"web-{number}" for number in range(MEMBERS_SHOWN))
+        assert told == {f"Created {names} and 990 more": 1, "Removing web-2, web-1: too many": 1}
+        at.recorder.tell(notice("Blocked", "nor do they use up what the object may say"))
+        assert (len(await at.events()), at.counted("limited")) == (3, 0)
 
     recording(story)
 

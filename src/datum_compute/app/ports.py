@@ -24,7 +24,7 @@ def _new_uid() -> str:
     Unique is enough, nobody's secret. Asked for bytes, the system would take Python's interpreter
     lock from the loop each time, and threads that wait for it would come in between.
     """
-    text = f"{random.getrandbits(128):032x}"  # noqa: S311
+    text = f"{random.getrandbits(128):032x}"
     variant = "89ab"[int(text[16], 16) & 3]
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 

@@ -45,10 +45,10 @@ ON_THE_WAY = frozenset(
 
 # Reasons of events that are no reasons of conditions, and what they mean.
 OWN_REASONS = {
-    "WorkloadDeploymentCreated": "A deployment for one more city was made for the Workload.",
-    "WorkloadDeploymentRemoved": "The deployment of a city that is no longer asked for goes.",
-    "InstanceCreated": "An instance was made for the deployment.",
-    "InstanceRemoved": "An instance of the deployment goes, or gives way to a newer one.",
+    "WorkloadDeploymentCreated": "Deployments for further cities were made for the Workload.",
+    "WorkloadDeploymentRemoved": "Deployments of cities that are no longer asked for go.",
+    "InstanceCreated": "Instances were made for the deployment.",
+    "InstanceRemoved": "Instances of the deployment go, or give way to newer ones.",
     "AmbiguousOwner": "Warning: the object should lead to exactly one other, and leads to none or "
     "to several.",
     "OwnerRefInvalidNamespace": "Warning: an object without a namespace names an owner that is in "
@@ -72,10 +72,9 @@ def notices(action: Action, observed: ApiObject | None) -> Iterator[Notice]:
     """What a carried-out action means to users; ``observed`` is its object before."""
     match action:
         case Create(plane, kind, obj) if is_told_about(plane, kind):
-            yield from _about_owner(plane, obj, f"{kind.kind}Created", f"Created {_name(obj)}")
+            yield from _about_owner(plane, obj, f"{kind.kind}Created", "Created")
         case Delete(plane, kind, _, _, reason) if observed and is_told_about(plane, kind):
-            note = f"Removing {_name(observed)}: {reason}"
-            yield from _about_owner(plane, observed, f"{kind.kind}Removed", note)
+            yield from _about_owner(plane, observed, f"{kind.kind}Removed", "Removing", reason)
         case PatchStatus(plane, kind, _, _, status) if observed and is_told_about(plane, kind):
             yield from _transition(plane, kind, observed, status)
             yield from _failed_wake(plane, kind, observed, status)
@@ -105,7 +104,10 @@ def misled_notice(misled: Misled) -> Notice:
     return Notice(misled.plane, about, "Warning", "AmbiguousOwner", misled.note)
 
 
-def _about_owner(plane: PlaneName, obj: ApiObject, reason: str, note: str) -> Iterator[Notice]:
+def _about_owner(
+    plane: PlaneName, obj: ApiObject, reason: str, note: str, because: str = ""
+) -> Iterator[Notice]:
+    """Of this object, and of others of the same owner to whom the same happens."""
     for owner in obj.metadata.owner_references:
         if owner.controller and owner.kind in _TELLING_CONDITION:
             about = ObjectReference(
@@ -115,7 +117,7 @@ def _about_owner(plane: PlaneName, obj: ApiObject, reason: str, note: str) -> It
                 name=owner.name,
                 uid=owner.uid,
             )
-            yield Notice(plane, about, "Normal", reason, note)
+            yield Notice(plane, about, "Normal", reason, note, obj.metadata.name, because)
 
 
 def _transition(
@@ -157,7 +159,3 @@ def _lets_go(observed: ApiObject, patch: JsonObject) -> bool:
     """Whether the patch takes the last finalizer off an object that is being deleted."""
     metadata = patch.get("metadata", {})
     return observed.is_terminating and metadata.get("finalizers") == []
-
-
-def _name(obj: ApiObject) -> str:
-    return obj.metadata.name

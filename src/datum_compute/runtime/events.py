@@ -4,7 +4,7 @@ Rules it keeps:
 - Telling never waits and never fails a reconcile: a notice goes into a bounded buffer, and a task
   writes it when it can, a crowd of them with pauses. What cannot be written is counted and dropped.
 - The same notice about the same object is one Event that counts, also after a restart: its name
-  follows from what it says.
+  follows from what it says. What is told of several members at once is one Event with their names.
 - A notice is finished text, never a format; control characters are written out, and it is cut at
   1,024 bytes between two characters.
 - One object gets so many events and no more until some time has passed.
@@ -19,7 +19,7 @@ import hashlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -40,8 +40,9 @@ from datum_compute.telemetry.plaintext import cut_bytes, printable
 NOTE_BYTES_MAX = 1024
 REASON_BYTES_MAX = 128
 BUFFER_MAX = 1000
-AT_ONCE = 16  # those that wait are written together, so that they share a sync;
-PAUSE_S = 0.1  # a crowd of them takes no more than a small part of a core
+PAUSE_S = 0.1  # for what belongs together to gather,
+AT_ONCE = 16  # and then so many are written together: they share a sync, and others get to run
+MEMBERS_SHOWN = 10
 BURST = 25  # events of one object at once,
 REFILL_S = 300.0  # and one more each time this has passed
 WRITE_S = 10.0
@@ -57,13 +58,19 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing that happened to one object. ``reason`` is one word for programs."""
+    """One thing that happened to one object. ``reason`` is one word for programs.
+
+    ``note`` says all of it, or what was done to a ``member`` of the object, ``because`` of
+    something: that is said of all its members at once.
+    """
 
     plane: PlaneName
     about: ObjectReference
     type: EventType
     reason: str
     note: str
+    member: str = ""
+    because: str = ""
 
 
 def reference_to(kind: KindInfo[Any], obj: ApiObject) -> ObjectReference:
@@ -75,6 +82,19 @@ def reference_to(kind: KindInfo[Any], obj: ApiObject) -> ObjectReference:
         name=metadata.name,
         uid=metadata.uid,
     )
+
+
+@dataclass(slots=True)
+class _Told:
+    """How often, and of which members: the first few of them by name."""
+
+    times: int = 0
+    members: list[str] = field(default_factory=list)
+
+    def add(self, member: str) -> None:
+        self.times += 1
+        if member and len(self.members) < MEMBERS_SHOWN:
+            self.members.append(member)
 
 
 class EventRecorder:
@@ -91,7 +111,7 @@ class EventRecorder:
         self._client_of = client_of
         self._component = component
         self._unix_s = unix_s
-        self._waiting: OrderedDict[Notice, int] = OrderedDict()
+        self._waiting: OrderedDict[Notice, _Told] = OrderedDict()
         self._news = asyncio.Event()
         self._limits = _Limits()
         self._muted: dict[PlaneName, float] = {}
@@ -111,36 +131,37 @@ class EventRecorder:
             # Whatever comes after is never read; nor need it be kept until the plane answers.
             note = cut_bytes(printable(notice.note[: NOTE_BYTES_MAX + 1]), NOTE_BYTES_MAX)
             notice = replace(notice, note=note)
-        if notice in self._waiting:
-            self._waiting[notice] += 1
+        shared = replace(notice, member="") if notice.member else notice
+        if shared in self._waiting:
+            self._waiting[shared].add(notice.member)
         elif len(self._waiting) >= BUFFER_MAX:
             self._count["dropped"].inc()
         elif not self._limits.allow(notice, self._unix_s()):
             self._count["limited"].inc()
         else:
-            self._waiting[notice] = 1
+            self._waiting[shared] = _Told()
+            self._waiting[shared].add(notice.member)
             self._news.set()
 
     async def run(self) -> None:
         """Write what is told until cancelled."""
         while True:
-            while self._waiting:
-                several = min(AT_ONCE, len(self._waiting))
-                told = [self._waiting.popitem(last=False) for _ in range(several)]
-                await together([partial(self._write_if_possible, *notice) for notice in told])
-                if several == AT_ONCE:
-                    await asyncio.sleep(PAUSE_S)
-            self._news.clear()
             await self._news.wait()
+            self._news.clear()
+            while self._waiting:
+                await asyncio.sleep(PAUSE_S)
+                several = min(AT_ONCE, len(self._waiting))
+                batch = [self._waiting.popitem(last=False) for _ in range(several)]
+                await together([partial(self._write_if_possible, *item) for item in batch])
 
-    async def _write_if_possible(self, notice: Notice, count: int) -> None:
+    async def _write_if_possible(self, notice: Notice, told: _Told) -> None:
         client = self._client_of(notice.plane)
         if client is None or self._muted.get(notice.plane, 0.0) > self._unix_s():
             self._count["dropped"].inc()
             return
         try:
             async with asyncio.timeout(WRITE_S):
-                outcome = await self._write(client, self._event(notice, count))
+                outcome = await self._write(client, self._event(notice, told))
         except (Unreachable, TimeoutError) as error:
             self._muted[notice.plane] = self._unix_s() + MUTED_S
             outcome = self._failed(notice, error)
@@ -178,22 +199,22 @@ class EventRecorder:
             await client.create(EVENT, event)
         return "repeated"
 
-    def _event(self, notice: Notice, count: int) -> Event:
-        now = timestamp(self._unix_s())
-        about = notice.about
+    def _event(self, notice: Notice, told: _Told) -> Event:
+        now, about, text = timestamp(self._unix_s()), notice.about, _text(notice, told)
         return Event(
             metadata=ObjectMeta(
-                name=_name(notice, self._component), namespace=about.namespace or _SPARE_NAMESPACE
+                name=_name(notice, text, self._component),
+                namespace=about.namespace or _SPARE_NAMESPACE,
             ),
             involved_object=about,
             type=notice.type,
             reason=cut_bytes(printable(notice.reason), REASON_BYTES_MAX),
-            message=cut_bytes(printable(notice.note), NOTE_BYTES_MAX),
+            message=cut_bytes(printable(text), NOTE_BYTES_MAX),
             source=EventSource(component=self._component),
             reporting_component=self._component,
             first_timestamp=now,
             last_timestamp=now,
-            count=count,
+            count=1 if told.members else told.times,
         )
 
 
@@ -215,9 +236,16 @@ class _Limits:
         return allowed
 
 
-def _name(notice: Notice, component: str) -> str:
+def _text(notice: Notice, told: _Told) -> str:
+    if not told.members:
+        return notice.note
+    more = told.times - len(told.members)
+    names = ", ".join(told.members) + (f" and {more} more" if more else "")
+    return f"{notice.note} {names}" + (f": {notice.because}" if notice.because else "")
+
+
+def _name(notice: Notice, text: str, component: str) -> str:
     about = notice.about
-    said = (component, about.kind, about.uid, notice.type, notice.reason, notice.note)
-    text = "\n".join(said).encode("utf-8", errors="replace")
-    digest = hashlib.sha256(text).hexdigest()[:16]
+    said = (component, about.kind, about.uid, notice.type, notice.reason, text)
+    digest = hashlib.sha256("\n".join(said).encode("utf-8", errors="replace")).hexdigest()[:16]
     return f"{about.name[:_NAME_MAX].rstrip('.-')}.{digest}"
