@@ -111,6 +111,14 @@ def test_the_owner_hears_of_its_children() -> None:
     assert list(notices(Wait("for a machine"), None)) == []
 
 
+def test_what_is_made_with_its_status_says_how_it_is() -> None:
+    made = an_instance("True", "Available")
+    create = Create(DFW, INSTANCE, made, "as on the cell", with_status=True)
+    assert [n.reason for n in notices(create, made)] == ["InstanceCreated", "Available"]
+    dropped = msgspec.structs.replace(made, status=InstanceStatus())  # as Kubernetes does
+    assert [n.reason for n in notices(create, dropped)] == ["InstanceCreated"]
+
+
 def test_the_last_finalizer_is_the_end_and_no_other() -> None:
     leaving = an_instance("False", "Stopping", terminating=True)
 

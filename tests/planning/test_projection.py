@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.instance import Instance
+from datum_compute.api.instance import Instance, InstanceStatus
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Plan, Wait
@@ -75,13 +75,17 @@ def test_a_copy_of_what_its_cell_does_not_have_goes_and_those_of_others_stay() -
     assert plan_withdrawal(CELL, None).is_settled
 
 
-def test_the_status_follows_the_copy() -> None:
-    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
-    (status,) = plan_writeback(CELL, an_instance(0), hub_deployment(), copy).actions
+def test_the_status_comes_with_the_copy_or_follows_it() -> None:
+    (create,) = plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions
+    assert isinstance(create, Create)
+    assert create.with_status
+    copy = copied(create)
+    assert plan_writeback(CELL, an_instance(0), hub_deployment(), copy).is_settled
+    # Kubernetes keeps no status from a create.
+    bare = msgspec.structs.replace(copy, status=InstanceStatus())
+    (status,) = plan_writeback(CELL, an_instance(0), hub_deployment(), bare).actions
     assert isinstance(status, PatchStatus)
     assert status.plane == HUB
-    reported = msgspec.structs.replace(copy, status=an_instance(0).status)
-    assert plan_writeback(CELL, an_instance(0), hub_deployment(), reported).is_settled
 
 
 def test_nothing_is_written_to_a_hub_that_has_let_go() -> None:
@@ -92,7 +96,9 @@ def test_nothing_is_written_to_a_hub_that_has_let_go() -> None:
 
 def test_what_leaves_its_cell_is_reported_to_its_end_and_waits_for_nobody() -> None:
     copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
-    stopping = an_instance(0, terminating=True)
+    stopping = msgspec.structs.replace(
+        an_instance(0, terminating=True), status=InstanceStatus(conditions=[])
+    )
     (report,) = plan_writeback(CELL, stopping, hub_deployment(), copy).actions
     assert isinstance(report, PatchStatus), "a machine that still runs is still reported"
     assert labels.INSTANCE_FINALIZER not in an_instance(0).metadata.finalizers

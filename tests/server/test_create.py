@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from datum_compute.api.codec import encode
+from datum_compute.api.exchange import MERGE_PATCH
+from tests.server.granting import ANN, grant, rule, server_with_ann
 from tests.server.running_server import (
     COMPUTE,
     WORKLOADS,
@@ -50,6 +52,37 @@ async def test_what_belongs_to_the_server_cannot_be_sent(server: Server) -> None
     assert not {"deletionTimestamp", "selfLink"} & set(metadata)
     assert [entry["manager"] for entry in metadata["managedFields"]] == ["unknown"]
     assert "status" not in created
+
+
+async def test_a_status_is_kept_for_whoever_asks_for_that(server: Server) -> None:
+    """A copy is whole with its first write, and its fields have the owners of two."""
+    agent = {"headers": {"user-agent": "copier/1"}}
+    sent = {**workload(), "status": {"replicas": 5, "odd": 1}}
+    kept = await server.json("POST", WORKLOADS, sent, withStatus="true", **agent)
+    assert (kept["status"], kept["metadata"]["generation"]) == ({"replicas": 5}, 1)
+    patch = {**agent["headers"], "content-type": MERGE_PATCH}
+    await server.json("POST", WORKLOADS, workload("two"), **agent)
+    status = {"status": {"replicas": 5}}
+    two = await server.json("PATCH", f"{WORKLOADS}/two/status", status, headers=patch)
+    assert kept["metadata"]["managedFields"] == two["metadata"]["managedFields"]
+
+
+async def test_a_status_that_is_not_valid_is_422_with_its_field(server: Server) -> None:
+    sent = {**workload(), "status": {"replicas": "many"}}
+    refused = await server.status("POST", WORKLOADS, sent, withStatus="true")
+    assert refused["code"] == 422
+    assert list(causes(refused)) == ["status.replicas"]
+
+
+async def test_who_may_not_write_a_status_may_not_bring_one() -> None:
+    sent = {**workload(), "status": {"replicas": 5}}
+    async with server_with_ann() as server:
+        network = rule("use", "networks", group="networking.datumapis.com")
+        await grant(server, rule("create", "workloads"), network)
+        refused = await server.ask("POST", WORKLOADS, sent, token=ANN, withStatus="true")
+        assert refused.status == 403
+        assert b"workloads/status" in refused.body
+        assert "status" not in await server.json("POST", WORKLOADS, sent, token=ANN)
 
 
 async def test_defaults_of_the_schema_are_stored(server: Server) -> None:

@@ -198,9 +198,14 @@ class Client:
 
     # --- writing
 
-    async def create(self, kind: KindInfo[T], obj: T, *, dry_run: bool = False) -> T:
+    async def create(
+        self, kind: KindInfo[T], obj: T, *, dry_run: bool = False, with_status: bool = False
+    ) -> T:
+        """``with_status`` asks for its status to be kept; the answer shows whether it was."""
         path = _path(kind, Ref(obj.metadata.namespace, ""))
         query = {"dryRun": "All"} if dry_run else {}
+        if with_status:
+            query["withStatus"] = "true"
         body = encode(replace(obj, api_version=kind.api_version, kind=kind.kind))
         return object_of(await self._call("POST", path, body=body, query=query), kind.model)
 

@@ -60,15 +60,20 @@ async def _carry_out_and_tell(planes: Planes, action: Action) -> None:
         await _carry_out(planes, action)
         return
     observed = _observed(planes, action)
-    await _carry_out(planes, action)
-    for notice in notices(action, observed):
+    made = await _carry_out(planes, action)
+    for notice in notices(action, made or observed):
         planes.tell(notice)
 
 
-async def _carry_out(planes: Planes, action: Action) -> None:
+async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
+    """What was made, of an object that says something of itself from the beginning."""
     match action:
         case Wait():
-            return
+            pass
+        case Create(plane, kind, obj, with_status=True):
+            view, whole = planes.need(plane), _releasable(planes, obj)
+            made: ApiObject = await view.create_with_status(kind, whole)
+            return made
         case Create(plane, kind, obj):
             await planes.need(plane).create(kind, _releasable(planes, obj))
         case Delete(plane, kind, ref, uid, _, version):
@@ -85,6 +90,7 @@ async def _carry_out(planes: Planes, action: Action) -> None:
             await planes.need(plane).patch_status(kind, ref, status, version=version)
         case _:
             assert_never(action)
+    return None
 
 
 def _releasable(planes: Planes, obj: T) -> T:

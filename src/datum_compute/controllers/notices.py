@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.codec import JsonObject, typed
 from datum_compute.api.conditions import TRUE, Condition, find_condition
 from datum_compute.api.corefields import ObjectReference
 from datum_compute.api.event import DELETION_UNCONFIRMED
@@ -68,11 +68,15 @@ def is_told_about(plane: PlaneName, kind: KindInfo[Any]) -> bool:
     return kind.kind in _TELLING_CONDITION and plane_role(plane) in _ROLES
 
 
-def notices(action: Action, observed: ApiObject | None) -> Iterator[Notice]:
-    """What a carried-out action means to users; ``observed`` is its object before."""
+def notices(action: Action, observed: Any) -> Iterator[Notice]:
+    """What a carried-out action means to users; ``observed`` is its object before, and of one that
+    was created with its status the object that was made."""
     match action:
         case Create(plane, kind, obj) if is_told_about(plane, kind):
             yield from _about_owner(plane, obj, f"{kind.kind}Created", "Created")
+            if observed:
+                told = find_condition(observed.status.conditions, _TELLING_CONDITION[kind.kind])
+                yield from _news(plane, kind, observed, None, told)
         case Delete(plane, kind, _, _, reason) if observed and is_told_about(plane, kind):
             yield from _about_owner(plane, observed, f"{kind.kind}Removed", "Removing", reason)
         case PatchStatus(plane, kind, _, _, status) if observed and is_told_about(plane, kind):
@@ -123,22 +127,29 @@ def _about_owner(
 def _transition(
     plane: PlaneName, kind: KindInfo[Any], observed: Any, status: JsonObject
 ) -> Iterator[Notice]:
-    """It has become ready, has stopped being so, or something is in its way. Other words for the
-    same, and the steps on the way there, are no news."""
     type_ = _TELLING_CONDITION[kind.kind]
     written = status.get("conditions") or ()  # null: all of them go
-    new = next((c for c in written if c["type"] == type_), None)
-    old = find_condition(observed.status.conditions, type_)
-    if new is None or (
-        old is not None and old.reason == new["reason"] and old.status == new["status"]
-    ):
+    new = next((typed(c, Condition) for c in written if c["type"] == type_), None)
+    yield from _news(plane, kind, observed, find_condition(observed.status.conditions, type_), new)
+
+
+def _news(
+    plane: PlaneName,
+    kind: KindInfo[Any],
+    obj: ApiObject,
+    old: Condition | None,
+    new: Condition | None,
+) -> Iterator[Notice]:
+    """It has become ready, has stopped being so, or something is in its way. Other words for the
+    same, and the steps on the way there, are no news."""
+    if new is None or (old is not None and old.reason == new.reason and old.status == new.status):
         return
-    note, about = new.get("message") or new["reason"], reference_to(kind, observed)
-    if new["status"] == TRUE:
-        yield Notice(plane, about, "Normal", new["reason"], note)
-    elif not observed.is_terminating and (_was_so(old) or new["reason"] not in ON_THE_WAY):
-        leaves = new["reason"] in LEAVING
-        yield Notice(plane, about, "Normal" if leaves else "Warning", new["reason"], note)
+    note, about = new.message or new.reason, reference_to(kind, obj)
+    if new.status == TRUE:
+        yield Notice(plane, about, "Normal", new.reason, note)
+    elif not obj.is_terminating and (_was_so(old) or new.reason not in ON_THE_WAY):
+        leaves = new.reason in LEAVING
+        yield Notice(plane, about, "Normal" if leaves else "Warning", new.reason, note)
 
 
 def _failed_wake(

@@ -13,11 +13,14 @@ from datum_compute.api.plane import PlaneName
 
 @dataclass(frozen=True, slots=True)
 class Create:
+    """Its status comes with it where the plane allows that; else a further pass writes it."""
+
     plane: PlaneName
     kind: KindInfo[Any]
     object: ApiObject
     reason: str
     skipped: bool = False
+    with_status: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from datum_compute.api.meta import ObjectMeta, controller_uid, owner_reference, 
 from datum_compute.api.plane import HUB, PlaneName, member_name
 from datum_compute.api.reasons import Reason
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Action, Delete, Plan, Wait, drop_finalizer
+from datum_compute.planning.actions import Action, Create, Delete, Plan, Wait, drop_finalizer
 from datum_compute.planning.firstword import is_early
 from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.silence import Silence, unheard_instance
@@ -157,7 +157,9 @@ def _plan_copy(
         ),
         spec=source.spec,
     )
+    if copy is None:
+        whole = msgspec.structs.replace(desired, status=source.status)
+        return Plan((Create(plane, INSTANCE, whole, "as on the cell", with_status=True),))
     actions: list[Action] = plan_object(plane, INSTANCE, desired, copy, "as on the cell")
-    if copy is not None and not actions:
-        actions += plan_status(plane, INSTANCE, copy, source.status, "as on the cell")
+    actions = actions or plan_status(plane, INSTANCE, copy, source.status, "as on the cell")
     return Plan(tuple(actions))

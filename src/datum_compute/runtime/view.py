@@ -160,6 +160,12 @@ class View:
     async def create(self, kind: KindInfo[T], obj: T) -> None:
         await self._write(kind, lambda brief: self.client.create(brief, obj))
 
+    async def create_with_status(self, kind: KindInfo[T], obj: T) -> T:
+        """The object as it is now: without its status where the plane keeps none from a create."""
+        made = await self._certain(kind, partial(self.client.create, kind, obj, with_status=True))
+        self.note_write(kind, int(made.metadata.resource_version or 0))
+        return made
+
     async def patch(self, kind: KindInfo[Any], ref: Ref, patch: Patch) -> None:
         await self._write(kind, lambda brief: self.client.patch(brief, ref, patch))
 

@@ -1,4 +1,9 @@
-"""POST to a collection: a new object, under its own name or a generated one."""
+"""POST to a collection: a new object, under its own name or a generated one.
+
+Its status is not the business of whoever creates it, as in Kubernetes. Who may write the status as
+well can ask for it to be kept (``withStatus``): a copy is then whole with its first write. An API
+server that does not know of that lets it fall.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from datum_compute.admission.authorship import with_author
 from datum_compute.api.codec import JsonObject
@@ -18,7 +24,7 @@ from datum_compute.server.catalogue import Catalogue
 from datum_compute.server.document import decoded_body
 from datum_compute.server.fieldvalidation import FieldValidation, field_validation
 from datum_compute.server.metadata import Incoming, read_metadata
-from datum_compute.server.options import dry_run
+from datum_compute.server.options import dry_run, flag
 from datum_compute.server.pipeline import Identity, created_object, identified
 from datum_compute.server.ports import Ports
 from datum_compute.server.reading import with_reading_rules
@@ -37,6 +43,7 @@ class Creation(msgspec.Struct, frozen=True):
     validation: FieldValidation
     dry_run: bool
     own: Callable[[JsonObject], JsonObject]  # puts the first owner of fields into the new object
+    status: JsonObject | None = None  # to begin with, of one that comes with it
 
 
 def create(ports: Ports, catalogue: Catalogue, call: Call) -> Awaitable[Response]:
@@ -66,13 +73,25 @@ def creation_of(
 ) -> Creation:
     """A plain create of what was sent."""
     obj = identified(call.kind, body)
+    status = _status_to_keep(ports, call, obj)
     return Creation(
         obj=obj,
         incoming=read_metadata(obj),
         validation=validation,
         dry_run=dry_run(call.query),
-        own=lambda new: owned_at_creation(call, obj, new, ports.clock()),
+        own=lambda new: owned_at_creation(call, obj, new, status, ports.clock()),
+        status=status,
     )
+
+
+def _status_to_keep(ports: Ports, call: Call, obj: JsonObject) -> JsonObject | None:
+    status = obj.get("status")
+    if not (isinstance(status, dict) and call.kind.has_status and flag(call.query, "withStatus")):
+        return None
+    endpoint = replace(call.route, subresource="status")
+    wanted = attributes_of("patch", endpoint, call.request.path, {})
+    ports.authorizer.check(call.user, call.plane, wanted)
+    return status
 
 
 def _check_sent_metadata(call: Call, incoming: Incoming) -> None:
@@ -116,7 +135,9 @@ async def _attempt(
         raise problems.already_exists(kind, identity.name)
     if kind.defined:
         definitions.check_accepts(ports, plane, kind)
-    proposal = created_object(call.served, creation.obj, creation.incoming, identity)
+    proposal = created_object(
+        call.served, creation.obj, creation.incoming, identity, creation.status
+    )
     proposal = with_reading_rules(ports, call, proposal, None)
     headers = proposal.accepted(kind, creation.validation)
     new = proposal.obj

@@ -79,8 +79,13 @@ def identified(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
 
 
 def created_object(
-    served: Served, obj: JsonObject, incoming: Incoming, identity: Identity
+    served: Served,
+    obj: JsonObject,
+    incoming: Incoming,
+    identity: Identity,
+    status: JsonObject | None = None,
 ) -> Proposal:
+    """``status`` is the one to begin with, where that is the caller's business."""
     kind = served.kind
     metadata = created_metadata(
         kind,
@@ -96,6 +101,8 @@ def created_object(
     proposal = _checked(served, new, None, metadata_problems(kind, metadata), incoming.unknown)
     if is_namespace(kind):
         return replace(proposal, obj=namespaces.activated(proposal.obj))
+    if status is not None:
+        return _with_status(served, proposal, status)
     if served.status_at_first is not None:
         return replace(proposal, obj={**proposal.obj, "status": served.status_at_first})
     return proposal
@@ -132,13 +139,19 @@ def updated_status(
     """A write through the status endpoint: nothing but the status changes."""
     _matching_metadata(served.kind, proposed, old, needs_version=needs_version)
     status = proposed.get("status")
-    rest = {name: value for name, value in old.items() if name != "status"}
-    if status is None:
-        return Proposal(rest)
+    rest = Proposal({name: value for name, value in old.items() if name != "status"})
+    return rest if status is None else _with_status(served, rest, status)
+
+
+def _with_status(served: Served, rest: Proposal, status: Any) -> Proposal:
     report = Report()
     checked = served.check_status(status, "status", report)
-    new = {**rest, "status": checked}
-    return Proposal(new, tuple(report.unknown), tuple(report.errors))
+    return replace(
+        rest,
+        obj={**rest.obj, "status": checked},
+        unknown=(*rest.unknown, *report.unknown),
+        causes=(*rest.causes, *report.errors),
+    )
 
 
 def finalized_namespace(

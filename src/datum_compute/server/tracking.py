@@ -47,16 +47,25 @@ def invalid_option(field: str, reason: str, why: str) -> Invalid:
     return Invalid(message, group="meta.k8s.io", kind="PatchOptions", causes=[cause])
 
 
-def updater(call: Call) -> Manager:
-    """The manager of a plain write."""
+def updater(call: Call, subresource: str | None = None) -> Manager:
+    """The manager of a plain write, through the endpoint of the request or another one."""
     agent = call.request.headers.get("user-agent", "")
     name = manager_name(field_manager(call.query), agent)
-    return Manager(name, UPDATE, call.kind.api_version, call.route.subresource)
+    endpoint = call.route.subresource if subresource is None else subresource
+    return Manager(name, UPDATE, call.kind.api_version, endpoint)
 
 
-def owned_at_creation(call: Call, sent: JsonObject, new: JsonObject, now: float) -> JsonObject:
-    taken = sent_fields({**sent, "metadata": new["metadata"]}, call.served.shape.main)
-    return with_entries(new, [updater(call).entry(taken, timestamp(now))] if taken else ())
+def owned_at_creation(
+    call: Call, sent: JsonObject, new: JsonObject, status: JsonObject | None, now: float
+) -> JsonObject:
+    """``status`` is what was sent of it and kept: owned as if it had been written afterwards."""
+    shape, time = call.served.shape, timestamp(now)
+    taken = sent_fields({**sent, "metadata": new["metadata"]}, shape.main)
+    entries = [updater(call).entry(taken, time)] if taken else []
+    if status:
+        said = sent_fields({"status": status}, shape.of("status"))
+        entries.append(updater(call, "status").entry(said, time))
+    return with_entries(new, entries)
 
 
 def owned_after_update(
