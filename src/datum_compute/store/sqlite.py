@@ -47,12 +47,14 @@ _NOT_COMMITTED = frozenset(
     }
 )
 
-_ROWS_AT_ONCE = (64, 16, 4, 1)
+# Few sizes, so that SQLite need not compile a statement for every batch; a usual batch is one.
+_ROWS_AT_ONCE = (64, 32, *range(16, 0, -1))
 # A row that is replaced instead would move, and the index with it: that is three times the pages.
 _IN_PLACE = (
     "ON CONFLICT (plane, resource, namespace, name) "
     "DO UPDATE SET version=excluded.version, body=excluded.body"
 )
+_NEWER = "ON CONFLICT (name) DO UPDATE SET version=excluded.version"
 _PAGE_BYTES = 4096
 WAL_BYTES_MAX = 16 * 1024 * 1024  # before it is moved into the database
 
@@ -259,29 +261,30 @@ def _write_all(connection: sqlite3.Connection, batch: Sequence[Entry]) -> None:
     for entry in batch:
         if not isinstance(entry, PlaneCreated):
             newest[entry.plane] = entry.version
-    connection.executemany(
-        "UPDATE planes SET version=? WHERE name=?", [(v, plane) for plane, v in newest.items()]
-    )
+    _write_rows(connection, "planes", [(plane, v, 0) for plane, v in newest.items()], _NEWER)
 
 
 def _write_changes(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
-    """An object changes at most once in a batch, so their order does not matter.
-
-    Many rows go into one statement: Python's interpreter lock is given up and asked for again at
-    each, and while the event loop is busy every asking takes milliseconds.
-    """
+    """An object changes at most once in a batch, so their order does not matter."""
     gone = [(c.plane, *c.key) for c in changes if c.body is None]
     if gone:
         connection.executemany(
             "DELETE FROM objects WHERE plane=? AND resource=? AND namespace=? AND name=?", gone
         )
     rows = [(c.plane, *c.key, c.version, c.body) for c in changes if c.body is not None]
+    _write_rows(connection, "objects", rows, _IN_PLACE)
+
+
+def _write_rows(
+    connection: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]], if_there: str
+) -> None:
+    """Many rows go into one statement: Python's interpreter lock is given up and asked for again
+    at each, and while the event loop is busy every asking takes milliseconds."""
     while rows:
-        # Few sizes, so that SQLite need not compile a statement for every batch.
         size = next(size for size in _ROWS_AT_ONCE if size <= len(rows))
-        marks = ",".join(["(?,?,?,?,?,?)"] * size)
+        marks = ",".join([f"({','.join('?' * len(rows[0]))})"] * size)
         connection.execute(
-            f"INSERT INTO objects VALUES {marks} {_IN_PLACE}",  # noqa: S608 - question marks only
+            f"INSERT INTO {table} VALUES {marks} {if_there}",  # noqa: S608 - question marks only
             [value for row in rows[:size] for value in row],
         )
         rows = rows[size:]
