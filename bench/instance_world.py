@@ -8,9 +8,9 @@ it is, can be recorded, for the floor that replays it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from datum_compute.app.serving import settle_memory
 from datum_compute.app.wiring import BOOTSTRAP, Layout, Platform, build_manager, build_recorder
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.machinetable import MachineTable
@@ -64,28 +65,32 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
 
     request: Request
     answer: Response
+    number: int  # of those that were sent: a watch may tell of a write before its answer comes
 
 
 class RecordingTransport:
     """Hands requests on, and keeps the writes among them that succeeded."""
 
-    def __init__(self, inner: InProcessTransport, kept: list[Recorded]) -> None:
+    def __init__(self, inner: Transport, kept: list[Recorded]) -> None:
         self._inner = inner
         self._kept = kept
+        self._sent = 0
 
     async def send(self, request: Request) -> Response:
+        self._sent += 1
+        number = self._sent
         response = await self._inner.send(request)
         if request.method in _WRITES and response.status < 300:
-            self._kept.append(Recorded(request, response))
+            self._kept.append(Recorded(request, response, number))
         return response
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    platform: Platform
     user: Client
     written: list[Recorded]
-    names: list[str]  # of the Workloads
+    versions: Callable[[], int]  # how many writes there have been
+    names: list[str] = field(default_factory=list)  # of the Workloads
 
     async def deploy(self, replicas: int) -> list[str]:
         """So many instances more, in Workloads as large as they may be; names of the latter."""
@@ -114,10 +119,6 @@ class World:
         for name in names:
             await self.user.wait(WORKLOAD, Ref(SPACE, name), _is_rolled_out, timeout_s=1800)
 
-    def versions(self) -> int:
-        """How many writes there have been."""
-        return self.platform.store.version(PLATFORM)
-
     async def quiet(self, seconds: float = 1.5) -> None:
         """Return when nothing has been written for so long."""
         before = -1
@@ -133,10 +134,10 @@ async def new_world(state: Path) -> AsyncIterator[World]:
     async with served(state / "bench.db", ports, registry.NEIGHBOURS) as platform:
         sending = InProcessTransport(platform.dispatch)
         transport = RecordingTransport(sending, written)
-        await _bring_up(platform, written)
-        user = _client(transport, "user")
-        async with _managed(_client(transport, "manager"), ports):
-            world = World(platform, user, written, [])
+        await bring_up(platform, written)
+        user = client_of(transport, "user")
+        async with managed(client_of(transport, "manager"), ports):
+            world = World(user, written, lambda: platform.store.version(PLATFORM))
             await world.quiet()
             settle_memory()
             yield world
@@ -162,7 +163,7 @@ async def served(
 
 
 @asynccontextmanager
-async def _managed(client: Client, ports: Ports) -> AsyncIterator[None]:
+async def managed(client: Client, ports: Ports) -> AsyncIterator[None]:
     """``compute-manager`` in single-cluster mode."""
     numbers = CollectorRegistry()
     names = (PLATFORM, PROJECT, CELL)
@@ -188,14 +189,14 @@ async def _managed(client: Client, ports: Ports) -> AsyncIterator[None]:
         await asyncio.wait(running)
 
 
-def _client(transport: RecordingTransport, token: str) -> Client:
+def client_of(transport: RecordingTransport, token: str) -> Client:
     return Client(transport, prefix="", token=token, agent="bench")
 
 
-async def _bring_up(platform: Platform, written: list[Recorded]) -> None:
+async def bring_up(platform: Platform, written: list[Recorded]) -> None:
     """As the files in deploy/single-cluster do it, with quota for everybody."""
     answering = InProcessTransport(partial(platform.server.dispatch_as, BOOTSTRAP))
-    operator = _client(RecordingTransport(answering, written), "")
+    operator = client_of(RecordingTransport(answering, written), "")
     metadata = {"metadata": {"name": "compute-manager"}, "apiVersion": f"{_RBAC}/v1"}
     rules = list(single_cluster_rules())
     await operator.create_plain(CLUSTER_ROLE, {**metadata, "kind": "ClusterRole", "rules": rules})

@@ -67,7 +67,7 @@ def platform(state: Path, plane: str, *flags: str) -> Iterator[Running]:
         target = Target(port, tls, connection.token)
         yield Running(process.pid, target, connection.path_prefix, started_s)
     finally:
-        _ended(process)
+        ended(process)
 
 
 def _listens(state: Path) -> bool:
@@ -96,10 +96,10 @@ def echo(state: Path, body: bytes, peer: str = "uvicorn") -> Iterator[Running]:
         tls = ssl.create_default_context(cafile=str(state / "ca.crt"))
         yield Running(process.pid, Target(port, tls), "", time.perf_counter() - start)
     finally:
-        _ended(process)
+        ended(process)
 
 
-def _ended(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+def ended(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(timeout=20)

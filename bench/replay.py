@@ -1,8 +1,9 @@
 """The floor under controllers: a bare client that makes the writes they made, and nothing else.
 
 What was recorded is sent again, to a platform of its own that is durable as well, object by object
-and many objects at once. Versions and uids in a body are those of the first run; each is replaced
-by what the second run answered, which is what any client has to do.
+and many objects at once: in the same process, where it is no more than calls, or over TLS to
+another one, as every other client has to. Versions and uids in a body are those of the first run;
+each is replaced by what the second run answered, which is what any client has to do.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from bench.instance_world import Recorded, served
+from bench.plainserver import plain_server, reached
 from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.exchange import Request, Response
 from datum_compute.app.ports import real_ports
 from datum_compute.app.serving import settle_memory
 from datum_compute.app.wiring import BOOTSTRAP, Platform
 from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport import Transport
 
 AT_ONCE = 64
+CONNECTIONS = 32
 _SUBRESOURCE = "/status"
 
 
@@ -49,28 +53,48 @@ async def replayed(
 ) -> list[Spent]:
     """What each part costs a bare client, one part after the other, once the writes ``before``
     have been made."""
-    spent = []
     async with served(state / "floor.db", real_ports(), ()) as platform:
-        transport = _Sender(platform)
-        chains: dict[str, _Chain] = {}
-        for write in before:
-            chain = chains.setdefault(object_path(write), _Chain())
-            chain.writes = [write]
-            await _work_off(transport, [chain])
-        settle_memory()
-        for part in parts:
-            for chain in chains.values():
-                chain.writes.clear()
-            for write in part:
-                chains.setdefault(object_path(write), _Chain()).writes.append(write)
-            waiting = iter([chain for chain in chains.values() if chain.writes])
-            wall_s, cpu_s = time.perf_counter(), time.process_time()
-            await asyncio.gather(*(_work_off(transport, waiting) for _ in range(AT_ONCE)))
-            spent.append(Spent(time.perf_counter() - wall_s, time.process_time() - cpu_s))
+        return await _sent_again(_Sender(platform), AT_ONCE, before, parts)
+
+
+async def replayed_over_tls(
+    state: Path, before: Sequence[Recorded], part: Sequence[Recorded]
+) -> Spent:
+    """The same of a client and an API server in a process each. What is its operator's to do the
+    API server has done itself."""
+    theirs = [write for write in before if "authorization" in write.request.headers]
+    with plain_server(state / "floor") as connection:
+        async with reached(connection) as transport:
+            (spent,) = await _sent_again(transport, CONNECTIONS, theirs, (part,))
     return spent
 
 
-async def _work_off(transport: _Sender, waiting: Iterable[_Chain]) -> None:
+async def _sent_again(
+    transport: Transport,
+    at_once: int,
+    before: Sequence[Recorded],
+    parts: Sequence[Sequence[Recorded]],
+) -> list[Spent]:
+    spent = []
+    chains: dict[str, _Chain] = {}
+    for write in before:
+        chain = chains.setdefault(object_path(write), _Chain())
+        chain.writes = [write]
+        await _work_off(transport, [chain])
+    settle_memory()
+    for part in parts:
+        for chain in chains.values():
+            chain.writes.clear()
+        for write in sorted(part, key=lambda write: write.number):
+            chains.setdefault(object_path(write), _Chain()).writes.append(write)
+        waiting = iter([chain for chain in chains.values() if chain.writes])
+        wall_s, cpu_s = time.perf_counter(), time.process_time()
+        await asyncio.gather(*(_work_off(transport, waiting) for _ in range(at_once)))
+        spent.append(Spent(time.perf_counter() - wall_s, time.process_time() - cpu_s))
+    return spent
+
+
+async def _work_off(transport: Transport, waiting: Iterable[_Chain]) -> None:
     for chain in waiting:
         if not chain.version and chain.writes[0].request.method != "POST":
             await _look_up(transport, chain)
@@ -80,7 +104,7 @@ async def _work_off(transport: _Sender, waiting: Iterable[_Chain]) -> None:
             _note(chain, response)
 
 
-async def _look_up(transport: _Sender, chain: _Chain) -> None:
+async def _look_up(transport: Transport, chain: _Chain) -> None:
     """What a platform makes for itself is there already."""
     first = chain.writes[0]
     request = replace(first.request, method="GET", path=object_path(first), body=b"")
