@@ -29,7 +29,7 @@ from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.drawing import NAMES
-from datum_compute.testing.fallback_checks import cities_in_use
+from datum_compute.testing.fallback_checks import cities_in_use, i16_lost_shares_are_taken
 from datum_compute.testing.history import i13_history_ends_with_the_present
 from datum_compute.testing.people import NAMESPACE_NAME, Wanted
 from datum_compute.testing.prefix_checks import i6_subnets_have_left
@@ -282,6 +282,7 @@ _ALWAYS: tuple[Settled, ...] = (
     i5_no_prefix_outlives_its_network,
     i5_deleted_projects_leave_nothing,
     i16_nothing_runs_without_access,
+    i16_lost_shares_are_taken,
     i6_strangers_are_set_apart,
     i6_homes_say_whose_they_are,
 )
