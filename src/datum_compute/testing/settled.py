@@ -41,7 +41,7 @@ from datum_compute.testing.quarantine_checks import (
     i6_homes_say_whose_they_are,
     i6_strangers_are_set_apart,
 )
-from datum_compute.testing.silent import i7_nothing_outlives_its_cell
+from datum_compute.testing.silent import i7_nothing_outlives_its_cell, is_of_any
 from datum_compute.testing.tight import (
     i2_buckets_add_up,
     i2_grants_are_used_up,
@@ -144,7 +144,7 @@ def i6_copies_are_as_on_the_cells(truth: Truth, core: Core) -> str:
     for project in core.projects:
         homes = _homes(truth, project)
         for key, row in truth.of_resource(project_plane(project), INSTANCE.resource):
-            if not _is_of(row, core.lost):
+            if not is_of_any(row, core.lost):
                 shown[f"{homes.get(key.namespace)}/{key.name}"] = _state(row)
     return "" if shown == on_cells else f"projects show {_difference(shown, on_cells)}"
 
@@ -153,12 +153,8 @@ def _instances(truth: Truth, plane: str, lost: frozenset[str] = frozenset()) -> 
     return {
         f"{key.namespace}/{key.name}": _state(row)
         for key, row in truth.of_resource(plane, INSTANCE.resource)
-        if not key.name.startswith(_POISON) and not _is_of(row, lost)
+        if not key.name.startswith(_POISON) and not is_of_any(row, lost)
     }
-
-
-def _is_of(row: JsonObject, lost: frozenset[str]) -> bool:
-    return row["metadata"].get("labels", {}).get(labels.CITY_CODE, "").lower() in lost
 
 
 def _homes(truth: Truth, project: str) -> dict[str, str]:
