@@ -41,8 +41,6 @@ TIMEOUT_S = 5.0
 LATENCY_S = (0.001, 0.02)
 # What takes longer than that to arrive lags.
 LATE_S = 1.0
-# Who gives up a watch that does not open comes back after 10 s at most.
-OPENED_ANEW_S = 15.0
 
 Link = tuple[str, str]
 # Put around a link, below whatever tries again.
@@ -89,7 +87,6 @@ class Network:
         self._bends: dict[Link, Bends] = {}
         self._pipes: dict[Pipe, None] = {}
         self._opening: list[Link] = []  # watches that take long to open
-        self._opened_anew_s = 0.0  # those that were not waited for, by then
         self._version_before = version_before
 
     def bends(self, source: str, target: str) -> Bends:
@@ -117,7 +114,7 @@ class Network:
                 return f"a watch of {pipe.source} at {pipe.target} lags"
         for source, target in self._opening:
             return f"a watch of {source} at {target} still opens"
-        return "a watch is opened anew" if late_s < self._opened_anew_s else ""
+        return ""
 
     def forget_host(self, host: str) -> None:
         """The process died: its connections break, and those to it are closed."""
@@ -226,7 +223,6 @@ class Network:
             await asyncio.sleep(delay_s)
         finally:
             self._opening.remove(link)
-            self._opened_anew_s = asyncio.get_running_loop().time() + OPENED_ANEW_S
 
     def _pipe(self, source: str, target: str, stream: ByteStream) -> Pipe:
         if source == target and isinstance(stream, Stoppable):

@@ -45,6 +45,7 @@ from datum_compute.testing.silent import i7_nothing_outlives_its_cell, is_of_any
 from datum_compute.testing.tight import (
     i2_buckets_add_up,
     i2_grants_are_used_up,
+    i2_no_claim_outlives_its_slot,
     i6_workloads_count_what_runs,
     i22_waiting_is_for_quota,
 )
@@ -267,6 +268,7 @@ _SHORT_OF_QUOTA: tuple[Settled, ...] = (
 )
 _ALWAYS: tuple[Settled, ...] = (
     i2_buckets_add_up,
+    i2_no_claim_outlives_its_slot,
     i3_every_machine_has_an_owner,
     i6_copies_are_as_on_the_cells,
     i13_history_ends_with_the_present,
