@@ -147,6 +147,49 @@ def test_what_the_cell_has_added_stays_when_the_hub_changes(runs: Runs) -> None:
     runs(story)
 
 
+def test_a_copy_that_somebody_removes_on_its_cell_is_heard_to_its_end_and_made_anew(
+    runs: Runs,
+) -> None:
+    """So that nobody calls ready what is on its way out, nor by its word what comes next: Karmada
+    keeps that on the object."""
+
+    async def story(f: Federation) -> None:
+        deployment = await f.federate()
+        await f.until_copied(f.near)
+        await report(f, f.near, generation=1, ready=3)
+        await until_told(f, ready=3)
+        cell = f.cells[f.near]
+        await cell.patch(DEPLOYMENT, f.ref(), {"metadata": {"finalizers": [HELD]}})
+        first = (await cell.get(DEPLOYMENT, f.ref())).metadata.uid
+        await cell.delete(DEPLOYMENT, f.ref())
+        await report(f, f.near, generation=1, ready=1)
+        await until_told(f, ready=1)
+        await cell.patch(DEPLOYMENT, f.ref(), {"metadata": {"finalizers": []}})
+
+        async def is_another() -> bool:
+            copy = await f.copy(f.near)
+            return copy is not None and copy.metadata.uid != first
+
+        await f.until(is_another, "the copy is made anew")
+
+        async def waits() -> bool:
+            hub = await f.hub.get(DEPLOYMENT, f.ref())
+            binding = await f.hub.get(BINDING, f.ref(binding_name(DEPLOYMENT, "web")))
+            told = mirrored_status(deployment, HubState(None, hub, binding), NOW)
+            available = find_condition(told.conditions, "Available")
+            return available is not None and available.reason == "AwaitingPropagation"
+
+        async def waits_no_more() -> bool:
+            return not await waits()
+
+        await f.until(waits, "the project waits for the word of the new copy")
+        await report(f, f.near, generation=1, ready=2)
+        await until_told(f, ready=2)
+        await f.until(waits_no_more, "the project believes the new copy")
+
+    runs(story)
+
+
 def test_template_and_binding_vanish_before_a_copy_that_its_cell_still_holds(runs: Runs) -> None:
     """Karmada calls a removal done when the cell has taken note of it; we when the copy is gone."""
 

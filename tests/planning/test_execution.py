@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.codec import canonical
@@ -13,7 +14,7 @@ from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.work import Work
 from datum_compute.api.workloaddeployment import WorkloadDeploymentStatus
-from datum_compute.planning.actions import Delete, Patch, PatchStatus, Plan, Wait
+from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Plan, Wait
 from datum_compute.planning.execution import (
     NAMESPACE_S,
     desired_copy,
@@ -104,6 +105,52 @@ def test_an_unreachable_cell_keeps_its_last_report_but_is_not_applied() -> None:
     assert "manifestStatuses" not in write.status
     assert write.status["conditions"][0]["status"] == "False"
     assert plan.requeue_after_s is not None
+
+
+def test_a_copy_that_leaves_by_itself_is_heard_to_its_end() -> None:
+    """Seen when its namespace went: it was called ready by what it had said before."""
+    status = WorkloadDeploymentStatus(replicas=3, observed_generation=2)
+    copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid", deletion_timestamp=NOW)
+    leaving = msgspec.structs.replace(copy, status=status)
+    work = a_work(status={"replicas": 3, "readyReplicas": 3})
+    plan = plan_execution(CELL, work, DEPLOYMENT, leaving, NOW)
+    report, wait = plan.actions
+    assert isinstance(report, PatchStatus)
+    assert report.status["manifestStatuses"] == [{"status": canonical(status)}]
+    assert report.status["conditions"][0]["status"] == "False"
+    assert isinstance(wait, Wait), "nor is it made anew before it is gone"
+    assert plan.requeue_after_s is not None
+    (only_waits,) = plan_execution(CELL, a_work(), DEPLOYMENT, leaving, NOW).actions
+    assert isinstance(only_waits, Wait), "a new Work is not spoken for by what was there before"
+
+
+@pytest.mark.parametrize("is_suspended", [False, True])
+@pytest.mark.parametrize("missing_namespace", ["", "ns-u"])
+def test_what_a_copy_said_that_is_gone_is_taken_back(
+    missing_namespace: str, is_suspended: bool
+) -> None:
+    """Else the project calls ready what its cell has not; the word goes before anything is tried
+    on the cell, which may fail for as long as it likes."""
+    said = {"replicas": 3}
+    work = a_suspended_work(said) if is_suspended else a_work(status=said)
+    plan = plan_execution(CELL, work, DEPLOYMENT, None, NOW, missing_namespace=missing_namespace)
+    report, *created = plan.actions
+    assert isinstance(report, PatchStatus)
+    assert report.status["manifestStatuses"] is None
+    assert bool(created) == (not missing_namespace and not is_suspended)
+
+
+def test_a_foreign_object_in_the_place_of_the_copy_does_not_speak_for_it() -> None:
+    foreign = stored(a_deployment(), "foreign-uid", namespace="ns-u")
+    work = a_work(status={"replicas": 3})
+    (report,) = plan_execution(CELL, work, DEPLOYMENT, foreign, NOW).actions
+    assert isinstance(report, PatchStatus)
+    assert report.status["manifestStatuses"] is None
+
+
+def test_a_copy_that_never_spoke_is_made_with_no_word_about_it() -> None:
+    (create,) = plan_execution(CELL, a_work(), DEPLOYMENT, None, NOW).actions
+    assert isinstance(create, Create)
 
 
 def test_everything_in_place_needs_nothing() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from datum_compute.api import labels
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.conditions import FALSE, Verdict, decided, find_condition
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta import ObjectMeta
@@ -67,7 +69,12 @@ def on_hub(status: WorkloadDeploymentStatus | None = None) -> WorkloadDeployment
     )
 
 
-def a_binding(*, scheduled: bool = True, spoken_for_by: str = "dfw") -> ResourceBinding:
+SPOKEN: JsonObject = {"observedSource": {"generation": 1}}
+
+
+def a_binding(
+    *, scheduled: bool = True, spoken_for_by: str = "dfw", said: JsonObject | None = SPOKEN
+) -> ResourceBinding:
     """Bound to the cell dfw; its status is the word of some cell."""
     verdict = Verdict(FALSE, "NoClusterFit", "")
     conditions = [] if scheduled else [decided("Scheduled", verdict, generation=1, now=NOW)]
@@ -79,7 +86,7 @@ def a_binding(*, scheduled: bool = True, spoken_for_by: str = "dfw") -> Resource
         ),
         status=ResourceBindingStatus(
             conditions=conditions,
-            aggregated_status=[AggregatedStatusItem(cluster_name=spoken_for_by, status={})],
+            aggregated_status=[AggregatedStatusItem(cluster_name=spoken_for_by, status=said)],
         ),
     )
 
@@ -88,6 +95,20 @@ def test_the_word_of_a_cell_that_it_has_left_is_not_believed() -> None:
     """Seen when a city got another cell: what the old one had said made the workload Available."""
     told = WorkloadDeploymentStatus(replicas=2, observed_source=ObservedSource(generation=3))
     state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding(spoken_for_by="dfw-1"))
+    status = mirrored_status(federated(), state, NOW)
+    available = find_condition(status.conditions, "Available")
+    assert available is not None
+    assert (available.status, available.reason) == (FALSE, "AwaitingPropagation")
+    assert status.replicas == 0
+
+
+@pytest.mark.parametrize("said", [None, {}, {"observedSource": {}}])
+def test_a_copy_that_was_made_anew_is_not_spoken_for_by_the_one_before(
+    said: JsonObject | None,
+) -> None:
+    """Karmada keeps on the object what the first has said, until the second says something."""
+    told = WorkloadDeploymentStatus(replicas=2, observed_source=ObservedSource(generation=3))
+    state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding(said=said))
     status = mirrored_status(federated(), state, NOW)
     available = find_condition(status.conditions, "Available")
     assert available is not None

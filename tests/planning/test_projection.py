@@ -12,6 +12,7 @@ from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, P
 from datum_compute.planning.projection import (
     cells_of_copy,
     plan_projection,
+    plan_unprojection,
     plan_withdrawal,
     plan_writeback,
 )
@@ -38,7 +39,7 @@ def copied(create: object) -> Instance:
 
 
 def projected(
-    hub_instance: Instance | None,
+    hub_instance: Instance,
     deployment: WorkloadDeployment | None,
     projection: Instance | None,
     silence: Silence | None = None,
@@ -150,7 +151,7 @@ def test_without_its_deployment_there_is_no_projection() -> None:
 
 def test_what_is_gone_from_the_hub_is_gone_from_the_project() -> None:
     projection = an_instance(0)
-    (delete,) = projected(None, hub_deployment(), projection).actions
+    (delete,) = plan_unprojection(PROJECT, projection).actions
     assert isinstance(delete, Delete)
     assert delete.uid == projection.metadata.uid
 

@@ -148,8 +148,8 @@ def test_a_deployment_that_changes_its_cell_arrives_when_it_is_gone_from_the_fir
 def test_what_nobody_speaks_for_any_more_has_no_status() -> None:
     told = msgspec.structs.replace(a_template(), status=WorkloadDeploymentStatus(ready_replicas=2))
     leaving = a_work(status={"readyReplicas": 2}, terminating=True)
-    for works in ([], [leaving]):
-        plan = plan_works(DEPLOYMENT, a_binding(), told, works, NOW)
+    for cells, works in (([], []), ([], [leaving]), (["dfw"], [a_work()])):
+        plan = plan_works(DEPLOYMENT, a_binding(*cells), told, works, NOW)
         (cleared,) = [
             a for a in plan.actions if isinstance(a, PatchStatus) and a.kind is DEPLOYMENT
         ]

@@ -15,7 +15,7 @@ from datum_compute.planes.upstream import upstream_key
 from datum_compute.runtime.key import Key
 from datum_compute.testing import faults as f
 from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import CreateWorkload, DeleteWorkload
+from datum_compute.testing.operations import CreateWorkload, DeleteWorkload, EditObject
 from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.world import run_scenario
 from tests.regressions.platform import WEB, Platform, on_platform
@@ -117,6 +117,19 @@ def test_project_and_hub_are_clean_without_the_cell() -> None:
     gone_s = first_s(outcome, "project/alpha", WORKLOAD.resource, "deleted")
     assert gone_s < 60.0
     assert not [line for line in outcome.final if INSTANCE.resource in line]
+
+
+@pytest.mark.parametrize(
+    ("pick", "label"),
+    [(0, labels.CELL), (4, labels.DEPLOYMENT_NAME), (8, labels.UPSTREAM_CLUSTER)],
+)
+def test_an_edited_copy_of_a_lost_cell_is_not_called_ready_for_ever(pick: int, label: str) -> None:
+    """Nobody is there to put it right. The world itself checks what the project says."""
+    create = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
+    edit = EditObject(5.4, HUB, INSTANCE.resource, "label", pick)
+    lost = (f.StopHost(3.75, f.FOR_EVER, "cell-dfw"),)
+    outcome = run_scenario(Scenario(1, SPLIT, (create, edit), lost, 7.0))
+    assert any(f"'{label}': 'junk'" in line for line in outcome.trace), "else another label was"
 
 
 def test_a_copy_that_somebody_deletes_comes_back_only_while_its_deployment_is_on_the_hub() -> None:

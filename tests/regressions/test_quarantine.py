@@ -58,6 +58,37 @@ def test_a_copy_without_identity_is_told_once_stays_and_is_tried_again_when_it_h
     assert after == ""
 
 
+def test_a_copy_that_no_longer_says_whose_it_is_is_not_shown_for_ever() -> None:
+    """Seen when its cell was lost: the project showed what it had been told before, and also when
+    the copy was gone. The home that it lies in says whose it was."""
+    junk = {"metadata": {"labels": {labels.UPSTREAM_CLUSTER: "junk"}}}
+
+    async def story(platform: Platform) -> list[tuple[bool, bool]]:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        hub = platform.host.operator(HUB)
+        (copy,) = (await hub.list(INSTANCE)).items
+        told = {k: v for k, v in copy.metadata.labels.items() if k != labels.CELL}
+        home = copy.metadata.namespace
+        stays = await a_stranger(hub, copy, Ref(home, "stranger-1"), **told)
+        goes = await a_stranger(hub, copy, Ref(home, "stranger-2"), **told)
+        seen: list[tuple[bool, bool]] = []
+        for wait_s in (1.0, 1.0, GRACE_S * 2):
+            await asyncio.sleep(wait_s)
+            shown = [i.metadata.name for i in (await platform.project.list(INSTANCE)).items]
+            seen.append((stays.name in shown, goes.name in shown))
+            if len(seen) == 1:
+                for ref in (stays, goes):
+                    await hub.patch(INSTANCE, ref, junk)
+                await hub.delete(INSTANCE, goes)
+        return seen
+
+    at_first, then, set_apart = on_platform(story)
+    assert at_first == (True, True)
+    assert then == (True, False), "others have a while to put it right; what is gone is gone"
+    assert set_apart == (False, False)
+
+
 def test_a_copy_of_a_deployment_that_its_project_does_not_have_is_set_apart() -> None:
     async def story(platform: Platform) -> tuple[list[str], str, bool]:
         await platform.deploy()

@@ -350,6 +350,28 @@ def test_writes_that_will_still_arrive_are_counted() -> None:
 
 
 @watched
+def test_a_watch_that_still_opens_or_lags_is_told_of_until_it_is_there(source: str) -> None:
+    async def story(net: Net) -> None:
+        net.asks.slow_watch_s.append(100.0)
+        opening = asyncio.create_task(net.open_watch())
+        await asyncio.sleep(1)
+        assert "opens" in net.network.what_is_stalled()
+        pipe = await opening
+        net.asks.lag_s.append(8.0)
+        for line in (b"one", b"two"):
+            net.host.lines.put_nowait(line)
+        reading = asyncio.create_task(anext(pipe))
+        await asyncio.sleep(1)
+        assert "lags" in net.network.what_is_stalled()
+        net.asks.lag_s.clear()
+        assert await reading == b"one"
+        assert await anext(pipe) == b"two"
+        assert net.network.what_is_stalled() == ""
+
+    run(story, source)
+
+
+@watched
 def test_a_silent_watch_is_told_of_until_its_reader_has_left(source: str) -> None:
     async def story(net: Net) -> None:
         pipe = await net.open_watch()

@@ -53,7 +53,7 @@ def plan_execution(
     if work.spec.suspend_dispatching:
         return Plan(tuple(_report_suspended(work, kind, copy, now)))
     if copy is not None and copy.is_terminating:
-        return Plan((Wait("an earlier copy is being removed"),), requeue_after_s=RECHECK_S)
+        return _plan_leaving(work, kind, copy, now)
     if missing_namespace:
         return _plan_homeless(cell, work, kind, missing_namespace, now)
     actions = plan_object(cell, kind, desired_copy(work, kind), copy, "as the hub wants it")
@@ -61,7 +61,18 @@ def plan_execution(
         return Plan(tuple(actions), requeue_after_s=FIRST_WORD_S)
     if copy is not None:
         actions += _report(work, kind, copy, "", now)
+    elif work.status.manifest_statuses:
+        gone = f"{cell} has lost its copy, which is made anew"
+        actions = [*_report(work, kind, None, gone, now), *actions]
     return Plan(tuple(actions))
+
+
+def _plan_leaving(work: Work, kind: KindInfo[Any], copy: ApiObject, now: str) -> Plan:
+    """Somebody removes it on the cell. It is heard to its end, but only by a Work that has heard of
+    it before: what an earlier one has left says nothing of the object that is to come."""
+    problem = "an earlier copy is being removed"
+    reported = _report(work, kind, copy, problem, now) if work.status.manifest_statuses else []
+    return Plan((*reported, Wait(problem)), requeue_after_s=RECHECK_S)
 
 
 def _plan_homeless(
@@ -164,16 +175,20 @@ def _report(
         else Verdict(TRUE, "AppliedSuccessful", "Manifest has been successfully applied")
     )
     applied = decided(APPLIED, verdict, generation=work.metadata.generation, now=now)
-    statuses = work.status.manifest_statuses
-    if copy is not None and kind.has_status:
-        statuses = [ManifestStatus(status=canonical(getattr(copy, "status")))]  # noqa: B009
     conditions = with_condition(work.status.conditions, applied)
     if find_condition(conditions, DISPATCHING) is not None:
         verdict = Verdict(TRUE, "Dispatching", "Work is being dispatched")
         resumed = decided(DISPATCHING, verdict, generation=work.metadata.generation, now=now)
         conditions = with_condition(conditions, resumed)
-    status = WorkStatus(conditions=conditions, manifest_statuses=statuses)
+    status = WorkStatus(conditions=conditions, manifest_statuses=_statuses(kind, copy))
     return plan_status(HUB, WORK, work, status)
+
+
+def _statuses(kind: KindInfo[Any], copy: ApiObject | None) -> list[ManifestStatus]:
+    """The copy's own word. One that is gone has none: what it said last is no longer so."""
+    if copy is None or not kind.has_status:
+        return []
+    return [ManifestStatus(status=canonical(getattr(copy, "status")))]  # noqa: B009
 
 
 def _report_suspended(
@@ -183,9 +198,6 @@ def _report_suspended(
     says: the word of an earlier generation stays what it is."""
     verdict = Verdict(FALSE, "SuspendDispatching", "Work dispatching is in a suspended state.")
     held = decided(DISPATCHING, verdict, generation=work.metadata.generation, now=now)
-    statuses = work.status.manifest_statuses
-    if copy is not None and kind.has_status:
-        statuses = [ManifestStatus(status=canonical(getattr(copy, "status")))]  # noqa: B009
     conditions = with_condition(work.status.conditions, held)
-    status = WorkStatus(conditions=conditions, manifest_statuses=statuses)
+    status = WorkStatus(conditions=conditions, manifest_statuses=_statuses(kind, copy))
     return plan_status(HUB, WORK, work, status)

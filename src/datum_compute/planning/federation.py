@@ -25,7 +25,7 @@ from datum_compute.api.meta import ObjectMeta, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, PlaneName, member_name
 from datum_compute.api.reasons import Reason
-from datum_compute.api.resourcebinding import ResourceBinding
+from datum_compute.api.resourcebinding import AggregatedStatusItem, ResourceBinding
 from datum_compute.api.workload import BlockedReplicas
 from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
 from datum_compute.planning.actions import (
@@ -184,7 +184,14 @@ def _is_spoken_for(binding: ResourceBinding | None) -> bool:
         return True
     bound = [target.name for target in binding.spec.clusters]
     items = binding.status.aggregated_status
-    return any(item.status is not None and item.cluster_name in bound for item in items)
+    return any(_has_spoken(item) and item.cluster_name in bound for item in items)
+
+
+def _has_spoken(item: AggregatedStatusItem) -> bool:
+    """A copy that was made anew says nothing at first; Karmada keeps on the object what the one
+    before it has said."""
+    source = (item.status or {}).get("observedSource") or {}
+    return bool(source.get("generation"))
 
 
 def _record_target(

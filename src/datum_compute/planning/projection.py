@@ -101,7 +101,7 @@ def plan_withdrawal(cell: PlaneName, copy: Instance | None) -> Plan:
 def plan_projection(
     project: PlaneName,
     namespace: str,
-    hub_instance: Instance | None,
+    hub_instance: Instance,
     deployment: WorkloadDeployment | None,
     projection: Instance | None,
     silence: Silence | None,
@@ -109,8 +109,8 @@ def plan_projection(
 ) -> Plan:
     """``deployment`` is the project's own, found by name; a projection hangs under it. ``silence``
     is that of the cell it is from."""
-    if hub_instance is None or hub_instance.is_terminating:
-        return _plan_unprojection(project, projection)
+    if hub_instance.is_terminating:
+        return plan_unprojection(project, projection)
     if deployment is None or deployment.is_terminating:
         return Plan((Wait("the project has no such deployment"),), requeue_after_s=OWNER_S)
     metadata = msgspec.structs.replace(hub_instance.metadata, namespace=namespace)
@@ -122,7 +122,7 @@ def plan_projection(
     return _plan_copy(project, moved, deployment, projection, {}, {})
 
 
-def _plan_unprojection(project: PlaneName, projection: Instance | None) -> Plan:
+def plan_unprojection(project: PlaneName, projection: Instance | None) -> Plan:
     if projection is None or projection.is_terminating:
         return Plan()
     uid = projection.metadata.uid

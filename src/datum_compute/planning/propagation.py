@@ -255,7 +255,8 @@ def _plan_report(
 ) -> list[Action]:
     """What the cells say, from the single member on the object itself, and on the binding. The
     object comes first: who is on record on the binding has spoken there. When nobody speaks for it
-    any more, because it leaves its cell, what was said of it is nobody's word."""
+    any more, because it leaves its cell or its cell has lost it, what was said of it is nobody's
+    word."""
     items = [_reported(work) for work in sorted(works, key=lambda w: w.metadata.namespace)]
     applied = _fully_applied(binding, items, now)
     status = ResourceBindingStatus(
@@ -263,7 +264,7 @@ def _plan_report(
     )
     said = items[0].status if len(items) == 1 else None
     actions: list[Action] = []
-    if kind is DEPLOYMENT and (said is not None or not items):
+    if kind is DEPLOYMENT and len(items) <= 1:
         observed = getattr(template, "status")  # noqa: B009
         wanted = canonical(type(observed)()) if said is None else said
         patch = merge_patch(canonical(observed), wanted)

@@ -6,7 +6,7 @@ nothing is on the move any more, and a lost city with a fallback to go to has mo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
@@ -32,15 +32,33 @@ def cities_in_use(truth: Truth, core: Core, project: str, name: str) -> tuple[st
     live = [row for row in rows if not is_terminating(row)]
     found: list[str] = []
     for city in wanted.cities:
-        moved = [_city(row) for row in live if _stands_for(row) == city]
+        moved = _moved_to(live, city)
         own = any(_city(row) == city for row in rows)
         own = own and city.lower() not in core.lost  # who is to go back to it waits for ever
         if len(moved) > 1 or (moved and own):
             return f"{project} {name}: the share of {city} is moving to {moved}"
-        if not moved and city.lower() in core.lost and _could_move(core, wanted.fallback, found):
-            return f"{project} {name}: {city} is lost, and nobody has taken its share"
         found += moved or [city]
     return tuple(found)
+
+
+def i16_lost_shares_are_taken(truth: Truth, core: Core) -> str:
+    """I16: a lost city with a fallback to go to has moved there, also where quota is short: what
+    is due to move is not settled."""
+    for (project, name), wanted in core.wanted.items() if core.lost else ():
+        rows = _deployments(truth, project_plane(project), name)
+        live = [row for row in rows if not is_terminating(row)]
+        found: list[str] = []
+        for city in wanted.cities:
+            moved = _moved_to(live, city)
+            is_lost = city.lower() in core.lost and not moved
+            if is_lost and _could_move(core, wanted.fallback, found):
+                return f"{project} {name}: {city} is lost, and nobody has taken its share"
+            found += moved or [city]
+    return ""
+
+
+def _moved_to(live: Iterable[JsonObject], city: str) -> list[str]:
+    return [_city(row) for row in live if _stands_for(row) == city]
 
 
 def _could_move(core: Core, fallback: tuple[str, ...], taken: list[str]) -> bool:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 5.0
 LATENCY_S = (0.001, 0.02)
+# What takes longer than that to arrive lags.
+LATE_S = 1.0
 
 Link = tuple[str, str]
 # Put around a link, below whatever tries again.
@@ -84,6 +86,7 @@ class Network:
         self._randoms: dict[Link, Random] = {}
         self._bends: dict[Link, Bends] = {}
         self._pipes: dict[Pipe, None] = {}
+        self._opening: list[Link] = []  # watches that take long to open
         self._version_before = version_before
 
     def bends(self, source: str, target: str) -> Bends:
@@ -101,10 +104,16 @@ class Network:
         return [p for p in self._pipes if (p.source, p.target) == (source, target)]
 
     def what_is_stalled(self) -> str:
-        """A watch that went silent and whose reader has not noticed yet, which takes a minute."""
+        """A watch that went silent and whose reader has not noticed yet, which takes a minute; one
+        that has yet to bring old news, or that still opens."""
+        late_s = asyncio.get_running_loop().time() + LATE_S
         for pipe in self._pipes:
             if pipe.half_open:
                 return f"a watch of {pipe.source} at {pipe.target} is silent"
+            if pipe.arrives_s > late_s:
+                return f"a watch of {pipe.source} at {pipe.target} lags"
+        for source, target in self._opening:
+            return f"a watch of {source} at {target} still opens"
         return ""
 
     def forget_host(self, host: str) -> None:
@@ -200,13 +209,20 @@ class Network:
             raise await _no_answer()
         if there.slow_watch_s:
             self.sometimes("watch opened slowly")
-            await asyncio.sleep(max(there.slow_watch_s))
+            await self._open_slowly((source, target), max(there.slow_watch_s))
         response = await self._deliver(target, request)
         if response.stream is None:
             return response
         pipe = self._pipe(source, target, response.stream)
         self._pipes[pipe] = None
         return replace(response, stream=pipe)
+
+    async def _open_slowly(self, link: Link, delay_s: float) -> None:
+        self._opening.append(link)
+        try:
+            await asyncio.sleep(delay_s)
+        finally:
+            self._opening.remove(link)
 
     def _pipe(self, source: str, target: str, stream: ByteStream) -> Pipe:
         if source == target and isinstance(stream, Stoppable):

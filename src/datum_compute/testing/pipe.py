@@ -34,6 +34,7 @@ class Pipe(ABC):
         self.source = source
         self.target = target
         self.half_open = False
+        self.arrives_s = 0.0  # the last line that is on its way
         self._network = network
         self._asked = network.bends(source, target)
         self._answered = network.bends(target, source)
@@ -116,7 +117,6 @@ class PipeBetweenHosts(Pipe):
     def __init__(self, network: Network, source: str, target: str) -> None:
         super().__init__(network, source, target)
         self._on_the_way: deque[bytes | None] = deque()
-        self._arrived_s = 0.0  # the last of them, by then
 
     async def _more(self) -> None:
         await self._wait()
@@ -133,8 +133,8 @@ class PipeBetweenHosts(Pipe):
     def _send(self, line: bytes | None, delay_s: float) -> None:
         loop = asyncio.get_running_loop()
         self._on_the_way.append(line)
-        self._arrived_s = max(self._arrived_s, loop.time()) + delay_s
-        loop.call_at(self._arrived_s, self._arrive)
+        self.arrives_s = max(self.arrives_s, loop.time()) + delay_s
+        loop.call_at(self.arrives_s, self._arrive)
 
     def _arrive(self) -> None:
         self._take(self._on_the_way.popleft())
@@ -157,7 +157,9 @@ class PipeWithinHost(Pipe):
         line = await anext(self._stream, None)
         self._has_ended = line is None
         if self._asked.lag_s:
-            await asyncio.sleep(sum(self._asked.lag_s))
+            lag_s = sum(self._asked.lag_s)
+            self.arrives_s = asyncio.get_running_loop().time() + lag_s
+            await asyncio.sleep(lag_s)
         self._take(line)
 
 

@@ -29,7 +29,7 @@ from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.drawing import NAMES
-from datum_compute.testing.fallback_checks import cities_in_use
+from datum_compute.testing.fallback_checks import cities_in_use, i16_lost_shares_are_taken
 from datum_compute.testing.history import i13_history_ends_with_the_present
 from datum_compute.testing.people import NAMESPACE_NAME, Wanted
 from datum_compute.testing.prefix_checks import i6_subnets_have_left
@@ -41,10 +41,11 @@ from datum_compute.testing.quarantine_checks import (
     i6_homes_say_whose_they_are,
     i6_strangers_are_set_apart,
 )
-from datum_compute.testing.silent import i7_nothing_outlives_its_cell
+from datum_compute.testing.silent import i7_nothing_outlives_its_cell, is_of_any
 from datum_compute.testing.tight import (
     i2_buckets_add_up,
     i2_grants_are_used_up,
+    i2_no_claim_outlives_its_slot,
     i6_workloads_count_what_runs,
     i22_waiting_is_for_quota,
 )
@@ -144,7 +145,7 @@ def i6_copies_are_as_on_the_cells(truth: Truth, core: Core) -> str:
     for project in core.projects:
         homes = _homes(truth, project)
         for key, row in truth.of_resource(project_plane(project), INSTANCE.resource):
-            if not _is_of(row, core.lost):
+            if not is_of_any(row, core.lost):
                 shown[f"{homes.get(key.namespace)}/{key.name}"] = _state(row)
     return "" if shown == on_cells else f"projects show {_difference(shown, on_cells)}"
 
@@ -153,12 +154,8 @@ def _instances(truth: Truth, plane: str, lost: frozenset[str] = frozenset()) -> 
     return {
         f"{key.namespace}/{key.name}": _state(row)
         for key, row in truth.of_resource(plane, INSTANCE.resource)
-        if not key.name.startswith(_POISON) and not _is_of(row, lost)
+        if not key.name.startswith(_POISON) and not is_of_any(row, lost)
     }
-
-
-def _is_of(row: JsonObject, lost: frozenset[str]) -> bool:
-    return row["metadata"].get("labels", {}).get(labels.CITY_CODE, "").lower() in lost
 
 
 def _homes(truth: Truth, project: str) -> dict[str, str]:
@@ -271,6 +268,7 @@ _SHORT_OF_QUOTA: tuple[Settled, ...] = (
 )
 _ALWAYS: tuple[Settled, ...] = (
     i2_buckets_add_up,
+    i2_no_claim_outlives_its_slot,
     i3_every_machine_has_an_owner,
     i6_copies_are_as_on_the_cells,
     i13_history_ends_with_the_present,
@@ -282,6 +280,7 @@ _ALWAYS: tuple[Settled, ...] = (
     i5_no_prefix_outlives_its_network,
     i5_deleted_projects_leave_nothing,
     i16_nothing_runs_without_access,
+    i16_lost_shares_are_taken,
     i6_strangers_are_set_apart,
     i6_homes_say_whose_they_are,
 )

@@ -26,10 +26,15 @@ def i7_nothing_outlives_its_cell(truth: Truth, core: Core) -> str:
     return ""
 
 
+def is_of_any(instance: JsonObject, cells: frozenset[str]) -> bool:
+    """By either label: operators edit one at a time."""
+    told = instance["metadata"].get("labels", {})
+    return told.get(labels.CITY_CODE, "").lower() in cells or told.get(labels.CELL, "") in cells
+
+
 def _on_lost_cells(truth: Truth, core: Core, plane: str) -> Iterator[tuple[str, JsonObject]]:
     for key, row in truth.of_resource(plane, INSTANCE.resource):
-        city = row["metadata"].get("labels", {}).get(labels.CITY_CODE, "")
-        if city.lower() in core.lost and not is_terminating(row):
+        if is_of_any(row, core.lost) and not is_terminating(row):
             yield f"instance {key.name}", row
     for key, row in truth.of_resource(plane, DEPLOYMENT.resource):
         if row["spec"].get("cityCode", "").lower() in core.lost and not is_terminating(row):

@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.instance import QUOTA_GRANTED
 from datum_compute.api.kinds import BUCKET, CLAIM, INSTANCE, NAMESPACE, WORKLOAD
-from datum_compute.api.plane import project_plane
+from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.api.reasons import Reason
 from datum_compute.api.resourceclaim import GRANTED
+from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.quota_totals import quota_totals
 from datum_compute.testing.truth import Truth, condition, is_terminating, is_true
+
+_PREFIX = "instance-"
 
 
 def i2_grants_are_used_up(truth: Truth, core: Core) -> str:
@@ -69,6 +73,21 @@ def i2_buckets_add_up(truth: Truth, core: Core) -> str:
             shown = (row.get("status") or {}).get("allocated", 0)
             if shown != used[row["spec"]["resourceType"]]:
                 return f"{plane} shows {shown} of {row['spec']['resourceType']} as used"
+    return ""
+
+
+def i2_no_claim_outlives_its_slot(truth: Truth, core: Core) -> str:
+    """I2, I6: what an instance was given on a cell that answers is given back when it is gone."""
+    for project in core.projects if not truth.tampered else ():
+        for key, row in truth.of_resource(project_plane(project), CLAIM.resource):
+            told = row["metadata"].get("labels", {})
+            cell = told.get(labels.SOURCE_CLUSTER, "")
+            if cell not in core.cells or cell in core.lost:
+                continue
+            home, name = told.get(labels.INSTANCE_NAMESPACE, ""), key.name.removeprefix(_PREFIX)
+            slot = ObjectKey(INSTANCE.resource, home, name)
+            if slot not in truth.rows.get(cell_plane(cell), {}):
+                return f"{project} {key.name}: {cell} has no such instance"
     return ""
 
 

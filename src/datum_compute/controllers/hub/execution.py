@@ -58,12 +58,21 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if view is None:
         return await carry_out(context.planes, plan_unreachable(work, cell, context.now()))
     ref = Ref(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
-    copy = view.read(kind).get(ref)
+    copy = await _copy_of(work, view, kind, ref)
     if work.is_terminating and (copy is None or not is_copy_of(copy, kind, work)):
         return await _release(context, work, view, kind, ref)
     missing = "" if copy is not None else _missing_namespace(view, ref.namespace)
     plan = plan_execution(cell, work, kind, copy, context.now(), missing_namespace=missing)
     return await carry_out(context.planes, plan)
+
+
+async def _copy_of(work: Work, view: View, kind: KindInfo[Any], ref: Ref) -> ApiObject | None:
+    """What the cell holds in its place. Of a copy that has spoken the cell is asked itself before
+    its word is taken back: our view may have been listed anew from an old cache."""
+    copy: ApiObject | None = view.read(kind).get(ref)
+    if copy is None and work.status.manifest_statuses and not work.is_terminating:
+        return await view.live(kind, ref)
+    return copy
 
 
 def _missing_namespace(view: View, name: str) -> str:

@@ -15,7 +15,12 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.management.quarantine import readmit, set_apart
 from datum_compute.planes.upstream import upstream_key
-from datum_compute.planning.projection import OWNER_S, plan_projection
+from datum_compute.planning.projection import (
+    OWNER_S,
+    cells_of_copy,
+    plan_projection,
+    plan_unprojection,
+)
 from datum_compute.planning.quarantine import (
     NO_DEPLOYMENT,
     deployment_problem,
@@ -23,11 +28,14 @@ from datum_compute.planning.quarantine import (
     quarantine_reason,
 )
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
+
+NOTED = "noted-elsewhere"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -37,49 +45,81 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     home = federation_namespace(namespace.metadata.uid)
     hub_instance = hub.read(INSTANCE).get(Ref(home, key.ref.name))
-    projection = view.read(INSTANCE).get(key.ref)
-    owner = Ref(key.ref.namespace, _owner_name(hub_instance, key.ref.name))
+    if hub_instance is None:
+        return await _show_no_more(context, key)
+    if not _leads_to(key, hub_instance):
+        # Others have a while to put it right.
+        return await _show_no_more(context, key) if is_quarantined(hub_instance) else Done()
+    owner = Ref(key.ref.namespace, _owner_name(hub_instance))
     deployment = view.read(DEPLOYMENT).get(owner)
-    if hub_instance is not None and deployment is None:
-        problem = deployment_problem(member_name(key.plane), *owner)
-        outcome = await set_apart(context, hub_instance, problem)
-        return outcome if is_quarantined(hub_instance) else Later(OWNER_S)
-    if hub_instance is not None and quarantine_reason(hub_instance) == NO_DEPLOYMENT:
+    if deployment is None:
+        return await _set_apart(context, key, hub_instance, owner)
+    if quarantine_reason(hub_instance) == NO_DEPLOYMENT:
         return await readmit(context, hub_instance)
     plan = plan_projection(
         key.plane,
         key.ref.namespace,
         hub_instance,
         deployment,
-        projection,
+        view.read(INSTANCE).get(key.ref),
         _silence(hub, hub_instance),
         context.now(),
     )
     return await carry_out(context.planes, plan)
 
 
-def _silence(hub: View, instance: Instance | None) -> Silence | None:
-    cell = instance.metadata.labels.get(labels.CELL, "") if instance is not None else ""
-    return silence_of(hub.read(CLUSTER).get(Ref("", cell)))
+async def _show_no_more(context: Context, key: Key) -> Outcome:
+    projection = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
+    return await carry_out(context.planes, plan_unprojection(key.plane, projection))
 
 
-def _owner_name(instance: Instance | None, name: str) -> str:
+async def _set_apart(context: Context, key: Key, hub_instance: Instance, owner: Ref) -> Outcome:
+    problem = deployment_problem(member_name(key.plane), *owner)
+    outcome = await set_apart(context, hub_instance, problem)
+    if not is_quarantined(hub_instance):
+        return Later(OWNER_S)
+    await _show_no_more(context, key)
+    return outcome
+
+
+def _leads_to(key: Key, hub_instance: Instance) -> bool:
+    return upstream_key(hub_instance.metadata.labels, key.ref.name) == key
+
+
+def _silence(hub: View, instance: Instance) -> Silence | None:
+    """Of the first cell that it says it is of and that does not answer."""
+    clusters = hub.read(CLUSTER)
+    found = (silence_of(clusters.get(Ref("", cell))) for cell in cells_of_copy(instance))
+    return next(filter(None, found), None)
+
+
+def _owner_name(instance: Instance) -> str:
     """The deployment by label, else by the instance's name without its ordinal."""
-    named = instance.metadata.labels if instance is not None else {}
-    return named.get(labels.DEPLOYMENT_NAME) or name.rpartition("-")[0]
+    metadata = instance.metadata
+    return metadata.labels.get(labels.DEPLOYMENT_NAME) or metadata.name.rpartition("-")[0]
 
 
-def from_hub_instance(_view: View, change: Change[Any]) -> Iterable[Key]:
+def noted_elsewhere(copy: Instance) -> Iterable[str]:
+    """The cell that a copy is of by its note, if its label says something else."""
+    labelled = copy.metadata.labels.get(labels.CELL)
+    return (cell for cell in cells_of_copy(copy) if cell != labelled)
+
+
+def from_hub_instance(view: View, change: Change[Any]) -> Iterable[Key]:
+    """By what it says of itself, and by the home it lies in: anybody may edit what it says, and
+    its project would never hear that it has gone."""
     metadata = change.latest.metadata
-    key = upstream_key(metadata.labels, metadata.name)
-    return [key] if key else []
+    home = view.cached(NAMESPACE).get(Ref("", metadata.namespace))
+    told = [metadata.labels] if home is None else [metadata.labels, home.metadata.labels]
+    return filter(None, dict.fromkeys(upstream_key(said, metadata.name) for said in told))
 
 
 def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
     """What is shown of a cell depends on whether it answers."""
     if are_equally_heard(change.old, change.new):
         return
-    for instance in view.cached(INSTANCE).labelled(labels.CELL, change.latest.metadata.name):
+    copies, cell = view.cached(INSTANCE), change.latest.metadata.name
+    for instance in (*copies.labelled(labels.CELL, cell), *copies.indexed(NOTED, cell)):
         yield from from_hub_instance(view, Change(None, instance))
 
 
@@ -99,10 +139,12 @@ CONTROLLER = Controller(
     edges=(
         for_(INSTANCE),
         reads(NAMESPACE),
+        reads(NAMESPACE, on="hub"),
         watches(DEPLOYMENT, from_deployment),
         watches(INSTANCE, from_hub_instance, on="hub"),
         watches(CLUSTER, from_cluster, on="hub"),
     ),
+    indexes=(Index(INSTANCE, NOTED, noted_elsewhere, on="hub"),),
     workers=MANY_WORKERS,
     entitled_only=True,
 )

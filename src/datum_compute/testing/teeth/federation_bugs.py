@@ -181,9 +181,7 @@ def _policy_of_one_deployment() -> Iterator[None]:
 
 @contextmanager
 def _projection_left_on_scale_down() -> Iterator[None]:
-    with function_replaced(
-        projection._plan_unprojection, lambda _: lambda _project, _found: Plan()
-    ):
+    with function_replaced(projection.plan_unprojection, lambda _: lambda _project, _found: Plan()):
         yield
 
 
