@@ -27,6 +27,7 @@ from datum_compute.api.workloaddeployment import (
 )
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.federation import (
+    LEAVING_S,
     HubState,
     mirrored_status,
     plan_federation,
@@ -264,6 +265,15 @@ def test_an_annotation_cannot_point_a_deployment_at_somebody_elses_namespace() -
     assert isinstance(only, Patch)
     annotations = only.patch["metadata"]["annotations"]
     assert annotations == {labels.FEDERATION_NAMESPACE: "ns-namespace-uid"}
+
+
+def test_a_home_that_is_being_removed_is_made_anew_soon_after() -> None:
+    """Seen: 35 s without one, because its end wakes nobody."""
+    going = ObjectMeta(name="ns-namespace-uid", deletion_timestamp=NOW)
+    state = HubState(Namespace(metadata=going), None, None)
+    plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
+    assert any(isinstance(action, Wait) for action in plan.actions)
+    assert plan.requeue_after_s == LEAVING_S
 
 
 def test_no_news_counts_nothing() -> None:

@@ -45,6 +45,8 @@ from datum_compute.planning.template import template_hash
 
 # A missed event costs at most this long.
 RECHECK_S = 60.0
+# Nothing tells a deployment that the home it lay in is gone: nobody on the hub names it any more.
+LEAVING_S = 5.0
 # What every deployment waits for.
 _ON_THE_WAY = (Reason.NETWORK_PROVISIONING, Reason.AWAITING_PROPAGATION)
 
@@ -98,7 +100,9 @@ def plan_federation(
     status = mirrored_status(deployment, hub, now)
     actions += plan_status(project, DEPLOYMENT, deployment, status)
     waits = any(isinstance(action, Wait) for action in actions)
-    settled = status.observed_generation == deployment.metadata.generation and not waits
+    if waits:
+        return Plan(tuple(actions), requeue_after_s=LEAVING_S)
+    settled = status.observed_generation == deployment.metadata.generation
     return Plan(tuple(actions), requeue_after_s=None if settled else RECHECK_S)
 
 
