@@ -1,9 +1,10 @@
 """Instances from a Workload to Ready: how many writes, how long, and what it costs when it is done.
 
-Single-cluster mode with a durable store, network and quota gates included: all of it in one process,
-and with the API server in a process of its own. Beside both stands a bare client that makes the very
-same writes over TLS on a platform without controllers, by the clock, and beside the first what the
-writes cost as bare calls within the process, in processor time (``bench/replay.py``).
+Single-cluster mode with a durable store, network and quota gates included: all of it in one
+process, and with the API server in a process of its own. Beside both stands a bare client that
+makes the very same writes over TLS on a platform without controllers, by the clock, and beside the
+first what the writes cost as bare calls within the process, in processor time
+(``bench/replay.py``).
 
 Costs of an instance are compared between 100 instances and the second half of 20,000.
 """
