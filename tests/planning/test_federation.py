@@ -267,6 +267,16 @@ def test_an_annotation_cannot_point_a_deployment_at_somebody_elses_namespace() -
     assert annotations == {labels.FEDERATION_NAMESPACE: "ns-namespace-uid"}
 
 
+def test_an_odd_word_of_a_cell_is_none() -> None:
+    odd: JsonObject = {"observedSource": "junk"}
+    told = WorkloadDeploymentStatus(
+        observed_generation=3, observed_source=ObservedSource(generation=3)
+    )
+    state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding(said=odd))
+    plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
+    assert any(isinstance(action, PatchStatus) for action in plan.actions)
+
+
 def test_a_home_that_is_being_removed_is_made_anew_soon_after() -> None:
     """Seen: 35 s without one, because its end wakes nobody."""
     going = ObjectMeta(name="ns-namespace-uid", deletion_timestamp=NOW)

@@ -200,6 +200,10 @@ def test_what_happens_to_many_members_of_one_object_is_one_event_with_their_name
         told = {event.message: event.count for event in await at.events()}
         names = ", ".join(f"web-{number}" for number in range(MEMBERS_SHOWN))
         assert told == {f"Created {names} and 990 more": 1, "Removing web-2, web-1: too many": 1}
+        for member in ("web-1", "web-2", "web-1"):  # again, in another order
+            at.recorder.tell(replace(gone, member=member))
+        counts = sorted(event.count or 0 for event in await at.events())
+        assert counts == [1, 2]
         at.recorder.tell(notice("Blocked", "nor do they use up what the object may say"))
         assert (len(await at.events()), at.counted("limited")) == (3, 0)
 

@@ -67,11 +67,31 @@ async def test_a_status_is_kept_for_whoever_asks_for_that(server: Server) -> Non
     assert kept["metadata"]["managedFields"] == two["metadata"]["managedFields"]
 
 
-async def test_a_status_that_is_not_valid_is_422_with_its_field(server: Server) -> None:
-    sent = {**workload(), "status": {"replicas": "many"}}
+@pytest.mark.parametrize(
+    ("status", "field"),
+    [({"replicas": "many"}, "status.replicas"), (["x"], "status"), (5, "status")],
+)
+async def test_a_status_that_is_not_valid_is_422_with_its_field(
+    server: Server, status: Any, field: str
+) -> None:
+    sent = {**workload(), "status": status}
     refused = await server.status("POST", WORKLOADS, sent, withStatus="true")
     assert refused["code"] == 422
-    assert list(causes(refused)) == ["status.replicas"]
+    assert list(causes(refused)) == [field]
+
+
+async def test_nobody_owns_what_was_not_kept_of_a_status(server: Server) -> None:
+    """Seen: who applied it later was told that it belongs to another."""
+    sent = {**workload(), "status": {"replicas": None}}
+    made = await server.json("POST", WORKLOADS, sent, withStatus="true")
+    assert [e.get("subresource", "") for e in made["metadata"]["managedFields"]] == [""]
+    home = {**namespace("home"), "status": {"phase": "Terminating"}}
+    made = await server.json("POST", "/api/v1/namespaces", home, withStatus="true")
+    assert made["status"] == {"phase": "Active"}
+    assert [e.get("subresource", "") for e in made["metadata"].get("managedFields", [])] in (
+        [],
+        [""],
+    )
 
 
 async def test_who_may_not_write_a_status_may_not_bring_one() -> None:

@@ -194,8 +194,8 @@ def _is_spoken_for(binding: ResourceBinding | None) -> bool:
 def _has_spoken(item: AggregatedStatusItem) -> bool:
     """A copy that was made anew says nothing at first; Karmada keeps on the object what the one
     before it has said."""
-    source = (item.status or {}).get("observedSource") or {}
-    return bool(source.get("generation"))
+    source = (item.status or {}).get("observedSource")
+    return isinstance(source, dict) and bool(source.get("generation"))
 
 
 def _record_target(

@@ -21,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter
@@ -86,15 +87,15 @@ def reference_to(kind: KindInfo[Any], obj: ApiObject) -> ObjectReference:
 
 @dataclass(slots=True)
 class _Told:
-    """How often, and of which members: the first few of them by name."""
+    """How often, and of which members, each once."""
 
     times: int = 0
-    members: list[str] = field(default_factory=list)
+    members: dict[str, None] = field(default_factory=dict)
 
     def add(self, member: str) -> None:
         self.times += 1
-        if member and len(self.members) < MEMBERS_SHOWN:
-            self.members.append(member)
+        if member:
+            self.members[member] = None
 
 
 class EventRecorder:
@@ -200,16 +201,16 @@ class EventRecorder:
         return "repeated"
 
     def _event(self, notice: Notice, told: _Told) -> Event:
-        now, about, text = timestamp(self._unix_s()), notice.about, _text(notice, told)
+        now, about = timestamp(self._unix_s()), notice.about
         return Event(
             metadata=ObjectMeta(
-                name=_name(notice, text, self._component),
+                name=_name(notice, told, self._component),
                 namespace=about.namespace or _SPARE_NAMESPACE,
             ),
             involved_object=about,
             type=notice.type,
             reason=cut_bytes(printable(notice.reason), REASON_BYTES_MAX),
-            message=cut_bytes(printable(text), NOTE_BYTES_MAX),
+            message=cut_bytes(printable(_text(notice, told)), NOTE_BYTES_MAX),
             source=EventSource(component=self._component),
             reporting_component=self._component,
             first_timestamp=now,
@@ -239,13 +240,17 @@ class _Limits:
 def _text(notice: Notice, told: _Told) -> str:
     if not told.members:
         return notice.note
-    more = told.times - len(told.members)
-    names = ", ".join(told.members) + (f" and {more} more" if more else "")
+    more = len(told.members) - MEMBERS_SHOWN
+    names = ", ".join(islice(told.members, MEMBERS_SHOWN)) + (
+        f" and {more} more" if more > 0 else ""
+    )
     return f"{notice.note} {names}" + (f": {notice.because}" if notice.because else "")
 
 
-def _name(notice: Notice, text: str, component: str) -> str:
+def _name(notice: Notice, told: _Told, component: str) -> str:
+    """In whichever order members are told of, it is the same event."""
     about = notice.about
-    said = (component, about.kind, about.uid, notice.type, notice.reason, text)
+    happened = (notice.type, notice.reason, notice.note, notice.because)
+    said = (component, about.kind, about.uid, *happened, *sorted(told.members))
     digest = hashlib.sha256("\n".join(said).encode("utf-8", errors="replace")).hexdigest()[:16]
     return f"{about.name[:_NAME_MAX].rstrip('.-')}.{digest}"

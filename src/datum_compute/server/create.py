@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from datum_compute.api.exchange import JSON, Response
 from datum_compute.server import commit, definitions, namespaces, problems
 from datum_compute.server.access.attributes import attributes_of
 from datum_compute.server.call import Call
-from datum_compute.server.catalogue import Catalogue
+from datum_compute.server.catalogue import Catalogue, is_namespace
 from datum_compute.server.document import decoded_body
 from datum_compute.server.fieldvalidation import FieldValidation, field_validation
 from datum_compute.server.metadata import Incoming, read_metadata
@@ -43,7 +44,7 @@ class Creation(msgspec.Struct, frozen=True):
     validation: FieldValidation
     dry_run: bool
     own: Callable[[JsonObject], JsonObject]  # puts the first owner of fields into the new object
-    status: JsonObject | None = None  # to begin with, of one that comes with it
+    status: Any = None  # to begin with, of one that comes with it
 
 
 def create(ports: Ports, catalogue: Catalogue, call: Call) -> Awaitable[Response]:
@@ -84,10 +85,13 @@ def creation_of(
     )
 
 
-def _status_to_keep(ports: Ports, call: Call, obj: JsonObject) -> JsonObject | None:
+def _status_to_keep(ports: Ports, call: Call, obj: JsonObject) -> Any:
+    """None if it is not to be kept; what is no status is refused later, with its field."""
     status = obj.get("status")
-    if not (isinstance(status, dict) and call.kind.has_status and flag(call.query, "withStatus")):
+    if status is None or not call.kind.has_status or not flag(call.query, "withStatus"):
         return None
+    if is_namespace(call.kind) or definitions.is_definition(call.kind):
+        return None  # the server itself says how those are
     endpoint = replace(call.route, subresource="status")
     wanted = attributes_of("patch", endpoint, call.request.path, {})
     ports.authorizer.check(call.user, call.plane, wanted)

@@ -83,7 +83,7 @@ def created_object(
     obj: JsonObject,
     incoming: Incoming,
     identity: Identity,
-    status: JsonObject | None = None,
+    status: Any = None,
 ) -> Proposal:
     """``status`` is the one to begin with, where that is the caller's business."""
     kind = served.kind

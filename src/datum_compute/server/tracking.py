@@ -7,6 +7,7 @@ object that has lost its managedFields stays without until somebody applies it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause, Invalid
@@ -56,15 +57,16 @@ def updater(call: Call, subresource: str | None = None) -> Manager:
 
 
 def owned_at_creation(
-    call: Call, sent: JsonObject, new: JsonObject, status: JsonObject | None, now: float
+    call: Call, sent: JsonObject, new: JsonObject, status: Any, now: float
 ) -> JsonObject:
     """``status`` is what was sent of it and kept: owned as if it had been written afterwards."""
     shape, time = call.served.shape, timestamp(now)
     taken = sent_fields({**sent, "metadata": new["metadata"]}, shape.main)
     entries = [updater(call).entry(taken, time)] if taken else []
     if status:
-        said = sent_fields({"status": status}, shape.of("status"))
-        entries.append(updater(call, "status").entry(said, time))
+        part = shape.of("status")
+        said = present(sent_fields({"status": status}, part), new, part)
+        entries += [updater(call, "status").entry(said, time)] if said else []
     return with_entries(new, entries)
 
 
