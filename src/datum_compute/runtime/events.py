@@ -2,7 +2,8 @@
 
 Rules it keeps:
 - Telling never waits and never fails a reconcile: a notice goes into a bounded buffer, and a task
-  writes it when it can, a crowd of them with pauses. What cannot be written is counted and dropped.
+  writes it when it can, a crowd of them with pauses. What cannot be written is counted and dropped;
+  a process that ends takes with it what has gathered and is not yet written.
 - The same notice about the same object is one Event that counts, also after a restart: its name
   follows from what it says. What is told of several members at once is one Event with their names.
 - A notice is finished text, never a format; control characters are written out, and it is cut at
