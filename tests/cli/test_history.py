@@ -155,6 +155,30 @@ def test_undo_of_a_part_leaves_the_rest(
     assert (now == env) == (only != "template")
 
 
+def test_undo_after_a_scale_goes_back_to_the_last_other_template(desk: Desk, world: World) -> None:
+    """Seen: "Back to revision 2", which is the same template, and nothing changed."""
+    assert desk.run("rollout", "undo", "web") == 0
+    assert "Back to revision 1." in desk.err
+    assert (image(world), replicas(world)) == ("web:1", 3)
+
+
+def test_the_undo_of_a_scale_is_asked_for(desk: Desk, world: World) -> None:
+    assert desk.run("rollout", "undo", "web", "--only=scale") == 0
+    assert (image(world), replicas(world)) == ("web:2", 1)
+
+
+def test_where_only_the_scale_was_changed_there_is_nothing_to_undo(
+    desk: Desk, world: World
+) -> None:
+    assert desk.run("deploy", "api", "--image=a", "--city=DFW", "-y") == 0
+    assert desk.run("scale", "api", "--min=2") == 0
+    assert desk.run("rollout", "api") == 0
+    world.writes.clear()
+    assert desk.run("rollout", "undo", "api") == 2
+    assert "differs in anything but the number of instances" in desk.err
+    assert world.writes == []
+
+
 def test_undo_to_what_it_is_writes_nothing(desk: Desk, world: World) -> None:
     assert desk.run("rollout", "undo", "web", "--to-revision=3") == 0
     assert world.writes == []

@@ -22,6 +22,7 @@ from datum_compute.runtime.events import (
     AT_ONCE,
     BUFFER_MAX,
     BURST,
+    MEMBERS_REFILL_S,
     MEMBERS_SHOWN,
     PAUSE_S,
     REFILL_S,
@@ -172,6 +173,23 @@ def test_one_object_gets_a_burst_and_then_one_now_and_then() -> None:
         at.recorder.tell(notice(note="later"))
         at.recorder.tell(notice(note="too soon"))
         assert len(await at.events()) == BURST + 2
+
+    recording(story)
+
+
+def test_members_that_come_one_by_one_leave_room_for_what_the_object_says() -> None:
+    """Seen: a deployment that grew from 5 to 40 had nothing to say for minutes after."""
+
+    async def story(at: Recording) -> None:
+        for number in range(BURST + 10):
+            at.recorder.tell(replace(notice("Made", "Created"), member=f"web-{number}"))
+            await asyncio.sleep(PAUSE_S * 2)
+        assert at.counted("limited") > 0
+        at.recorder.tell(notice("Blocked", "no quota"))
+        await asyncio.sleep(MEMBERS_REFILL_S)
+        at.recorder.tell(replace(notice("Made", "Created"), member="web-later"))
+        told = [event.message for event in await at.events()]
+        assert {"no quota", "Created web-later"} <= set(told)
 
     recording(story)
 

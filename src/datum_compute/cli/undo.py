@@ -5,6 +5,7 @@ An undo is a change like any other, and so becomes a revision of its own.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Literal
 
 import click
@@ -12,8 +13,10 @@ import click
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.cli.adjust import Waiting, adjust
+from datum_compute.cli.errors import UsageError
 from datum_compute.cli.history import (
     REVISION_NAME,
+    Recorded,
     asked_of,
     pick_revision,
     previous_revision,
@@ -31,7 +34,9 @@ PARTS: tuple[Part, ...] = ("image", "template", "scale")
 
 @click.command("undo")
 @workload_argument
-@click.option("--to-revision", "to", type=REVISION_NAME, help="Which; the one before the last.")
+@click.option(
+    "--to-revision", "to", type=REVISION_NAME, help="Which; the last that was another one."
+)
 @click.option("--only", type=click.Choice(PARTS), help="Go back in this part alone.")
 @click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
 @wait_options(default="10m")
@@ -50,8 +55,9 @@ def undo(
 ) -> None:
     """Make the workload NAME what it was before its last change, or in an earlier revision.
 
-    Template and cities go back; the number of instances stays as it is now, unless --only=scale
-    asks for it. It works in the middle of a rollout that fails, too.
+    Template and cities go back; the number of instances stays as it is now, and a change of it
+    alone is passed over, unless --only=scale asks for it. It works in the middle of a rollout that
+    fails, too.
 
     \b
     Examples:
@@ -61,7 +67,11 @@ def undo(
 
     async def body(session: Session) -> None:
         found = await read_history(session, await find_workload(session, name))
-        target = pick_revision(session, name, found, to or previous_revision(session, name, found))
+        target = (
+            pick_revision(session, name, found, to)
+            if to
+            else _before_the_last_change(session, name, found, only)
+        )
         present = found[-1].name
         again = session.command("rollout", "undo", name, f"--to-revision={present}")
         number = target.name
@@ -80,6 +90,24 @@ def undo(
         )
 
     run_in_session(ctx, body, as_json=output_format == "json")
+
+
+def _before_the_last_change(
+    session: Session, name: str, found: list[Recorded], only: Part | None
+) -> Recorded:
+    """The newest that is another one in what is restored: after a scale that is not the last."""
+    previous_revision(session, name, found)  # or there is none
+    present = {"spec": with_defaults(asked_of(found[-1].revision.spec))}
+    for earlier in reversed(found[:-1]):
+        then = deepcopy(present)
+        restore(then, earlier.revision, only)
+        if then != present:
+            return earlier
+    part = only or "anything but the number of instances"
+    raise UsageError(
+        f"No revision of workload {name!r} on record differs in {part}: nothing to go back to.",
+        f"See: {session.command('rollout', 'history', name)}",
+    )
 
 
 def restore(workload: JsonObject, target: WorkloadRevision, only: Part | None) -> None:

@@ -46,7 +46,8 @@ PAUSE_S = 0.1  # for what belongs together to gather,
 AT_ONCE = 16  # and then so many are written together: they share a sync, and others get to run
 MEMBERS_SHOWN = 10
 BURST = 25  # events of one object at once,
-REFILL_S = 300.0  # and one more each time this has passed
+REFILL_S = 300.0  # and one more each time this has passed;
+MEMBERS_REFILL_S = 10.0  # what happens to its members is counted apart
 WRITE_S = 10.0
 MUTED_S = 30.0  # a plane that does not answer must not keep the events of others waiting
 _OBJECTS_MAX = 4096
@@ -224,13 +225,15 @@ class _Limits:
     """A bucket of events for each object; those that were not asked for long are forgotten."""
 
     def __init__(self) -> None:
-        self._buckets: OrderedDict[tuple[PlaneName, str], tuple[float, float]] = OrderedDict()
+        self._buckets: OrderedDict[tuple[PlaneName, str, bool], tuple[float, float]] = OrderedDict()
 
     def allow(self, notice: Notice, now_s: float) -> bool:
         about = notice.about
-        key = (notice.plane, about.uid or f"{about.kind}/{about.namespace}/{about.name}")
+        whose = about.uid or f"{about.kind}/{about.namespace}/{about.name}"
+        key = (notice.plane, whose, bool(notice.member))
         left, at_s = self._buckets.pop(key, (float(BURST), now_s))
-        left = min(float(BURST), left + max(0.0, now_s - at_s) / REFILL_S)
+        refill_s = MEMBERS_REFILL_S if notice.member else REFILL_S
+        left = min(float(BURST), left + max(0.0, now_s - at_s) / refill_s)
         allowed = left >= 1.0
         self._buckets[key] = (left - 1.0 if allowed else left, now_s)
         if len(self._buckets) > _OBJECTS_MAX:
