@@ -63,7 +63,11 @@ def instances(platform: LocalPlatform) -> dict[str, str]:
 def test_what_does_not_fit_ends_in_6_and_skipped_in_20(platform: LocalPlatform) -> None:
     big = ("deploy", "web", "--image=x.example/web:1", "--city=DFW", "--min=11", "-y")
     # A platform that has just come up has not added up yet what may be used.
-    eventually(lambda: platform.run(*big, "--dry-run").returncode == 6, "quota is known")
+    limit = ["instances", "-", "10"]
+    eventually(
+        lambda: limit in [row.split()[:3] for row in platform.run("quota").stdout.splitlines()],
+        "quota is known",
+    )
     refused = platform.run(*big, "-o", "json")
     assert refused.returncode == 6
     assert json.loads(refused.stderr)["error"]["reason"] == "QuotaExceeded"
