@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 
 from datum_compute.api.pod import Pod
@@ -17,7 +18,7 @@ from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.driver import DriverError, MachineState
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
-from datum_compute.drivers.pods.making import pod_body, pod_name
+from datum_compute.drivers.pods.making import STARTED_FROM, pod_body, pod_name
 from datum_compute.drivers.pods.port import PodApi
 from datum_compute.drivers.pods.state import is_dead, machine_of, state_of
 
@@ -59,7 +60,8 @@ class PodsDriver:
             return None
         if is_dead(pod) and not pod.is_terminating and self._age_s(pod) >= REPLACED_S:
             await self._api.delete(pod, at_once=True)
-        return state_of(pod, self._unix_s())
+        started_from = pod.metadata.annotations.get(STARTED_FROM, "")
+        return replace(state_of(pod, self._unix_s()), started_from=started_from)
 
     async def machines(self, name: str = "") -> list[str]:
         """As the cluster has them now."""

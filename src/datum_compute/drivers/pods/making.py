@@ -12,7 +12,7 @@ from typing import Any
 
 from datum_compute.api.codec import JsonObject, plain
 from datum_compute.api.instance import Container
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.server import ServerSpec, machine_fingerprint
 from datum_compute.drivers.containers.creation import Limits, limits_of
 
 # By which the driver finds its pods.
@@ -21,6 +21,7 @@ MACHINE_UID = "region.datumapis.com/machine-uid"
 SERVER_NAME = "region.datumapis.com/server"
 # A name of a machine has more letters than a label may hold.
 MACHINE = "region.datumapis.com/machine"
+STARTED_FROM = "region.datumapis.com/started-from"
 
 _WRITABLE = {"writable-tmp": "/tmp", "writable-run": "/run"}  # noqa: S108 - in the container
 
@@ -61,7 +62,7 @@ def pod_body(machine_id: str, spec: ServerSpec) -> JsonObject:
             "name": pod_name(machine_id),
             "namespace": namespace,
             "labels": {**OURS, MACHINE_UID: uid, SERVER_NAME: server_label(name)},
-            "annotations": {MACHINE: machine_id},
+            "annotations": {MACHINE: machine_id, STARTED_FROM: machine_fingerprint(spec)},
         },
         "spec": body,
     }
