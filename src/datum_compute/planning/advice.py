@@ -79,6 +79,7 @@ ADVICE: Mapping[Reason, Advice] = {
     Reason.PROGRAMMED: _well("the machine is set up"),
     Reason.AVAILABLE: _well("it serves"),
     Reason.ASLEEP: _wait("the first request, which wakes it", _STATUS),
+    Reason.NOT_OBSERVED: _platform("the container engine or cluster of the cell to answer"),
     Reason.IMAGE_UNAVAILABLE: _you("an image that the registry has", _IMAGE),
     Reason.REGISTRY_UNREACHABLE: _platform(
         "the registry to answer the cell; if its name is right, nothing is wrong with the image"
