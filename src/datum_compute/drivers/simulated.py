@@ -31,6 +31,8 @@ __all__ = ["Machine", "SimulatedDriver"]
 
 
 class SimulatedDriver:
+    is_simulated = True
+
     def __init__(
         self,
         table: MachineTable,

@@ -65,6 +65,10 @@ class ProviderDriver:
     inner: SimulatedDriver
     waking: dict[str, None] = field(default_factory=dict)  # by this life of a host
 
+    @property
+    def is_simulated(self) -> bool:
+        return self.inner.is_simulated
+
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         self._answer()
         known = machine_id in self.provider.machines
