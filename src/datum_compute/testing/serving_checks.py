@@ -5,7 +5,7 @@ I28: nothing that the platform does takes a serving machine beyond the disruptio
 - A Server is not reported as down while its machine serves: a process that has just adopted a
   machine knows nothing of it yet.
 - A machine is not removed while its instance is wanted.
-I29: a rollout takes no serving instance while a replacement in the same city is not available.
+I29: a replacement counts as out of service until it has served for ``minReadySeconds``.
 
 Ground truth is the provider: a machine serves if it runs or sleeps, whoever has observed it. A loss
 is excused where somebody asked for it (the deployment or its namespace goes, the slot is no longer
@@ -94,9 +94,7 @@ class ServingWatch:
                 *(s for until_s, s in known if until_s > step.at_s - SPEC_KNOWN_S),
             )
         ]
-        if all(complaints):
-            return complaints[0]
-        return "" if known else _replacement_complaint(truth, step, deployment)
+        return complaints[0] if all(complaints) else ""
 
 
 def removal_complaint(truth: Truth, cell: PlaneName, machine_id: str) -> str:
@@ -147,41 +145,28 @@ def _reported_down(truth: Truth, step: Step) -> str:
 def _budget_complaint(
     truth: Truth, step: Step, deployment: JsonObject, settings: JsonObject
 ) -> str:
-    """I28: after the removal fewer serve than ``maxUnavailable`` allows."""
+    """I28, I29: after the removal more slots are out of service than ``maxUnavailable`` allows."""
     wanted = int(settings.get("minReplicas", 1))
     if _ordinal(step.key.name) >= wanted:
         return ""
-    others = list(_other_slots(truth, step, deployment, wanted))
+    others = _other_slots(truth, step, deployment, wanted)
     counted = [slot for slot in others if not slot.waits_for_quota]
-    serving = sum(slot.serves for slot in counted)
     allowed = _most_unavailable(settings, len(counted) + 1)
-    if len(counted) + 1 - serving <= allowed:
-        return ""
-    out = sorted(slot.name for slot in counted if not slot.serves)
-    return (
-        f"I28: {step.plane} {step.key.name} is taken though it serves while {out} do not; "
-        f"at most {allowed} of {wanted} may be out of service"
-    )
-
-
-def _replacement_complaint(truth: Truth, step: Step, deployment: JsonObject) -> str:
-    """I29: a replacement is not available, and the rollout goes on."""
-    settings = _settings_of(deployment)
-    wanted, ready_s = int(settings.get("minReplicas", 1)), settings.get("minReadySeconds", 0)
-    if _ordinal(step.key.name) >= wanted or truth.clocks_jump:
-        return ""
-    assert step.before is not None
-    if _image(step.before["spec"]) == _image(deployment["spec"]["template"]["spec"]):
-        return ""  # not taken by a rollout
-    for slot in _other_slots(truth, step, deployment, wanted):
-        if not slot.is_replacement or slot.waits_for_quota:
-            continue
-        if not slot.serves or slot.served_for_s < ready_s - ROUNDING_S:
-            return (
-                f"I29: {step.plane} {step.key.name} is taken by a rollout while its replacement "
-                f"{slot.name} is not available"
-            )
+    rule = f"at most {allowed} of {wanted} may be out of service"
+    down = [slot.name for slot in counted if not slot.serves]
+    if len(down) + 1 > allowed:
+        return f"I28: {step.plane} {step.key.name} is taken though it serves, {down} do not: {rule}"
+    ready_s = 0.0 if truth.clocks_jump else float(settings.get("minReadySeconds", 0))
+    young = [slot.name for slot in counted if _is_young(slot, ready_s)]
+    if len(down) + len(young) + 1 > allowed:
+        return f"I29: {step.plane} {step.key.name} is taken, {young} are not available: {rule}"
     return ""
+
+
+def _is_young(slot: _Slot, ready_s: float) -> bool:
+    """A replacement that serves and is not available yet."""
+    too_short = slot.served_for_s < ready_s - ROUNDING_S
+    return slot.serves and slot.is_replacement and too_short
 
 
 def _other_slots(truth: Truth, step: Step, deployment: JsonObject, wanted: int) -> Iterator[_Slot]:

@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 class PodsDriver:
+    is_simulated = False
+
     def __init__(self, api: PodApi, *, unix_s: Callable[[], float]) -> None:
         self._api = api
         self._unix_s = unix_s
