@@ -25,6 +25,7 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.plane import HUB, PlaneName
 from datum_compute.api.reasons import Reason
 from datum_compute.store.journal import ObjectKey
+from datum_compute.testing.promises import most_unavailable
 from datum_compute.testing.truth import Step, Truth, condition, is_terminating
 
 # A controller may have decided by the spec that its deployment had this long ago.
@@ -151,7 +152,7 @@ def _budget_complaint(
         return ""
     others = _other_slots(truth, step, deployment, wanted)
     counted = [slot for slot in others if not slot.waits_for_quota]
-    allowed = _most_unavailable(settings, len(counted) + 1)
+    allowed = most_unavailable(settings, len(counted) + 1)
     rule = f"at most {allowed} of {wanted} may be out of service"
     down = [slot.name for slot in counted if not slot.serves]
     if len(down) + 1 > allowed:
@@ -239,13 +240,6 @@ def _is_served(truth: Truth, plane: str, key: ObjectKey) -> bool:
 def _waits_for_quota(row: JsonObject) -> bool:
     said = condition(row, "QuotaGranted")
     return said is not None and said["reason"] == Reason.QUOTA_EXCEEDED
-
-
-def _most_unavailable(settings: JsonObject, wanted: int) -> int:
-    asked = settings.get("maxUnavailable", 1)
-    if isinstance(asked, str):
-        asked = wanted * int(asked.removesuffix("%")) // 100
-    return max(1, int(asked))
 
 
 def _settings_of(deployment: JsonObject) -> JsonObject:

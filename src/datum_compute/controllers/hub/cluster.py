@@ -115,11 +115,11 @@ async def probe_cell(cell: View | None, patience_s: float) -> Verdict:
         return Verdict(FALSE, "ClusterNotReachable", str(error))
     except TimeoutError:
         return Verdict(FALSE, "ClusterNotReachable", f"no answer within {patience_s:g} s")
-    _relist_if_replaced(cell, found)
+    relist_if_replaced(cell, found)
     return Verdict(TRUE, "ClusterReady", "the cell answers")
 
 
-def _relist_if_replaced(cell: View, found: Namespace) -> None:
+def relist_if_replaced(cell: View, found: Namespace) -> None:
     """Detect a cell that returned empty: the uid of a namespace that every plane has identifies it.
 
     Watches alone may miss that. They resume at a version, and the new plane may have reached that
