@@ -10,11 +10,13 @@ from datum_compute.api.containeroptions import ExecAction, HttpGet, Probe
 from datum_compute.drivers.containers.engine import Engine, EngineRefusal
 from datum_compute.drivers.containers.logs import last_lines
 from datum_compute.drivers.containers.plan import ContainerPlan
-from datum_compute.drivers.driver import DriverError
+from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.onlink import open_on_link
 
 _WORDS_MAX = 256
 _EAGER_S = 1.0
+# Between tries while the engine cannot run a probe's command.
+_ENGINE_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +29,25 @@ class Target:
 
 
 async def keep_asking(
-    probe: Probe, ask: Callable[[], Awaitable[str]], told: Callable[[bool, str], Awaitable[None]]
+    probe: Probe,
+    delay_s: float,
+    ask: Callable[[], Awaitable[str]],
+    told: Callable[[bool, str], Awaitable[None]],
 ) -> None:
-    """Ask until cancelled. ``told`` hears the first answer that counts and every change: well or
-    not, and the words of the last bad answer. Before anything counts it hears nothing."""
-    await asyncio.sleep(probe.initial_delay_seconds)
+    """Ask until cancelled, for the first time after ``delay_s``.
+
+    ``told`` receives the first verdict and every change of it: whether it is good, and the words
+    of the last bad answer. A question that the engine could not ask (TransientError) is repeated
+    and does not count.
+    """
+    await asyncio.sleep(delay_s)
     tally = Tally(probe)
     while True:
-        words = await ask()
+        try:
+            words = await ask()
+        except TransientError:
+            await asyncio.sleep(_ENGINE_RETRY_S)
+            continue
         verdict = tally.count(is_good=not words)
         if verdict is not None:
             await told(verdict, words)
@@ -81,7 +94,8 @@ class Tally:
 
 
 async def answer_to(engine: Engine, probe: Probe, target: Target) -> str:
-    """What is wrong, at the latest when the probe's time is over; empty if all is well."""
+    """What is wrong, at the latest when the probe's time is over; empty if all is well. Raises
+    TransientError if the engine does not run the probe's command."""
     try:
         async with asyncio.timeout(probe.timeout_seconds):
             return await _asked(engine, probe, target)
@@ -143,6 +157,8 @@ async def _command(engine: Engine, action: ExecAction, target: Target) -> str:
         code, said = await run_command(engine, target.container_id, action.command)
     except EngineRefusal as refusal:
         return refusal.words[:_WORDS_MAX]
+    except TransientError:
+        raise
     except DriverError as error:
         return str(error)[:_WORDS_MAX]
     last = last_lines(said, 1)

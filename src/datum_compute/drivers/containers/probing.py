@@ -10,9 +10,9 @@ from typing import Any
 
 from datum_compute.api.containeroptions import Probe
 from datum_compute.drivers.containers.engine import Engine
-from datum_compute.drivers.containers.machine import Machine
+from datum_compute.drivers.containers.machine import Machine, delay_left_s
 from datum_compute.drivers.containers.probes import Target, answer_to, keep_asking
-from datum_compute.drivers.containers.sleeping import without_delay
+from datum_compute.drivers.driver import TransientError
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 # Machine, container, whether the answer was good, and its words.
@@ -25,12 +25,19 @@ _log = logging.getLogger(__name__)
 
 
 class Probing:
-    """``heard_ready`` and ``heard_live`` are told each answer that changes what is known."""
+    """``heard_ready`` and ``heard_live`` receive each verdict that changes what is known. While
+    ``engine_answers`` is False a command that does not end proves nothing."""
 
     def __init__(
-        self, engine: Engine, heard_ready: Told, heard_live: Told, unix_s: Callable[[], float]
+        self,
+        engine: Engine,
+        heard_ready: Told,
+        heard_live: Told,
+        unix_s: Callable[[], float],
+        engine_answers: Callable[[], bool] = lambda: True,
     ) -> None:
         self._unix_s = unix_s
+        self._engine_answers = engine_answers
         self._engine = engine
         self._heard = {"ready": heard_ready, "live": heard_live}
 
@@ -45,8 +52,7 @@ class Probing:
                     continue
                 if known is not None:
                     known[1].cancel()
-                asked = without_delay(probe) if machine.sleep.thawed else probe
-                asking = self._asking(machine, container.name, kind, asked)
+                asking = self._asking(machine, container.name, kind, probe)
                 machine.probing[key] = (start, spawn(asking))
 
     def end(self, machine: Machine) -> None:
@@ -66,12 +72,16 @@ class Probing:
 
         async def asked() -> str:
             words = await answer_to(self._engine, probe, target)
+            if words and probe.exec_ is not None and not self._engine_answers():
+                raise TransientError(words)
             answers = machine.answered.setdefault(title, [])
             answers.append((self._unix_s(), words or "all is well"))
             del answers[:-_ANSWERS_MAX]
             return words
 
+        # Thawed processes continue where they were, so their first probe runs at once.
+        delay_s = 0.0 if machine.sleep.thawed else delay_left_s(probe, seen, self._unix_s())
         try:
-            await keep_asking(probe, asked, partial(self._heard[kind], machine, name))
+            await keep_asking(probe, delay_s, asked, partial(self._heard[kind], machine, name))
         except Exception:  # in the group of all machines it would end everything else too
             _log.exception("%s: the %s failed", machine.id, title)
