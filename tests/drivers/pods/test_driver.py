@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from datum_compute.api.instance import Container
+from datum_compute.api.instance import Container, ContainerPort
 from datum_compute.drivers.driver import (
     NOT_OBSERVED,
     OBSERVATION_DEADLINE_S,
@@ -150,6 +150,36 @@ def test_the_kubelets_words_arrive(image: str, phase: str, reason: str, words: s
     state = seen(image, 2)
     assert (state.phase, state.reason) == (phase, reason)
     assert words in state.message
+
+
+def test_a_port_that_is_closed_is_named() -> None:
+    async def story(driver: PodsDriver, _pods: MemoryPods) -> Observation:
+        ports = [ContainerPort(name="http", port=8080)]
+        container = Container(name="app", image="unready.example/web:1", ports=ports)
+        await driver.start(ID, msgspec.structs.replace(SPEC, containers=[container]))
+        await asyncio.sleep(2)
+        return await driver.observe(ID)
+
+    state = run(story)
+    assert isinstance(state, MachineState)
+    assert (state.phase, state.reason) == ("Running", "NotReady")
+    assert state.message == "port 8080 (http) does not accept connections"
+
+
+def test_a_pod_of_an_earlier_release_is_not_replaced() -> None:
+    """It has no port check, and runs as it is."""
+
+    async def story(driver: PodsDriver, pods: MemoryPods) -> None:
+        await driver.start(ID, SPEC)
+        await asyncio.sleep(2)
+        ports = [ContainerPort(name="http", port=8080)]
+        checked = Container(name="app", image="web:1", ports=ports)
+        await driver.start(ID, msgspec.structs.replace(SPEC, containers=[checked]))
+        await asyncio.sleep(2)
+        assert phase_of(await driver.observe(ID)) == "Running"
+        assert pods.created == 1
+
+    run(story)
 
 
 def test_a_crash_tells_its_exit_code_and_last_lines() -> None:

@@ -5,7 +5,7 @@ again; woken by the engine's events and by a list of all containers now and then
 first time nothing is reported about any machine: absence that is not proven is not absence.
 
 A machine that an earlier process made is adopted. It is observed when its containers have been
-inspected and its readiness probes have reached a first verdict. Until then, and while the engine
+inspected and its readiness checks have reached a first verdict. Until then, and while the engine
 does not answer, it is NOT_OBSERVED, and after OBSERVATION_DEADLINE_S its phase is Unknown.
 """
 
@@ -55,7 +55,7 @@ from datum_compute.drivers.containers.records import (
     after_start,
     fallen_asleep,
 )
-from datum_compute.drivers.containers.state import unproven_until_s
+from datum_compute.drivers.containers.state import check_title, unproven_until_s
 from datum_compute.drivers.containers.steps import (
     Create,
     FallAsleep,
@@ -91,7 +91,7 @@ READ_S = 5.0
 # The engine answers a list of containers within this time, or it is lost.
 LIST_S = 10.0
 NO_ANSWER = "the container engine does not answer"
-NO_VERDICT = "its readiness probe has not reached a verdict"
+NO_VERDICT = "its readiness check has not reached a verdict"
 NO_INSPECTION = "the container engine does not show its containers"
 
 _log = logging.getLogger(__name__)
@@ -115,7 +115,12 @@ class ContainersDriver:
     ) -> None:
         self._hands = hands
         self._probing = Probing(
-            hands.engine, self._hear_ready, self._hear_live, unix_s, self._engine_answers
+            hands.engine,
+            self._hear_ready,
+            self._hear_live,
+            unix_s,
+            engine_answers=self._engine_answers,
+            heard_words=self._tell,
         )
         self._owner = owner
         self._records = records
@@ -477,7 +482,8 @@ class ContainersDriver:
         machine.ready[name], machine.words[name] = is_good, words
         if machine.is_adopted:
             self._note_observation(machine)
-        self._note(machine, f"readiness probe of {name}: {'ready' if is_good else words}")
+        container = next(c for c in machine.plan.containers if c.name == name)
+        self._note(machine, f"{check_title(container)}: {'ready' if is_good else words}")
         self._tell(machine)
 
     async def _hear_live(self, machine: Machine, name: str, is_good: bool, words: str) -> None:

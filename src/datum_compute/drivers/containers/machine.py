@@ -95,7 +95,7 @@ class Machine:
         return [container.name for container in self.plan.containers]
 
     def is_readiness_known(self, now_s: float) -> bool:
-        """Whether every readiness probe has reached its first verdict, as far as probes run: not
+        """Whether every readiness check has reached its first verdict, as far as checks run: not
         before their initial delay, and not while the machine sleeps or has ended."""
         seen = [self.seen.get(name) for name in self.containers]
         if self.record.asleep or not all(s and s.standing == "running" for s in seen):
@@ -103,8 +103,8 @@ class Machine:
         return all(
             container.name in self.ready
             for container in self.plan.containers
-            if container.readiness is not None
-            and not delay_left_s(container.readiness, self.seen[container.name], now_s)
+            if (check := container.readiness_check) is not None
+            and not delay_left_s(check, self.seen[container.name], now_s)
         )
 
     def sight(self, now_s: float) -> Sight:
