@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
+from datum_compute.api.codec import plain
 from datum_compute.api.conditions import Condition, Verdict, decided, find_condition
 from datum_compute.api.instance import (
     Instance,
@@ -116,6 +117,39 @@ def test_the_observed_hash_is_that_of_what_the_driver_took_up(phase: Phase, echo
     """Ready or not: a crash of the new template is a crash of the new template."""
     status = status_of(an_instance(0), a_server(phase))
     assert bool(status.controller.observed_template_hash) is echoed
+
+
+def test_a_machine_that_is_not_observed_makes_ready_unknown_and_keeps_what_is_recorded() -> None:
+    running = ServerStatus(phase="Running", addresses=["10.0.0.9"], observed_generation=1)
+    instance = an_instance(0)
+    before = status_of(instance, a_server(status=running))
+    recorded = msgspec.structs.replace(instance, status=before)
+    server = a_server(status=msgspec.structs.replace(running, phase="Unknown"))
+    another = msgspec.structs.replace(server.spec, template_hash="another")
+    server = msgspec.structs.replace(server, spec=another)
+    (patch,) = [
+        action
+        for action in plan_provisioning(CELL, recorded, server, NOW).actions
+        if isinstance(action, PatchStatus)
+    ]
+    conditions = {c["type"]: c for c in patch.status["conditions"]}
+    assert patch.status.keys() == {"conditions"}, "addresses, template hash and size stay"
+    assert (conditions["Ready"]["status"], conditions["Ready"]["reason"]) == (
+        "Unknown",
+        "NotObserved",
+    )
+    assert conditions["Programmed"] == plain(find_condition(before.conditions, "Programmed"))
+
+
+def test_what_a_machine_did_that_is_not_observed_now_is_not_taken_for_certain() -> None:
+    """A crash that was observed before the engine was lost may be over."""
+    instance = an_instance(0, ready=False)
+    crashed = status_of(instance, a_server("Failed", reason="InstanceCrashing"))
+    recorded = msgspec.structs.replace(instance, status=crashed)
+    plan = plan_provisioning(CELL, recorded, a_server("Unknown", reason="NotObserved"), NOW)
+    (patch,) = [action for action in plan.actions if isinstance(action, PatchStatus)]
+    (ready,) = [c for c in patch.status["conditions"] if c["type"] == "Ready"]
+    assert (ready["status"], ready["reason"]) == ("Unknown", "NotObserved")
 
 
 def test_a_crash_is_told_with_code_restarts_and_last_lines() -> None:

@@ -15,7 +15,7 @@ from datum_compute.drivers.containers.creation import (
     limits_of,
     network_body,
 )
-from datum_compute.drivers.containers.engine import Engine, EngineRefusal, filters
+from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, filters
 from datum_compute.drivers.containers.images import ImageFacts, Images
 from datum_compute.drivers.containers.loglines import LogArchive
 from datum_compute.drivers.containers.logs import last_frames, last_lines
@@ -234,14 +234,14 @@ class Hands:
         except EngineRefusal:
             return b""
 
-    async def ours(self, label: str = "") -> list[dict[str, str]]:
+    async def ours(self, label: str = "", timeout_s: float = ANSWER_S) -> list[dict[str, str]]:
         """Labels of all containers of the cell (that have the label ``name=value``), running or
         not, as the engine has them now."""
         labels = [f"{name}={value}" for name, value in self._owner.labels.items()]
         if label:
             labels.append(label)
         query = {"all": "true", "filters": filters(label=labels)}
-        found = await self.engine.ask("GET", "/containers/json", query)
+        found = await self.engine.ask("GET", "/containers/json", query, timeout_s=timeout_s)
         return [container.get("Labels") or {} for container in found or ()]
 
     async def _ensure_network(self, name: str, prefixes: list[tuple[str, str]]) -> None:
