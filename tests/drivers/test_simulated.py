@@ -16,10 +16,16 @@ from datum_compute.api.instance import Container
 from datum_compute.app.machines import simulated_driver
 from datum_compute.app.settings import local_settings
 from datum_compute.drivers.behaviours import Machine, next_change_s, state_of
-from datum_compute.drivers.driver import Driver, MachineState
+from datum_compute.drivers.driver import (
+    NOT_OBSERVED,
+    OBSERVATION_DEADLINE_S,
+    Driver,
+    MachineState,
+    Observation,
+)
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
-from datum_compute.testing.driver_conformance import CHECKS, SPEC, Settle
+from datum_compute.testing.driver_conformance import ADOPTION, CHECKS, SPEC, Adopt, Settle
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 
 T = TypeVar("T")
@@ -49,17 +55,71 @@ def test_conformance(
     assert run(story, **pace)
 
 
+@pytest.mark.parametrize("adoption_s", [0.0, 2.0])
+@pytest.mark.parametrize("check", ADOPTION, ids=lambda check: check.__name__)
+def test_adoption_conformance(
+    check: Callable[[Driver, Settle, Adopt], Awaitable[None]], adoption_s: float
+) -> None:
+    async def main(loop: VirtualLoop) -> bool:
+        table = MachineTable()
+
+        async def adopt() -> Driver:
+            return SimulatedDriver(table, now=loop.time, adoption_s=lambda: adoption_s)
+
+        driver = SimulatedDriver(table, now=loop.time)
+        await check(driver, lambda: asyncio.sleep(1), adopt)
+        return True
+
+    assert run_virtual(Random(1), main)
+
+
+def adopted(after_s: float, adoption_s: float) -> Observation:
+    """The machine so long after its adoption by a driver that observes it after ``adoption_s``."""
+
+    async def main(loop: VirtualLoop) -> Observation:
+        table = MachineTable()
+        await SimulatedDriver(table, now=loop.time).start(ID, SPEC)
+        driver = SimulatedDriver(table, now=loop.time, adoption_s=lambda: adoption_s)
+        await asyncio.sleep(after_s)
+        return await driver.observe(ID)
+
+    return run_virtual(Random(1), main)
+
+
+def test_an_adopted_machine_is_unknown_when_it_is_not_observed_in_time() -> None:
+    assert adopted(OBSERVATION_DEADLINE_S - 1, adoption_s=100.0) is NOT_OBSERVED
+    late = adopted(OBSERVATION_DEADLINE_S, adoption_s=100.0)
+    assert isinstance(late, MachineState)
+    assert (late.phase, late.reason) == ("Unknown", "NotObserved")
+    observed = adopted(100.0, adoption_s=100.0)
+    assert isinstance(observed, MachineState)
+    assert observed.phase == "Running"
+
+
+def test_the_first_observation_of_an_adopted_machine_is_announced() -> None:
+    async def main(loop: VirtualLoop) -> float:
+        table = MachineTable()
+        await SimulatedDriver(table, now=loop.time).start(ID, SPEC)
+        driver = SimulatedDriver(table, now=loop.time, adoption_s=lambda: 7.0)
+        began_s = loop.time()
+        assert await anext(aiter(driver.changes())) == ID
+        assert isinstance(await driver.observe(ID), MachineState)
+        return loop.time() - began_s
+
+    assert run_virtual(Random(1), main) == pytest.approx(7.0, abs=0.01)
+
+
 def seen(image: str, after_s: float, **pace: float) -> MachineState:
     """The machine of an image so long after it was asked for."""
 
-    async def story(driver: SimulatedDriver) -> MachineState | None:
+    async def story(driver: SimulatedDriver) -> Observation:
         container = Container(name="app", image=image)
         await driver.start(ID, msgspec.structs.replace(SPEC, containers=[container]))
         await asyncio.sleep(after_s)
         return await driver.observe(ID)
 
     state = run(story, **pace)
-    assert state is not None
+    assert isinstance(state, MachineState)
     return state
 
 
@@ -129,7 +189,8 @@ def test_every_restart_of_a_crash_loop_is_announced() -> None:
         for _ in range(3):
             await anext(news)
             state = await driver.observe(ID)
-            restarts = state.restarts if state else -1
+            assert isinstance(state, MachineState)
+            restarts = state.restarts
         return restarts
 
     assert run(story) == 3
@@ -142,7 +203,8 @@ def test_a_machine_sleeps_and_wakes() -> None:
         for step in (driver.sleep(ID, "pause"), driver.wake(ID)):
             await step
             state = await driver.observe(ID)
-            phases.append(state.phase if state else "none")
+            assert isinstance(state, MachineState)
+            phases.append(state.phase)
         return phases
 
     assert run(story) == ["Sleeping", "Running"]
@@ -153,7 +215,7 @@ async def test_machines_in_a_file_outlive_the_driver(tmp_path: Path) -> None:
     await simulated_driver(file, lambda: 1000.0).start(ID, SPEC)
     again = simulated_driver(file, lambda: 2000.0)
     state = await again.observe(ID)
-    assert state is not None
+    assert isinstance(state, MachineState)
     assert (state.phase, state.started_at) == ("Running", "1970-01-01T00:16:40Z")
 
 

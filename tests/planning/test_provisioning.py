@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
+from datum_compute.api.codec import plain
 from datum_compute.api.conditions import Condition, Verdict, decided, find_condition
 from datum_compute.api.instance import (
     Instance,
@@ -48,7 +49,7 @@ def a_server(
     )
     tags = {labels.INSTANCE_TAG: owner} if owner else server.spec.tags
     if not owned:
-        metadata = msgspec.structs.replace(metadata, owner_references=[])
+        metadata = msgspec.structs.replace(metadata, owner_references=[], labels={})
     return msgspec.structs.replace(
         server,
         metadata=metadata,
@@ -116,6 +117,39 @@ def test_the_observed_hash_is_that_of_what_the_driver_took_up(phase: Phase, echo
     """Ready or not: a crash of the new template is a crash of the new template."""
     status = status_of(an_instance(0), a_server(phase))
     assert bool(status.controller.observed_template_hash) is echoed
+
+
+def test_a_machine_that_is_not_observed_makes_ready_unknown_and_keeps_what_is_recorded() -> None:
+    running = ServerStatus(phase="Running", addresses=["10.0.0.9"], observed_generation=1)
+    instance = an_instance(0)
+    before = status_of(instance, a_server(status=running))
+    recorded = msgspec.structs.replace(instance, status=before)
+    server = a_server(status=msgspec.structs.replace(running, phase="Unknown"))
+    another = msgspec.structs.replace(server.spec, template_hash="another")
+    server = msgspec.structs.replace(server, spec=another)
+    (patch,) = [
+        action
+        for action in plan_provisioning(CELL, recorded, server, NOW).actions
+        if isinstance(action, PatchStatus)
+    ]
+    conditions = {c["type"]: c for c in patch.status["conditions"]}
+    assert patch.status.keys() == {"conditions"}, "addresses, template hash and size stay"
+    assert (conditions["Ready"]["status"], conditions["Ready"]["reason"]) == (
+        "Unknown",
+        "NotObserved",
+    )
+    assert conditions["Programmed"] == plain(find_condition(before.conditions, "Programmed"))
+
+
+def test_what_a_machine_did_that_is_not_observed_now_is_not_taken_for_certain() -> None:
+    """A crash that was observed before the engine was lost may be over."""
+    instance = an_instance(0, ready=False)
+    crashed = status_of(instance, a_server("Failed", reason="InstanceCrashing"))
+    recorded = msgspec.structs.replace(instance, status=crashed)
+    plan = plan_provisioning(CELL, recorded, a_server("Unknown", reason="NotObserved"), NOW)
+    (patch,) = [action for action in plan.actions if isinstance(action, PatchStatus)]
+    (ready,) = [c for c in patch.status["conditions"] if c["type"] == "Ready"]
+    assert (ready["status"], ready["reason"]) == ("Unknown", "NotObserved")
 
 
 def test_a_crash_is_told_with_code_restarts_and_last_lines() -> None:
@@ -196,7 +230,7 @@ def test_every_instance_is_looked_at_again_some_time() -> None:
 
 
 def test_the_server_of_an_earlier_instance_is_waited_for_and_named() -> None:
-    earlier = a_server(owner="ns/x/old", owned=False)
+    earlier = a_server(owner="default/web-dfw-0/old", owned=False)
     wait, report = plan_provisioning(CELL, an_instance(0), earlier, NOW).actions
     assert isinstance(wait, Wait)
     assert isinstance(report, PatchStatus)
@@ -209,6 +243,33 @@ def test_a_server_whose_tag_was_edited_still_goes_with_its_instance() -> None:
     edited = a_server(owner="junk")
     delete, _ = plan_provisioning(CELL, an_instance(0, terminating=True), edited, NOW).actions
     assert isinstance(delete, Delete)
+
+
+@pytest.mark.parametrize("tag", ["", "junk", "default/web-dfw-1/another"])
+def test_a_tag_that_was_lost_or_edited_is_restored(tag: str) -> None:
+    server = a_server()
+    tags = {labels.INSTANCE_TAG: tag} if tag else {}
+    edited = msgspec.structs.replace(server, spec=msgspec.structs.replace(server.spec, tags=tags))
+    planned = plan_provisioning(CELL, an_instance(0), edited, NOW).actions
+    (patch,) = [action for action in planned if isinstance(action, Patch)]
+    assert patch.patch["spec"] == {"tags": server.spec.tags}
+
+
+def test_a_server_without_any_evidence_is_adopted_by_its_name() -> None:
+    server = a_server(owned=False)
+    bare = msgspec.structs.replace(server, spec=msgspec.structs.replace(server.spec, tags={}))
+    planned = plan_provisioning(CELL, an_instance(0), bare, NOW).actions
+    (patch,) = [action for action in planned if isinstance(action, Patch)]
+    uid = an_instance(0).metadata.uid
+    assert patch.patch["spec"] == {"tags": server.spec.tags}
+    assert patch.patch["metadata"]["labels"] == {labels.INSTANCE_UID: uid}
+    assert [owner["uid"] for owner in patch.patch["metadata"]["ownerReferences"]] == [uid]
+
+
+@pytest.mark.parametrize("phase", ["Running", "Sleeping"])
+def test_an_instance_is_not_available_while_its_server_is_being_removed(phase: Phase) -> None:
+    status = status_of(an_instance(0), a_server(phase, terminating=True))
+    assert verdict_of(status, "Available")[:2] == ("False", "Stopping")
 
 
 def test_an_instance_is_released_only_after_its_server_is_gone() -> None:

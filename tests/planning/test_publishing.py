@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import msgspec
 
-from datum_compute.api.instance import Container, ContainerPort
+from datum_compute.api.conditions import UNKNOWN, Verdict, decided, with_condition
+from datum_compute.api.instance import READY, Container, ContainerPort, Instance
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import PatchStatus
-from datum_compute.planning.publishing import last_ports, plan_endpoints, published_ports
-from datum_compute.testing.builders import a_deployment
+from datum_compute.planning.publishing import (
+    last_ports,
+    plan_endpoints,
+    published_ports,
+    takes_connections,
+)
+from datum_compute.testing.builders import NOW, a_deployment, an_instance
 
 CELL = cell_plane("dfw")
 
@@ -27,6 +33,24 @@ def with_ports(*ports: ContainerPort, terminating: bool = False) -> WorkloadDepl
     )
     spec = msgspec.structs.replace(deployment.spec, template=template)
     return msgspec.structs.replace(deployment, spec=spec)
+
+
+def unobserved(instance: Instance, reason: str = "NotObserved") -> Instance:
+    ready = decided(READY, Verdict(UNKNOWN, reason, ""), generation=1, now=NOW)
+    conditions = with_condition(instance.status.conditions, ready)
+    return msgspec.structs.replace(
+        instance, status=msgspec.structs.replace(instance.status, conditions=conditions)
+    )
+
+
+def test_an_instance_that_is_not_observed_now_keeps_its_connections() -> None:
+    """An engine that is away has stopped nothing; one that was never set up serves nobody."""
+    assert takes_connections(an_instance(0))
+    assert takes_connections(unobserved(an_instance(0)))
+    assert not takes_connections(an_instance(0, ready=False))
+    assert not takes_connections(unobserved(an_instance(0, ready=False)))
+    assert not takes_connections(unobserved(an_instance(0), reason="Pending"))
+    assert not takes_connections(an_instance(0, terminating=True))
 
 
 WEB = ContainerPort(name="http", port=8080)

@@ -27,13 +27,15 @@ class Reason(StrEnum):
     AVAILABLE = "Available"
     ASLEEP = "Asleep"
 
+    NOT_OBSERVED = "NotObserved"  # the driver could not observe the machine for 30 s
+
     # The instance cannot run as it was asked for.
     IMAGE_UNAVAILABLE = "ImageUnavailable"
     REGISTRY_UNREACHABLE = "RegistryUnreachable"  # it may have the image
     INSTANCE_CRASHING = "InstanceCrashing"
     CONFIGURATION_ERROR = "ConfigurationError"
     UNSCHEDULABLE = "Unschedulable"  # no node of the cell takes it
-    NOT_READY = "NotReady"  # it runs, and does not answer its readiness probe
+    NOT_READY = "NotReady"  # it runs, and its readiness probe or a port fails
 
     # Quota.
     PENDING_QUOTA = "PendingQuota"
@@ -105,6 +107,7 @@ class Reason(StrEnum):
 INSTANCE_RANK: dict[str, int] = {
     Reason.NETWORK_FAILED_TO_CREATE: 7,
     Reason.CELL_UNREACHABLE: 6,
+    Reason.NOT_OBSERVED: 6,
     Reason.IMAGE_UNAVAILABLE: 5,
     Reason.REGISTRY_UNREACHABLE: 5,
     Reason.INSTANCE_CRASHING: 5,
@@ -129,6 +132,7 @@ DEPLOYMENT_RANK: dict[str, int] = {
     Reason.NETWORK_FAILED_TO_CREATE: 7,
     Reason.NETWORK_NOT_FOUND: 6,
     Reason.CELL_UNREACHABLE: 6,
+    Reason.NOT_OBSERVED: 6,
     Reason.IMAGE_UNAVAILABLE: 5,
     Reason.REGISTRY_UNREACHABLE: 5,
     Reason.INSTANCE_CRASHING: 5,

@@ -20,7 +20,7 @@ from datum_compute.api.instance import (
 from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
 from datum_compute.api.scaletozero import ScaleToZero, Wake
 
-Phase = Literal["Pending", "Running", "Sleeping", "Stopped", "Failed"]
+Phase = Literal["Pending", "Running", "Sleeping", "Stopped", "Failed", "Unknown"]
 
 
 class ServerSpec(ApiStruct, frozen=True, kw_only=True):
@@ -50,7 +50,10 @@ class ServerSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServerStatus(ApiStruct, frozen=True, kw_only=True):
-    phase: Annotated[Phase, says("What the machine is doing.")] = "Pending"
+    phase: Annotated[
+        Phase,
+        says("What the machine is doing; Unknown if the driver could not observe it for 30 s."),
+    ] = "Pending"
     reason: Annotated[str, says("Why it is in this phase, one word for programs.")] = ""
     message: Annotated[str, says("Why it is in this phase, for people.")] = ""
     restarts: Annotated[int, says("How often it was started again.")] = 0

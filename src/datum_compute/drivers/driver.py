@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum
+from typing import Final, Protocol
 
 from datum_compute.api.containeroptions import ImageRecord
+from datum_compute.api.reasons import Reason
 from datum_compute.api.scaletozero import SleepMode, Wake
 from datum_compute.api.server import Phase, ServerSpec
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
+
+# The recorded state of a machine that the driver cannot observe stays valid for this long; it
+# counts from the adoption of the machine, or from the loss of the engine.
+OBSERVATION_DEADLINE_S = 30.0
 
 
 class DriverError(Exception):
@@ -43,6 +49,26 @@ class MachineState:
     last_wake: Wake | None = None
 
 
+class NotObserved(Enum):
+    """The machine exists or may exist, and the driver has not observed it yet."""
+
+    NOT_OBSERVED = "NotObserved"
+
+
+NOT_OBSERVED: Final = NotObserved.NOT_OBSERVED
+Observation = MachineState | NotObserved | None
+
+
+def unknown_state(message: str) -> MachineState:
+    """The state of a machine that was not observed for OBSERVATION_DEADLINE_S."""
+    return MachineState("Unknown", reason=Reason.NOT_OBSERVED, message=message)
+
+
+def unobserved(for_s: float, message: str) -> MachineState | NotObserved:
+    """What a driver reports of a machine that it has not observed for that many seconds."""
+    return NOT_OBSERVED if for_s < OBSERVATION_DEADLINE_S else unknown_state(message)
+
+
 class Driver(Protocol):
     """Every call is idempotent; a machine is named by an id that is never used again."""
 
@@ -56,11 +82,18 @@ class Driver(Protocol):
         ...
 
     async def remove(self, machine_id: str) -> None:
-        """Ask for its removal; it is gone when observe() answers None."""
+        """Request its removal; the machine is gone when observe() returns None."""
         ...
 
-    async def observe(self, machine_id: str) -> MachineState | None:
-        """The machine as it is now, or None if there is none."""
+    async def observe(self, machine_id: str) -> Observation:
+        """The machine as the driver observes it now, or None if there is no such machine.
+
+        NOT_OBSERVED while a machine of an earlier process, or of an engine that does not answer,
+        has not been observed: its containers have been inspected and its readiness has been
+        checked. What is recorded of it stays valid until then. After OBSERVATION_DEADLINE_S
+        without an observation the phase is Unknown. An engine that does not answer is therefore
+        never an error here, and never a reason for Pending or Failed.
+        """
         ...
 
     async def machines(self, name: str = "") -> list[str]:

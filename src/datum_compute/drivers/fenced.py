@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
-from datum_compute.drivers.driver import Driver, MachineState
+from datum_compute.drivers.driver import Driver, Observation
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 
 
@@ -30,7 +30,7 @@ class FencedDriver:
         self.check()
         await self.inner.remove(machine_id)
 
-    async def observe(self, machine_id: str) -> MachineState | None:
+    async def observe(self, machine_id: str) -> Observation:
         return await self.inner.observe(machine_id)
 
     async def machines(self, name: str = "") -> list[str]:

@@ -3,6 +3,9 @@
 They take as long to boot and to stop as the driver is told (no time at all by default), behave as
 their image says (``behaviours.py``), and outlive the process that asked for them, because the table
 of machines belongs to whoever made the driver: a file on a real host, a dict in a simulation.
+
+Machines that are in the table when the driver is made are adopted: it takes ``adoption_s`` to
+observe each of them for the first time.
 """
 
 from __future__ import annotations
@@ -22,7 +25,12 @@ from datum_compute.drivers.behaviours import (
     state_of,
     woken,
 )
-from datum_compute.drivers.driver import MachineState, TransientError
+from datum_compute.drivers.driver import (
+    MachineState,
+    Observation,
+    TransientError,
+    unobserved,
+)
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.turns import Turns
@@ -30,7 +38,14 @@ from datum_compute.drivers.turns import Turns
 __all__ = ["Machine", "SimulatedDriver"]
 
 
+def observe_at_once() -> float:
+    """The time that an adopted machine takes to be observed, unless a caller draws another."""
+    return 0.0
+
+
 class SimulatedDriver:
+    """``adoption_s`` is called once for each adopted machine, in the order of their ids."""
+
     is_simulated = True
 
     def __init__(
@@ -41,6 +56,7 @@ class SimulatedDriver:
         save: Callable[[], None] = lambda: None,
         boot_s: float = 0.0,
         stop_s: float = 0.0,
+        adoption_s: Callable[[], float] = observe_at_once,
     ) -> None:
         self._table = table
         self._now = now
@@ -52,6 +68,13 @@ class SimulatedDriver:
         self._news: asyncio.Queue[str] = asyncio.Queue()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._turns = Turns()
+        self._adopted_s = now()
+        # When each adopted machine is observed for the first time; observed machines have no entry.
+        self._observed_from_s = {
+            machine_id: self._adopted_s + delay_s
+            for machine_id in sorted(table)
+            if (delay_s := adoption_s()) > 0
+        }
 
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         if machine_id in self._table:
@@ -75,12 +98,30 @@ class SimulatedDriver:
             gone_from_s = self._now() + self._stop_s
             self._write(machine_id, msgspec.structs.replace(machine, gone_from_s=gone_from_s))
 
-    async def observe(self, machine_id: str) -> MachineState | None:
+    async def observe(self, machine_id: str) -> Observation:
+        state = self._state(machine_id)
+        if state is None or not self._is_unobserved(machine_id):
+            return state
+        return unobserved(self._now() - self._adopted_s, "the machine has not been observed")
+
+    def _is_unobserved(self, machine_id: str) -> bool:
+        observed_from_s = self._observed_from_s.get(machine_id)
+        if observed_from_s is None:
+            return False
+        if self._now() < observed_from_s:
+            return True
+        del self._observed_from_s[machine_id]
+        return False
+
+    def _state(self, machine_id: str) -> MachineState | None:
+        """The machine as it is, whether or not the driver has observed it."""
         machine = self._table.get(machine_id)
         if machine is None:
+            self._observed_from_s.pop(machine_id, None)
             return None
         if machine.gone_from_s is not None and machine.gone_from_s <= self._now():
             del self._table[machine_id]
+            self._observed_from_s.pop(machine_id, None)
             self._taken.discard(machine.number)
             self._save()
             return None
@@ -93,6 +134,10 @@ class SimulatedDriver:
         # What a machine does by itself goes on after a restart of this process.
         for machine_id in sorted(self._table):
             self._announce_next(machine_id)
+        loop = asyncio.get_running_loop()
+        for machine_id, observed_from_s in self._observed_from_s.items():
+            delay_s = max(0.0, observed_from_s - self._now())
+            loop.call_later(delay_s, self._news.put_nowait, machine_id)
         while True:
             yield await self._news.get()
 
@@ -101,7 +146,7 @@ class SimulatedDriver:
         async with self._turns.of(machine_id):
             if mode == "stop":
                 await asyncio.sleep(self._stop_s)
-            state = await self.observe(machine_id)
+            state = self._state(machine_id)
             if state is None or state.phase != "Running" or state.reason:
                 return
             machine = self._table[machine_id]
@@ -113,7 +158,7 @@ class SimulatedDriver:
     async def wake(self, machine_id: str) -> float:
         """From a pause at once, else it boots; whoever comes meanwhile waits for that."""
         async with self._turns.of(machine_id):
-            state = await self.observe(machine_id)
+            state = self._state(machine_id)
             if state is None:
                 raise TransientError(f"there is no machine {machine_id}")
             if state.phase != "Sleeping":

@@ -79,6 +79,7 @@ ADVICE: Mapping[Reason, Advice] = {
     Reason.PROGRAMMED: _well("the machine is set up"),
     Reason.AVAILABLE: _well("it serves"),
     Reason.ASLEEP: _wait("the first request, which wakes it", _STATUS),
+    Reason.NOT_OBSERVED: _platform("the container engine or cluster of the cell to answer"),
     Reason.IMAGE_UNAVAILABLE: _you("an image that the registry has", _IMAGE),
     Reason.REGISTRY_UNREACHABLE: _platform(
         "the registry to answer the cell; if its name is right, nothing is wrong with the image"
@@ -86,7 +87,7 @@ ADVICE: Mapping[Reason, Advice] = {
     Reason.INSTANCE_CRASHING: _you("a process that stays up; see its last lines", _IMAGE),
     Reason.CONFIGURATION_ERROR: _you("a template that can be set up", _EDIT),
     Reason.UNSCHEDULABLE: _platform("a node of the cell with room for it"),
-    Reason.NOT_READY: _wait("a good answer to its readiness probe"),
+    Reason.NOT_READY: _wait("its readiness probe to succeed, or its ports to accept connections"),
     Reason.PENDING_QUOTA: _you("quota to be freed or raised", _QUOTA),
     Reason.PENDING_EVALUATION: _wait("the decision about its quota claim", _CLAIMS),
     Reason.QUOTA_AVAILABLE: _well("its quota is granted"),

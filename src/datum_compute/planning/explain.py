@@ -32,6 +32,8 @@ T = TypeVar("T", bound=ApiObject)
 
 # The plan is carried out on the cell, wherever its objects are looked at.
 _CELL = PlaneName("its cell")
+# Phases of a Server that explain why its Instance is not ready.
+_TROUBLED_PHASES = ("Failed", "Pending", "Unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def explain_instance(
     links += [
         _link(SERVER, server, _server_condition(server), workload)
         for server in servers
-        if ref_of(server) == ref_of(instance) and server.status.phase in ("Failed", "Pending")
+        if ref_of(server) == ref_of(instance) and server.status.phase in _TROUBLED_PHASES
     ]
     return Explanation(tuple(links))
 
@@ -182,7 +184,7 @@ def _server_condition(server: Server) -> Condition:
     status = server.status
     return Condition(
         type="Phase",
-        status=UNKNOWN if status.phase == "Pending" else FALSE,
+        status=FALSE if status.phase == "Failed" else UNKNOWN,
         reason=status.reason or Reason.PENDING,
         message=status.message,
         last_transition_time=server.metadata.creation_timestamp or "",

@@ -40,9 +40,11 @@ from datum_compute.planning.readiness import ready_condition
 from datum_compute.planning.sizing import Size, amounts_of
 from datum_compute.planning.spread import spread
 
-Verdicts = tuple[Verdict, Verdict]
+# Programmed and Available; None leaves the recorded condition as it is.
+Verdicts = tuple[Verdict | None, Verdict]
 
-# A missed event of a machine costs at most this long.
+# The last resort. A lost event of an Instance that is Available is noticed within seconds, see
+# controllers/cell/provisioner.py.
 RESYNC_S = 600.0
 HELD_UP_S = 10.0
 MESSAGE_MAX = 1024
@@ -86,23 +88,36 @@ def provisioned_status(
     conditions: Sequence[Condition] = instance.status.conditions
     generation = instance.metadata.generation
     for type_, verdict in zip((PROGRAMMED, AVAILABLE), verdicts, strict=True):
+        if verdict is None:
+            continue
         old = find_condition(conditions, type_)
         if old is not None and (old.status, old.reason) == (verdict.status, Reason.PENDING):
             continue  # nothing to say that was not said when the instance was made
         new = decided(type_, verdict, generation=generation, now=now)
         conditions = with_condition(conditions, new)
-    # Of the template that the driver has acted on, whatever came of it.
-    taken_up = server is not None and _is_seen(server) and server.status.phase != "Pending"
-    observed = server.spec.template_hash if server is not None and taken_up else ""
+    controller, resources = _taken_up(instance, server)
     return InstanceStatus(
         conditions=list(conditions),
         network_interfaces=_interfaces(instance, server),
         referenced_data=server.status.referenced_data if server is not None else [],
         images=server.status.images if server is not None else [],
         last_wake=server.status.last_wake if server is not None else None,
-        controller=InstanceControlStatus(observed_template_hash=observed),
-        resources=server.spec.resources if server is not None and taken_up else ResourceAmounts(),
+        controller=controller,
+        resources=resources,
     )
+
+
+def _taken_up(
+    instance: Instance, server: Server | None
+) -> tuple[InstanceControlStatus, ResourceAmounts]:
+    """The template and the size that the driver has acted on, whatever the result. Without an
+    observation of the machine the recorded ones stay."""
+    if server is None or not _is_seen(server) or server.status.phase == "Pending":
+        return InstanceControlStatus(), ResourceAmounts()
+    if server.status.phase == "Unknown":
+        return instance.status.controller, instance.status.resources
+    observed = InstanceControlStatus(observed_template_hash=server.spec.template_hash)
+    return observed, server.spec.resources
 
 
 def _interfaces(instance: Instance, server: Server | None) -> list[NetworkInterfaceStatus]:
@@ -118,10 +133,13 @@ def _with_ready(instance: Instance, status: InstanceStatus, now: str) -> Instanc
 
 
 def machine_verdicts(instance: Instance, server: Server | None) -> Verdicts:
-    """Programmed and Available, as the machine shows them."""
+    """Programmed and Available, as they follow from the observed machine."""
     if server is None or not _is_seen(server):
         return _unseen(instance)
     programmed = Verdict(TRUE, Reason.PROGRAMMED, "The machine is set up")
+    if server.is_terminating:
+        # Its status stays as last reported until it is gone, and its machine stops before that.
+        return programmed, Verdict(FALSE, Reason.STOPPING, "The server is being removed")
     message = server.status.message
     match server.status.phase:
         case "Pending":
@@ -140,6 +158,8 @@ def machine_verdicts(instance: Instance, server: Server | None) -> Verdicts:
             reason = server.status.reason or Reason.CONFIGURATION_ERROR
             failed = Verdict(FALSE, reason, _ending(server))
             return failed, failed
+        case "Unknown":
+            return None, Verdict(UNKNOWN, server.status.reason or Reason.NOT_OBSERVED, message)
 
 
 def _is_seen(server: Server) -> bool:

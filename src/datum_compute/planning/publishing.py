@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from datum_compute.api.instance import ContainerPort
+from datum_compute.api.conditions import UNKNOWN, find_condition, is_true
+from datum_compute.api.instance import PROGRAMMED, READY, ContainerPort, Instance
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName
+from datum_compute.api.reasons import Reason
 from datum_compute.api.workloaddeployment import Endpoint, WorkloadDeployment
 from datum_compute.planning.actions import PatchStatus, Plan
+from datum_compute.planning.ordinals import is_ready
 
 _SCHEMES = {"https": "https", "tcp": "tcp", "grpc": "tcp", "tls": "tcp"}
 
@@ -20,6 +23,20 @@ def published_ports(deployment: WorkloadDeployment) -> list[ContainerPort]:
         return []
     containers = deployment.spec.template.spec.runtime.sandbox.containers
     return [port for c in containers for port in c.ports if port.protocol == "TCP"]
+
+
+def takes_connections(instance: Instance) -> bool:
+    """Whether connections are passed on to the instance: it is ready, or it was set up and the
+    driver cannot observe it now. An engine that does not answer stops no instance."""
+    if instance.is_terminating:
+        return False
+    ready = find_condition(instance.status.conditions, READY)
+    unobserved = ready is not None and (ready.status, ready.reason) == (
+        UNKNOWN,
+        Reason.NOT_OBSERVED,
+    )
+    programmed = is_true(instance.status.conditions, PROGRAMMED)
+    return is_ready(instance) or (unobserved and programmed)
 
 
 def last_ports(deployment: WorkloadDeployment) -> dict[str, int]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datum_compute.api.instance import Container
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
-from datum_compute.drivers.driver import Driver, DriverError, MachineState
+from datum_compute.drivers.driver import NOT_OBSERVED, Driver, DriverError, MachineState
 
 SPEC = ServerSpec(
     instance_type="datumcloud/d1-standard-2",
@@ -18,6 +18,9 @@ SPEC = ServerSpec(
 
 MODES: tuple[SleepMode, ...] = ("pause", "stop")
 Settle = Callable[[], Awaitable[None]]
+# Ends the process of the driver and returns the driver of the next one, on the same machines.
+Adopt = Callable[[], Awaitable[Driver]]
+ADOPTION_S = 20.0
 
 
 async def check_a_machine_starts_once(driver: Driver, settle: Settle) -> None:
@@ -49,7 +52,7 @@ async def check_machines_do_not_share_addresses(driver: Driver, settle: Settle) 
         await driver.start(f"ns/web-{number}/1", SPEC)
     await settle()
     states = [await driver.observe(f"ns/web-{n}/1") for n in range(3)]
-    addresses = [state.addresses for state in states if state is not None]
+    addresses = [state.addresses for state in states if isinstance(state, MachineState)]
     assert len(set(addresses)) == 3
 
 
@@ -72,7 +75,7 @@ async def check_a_machine_sleeps_until_it_is_woken(driver: Driver, settle: Settl
         assert await driver.wake(machine_id) >= 0
         await settle()
         after = await driver.observe(machine_id)
-        assert after is not None
+        assert isinstance(after, MachineState)
         assert (after.phase, after.reason, after.restarts) == ("Running", "", restarts)
         assert await driver.wake(machine_id) == 0, "it was awake"
 
@@ -116,14 +119,42 @@ async def _asleep(driver: Driver, settle: Settle) -> AsyncIterator[tuple[str, Sl
         await driver.start(machine_id, SPEC)
         await settle()
         running = await driver.observe(machine_id)
-        assert running is not None
+        assert isinstance(running, MachineState)
         await driver.sleep(machine_id, mode)
         yield machine_id, mode, running.restarts
 
 
 async def _phase(driver: Driver, machine_id: str) -> str:
     state = await driver.observe(machine_id)
-    return state.phase if state is not None else "gone"
+    if state is None:
+        return "gone"
+    return state.phase if isinstance(state, MachineState) else state.value
+
+
+async def check_an_adopted_machine_reports_nothing_until_it_was_observed(
+    driver: Driver, settle: Settle, adopt: Adopt
+) -> None:
+    await driver.start("ns/web-0/1", SPEC)
+    await settle()
+    before = await driver.observe("ns/web-0/1")
+    assert isinstance(before, MachineState)
+    adopted = await adopt()
+    assert await adopted.machines() == ["ns/web-0/1"]
+    async with asyncio.timeout(ADOPTION_S):
+        while (after := await adopted.observe("ns/web-0/1")) is NOT_OBSERVED:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert after == before, "the first report after the adoption is no observation"
+
+
+async def check_an_adopted_machine_can_be_removed_at_once(
+    driver: Driver, settle: Settle, adopt: Adopt
+) -> None:
+    await driver.start("ns/web-0/1", SPEC)
+    await settle()
+    adopted = await adopt()
+    await adopted.remove("ns/web-0/1")
+    await settle()
+    assert await adopted.observe("ns/web-0/1") is None
 
 
 LIFE = (
@@ -141,3 +172,7 @@ SLEEP = (
     check_what_is_not_there_cannot_be_woken,
 )
 CHECKS = LIFE + SLEEP
+ADOPTION = (
+    check_an_adopted_machine_reports_nothing_until_it_was_observed,
+    check_an_adopted_machine_can_be_removed_at_once,
+)

@@ -13,10 +13,10 @@ from typing import Literal
 
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
-from datum_compute.drivers.driver import MachineState, TransientError
+from datum_compute.drivers.driver import Observation, TransientError, unobserved
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import Machine, SimulatedDriver
+from datum_compute.drivers.simulated import Machine, SimulatedDriver, observe_at_once
 
 Lie = Literal["never-there", "still-alive", "there-twice"]
 
@@ -29,6 +29,8 @@ class Provider:
     boot_s: float = 0.2
     stop_s: float = 0.1
     remove_s: float = 0.0  # how long it takes before it even begins to remove a machine
+    # Called for each machine that a new life of a host adopts: how long to its first observation.
+    adoption_s: Callable[[], float] = observe_at_once
     machines: MachineTable = field(default_factory=MachineTable)
     lie: Lie | None = None
     away: int = 0  # how many faults keep it from answering
@@ -54,7 +56,11 @@ class Provider:
     def driver(self) -> ProviderDriver:
         """What one life of a host talks to."""
         driver = SimulatedDriver(
-            self.machines, now=self.now, boot_s=self.boot_s, stop_s=self.stop_s
+            self.machines,
+            now=self.now,
+            boot_s=self.boot_s,
+            stop_s=self.stop_s,
+            adoption_s=self.adoption_s,
         )
         return ProviderDriver(self, driver)
 
@@ -64,6 +70,8 @@ class ProviderDriver:
     provider: Provider
     inner: SimulatedDriver
     waking: dict[str, None] = field(default_factory=dict)  # by this life of a host
+    # Machines whose observation the provider did not answer, and since when.
+    unanswered_since_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def is_simulated(self) -> bool:
@@ -92,8 +100,12 @@ class ProviderDriver:
             await asyncio.sleep(self.provider.remove_s)
         await self.inner.remove(machine_id)
 
-    async def observe(self, machine_id: str) -> MachineState | None:
-        self._answer()
+    async def observe(self, machine_id: str) -> Observation:
+        if self.provider.away:
+            now_s = self.provider.now()
+            since_s = self.unanswered_since_s.setdefault(machine_id, now_s)
+            return unobserved(now_s - since_s, "the engine does not answer")
+        self.unanswered_since_s.pop(machine_id, None)
         if machine_id in self.provider.hidden:
             return None
         return await self.inner.observe(machine_id)

@@ -12,6 +12,7 @@ from datum_compute.api.scaletozero import SleepMode, Wake
 from datum_compute.app.traffic.balance import Balance, Port, Reached
 from datum_compute.app.traffic.sleepers import Sleepers
 from datum_compute.app.traffic.wakes import WakeBook
+from datum_compute.drivers.driver import MachineState
 from datum_compute.drivers.fenced import FencedDriver
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
@@ -59,7 +60,7 @@ class World:
 
     async def is_asleep(self, machine_id: str) -> bool:
         state = await self.driver.observe(machine_id)
-        return state is not None and state.phase == "Sleeping"
+        return isinstance(state, MachineState) and state.phase == "Sleeping"
 
     async def asleep(self) -> list[bool]:
         return [await self.is_asleep(machine_id) for machine_id in self.ids]
@@ -81,7 +82,7 @@ class World:
 
     async def _connect(self, backend: Backend) -> str | None:
         state = await self.driver.observe(backend.machine_id)
-        runs = state is not None and state.phase == "Running"
+        runs = isinstance(state, MachineState) and state.phase == "Running"
         return backend.machine_id if runs and self.answers else None
 
     @property

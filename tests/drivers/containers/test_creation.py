@@ -25,8 +25,11 @@ from datum_compute.drivers.containers.creation import (
     hardware_address,
     limits_of,
 )
+from datum_compute.drivers.containers.effects import lacks_init
 from datum_compute.drivers.containers.images import ImageFacts
 from datum_compute.drivers.containers.plan import (
+    INIT,
+    INIT_MISSING,
     Owner,
     build_plan,
     container_name,
@@ -173,3 +176,40 @@ def test_names_differ_between_machines_and_platforms() -> None:
         for container in ("app", "helper")
     }
     assert len(names) == 18
+
+
+def test_a_container_has_an_init_process_unless_it_is_turned_off() -> None:
+    assert body(a_spec(a_container()))["HostConfig"]["Init"] is True
+    off = body(a_spec(a_container(init=False)))
+    assert off["HostConfig"]["Init"] is False
+    assert INIT not in off["Labels"]
+
+
+def test_a_container_that_the_engine_has_no_init_process_for_is_labeled() -> None:
+    spec = a_spec(a_container(), a_container("own", init=False))
+    plan = build_plan(OWNER, spec, {})
+    making = Making(OWNER, ID, spec, NO_DATA, plan, limits_of(spec), {})
+    asked, own = (container_body(making, c, IMAGE, engine_has_init=False) for c in spec.containers)
+    assert asked["HostConfig"]["Init"] is own["HostConfig"]["Init"] is False
+    assert asked["Labels"][INIT] == INIT_MISSING
+    assert INIT not in own["Labels"]
+
+
+def test_the_init_process_is_no_part_of_the_plan() -> None:
+    """Existing containers carry the plan of an earlier release, and must be found equal to it."""
+    on, off = (build_plan(OWNER, a_spec(a_container(init=init)), {}) for init in (True, False))
+    assert on == off
+
+
+@pytest.mark.parametrize(
+    ("info", "lacks"),
+    [
+        ({"InitBinary": "", "InitCommit": {"ID": "", "Expected": ""}}, False),  # podman, always
+        ({"InitBinary": "docker-init", "InitCommit": {"ID": "de40ad0"}}, False),
+        ({"InitBinary": "docker-init", "InitCommit": {"ID": ""}}, False),  # built without a commit
+        ({"InitBinary": "docker-init", "InitCommit": {"ID": "N/A"}}, True),
+        ({}, False),
+    ],
+)
+def test_docker_reports_that_its_init_program_is_missing(info: Any, lacks: bool) -> None:
+    assert lacks_init(info) is lacks

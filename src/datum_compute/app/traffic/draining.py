@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
-from datum_compute.drivers.driver import Driver, MachineState
+from datum_compute.drivers.driver import Driver, Observation
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 
 DRAIN_S = 10.0
@@ -37,7 +37,7 @@ class DrainingDriver:
             return
         await self.inner.remove(machine_id)
 
-    async def observe(self, machine_id: str) -> MachineState | None:
+    async def observe(self, machine_id: str) -> Observation:
         state = await self.inner.observe(machine_id)
         if state is None:
             self.since_s.pop(machine_id, None)

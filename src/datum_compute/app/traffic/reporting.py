@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.app.traffic.wakes import WakeBook
-from datum_compute.drivers.driver import Driver, DriverError, MachineState
+from datum_compute.drivers.driver import Driver, DriverError, NotObserved, Observation
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 
 
@@ -29,11 +29,13 @@ class ReportingDriver:
     async def remove(self, machine_id: str) -> None:
         await self.inner.remove(machine_id)
 
-    async def observe(self, machine_id: str) -> MachineState | None:
+    async def observe(self, machine_id: str) -> Observation:
         state = await self.inner.observe(machine_id)
         if state is None:
             self.book.forget(machine_id)
             return None
+        if isinstance(state, NotObserved):
+            return state
         wake = self.book.last.get(machine_id)
         return state if wake is None else replace(state, last_wake=wake)
 

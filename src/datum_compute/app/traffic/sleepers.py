@@ -20,7 +20,7 @@ from enum import IntEnum
 
 from datum_compute.api.plane import PlaneName
 from datum_compute.app.traffic.wakes import WakeBook, WakeTimes
-from datum_compute.drivers.driver import Driver, DriverError
+from datum_compute.drivers.driver import Driver, DriverError, MachineState, NotObserved
 from datum_compute.drivers.traffic import Backend, SleepPolicy
 
 # A look at whether it is ready by now: soon at first, then less often.
@@ -217,6 +217,8 @@ class Sleepers:
             raise NotWoken(str(error)) from error
         if state is None:
             raise NotWoken("its machine is gone")
+        if isinstance(state, NotObserved):
+            return False
         if state.phase in ("Failed", "Stopped"):
             raise NotWoken(state.message or state.reason or state.phase)
         return state.phase == "Running" and not state.reason
@@ -270,7 +272,7 @@ class Sleepers:
         except (DriverError, TimeoutError) as error:
             _log.info("%s cannot be put to sleep: %s", sleeper.machine_id, error)
             return False
-        return state is not None and state.phase == "Sleeping"
+        return isinstance(state, MachineState) and state.phase == "Sleeping"
 
     def _is_needed(self, sleeper: _Sleeper) -> bool:
         gone = self._known.get(sleeper.machine_id) is not sleeper

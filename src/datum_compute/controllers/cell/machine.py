@@ -23,7 +23,14 @@ from datum_compute.controllers.cell.delivery import machine_data
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.sources import index_values, read_sources, wakes
-from datum_compute.drivers.driver import Driver, DriverError, MachineState, PermanentError
+from datum_compute.drivers.driver import (
+    Driver,
+    DriverError,
+    MachineState,
+    NotObserved,
+    Observation,
+    PermanentError,
+)
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
 from datum_compute.planning.objects import plan_status
@@ -46,6 +53,9 @@ RECHECK_S = 1.0
 UNSETTLED_S = 10.0
 STEADY_S = 300.0
 SWEEP_S = 30.0
+# An Instance is Available for at most 5 s without its machine, also if the driver's event was lost.
+CHECK_S = 4.0
+CHECKED_AT_ONCE = 500
 SETTLED = ("Running", "Sleeping")
 
 _log = logging.getLogger(__name__)
@@ -76,7 +86,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         if wanted:
             return await _start_with_data(context, view, key, server, wanted)
         state = await _started(driver, machine_id, server, NO_DATA)
-    return await _report(context, key, server, _status(server, state))
+    return await _report(context, key, server, state)
 
 
 async def _start_with_data(
@@ -88,23 +98,31 @@ async def _start_with_data(
     verdict = data_verdict(wanted, observed)
     if verdict.status != TRUE:
         missing = MachineState("Pending", reason=verdict.reason, message=verdict.message)
-        return await _report(context, key, server, _status(server, missing))
+        return await _report(context, key, server, missing)
     pins = pinned(wanted, observed)
     if server.status.referenced_data != pins:
         starting = MachineState("Pending", reason=Reason.STARTING, message="taking its data")
-        status = msgspec.structs.replace(_status(server, starting), referenced_data=pins)
-        return await _report(context, key, server, status)
+        status = msgspec.structs.replace(observed_status(server, starting), referenced_data=pins)
+        return await _write_status(context, key, server, status)
     driver, machine_id = context.drivers[key.plane], machine_id_of(server)
     try:
         data = machine_data(server, wanted, observed)
     except PermanentError as error:
-        state: MachineState | None = _refused(error)
+        state: Observation = _refused(error)
     else:
         state = await _started(driver, machine_id, server, data)
-    return await _report(context, key, server, _status(server, state))
+    return await _report(context, key, server, state)
 
 
-async def _report(context: Context, key: Key, server: Server, status: ServerStatus) -> Outcome:
+async def _report(context: Context, key: Key, server: Server, state: Observation) -> Outcome:
+    if isinstance(state, NotObserved):
+        return Later(RECHECK_S)
+    return await _write_status(context, key, server, observed_status(server, state))
+
+
+async def _write_status(
+    context: Context, key: Key, server: Server, status: ServerStatus
+) -> Outcome:
     settled = status.phase in SETTLED
     plan = Plan(
         tuple(plan_status(key.plane, SERVER, server, status)),
@@ -115,8 +133,8 @@ async def _report(context: Context, key: Key, server: Server, status: ServerStat
 
 async def _started(
     driver: Driver, machine_id: str, server: Server, data: MachineData
-) -> MachineState | None:
-    """The machine asked for and seen; a refusal for good is a state, not an error to retry."""
+) -> Observation:
+    """Start the machine and observe it. A permanent refusal is a state, not an error to retry."""
     try:
         await driver.start(machine_id, server.spec, data)
         return await driver.observe(machine_id)
@@ -147,8 +165,17 @@ def machine_id_of(server: Server) -> str:
     return f"{metadata.namespace}/{metadata.name}/{metadata.uid}"
 
 
-def _status(server: Server, state: MachineState | None) -> ServerStatus:
+def observed_status(server: Server, state: MachineState | None) -> ServerStatus:
+    """The status that follows from the observation. Without one (phase Unknown) everything that
+    was recorded stays, so that an address or an image is not lost with the engine's answer; of a
+    machine that was never observed there is nothing to doubt."""
     generation = server.metadata.generation
+    if state is not None and state.phase == "Unknown":
+        if not server.status.observed_generation:
+            return server.status
+        return msgspec.structs.replace(
+            server.status, phase=state.phase, reason=state.reason, message=state.message
+        )
     if state is None:
         return ServerStatus(
             phase="Pending",
@@ -184,6 +211,31 @@ def waits_for(server: Server) -> Iterable[str]:
 
 
 WAITING = Index(SERVER, "waits-for-data", waits_for)
+
+
+def report_settled(server: Server) -> Iterable[str]:
+    return ("",) if server.status.phase in SETTLED else ()
+
+
+SETTLED_SERVERS = Index(SERVER, "settled-servers", report_settled)
+
+
+async def vanished(context: Context, view: View) -> AsyncIterator[Key]:
+    """Every CHECK_S the Servers that are reported as running and whose machine the driver no
+    longer has. Drivers answer from memory for a machine that they know: no engine is asked."""
+    driver = context.drivers[view.plane]
+    while True:
+        await asyncio.sleep(CHECK_S)
+        servers = view.cached(SERVER)
+        for number, ref in enumerate(servers.refs_indexed(SETTLED_SERVERS.name, ""), start=1):
+            try:
+                state = await driver.observe(f"{ref}/{servers.uid(ref)}")
+            except DriverError:  # unknown is not gone
+                break
+            if state is None:
+                yield Key(view.plane, ref)
+            if number % CHECKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
 
 async def machine_news(context: Context, view: View) -> AsyncIterator[Key]:
@@ -246,9 +298,9 @@ CONTROLLER = Controller(
     role="cell",
     reconcile=reconcile,
     edges=(for_(SERVER, when=concerns_driver), *wakes(WAITING)),
-    indexes=(WAITING,),
+    indexes=(WAITING, SETTLED_SERVERS),
     finalizers=(labels.DRIVER_FINALIZER,),
-    outside=(machine_news, missing),
+    outside=(machine_news, missing, vanished),
     workers=MANY_WORKERS,
 )
 

@@ -1,4 +1,4 @@
-"""Deployment -> published ports over its ready instances, and their URLs into its status."""
+"""Deployment -> published ports over its serving instances, and their URLs into its status."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.drivers.traffic import Backend, SleepPolicy
 from datum_compute.planning.addresses import addresses_of
-from datum_compute.planning.ordinals import is_ready
-from datum_compute.planning.publishing import last_ports, plan_endpoints, published_ports
+from datum_compute.planning.publishing import (
+    last_ports,
+    plan_endpoints,
+    published_ports,
+    takes_connections,
+)
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -39,7 +43,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     ports, last = published_ports(deployment), last_ports(deployment)
     await traffic.withdraw(owner, [port.name for port in ports])
-    serving = [i for i in _instances(view, key.ref) if is_ready(i) and not i.is_terminating]
+    serving = [i for i in _instances(view, key.ref) if takes_connections(i)]
     published = {}
     for port in ports:
         backends = [b for i in serving for b in _backends(view, i, port.name)]

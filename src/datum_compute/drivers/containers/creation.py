@@ -14,6 +14,8 @@ from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.containers.images import ImageFacts
 from datum_compute.drivers.containers.plan import (
     DEFAULT_NETWORK,
+    INIT,
+    INIT_MISSING,
     MachinePlan,
     Owner,
     container_name,
@@ -85,7 +87,9 @@ def _share(whole: int, said: list[int]) -> int:
     return max(1, (whole - sum(said)) // silent) if whole else 0
 
 
-def container_body(making: Making, container: Container, image: ImageFacts) -> JsonObject:
+def container_body(
+    making: Making, container: Container, image: ImageFacts, *, engine_has_init: bool = True
+) -> JsonObject:
     """For ``POST /containers/create``."""
     argv = command_line(container, image)
     security = container.security_context
@@ -97,6 +101,10 @@ def container_body(making: Making, container: Container, image: ImageFacts) -> J
         "Labels": labels_of(making.owner, making.machine_id, container.name, making.plan),
         "HostConfig": _host_config(making, container),
     }
+    # Always stated: engines may be configured to add an init process by default.
+    body["HostConfig"]["Init"] = container.init and engine_has_init
+    if container.init and not engine_has_init:
+        body["Labels"][INIT] = INIT_MISSING
     if security.run_as_user is not None:
         group = "" if security.run_as_group is None else f":{security.run_as_group}"
         body["User"] = f"{security.run_as_user}{group}"

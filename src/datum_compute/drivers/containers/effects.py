@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.instance import Container
 from datum_compute.drivers.containers.creation import (
     Making,
@@ -13,13 +15,15 @@ from datum_compute.drivers.containers.creation import (
     limits_of,
     network_body,
 )
-from datum_compute.drivers.containers.engine import Engine, EngineRefusal, filters
+from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, filters
 from datum_compute.drivers.containers.images import ImageFacts, Images
 from datum_compute.drivers.containers.loglines import LogArchive
 from datum_compute.drivers.containers.logs import last_frames, last_lines
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.plan import (
     DEFAULT_NETWORK,
+    INIT,
+    INIT_MISSING,
     Owner,
     container_name,
     prefixes_of,
@@ -34,6 +38,8 @@ KEPT_LINES, KEPT_BYTES = 2000, 256 * 1024
 # The engine's own time on top of the grace period.
 STOP_S = 30.0
 _SECRET_MIN = 4
+
+_log = logging.getLogger(__name__)
 
 
 class DataFolders(Protocol):
@@ -63,6 +69,7 @@ class Hands:
         self._images = Images(engine)
         self._networks = asyncio.Lock()
         self._known_networks: set[str] = set()
+        self._known_without_init: bool | None = None
 
     def name(self, machine: Machine, container: str) -> str:
         return container_name(self._owner, machine.id, container)
@@ -101,14 +108,51 @@ class Hands:
         limits = limits_of(spec)
         making = Making(self._owner, machine.id, spec, data, machine.plan, limits, folders)
         for container in spec.containers:
-            body = container_body(making, container, images[container.name])
-            query = {"name": self.name(machine, container.name)}
             try:
-                await self.engine.ask("POST", "/containers/create", query, body)
+                await self._create_container(making, container, images[container.name])
             except EngineRefusal as refusal:
                 self._known_networks.discard(machine.plan.network)
                 why = f"container {container.name}: {without_secrets(refusal.words, machine)}"
                 raise PermanentError(why) from None
+
+    async def _create_container(
+        self, making: Making, container: Container, image: ImageFacts
+    ) -> None:
+        """With an init process if the engine has one.
+
+        Podman does not report whether it has one: it refuses to create the container (5xx). If it
+        accepts the same container without an init process, that was the reason. Asked for every
+        container, because the package may be installed at any time.
+        """
+        query = {"name": container_name(self._owner, making.machine_id, container.name)}
+        if container.init and not await self._is_known_without_init():
+            try:
+                body = container_body(making, container, image)
+                await self.engine.ask("POST", "/containers/create", query, body)
+            except EngineRefusal as refusal:
+                if refusal.status < 500:
+                    raise
+            else:
+                return
+        body = container_body(making, container, image, engine_has_init=False)
+        await self.engine.ask("POST", "/containers/create", query, body)
+        if container.init:
+            _log.warning(
+                "%s: container %s runs without an init process: the engine has none",
+                making.machine_id,
+                container.name,
+            )
+
+    async def _is_known_without_init(self) -> bool:
+        """Docker reports it, and would refuse only to start the container. Asked once: podman
+        takes long to answer, and reports nothing."""
+        if self._known_without_init is None:
+            self._known_without_init = lacks_init(await self.engine.ask("GET", "/info"))
+        return self._known_without_init
+
+    async def count_without_init(self) -> int:
+        """Containers of the cell that were to have an init process and run without."""
+        return len(await self.ours(f"{INIT}={INIT_MISSING}"))
 
     async def _image(self, machine: Machine, container: Container) -> ImageFacts:
         machine.stage = f"image {container.image} is being pulled"
@@ -190,13 +234,14 @@ class Hands:
         except EngineRefusal:
             return b""
 
-    async def ours(self, server: str = "") -> list[dict[str, str]]:
-        """Labels of all containers of the cell, running or not, as the engine has them now."""
+    async def ours(self, label: str = "", timeout_s: float = ANSWER_S) -> list[dict[str, str]]:
+        """Labels of all containers of the cell (that have the label ``name=value``), running or
+        not, as the engine has them now."""
         labels = [f"{name}={value}" for name, value in self._owner.labels.items()]
-        if server:
-            labels.append(server)
+        if label:
+            labels.append(label)
         query = {"all": "true", "filters": filters(label=labels)}
-        found = await self.engine.ask("GET", "/containers/json", query)
+        found = await self.engine.ask("GET", "/containers/json", query, timeout_s=timeout_s)
         return [container.get("Labels") or {} for container in found or ()]
 
     async def _ensure_network(self, name: str, prefixes: list[tuple[str, str]]) -> None:
@@ -229,6 +274,13 @@ class Hands:
                 await self.engine.ask("DELETE", f"/networks/{name}")
             except EngineRefusal:
                 return
+
+
+def lacks_init(info: JsonObject) -> bool:
+    """Whether the engine reports (``GET /info``) that its init program is missing. Docker names the
+    program and fails to read its version then; podman names none, whether it has one or not."""
+    version = info.get("InitCommit") or {}
+    return bool(info.get("InitBinary")) and version.get("ID") == "N/A"
 
 
 def without_secrets(words: str, machine: Machine) -> str:
