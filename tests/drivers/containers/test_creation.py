@@ -133,7 +133,10 @@ def test_only_the_first_container_has_a_network_and_the_others_are_in_it() -> No
     (network,) = first["NetworkingConfig"]["EndpointsConfig"]
     assert first["HostConfig"]["NetworkMode"] == network
     ends = first["NetworkingConfig"]["EndpointsConfig"][network]
-    assert ends == {"IPAMConfig": {"IPv4Address": "10.1.2.3"}}
+    assert ends == {
+        "IPAMConfig": {"IPv4Address": "10.1.2.3"},
+        "MacAddress": hardware_address("10.1.2.3"),
+    }
     holder = container_name(OWNER, ID, "one")
     assert second["HostConfig"]["NetworkMode"] == f"container:{holder}"
     assert "NetworkingConfig" not in second
