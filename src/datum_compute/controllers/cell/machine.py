@@ -82,7 +82,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if state is None:
         if server.status.phase in SETTLED:
             # Report first: to start the next one may take long or fail.
-            return await _report(context, key, server, _status(server, None))
+            return await _report(context, key, server, None)
         if await _remove_strangers(view, driver, key.ref, machine_id):
             return Later(RECHECK_S)  # never two machines for one slot
         wanted = references_of_server(server.spec)
