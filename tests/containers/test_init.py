@@ -11,6 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from datum_compute.api.datasources import ConfigMapVolume, Volume, VolumeAttachment
+from datum_compute.api.reasons import Reason
+from datum_compute.drivers.machinedata import DataFile, MachineData
 from tests.containers.cells import ID, Cell
 from tests.containers.engine import TestEngine
 from tests.containers.real import Real
@@ -72,6 +75,28 @@ async def test_init_false_runs_the_program_as_the_first_process(cell: Cell) -> N
     assert first_process(cell) == "sleep"
     assert (await cell.driver.inside.driver()).without_init == 0, "nobody asked for one"
     assert await removed_with(cell) == BY_KILL
+
+
+@pytest.mark.parametrize("program", ["/no/such/program", "no-such-program"])
+async def test_a_program_that_does_not_exist_is_still_refused_by_the_engine(
+    cell: Cell, program: str
+) -> None:
+    """The init process exists and would start, and look like a program that crashes."""
+    await cell.driver.start(ID, cell.spec(program))
+    failed = await cell.reached(lambda s: s.phase == "Failed")
+    assert failed.reason == Reason.CONFIGURATION_ERROR
+    assert program in failed.message
+
+
+async def test_a_program_on_a_volume_runs(cell: Cell) -> None:
+    spec = cell.spec(
+        "/data/run",
+        volumes=[Volume(name="v", config_map=ConfigMapVolume(name="c"))],
+        volume_attachments=[VolumeAttachment(name="v", mount_path="/data")],
+    )
+    script = DataFile("run", b"#!/bin/sh\nexec sleep 1000\n", 0o555)
+    await cell.driver.start(ID, spec, MachineData(files={"v": (script,)}))
+    await cell.running()
 
 
 async def test_a_machine_falls_asleep_by_stop_and_wakes_without_waiting_for_sigkill(

@@ -192,6 +192,24 @@ def test_an_instance_whose_machine_is_gone_without_an_event_is_not_available_for
     assert not on_platform(story)
 
 
+def test_a_lost_machine_is_reported_before_the_next_one_is_started() -> None:
+    """Another machine of the name has to go first, and that takes a while."""
+
+    async def story(platform: Platform) -> bool:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        provider = _provider(platform)
+        ((machine_id, machine),) = provider.machines.items()
+        provider.remove_s = 40.0
+        provider.machines[f"{machine_id}-twin"] = machine
+        del provider.machines[machine_id]
+        await asyncio.sleep(AVAILABLE_S)
+        (instance,) = await platform.instances()
+        return _is_available(instance)
+
+    assert not on_platform(story)
+
+
 def test_checking_for_machines_writes_nothing_while_nothing_changes() -> None:
     async def story(platform: Platform) -> int:
         await platform.deploy(replicas=3)

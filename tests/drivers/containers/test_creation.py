@@ -18,12 +18,14 @@ from datum_compute.api.instance import (
 )
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.containers.creation import (
+    InitUse,
     Limits,
     Making,
     command_line,
     container_body,
     hardware_address,
     limits_of,
+    program_paths,
 )
 from datum_compute.drivers.containers.effects import lacks_init
 from datum_compute.drivers.containers.images import ImageFacts
@@ -133,7 +135,10 @@ def test_only_the_first_container_has_a_network_and_the_others_are_in_it() -> No
     (network,) = first["NetworkingConfig"]["EndpointsConfig"]
     assert first["HostConfig"]["NetworkMode"] == network
     ends = first["NetworkingConfig"]["EndpointsConfig"][network]
-    assert ends == {"IPAMConfig": {"IPv4Address": "10.1.2.3"}}
+    assert ends == {
+        "IPAMConfig": {"IPv4Address": "10.1.2.3"},
+        "MacAddress": hardware_address("10.1.2.3"),
+    }
     holder = container_name(OWNER, ID, "one")
     assert second["HostConfig"]["NetworkMode"] == f"container:{holder}"
     assert "NetworkingConfig" not in second
@@ -178,21 +183,40 @@ def test_names_differ_between_machines_and_platforms() -> None:
     assert len(names) == 18
 
 
-def test_a_container_has_an_init_process_unless_it_is_turned_off() -> None:
-    assert body(a_spec(a_container()))["HostConfig"]["Init"] is True
-    off = body(a_spec(a_container(init=False)))
-    assert off["HostConfig"]["Init"] is False
-    assert INIT not in off["Labels"]
-
-
-def test_a_container_that_the_engine_has_no_init_process_for_is_labeled() -> None:
-    spec = a_spec(a_container(), a_container("own", init=False))
+@pytest.mark.parametrize(
+    ("use", "has_init", "label"),
+    [("on", True, None), ("off", False, None), ("missing", False, INIT_MISSING)],
+)
+def test_a_container_states_its_init_process_and_that_the_engine_has_none(
+    use: InitUse, has_init: bool, label: str | None
+) -> None:
+    spec = a_spec(a_container())
     plan = build_plan(OWNER, spec, {})
     making = Making(OWNER, ID, spec, NO_DATA, plan, limits_of(spec), {})
-    asked, own = (container_body(making, c, IMAGE, engine_has_init=False) for c in spec.containers)
-    assert asked["HostConfig"]["Init"] is own["HostConfig"]["Init"] is False
-    assert asked["Labels"][INIT] == INIT_MISSING
-    assert INIT not in own["Labels"]
+    made = container_body(making, spec.containers[0], IMAGE, use)
+    assert made["HostConfig"]["Init"] is has_init
+    assert made["Labels"].get(INIT) == label
+
+
+@pytest.mark.parametrize(
+    ("program", "variables", "places"),
+    [
+        ("/bin/web", ["PATH=/x"], ["/bin/web"]),
+        ("web", ["A=PATH=/y", "PATH=/x:/bin/:"], ["/x/web", "/bin/web"]),
+        ("web", ["PATH=/a", "PATH=/b"], ["/b/web"]),
+        ("./web", ["PATH=/x"], []),
+        ("bin/web", [], []),
+        ("web", ["PATH=relative"], []),
+    ],
+)
+def test_where_the_program_of_a_container_can_be(
+    program: str, variables: list[str], places: list[str]
+) -> None:
+    assert program_paths(program, variables) == places
+
+
+def test_without_a_path_of_its_own_a_container_has_the_usual_one() -> None:
+    assert "/usr/bin/web" in program_paths("web", ["A=1"])
 
 
 def test_the_init_process_is_no_part_of_the_plan() -> None:

@@ -80,6 +80,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return await carry_out(context.planes, Plan(tuple(guard)))
     state = await driver.observe(machine_id)
     if state is None:
+        if server.status.phase in SETTLED:
+            # Report first: to start the next one may take long or fail.
+            return await _report(context, key, server, None)
         if await _remove_strangers(view, driver, key.ref, machine_id):
             return Later(RECHECK_S)  # never two machines for one slot
         wanted = references_of_server(server.spec)
@@ -231,7 +234,7 @@ async def vanished(context: Context, view: View) -> AsyncIterator[Key]:
             try:
                 state = await driver.observe(f"{ref}/{servers.uid(ref)}")
             except DriverError:  # unknown is not gone
-                break
+                continue
             if state is None:
                 yield Key(view.plane, ref)
             if number % CHECKED_AT_ONCE == 0:

@@ -10,10 +10,13 @@ from typing import Protocol
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.instance import Container
 from datum_compute.drivers.containers.creation import (
+    InitUse,
     Making,
+    command_line,
     container_body,
     limits_of,
     network_body,
+    program_paths,
 )
 from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, filters
 from datum_compute.drivers.containers.images import ImageFacts, Images
@@ -124,24 +127,60 @@ class Hands:
         accepts the same container without an init process, that was the reason. Asked for every
         container, because the package may be installed at any time.
         """
-        query = {"name": container_name(self._owner, making.machine_id, container.name)}
-        if container.init and not await self._is_known_without_init():
+        if not container.init:
+            await self._ask_to_create(making, container, image, "off")
+            return
+        if not await self._is_known_without_init():
             try:
-                body = container_body(making, container, image)
-                await self.engine.ask("POST", "/containers/create", query, body)
+                await self._ask_to_create(making, container, image, "on")
             except EngineRefusal as refusal:
                 if refusal.status < 500:
                     raise
             else:
+                await self._drop_init_without_program(making, container, image)
                 return
-        body = container_body(making, container, image, engine_has_init=False)
+        await self._ask_to_create(making, container, image, "missing")
+        _log.warning(
+            "%s: container %s runs without an init process: the engine has none",
+            making.machine_id,
+            container.name,
+        )
+
+    async def _ask_to_create(
+        self, making: Making, container: Container, image: ImageFacts, init: InitUse
+    ) -> None:
+        query = {"name": container_name(self._owner, making.machine_id, container.name)}
+        body = container_body(making, container, image, init)
         await self.engine.ask("POST", "/containers/create", query, body)
-        if container.init:
-            _log.warning(
-                "%s: container %s runs without an init process: the engine has none",
-                making.machine_id,
-                container.name,
-            )
+
+    async def _drop_init_without_program(
+        self, making: Making, container: Container, image: ImageFacts
+    ) -> None:
+        """Create the container again, without an init process, if its program is not found.
+
+        An init process starts in any case, and ends like a program that crashes. Without one the
+        engine refuses to start the container and says why. If the program is there after all, on a
+        mount that is not seen before the start, it runs.
+        """
+        path = f"/containers/{container_name(self._owner, making.machine_id, container.name)}"
+        config = (await self.engine.ask("GET", f"{path}/json")).get("Config") or {}
+        program = command_line(container, image)[0]
+        places = program_paths(program, config.get("Env") or ())
+        if not places or await self._has_any_file(path, places):
+            return
+        await self.engine.ask("DELETE", path, {"force": "true", "v": "true"})
+        await self._ask_to_create(making, container, image, "off")
+
+    async def _has_any_file(self, container_path: str, places: Sequence[str]) -> bool:
+        for place in places:
+            try:
+                await self.engine.fetch("HEAD", f"{container_path}/archive", {"path": place})
+            except EngineRefusal as refusal:
+                if refusal.status != 404:
+                    return True  # unknown
+            else:
+                return True
+        return False
 
     async def _is_known_without_init(self) -> bool:
         """Docker reports it, and would refuse only to start the container. Asked once: podman
