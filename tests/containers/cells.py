@@ -15,10 +15,11 @@ from datum_compute.api.plane import cell_plane
 from datum_compute.api.server import ServerSpec
 from datum_compute.app.containers import containers_driver
 from datum_compute.app.files import private_directory
+from datum_compute.app.paced import Paced
 from datum_compute.app.ports import real_ports
 from datum_compute.drivers.containers.driver import ContainersDriver
 from datum_compute.drivers.containers.engine import Engine
-from datum_compute.drivers.driver import DriverError, MachineState
+from datum_compute.drivers.driver import DriverError, MachineState, Observation
 from tests.containers.engine import TestEngine
 
 ID = "ns/web-0/uid-1"
@@ -47,6 +48,12 @@ class Cell:
             await asyncio.wait([self._running])
             self._running = None
             await self._client.aclose()
+            await self.until(self._has_saved)
+
+    async def _has_saved(self) -> bool:
+        """The next driver of this process writes the same file, as no two processes ever do."""
+        saves = self.driver._save
+        return not isinstance(saves, Paced) or saves._pausing is None
 
     async def clean(self, within_s: float = WAIT_S) -> None:
         if self._running is None:
@@ -78,12 +85,12 @@ class Cell:
         within_s: float = WAIT_S,
     ) -> MachineState:
         """The first state of the machine of which that holds."""
-        last: MachineState | None = None
+        last: Observation = None
         try:
             async with asyncio.timeout(within_s):
                 while True:
                     last = await self.driver.observe(machine_id)
-                    if last is not None and holds(last):
+                    if isinstance(last, MachineState) and holds(last):
                         return last
                     await asyncio.sleep(0.02)
         except TimeoutError:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import urllib.request
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from datum_compute.api.datasources import ConfigMapVolume, Volume, VolumeAttachm
 from datum_compute.api.instance import Container, ContainerResources, EnvVar, ResourceAmounts
 from datum_compute.api.reasons import Reason
 from datum_compute.drivers.containers import sleeping
+from datum_compute.drivers.containers.creation import hardware_address
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.driver import Driver, MachineState
 from datum_compute.drivers.machinedata import DataFile, MachineData
@@ -35,7 +37,8 @@ def page(address: str, port: int = 8080) -> str:
 def _is_settled(machine: Machine) -> bool:
     if machine.record.asleep:
         return sleeping.is_asleep(machine)
-    return not machine.sleep.waking and machine.state(0).phase == "Running"
+    state = machine.state(0)
+    return not machine.sleep.waking and state.phase == "Running" and not state.reason
 
 
 @pytest.mark.parametrize("check", driver_conformance.CHECKS, ids=lambda check: check.__name__)
@@ -43,15 +46,32 @@ async def test_it_does_what_every_driver_must(
     cell: Cell, check: Callable[[Driver, Settle], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver_conformance, "SPEC", cell.spec())
+    await check(cell.driver, partial(settle, cell))
 
-    async def settle() -> None:
-        async def is_settled() -> bool:
-            known = cell.driver._machines.values()
-            return all(machine.wanted and _is_settled(machine) for machine in known)
 
-        await cell.until(is_settled)
+@pytest.mark.parametrize("check", driver_conformance.ADOPTION, ids=lambda check: check.__name__)
+async def test_it_adopts_machines_as_every_driver_must(
+    cell: Cell,
+    check: Callable[[Driver, Settle, driver_conformance.Adopt], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    probe = a_probe(httpGet={"port": 8080})
+    monkeypatch.setattr(driver_conformance, "SPEC", cell.spec(readiness_probe=probe))
 
-    await check(cell.driver, settle)
+    async def adopt() -> Driver:
+        await cell.kill()
+        await cell.start()
+        return cell.driver
+
+    await check(cell.driver, partial(settle, cell), adopt)
+
+
+async def settle(cell: Cell) -> None:
+    async def is_settled() -> bool:
+        known = cell.driver._machines.values()
+        return all(machine.wanted and _is_settled(machine) for machine in known)
+
+    await cell.until(is_settled)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +96,22 @@ async def test_a_machine_has_the_address_it_was_given_and_the_host_reaches_it(
     assert cell.containers() == []
     networks = cell.engine.podman("network", "ls", "--format", "{{.Name}}").split()
     assert [name for name in networks if name.startswith("datum-")] == []
+
+
+async def test_a_successor_keeps_the_hardware_address_of_its_address(cell: Cell) -> None:
+    """Otherwise the host sends its packets to the predecessor until its neighbor entry expires."""
+    spec = cell.spec(interfaces=[an_interface("10.98.7.5", "10.98.7.1", 24)])
+    found = []
+    for machine_id in (ID, f"{ID}-next"):
+        await cell.driver.start(machine_id, spec)
+        await cell.running(machine_id)
+        (container,) = cell.containers()
+        (inspected,) = json.loads(cell.engine.podman("inspect", container))
+        (network,) = inspected["NetworkSettings"]["Networks"].values()
+        found.append(network["MacAddress"])
+        await cell.driver.remove(machine_id)
+        await cell.gone(machine_id)
+    assert found == [hardware_address("10.98.7.5")] * 2
 
 
 async def test_command_and_args_replace_what_the_image_says(engine: TestEngine, cell: Cell) -> None:
@@ -366,7 +402,7 @@ async def test_a_removal_asks_first_and_then_insists(cell: Cell) -> None:
     for machine_id in ("ns/polite/1", "ns/deaf/1"):
         await cell.driver.remove(machine_id)
     stopping = await cell.driver.observe("ns/deaf/1")
-    assert stopping is not None
+    assert isinstance(stopping, MachineState)
     assert stopping.reason == Reason.STOPPING
     await cell.gone("ns/polite/1")
     await cell.gone("ns/deaf/1")

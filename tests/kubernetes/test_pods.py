@@ -21,7 +21,7 @@ from datum_compute.app.pods import ClientPods
 from datum_compute.client.client import Client
 from datum_compute.client.http import HttpTransport
 from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
-from datum_compute.drivers.driver import Driver, MachineState, PermanentError
+from datum_compute.drivers.driver import Driver, MachineState, NotObserved, PermanentError
 from datum_compute.drivers.pods.driver import PodsDriver
 from datum_compute.testing.driver_conformance import LIFE, SPEC, Settle
 from tests.drivers.pods.test_making import SAID
@@ -46,7 +46,7 @@ async def running(plane: RealPlane) -> AsyncIterator[Cell]:
         await _ensure_namespace(client, "ns")
         for pod in (await client.list(POD)).items:
             await client.delete(POD, Ref(pod.metadata.namespace, pod.metadata.name), grace_s=0)
-        driver = PodsDriver(ClientPods(client), unix_s=time.time)
+        driver = PodsDriver(ClientPods(client), unix_s=time.time, elapsed_s=time.monotonic)
         kubelet = Kubelet(client, transport, connection.token, time.time)
         tasks = [asyncio.create_task(driver.run()), asyncio.create_task(kubelet.run())]
         try:
@@ -70,7 +70,10 @@ async def _ensure_namespace(client: Client, name: str) -> None:
 
 async def settled(cell: Cell, wanted: Callable[[MachineState | None], bool], machine: str) -> None:
     async with asyncio.timeout(30):
-        while not wanted(await cell.driver.observe(machine)):  # noqa: ASYNC110 - a real cluster
+        while not (  # noqa: ASYNC110 - a real cluster
+            not isinstance(state := await cell.driver.observe(machine), NotObserved)
+            and wanted(state)
+        ):
             await asyncio.sleep(0.05)
 
 

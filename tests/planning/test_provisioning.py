@@ -50,7 +50,7 @@ def a_server(
     )
     tags = {labels.INSTANCE_TAG: owner} if owner else server.spec.tags
     if not owned:
-        metadata = msgspec.structs.replace(metadata, owner_references=[])
+        metadata = msgspec.structs.replace(metadata, owner_references=[], labels={})
     return msgspec.structs.replace(
         server,
         metadata=metadata,
@@ -231,7 +231,7 @@ def test_every_instance_is_looked_at_again_some_time() -> None:
 
 
 def test_the_server_of_an_earlier_instance_is_waited_for_and_named() -> None:
-    earlier = a_server(owner="ns/x/old", owned=False)
+    earlier = a_server(owner="default/web-dfw-0/old", owned=False)
     wait, report = plan_provisioning(CELL, an_instance(0), earlier, NOW).actions
     assert isinstance(wait, Wait)
     assert isinstance(report, PatchStatus)
@@ -244,6 +244,33 @@ def test_a_server_whose_tag_was_edited_still_goes_with_its_instance() -> None:
     edited = a_server(owner="junk")
     delete, _ = plan_provisioning(CELL, an_instance(0, terminating=True), edited, NOW).actions
     assert isinstance(delete, Delete)
+
+
+@pytest.mark.parametrize("tag", ["", "junk", "default/web-dfw-1/another"])
+def test_a_tag_that_was_lost_or_edited_is_restored(tag: str) -> None:
+    server = a_server()
+    tags = {labels.INSTANCE_TAG: tag} if tag else {}
+    edited = msgspec.structs.replace(server, spec=msgspec.structs.replace(server.spec, tags=tags))
+    planned = plan_provisioning(CELL, an_instance(0), edited, NOW).actions
+    (patch,) = [action for action in planned if isinstance(action, Patch)]
+    assert patch.patch["spec"] == {"tags": server.spec.tags}
+
+
+def test_a_server_without_any_evidence_is_adopted_by_its_name() -> None:
+    server = a_server(owned=False)
+    bare = msgspec.structs.replace(server, spec=msgspec.structs.replace(server.spec, tags={}))
+    planned = plan_provisioning(CELL, an_instance(0), bare, NOW).actions
+    (patch,) = [action for action in planned if isinstance(action, Patch)]
+    uid = an_instance(0).metadata.uid
+    assert patch.patch["spec"] == {"tags": server.spec.tags}
+    assert patch.patch["metadata"]["labels"] == {labels.INSTANCE_UID: uid}
+    assert [owner["uid"] for owner in patch.patch["metadata"]["ownerReferences"]] == [uid]
+
+
+@pytest.mark.parametrize("phase", ["Running", "Sleeping"])
+def test_an_instance_is_not_available_while_its_server_is_being_removed(phase: Phase) -> None:
+    status = status_of(an_instance(0), a_server(phase, terminating=True))
+    assert verdict_of(status, "Available")[:2] == ("False", "Stopping")
 
 
 def test_an_instance_is_released_only_after_its_server_is_gone() -> None:

@@ -103,12 +103,23 @@ class Container(ApiStruct, frozen=True, kw_only=True):
         says("When to ask the registry; empty: always for the tag latest, else if not present."),
     ] = ""
     readiness_probe: Annotated[
-        Probe | None, says("The instance is available only while this is answered well.")
+        Probe | None,
+        says(
+            "The instance is available only while this succeeds; without it, only while its TCP "
+            "ports accept connections."
+        ),
     ] = None
     liveness_probe: Annotated[
         Probe | None, says("The instance is started again when this is not answered well.")
     ] = None
     security_context: SecurityContext = SecurityContext()
+    init: Annotated[
+        bool,
+        says(
+            "Run the program under an init process that forwards signals and reaps children, where "
+            "the driver has one. Set to false for an image that brings its own."
+        ),
+    ] = True
 
 
 class Sandbox(ApiStruct, frozen=True, kw_only=True):

@@ -70,9 +70,16 @@ class PodResources(ApiStruct, frozen=True, kw_only=True):
     limits: dict[str, str] = {}
 
 
+class PodPort(ApiStruct, frozen=True, kw_only=True):
+    name: str = ""
+    container_port: int = 0
+    protocol: str = "TCP"
+
+
 class PodContainer(ApiStruct, frozen=True, kw_only=True):
     name: str
     image: str = ""
+    ports: list[PodPort] = []
     resources: PodResources = PodResources()
     readiness_probe: dict[str, object] | None = None
 

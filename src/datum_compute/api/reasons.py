@@ -35,7 +35,7 @@ class Reason(StrEnum):
     INSTANCE_CRASHING = "InstanceCrashing"
     CONFIGURATION_ERROR = "ConfigurationError"
     UNSCHEDULABLE = "Unschedulable"  # no node of the cell takes it
-    NOT_READY = "NotReady"  # it runs, and does not answer its readiness probe
+    NOT_READY = "NotReady"  # it runs, and its readiness probe or a port fails
 
     # Quota.
     PENDING_QUOTA = "PendingQuota"

@@ -65,6 +65,7 @@ def containers_driver(
         owner,
         records,
         unix_s=ports.unix_s,
+        elapsed_s=ports.elapsed_s,
         save=save,
         save_now=save.now,
         archive=archive,

@@ -329,7 +329,9 @@ def _pods(world: _World, clients: Mapping[PlaneName, Client]) -> dict[PlaneName,
     if world.settings.driver != "pods":
         return {}
     return {
-        plane: PodsDriver(ClientPods(client), unix_s=world.ports.unix_s)
+        plane: PodsDriver(
+            ClientPods(client), unix_s=world.ports.unix_s, elapsed_s=world.ports.elapsed_s
+        )
         for plane, client in clients.items()
         if plane_role(plane) == "cell"
     }

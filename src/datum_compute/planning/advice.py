@@ -87,7 +87,7 @@ ADVICE: Mapping[Reason, Advice] = {
     Reason.INSTANCE_CRASHING: _you("a process that stays up; see its last lines", _IMAGE),
     Reason.CONFIGURATION_ERROR: _you("a template that can be set up", _EDIT),
     Reason.UNSCHEDULABLE: _platform("a node of the cell with room for it"),
-    Reason.NOT_READY: _wait("a good answer to its readiness probe"),
+    Reason.NOT_READY: _wait("its readiness probe to succeed, or its ports to accept connections"),
     Reason.PENDING_QUOTA: _you("quota to be freed or raised", _QUOTA),
     Reason.PENDING_EVALUATION: _wait("the decision about its quota claim", _CLAIMS),
     Reason.QUOTA_AVAILABLE: _well("its quota is granted"),

@@ -10,6 +10,7 @@ from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
 from datum_compute.api.workload import BlockedReplicas
 from datum_compute.planning.gates import NETWORK, gate_names
 from datum_compute.planning.ordinals import Slots
+from datum_compute.planning.stopping import stopping_verdict
 
 _DATA = (Reason.REFERENCED_DATA_NOT_READY, Reason.AWAITING_PROPAGATION, Reason.RESOLVING)
 
@@ -44,7 +45,7 @@ def cause_of(instance: Instance | None) -> Verdict:
     if instance is None:
         return Verdict(FALSE, Reason.AWAITING_CREATION, "The instance is not created yet")
     if instance.is_terminating:
-        return Verdict(FALSE, Reason.STOPPING, "Instance is being removed")
+        return stopping_verdict(instance)
     ready = find_condition(instance.status.conditions, READY)
     if ready is None:
         return Verdict(FALSE, Reason.PENDING, "Nobody has looked at the instance yet")

@@ -35,6 +35,7 @@ from datum_compute.planning.availability import WITHOUT_DELAY, MinReady
 from datum_compute.planning.budget import can_return, quota_waiters, rollout_budget
 from datum_compute.planning.newinstance import new_instance, platform_labels, shared_labels
 from datum_compute.planning.ordinals import Slots, is_observed_not_ready, slots_of
+from datum_compute.planning.stopping import grace_period_s
 from datum_compute.planning.template import template_hash
 
 Step = Create | Delete | Wait
@@ -117,7 +118,7 @@ def _slate(
             new = new_instance(deployment, number, current)
             filling.append(Create(plane, INSTANCE, new, f"slot {number} is empty"))
         elif instance.is_terminating:
-            filling.append(Wait(stopping_text(instance)))
+            filling.append(_wait_for_stop(instance))
         elif is_current(instance, current, template.spec):
             updated.add(number)
             if number not in slots.ready:
@@ -145,19 +146,19 @@ def _slate(
 
 
 def _unready_text(instance: Instance, slots: Slots, number: int) -> str:
-    unknown = number in slots.serving
-    return f"{instance.metadata.name} {'may not be' if unknown else 'is not'} ready"
-
-
-def stopping_text(instance: Instance) -> str:
-    grace_s = instance.spec.runtime.sandbox.termination_grace_period_seconds
-    return f"{instance.metadata.name} is stopping, which takes up to {grace_s} s"
+    state = "is not known to be ready" if number in slots.serving else "is not ready"
+    return f"{instance.metadata.name} {state}"
 
 
 def is_current(instance: Instance, current: str, template: TemplateSpec) -> bool:
     """By hash, and by what it really asks for: a spec edited by hand is drift as well."""
     same_hash = instance.spec.controller.template_hash == current
     return same_hash and bool(_asked(instance.spec) == _asked(template))
+
+
+def _wait_for_stop(instance: Instance) -> Wait:
+    grace_s = grace_period_s(instance)
+    return Wait(f"{instance.metadata.name} is stopping, which takes up to {grace_s} s")
 
 
 def _begun(steps: Sequence[Step], allowed: int | None) -> list[Step]:
@@ -181,7 +182,7 @@ def _surplus(plane: PlaneName, slots: Slots, wanted: int, *, ordered: bool) -> l
     """An instance that is already terminating does not delay the others."""
     surplus = [slots.held[number] for number in reversed(slots.held) if number >= wanted]
     deletes = [_delete(plane, i, "no longer wanted") for i in surplus if not i.is_terminating]
-    waits = [Wait(stopping_text(i)) for i in surplus if i.is_terminating]
+    waits = [_wait_for_stop(i) for i in surplus if i.is_terminating]
     return [*_begun(deletes, 1 if ordered else None), *waits]
 
 

@@ -31,6 +31,7 @@ from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.api.workload import PROGRESSING, ReplicaCounts
 from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
 from datum_compute.planning.availability import MinReady
+from datum_compute.planning.stopping import grace_left_s, render_stopping
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ NO_TIMED_WAIT = Timed()
 
 def timed_waits(instances: Sequence[Instance], min_ready: MinReady) -> Timed:
     """Instances that are stopping or that have not been Ready for long enough."""
-    stopping = [(i, _stopping_s(i, min_ready.now)) for i in instances if i.is_terminating]
+    stopping = [(i, grace_left_s(i, min_ready.now)) for i in instances if i.is_terminating]
     settling = [i for i in instances if min_ready.remaining_s(i) is not None]
     left_s = [s for _, s in stopping if s is not None]
     left_s += [s for i in settling if (s := min_ready.remaining_s(i)) is not None]
@@ -59,25 +60,8 @@ def timed_waits(instances: Sequence[Instance], min_ready: MinReady) -> Timed:
     if longest_s is None or longest_s <= 0:
         return Timed(overdue_s=None if longest_s is None else -longest_s)
     slow = [i for i, s in stopping if s is not None and s > 0]
-    message = _stopping_text(slow) if slow else _settling_text(settling, min_ready)
+    message = render_stopping(slow) if slow else _settling_text(settling, min_ready)
     return Timed(remaining_s=longest_s, message=message)
-
-
-def _stopping_s(instance: Instance, now: str) -> float | None:
-    """Seconds until the grace period is over, negative afterwards; None if the clocks disagree."""
-    grace_s = instance.spec.runtime.sandbox.termination_grace_period_seconds
-    since = instance.metadata.deletion_timestamp or now
-    left_s = parse_timestamp(since) + grace_s - parse_timestamp(now)
-    return left_s if left_s <= 2 * grace_s else None
-
-
-def _stopping_text(instances: Sequence[Instance]) -> str:
-    grace_s = max(i.spec.runtime.sandbox.termination_grace_period_seconds for i in instances)
-    if len(instances) == 1:
-        which = f"the old instance {instances[0].metadata.name}"
-    else:
-        which = f"{len(instances)} old instances"
-    return f"waiting for {which} to stop, up to {grace_s} s"
 
 
 def _settling_text(instances: Sequence[Instance], min_ready: MinReady) -> str:

@@ -43,7 +43,8 @@ from datum_compute.planning.spread import spread
 # Programmed and Available; None leaves the recorded condition as it is.
 Verdicts = tuple[Verdict | None, Verdict]
 
-# A missed event of a machine costs at most this long.
+# The last resort. A lost event of an Instance that is Available is noticed within seconds, see
+# controllers/cell/provisioner.py.
 RESYNC_S = 600.0
 HELD_UP_S = 10.0
 MESSAGE_MAX = 1024
@@ -136,6 +137,9 @@ def machine_verdicts(instance: Instance, server: Server | None) -> Verdicts:
     if server is None or not _is_seen(server):
         return _unseen(instance)
     programmed = Verdict(TRUE, Reason.PROGRAMMED, "The machine is set up")
+    if server.is_terminating:
+        # Its status stays as last reported until it is gone, and its machine stops before that.
+        return programmed, Verdict(FALSE, Reason.STOPPING, "The server is being removed")
     message = server.status.message
     match server.status.phase:
         case "Pending":

@@ -27,6 +27,7 @@ class MemoryPods:
         self._version = 0
         self._log: list[tuple[int, PodEvent]] = []
         self._news = asyncio.Event()
+        self._lost_from = 0  # how often the open watches were ended
         self.away = False
         self.created = 0
 
@@ -65,7 +66,7 @@ class MemoryPods:
         return [typed(pod, Pod) for pod in self._pods.values()], str(self._version)
 
     async def watch(self, since: str) -> AsyncGenerator[PodEvent, None]:
-        seen = int(since)
+        seen, opened = int(since), self._lost_from
         while True:
             for version, event in [entry for entry in self._log if entry[0] > seen]:
                 self._answer()
@@ -73,6 +74,13 @@ class MemoryPods:
                 yield event
             self._news.clear()
             await self._news.wait()
+            if self._lost_from > opened:
+                raise TransientError("the connection was lost")
+
+    def lose_watches(self) -> None:
+        """End every watch that is open."""
+        self._lost_from += 1
+        self._news.set()
 
     async def run(self) -> None:
         """Play every pod, again and again."""

@@ -10,10 +10,16 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from datum_compute.api.instance import Container
-from datum_compute.drivers.driver import Driver, MachineState, TransientError
+from datum_compute.api.instance import Container, ContainerPort
+from datum_compute.drivers.driver import (
+    NOT_OBSERVED,
+    OBSERVATION_DEADLINE_S,
+    Driver,
+    MachineState,
+    Observation,
+)
 from datum_compute.drivers.pods.driver import PodsDriver
-from datum_compute.testing.driver_conformance import LIFE, SPEC, Settle
+from datum_compute.testing.driver_conformance import ADOPTION, LIFE, SPEC, Adopt, Settle
 from datum_compute.testing.kubelet import EVICTED_S
 from datum_compute.testing.memory_pods import MemoryPods
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
@@ -22,12 +28,20 @@ T = TypeVar("T")
 ID = "ns/web-0/1"
 
 
+def a_driver(pods: MemoryPods, loop: asyncio.AbstractEventLoop) -> PodsDriver:
+    return PodsDriver(pods, unix_s=loop.time, elapsed_s=loop.time)
+
+
+def phase_of(state: Observation) -> str:
+    return state.phase if isinstance(state, MachineState) else str(state)
+
+
 def run(story: Callable[[PodsDriver, MemoryPods], Awaitable[T]], *, deaf: bool = False) -> T:
     """``deaf``: no news come, as while the watch is broken."""
 
     async def main(loop: VirtualLoop) -> T:
         pods = MemoryPods(loop.time)
-        driver = PodsDriver(pods, unix_s=loop.time)
+        driver = a_driver(pods, loop)
         tasks = [loop.create_task(pods.run())]
         tasks += [] if deaf else [loop.create_task(driver.run())]
         try:
@@ -49,6 +63,52 @@ def test_conformance(check: Callable[[Driver, Settle], Awaitable[None]]) -> None
     assert run(story)
 
 
+@pytest.mark.parametrize("check", ADOPTION, ids=lambda check: check.__name__)
+def test_adoption_conformance(
+    check: Callable[[Driver, Settle, Adopt], Awaitable[None]],
+) -> None:
+    async def story(driver: PodsDriver, pods: MemoryPods) -> bool:
+        loop = asyncio.get_running_loop()
+        tasks: list[asyncio.Task[None]] = []
+
+        async def adopt() -> Driver:
+            adopted = a_driver(pods, loop)
+            tasks.append(loop.create_task(adopted.run()))
+            return adopted
+
+        await check(driver, lambda: asyncio.sleep(2), adopt)
+        for task in tasks:
+            task.cancel()
+        return True
+
+    assert run(story)
+
+
+def test_a_cluster_that_is_lost_makes_machines_unknown_and_not_at_once() -> None:
+    async def story(driver: PodsDriver, pods: MemoryPods) -> None:
+        await driver.start(ID, SPEC)
+        await asyncio.sleep(2)
+        before = await driver.observe(ID)
+        pods.lose_watches()
+        pods.away = True
+        await asyncio.sleep(OBSERVATION_DEADLINE_S - 3)
+        assert await driver.observe(ID) is NOT_OBSERVED
+        driver._news.clear()
+        await asyncio.sleep(5)
+        assert list(driver._news) == [ID], "the controller is called"
+        lost = await driver.observe(ID)
+        assert isinstance(lost, MachineState)
+        assert (lost.phase, lost.reason) == ("Unknown", "NotObserved")
+        driver._news.clear()
+        pods.away = False
+        await asyncio.sleep(3)
+        assert list(driver._news) == [ID], "and again when the cluster is back"
+        assert await driver.observe(ID) == before
+        assert pods.created == 1
+
+    run(story)
+
+
 def test_a_pod_does_not_sleep() -> None:
     """A cluster knows no such thing, so it stays what it is: awake."""
 
@@ -56,20 +116,21 @@ def test_a_pod_does_not_sleep() -> None:
         await driver.start(ID, SPEC)
         await asyncio.sleep(2)
         await driver.sleep(ID, "stop")
-        state = await driver.observe(ID)
-        return state.phase if state else "gone", await driver.wake(ID)
+        return phase_of(await driver.observe(ID)), await driver.wake(ID)
 
     assert run(story) == ("Running", 0.0)
 
 
-def seen(image: str, after_s: float) -> MachineState | None:
-    async def story(driver: PodsDriver, _pods: MemoryPods) -> MachineState | None:
+def seen(image: str, after_s: float) -> MachineState:
+    async def story(driver: PodsDriver, _pods: MemoryPods) -> Observation:
         container = Container(name="app", image=image)
         await driver.start(ID, msgspec.structs.replace(SPEC, containers=[container]))
         await asyncio.sleep(after_s)
         return await driver.observe(ID)
 
-    return run(story)
+    state = run(story)
+    assert isinstance(state, MachineState)
+    return state
 
 
 @pytest.mark.parametrize(
@@ -87,14 +148,42 @@ def seen(image: str, after_s: float) -> MachineState | None:
 )
 def test_the_kubelets_words_arrive(image: str, phase: str, reason: str, words: str) -> None:
     state = seen(image, 2)
-    assert state is not None
     assert (state.phase, state.reason) == (phase, reason)
     assert words in state.message
 
 
+def test_a_port_that_is_closed_is_named() -> None:
+    async def story(driver: PodsDriver, _pods: MemoryPods) -> Observation:
+        ports = [ContainerPort(name="http", port=8080)]
+        container = Container(name="app", image="unready.example/web:1", ports=ports)
+        await driver.start(ID, msgspec.structs.replace(SPEC, containers=[container]))
+        await asyncio.sleep(2)
+        return await driver.observe(ID)
+
+    state = run(story)
+    assert isinstance(state, MachineState)
+    assert (state.phase, state.reason) == ("Running", "NotReady")
+    assert state.message == "port 8080 (http) does not accept connections"
+
+
+def test_a_pod_of_an_earlier_release_is_not_replaced() -> None:
+    """It has no port check, and runs as it is."""
+
+    async def story(driver: PodsDriver, pods: MemoryPods) -> None:
+        await driver.start(ID, SPEC)
+        await asyncio.sleep(2)
+        ports = [ContainerPort(name="http", port=8080)]
+        checked = Container(name="app", image="web:1", ports=ports)
+        await driver.start(ID, msgspec.structs.replace(SPEC, containers=[checked]))
+        await asyncio.sleep(2)
+        assert phase_of(await driver.observe(ID)) == "Running"
+        assert pods.created == 1
+
+    run(story)
+
+
 def test_a_crash_tells_its_exit_code_and_last_lines() -> None:
     state = seen("crash.example/web:1", 2)
-    assert state is not None
     assert (state.exit_code, state.restarts) == (1, 3)
     assert state.last_lines == ("first line", "it went wrong")
 
@@ -106,14 +195,14 @@ def test_an_evicted_pod_makes_room_for_another_machine() -> None:
         await driver.start(ID, spec)
         await asyncio.sleep(EVICTED_S + 1)
         state = await driver.observe(ID)
-        assert state is not None
+        assert isinstance(state, MachineState)
         assert "Evicted: The node was low on resource" in state.message
         await asyncio.sleep(1)
         assert await driver.observe(ID) is None, "removed, so another may be started"
         await driver.start(ID, spec)
         await asyncio.sleep(1)
         state = await driver.observe(ID)
-        assert state is not None
+        assert isinstance(state, MachineState)
         assert state.phase == "Running"
         assert pods.created == 2
 
@@ -123,14 +212,21 @@ def test_an_evicted_pod_makes_room_for_another_machine() -> None:
 def test_without_news_absence_is_asked_for() -> None:
     async def story(driver: PodsDriver, pods: MemoryPods) -> None:
         await driver.start(ID, SPEC)
-        other = PodsDriver(pods, unix_s=asyncio.get_running_loop().time)
-        assert await other.observe(ID) is not None, "another process, which has heard nothing"
+        other = a_driver(pods, asyncio.get_running_loop())
+        assert isinstance(await other.observe(ID), MachineState), (
+            "another process, which has heard nothing"
+        )
         await other.start(ID, SPEC)
         assert pods.created == 1
         pods.away = True
-        third = PodsDriver(pods, unix_s=asyncio.get_running_loop().time)
-        with pytest.raises(TransientError):
-            await third.observe(ID)
+        third = a_driver(pods, asyncio.get_running_loop())
+        assert await third.observe(ID) is NOT_OBSERVED
+        await asyncio.sleep(OBSERVATION_DEADLINE_S - 1)
+        assert await third.observe(ID) is NOT_OBSERVED
+        await asyncio.sleep(1)
+        assert phase_of(await third.observe(ID)) == "Unknown"
+        pods.away = False
+        assert phase_of(await third.observe(ID)) == "Running", "read from the cluster"
 
     run(story, deaf=True)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from datum_compute.api.codec import typed
 from datum_compute.api.server import ServerSpec
-from datum_compute.drivers.pods.making import MACHINE, pod_body, pod_name
+from datum_compute.drivers.pods.making import MACHINE, PORT_CHECKED, pod_body, pod_name
 
 ID = "ns-1/web-0/0e0f3c1e-0000-4000-8000-000000000001"
 SAID: dict[str, Any] = {
@@ -105,3 +105,29 @@ def test_names_are_told_apart_by_the_machine() -> None:
     assert pod_name(ID).startswith("web-0-")
     assert len(pod_name(f"ns/{'a' * 63}/1")) <= 63
     assert made()["metadata"]["annotations"][MACHINE] == ID
+
+
+def with_ports(*ports: dict[str, Any], **fields: Any) -> Any:
+    container = {"name": "app", "image": "web:1", "ports": list(ports), **fields}
+    side = {"name": "side", "image": "web:1"}
+    return pod_body(ID, typed({**SAID, "containers": [container, side]}, ServerSpec))
+
+
+def test_a_container_without_a_readiness_probe_has_its_first_tcp_port_checked() -> None:
+    dns = {"name": "dns", "port": 53, "protocol": "UDP"}
+    http, admin = {"name": "http", "port": 8080}, {"name": "admin", "port": 9090}
+    pod = with_ports(dns, http, admin)
+    app, side = pod["spec"]["containers"]
+    assert app["readinessProbe"] == {"tcpSocket": {"port": 8080}, "periodSeconds": 5}
+    assert "readinessProbe" not in side
+    assert pod["metadata"]["annotations"][PORT_CHECKED] == "app"
+
+
+def test_only_what_is_not_probed_is_checked() -> None:
+    own = {"httpGet": {"port": 8080}}
+    probed = with_ports({"name": "http", "port": 8080}, readinessProbe=own)
+    assert "tcpSocket" not in probed["spec"]["containers"][0]["readinessProbe"]
+    assert PORT_CHECKED not in probed["metadata"]["annotations"]
+    unchecked = with_ports({"name": "dns", "port": 53, "protocol": "UDP"})
+    assert "readinessProbe" not in unchecked["spec"]["containers"][0]
+    assert PORT_CHECKED not in unchecked["metadata"]["annotations"]

@@ -1,8 +1,12 @@
 """The driver: one task for each machine, which looks, decides (``steps.py``) and acts, again and
 again; woken by the engine's events and by a list of all containers now and then.
 
-``run`` must run for anything to happen. Until the engine's containers have been read for the first
-time nothing is said about any machine: absence that is not proven is an error, not an answer.
+``run`` must run for anything to happen. Until the engine's containers have been listed for the
+first time nothing is reported about any machine: absence that is not proven is not absence.
+
+A machine that an earlier process made is adopted. It is observed when its containers have been
+inspected and its readiness checks have reached a first verdict. Until then, and while the engine
+does not answer, it is NOT_OBSERVED, and after OBSERVATION_DEADLINE_S its phase is Unknown.
 """
 
 from __future__ import annotations
@@ -51,7 +55,7 @@ from datum_compute.drivers.containers.records import (
     after_start,
     fallen_asleep,
 )
-from datum_compute.drivers.containers.state import unproven_until_s
+from datum_compute.drivers.containers.state import check_title, unproven_until_s
 from datum_compute.drivers.containers.steps import (
     Create,
     FallAsleep,
@@ -67,14 +71,28 @@ from datum_compute.drivers.containers.steps import (
     Wake,
     next_step,
 )
-from datum_compute.drivers.driver import DriverError, MachineState, PermanentError, TransientError
+from datum_compute.drivers.driver import (
+    NOT_OBSERVED,
+    DriverError,
+    MachineState,
+    NotObserved,
+    Observation,
+    PermanentError,
+    TransientError,
+    unobserved,
+)
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 
 RESYNC_S = 30.0
 # The same while the engine sends no events.
 DEAF_S = 2.0
-# How long a question waits for the first reading.
+# How long a request waits for the first list of the engine's containers.
 READ_S = 5.0
+# The engine answers a list of containers within this time, or it is lost.
+LIST_S = 10.0
+NO_ANSWER = "the container engine does not answer"
+NO_VERDICT = "its readiness check has not reached a verdict"
+NO_INSPECTION = "the container engine does not show its containers"
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +107,7 @@ class ContainersDriver:
         records: MutableMapping[str, Record],
         *,
         unix_s: Callable[[], float],
+        elapsed_s: Callable[[], float],
         save: Callable[[], None],
         save_now: Callable[[], None],
         archive: LogArchive,
@@ -97,10 +116,20 @@ class ContainersDriver:
         hang_up: HangUp = lambda _process, _container_id, _by_force: None,
     ) -> None:
         self._hands = hands
-        self._probing = Probing(hands.engine, self._hear_ready, self._hear_live, unix_s)
+        self._probing = Probing(
+            hands.engine,
+            self._hear_ready,
+            self._hear_live,
+            unix_s,
+            engine_answers=self._engine_answers,
+            heard_words=self._tell,
+        )
         self._owner = owner
         self._records = records
         self._unix_s = unix_s
+        self._elapsed_s = elapsed_s
+        # Since when the engine has not answered; None while it does.
+        self._lost_since_s: float | None = elapsed_s()
         self._save = save
         self._save_now = save_now
         self._cards = cards
@@ -109,7 +138,8 @@ class ContainersDriver:
         self._machines: dict[str, Machine] = {}
         self._read = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
-        self._ears = Ears(hands.engine, owner, self._look_again)
+        self._resync_soon = asyncio.Event()
+        self._ears = Ears(hands.engine, owner, self._look_again, self._resync_soon.set)
         self._news: dict[str, None] = {}
         self._has_news = asyncio.Event()
 
@@ -132,9 +162,12 @@ class ContainersDriver:
             if machine.pulling is not None:
                 machine.pulling.cancel()
 
-    async def observe(self, machine_id: str) -> MachineState | None:
-        machine = (await self._known()).get(machine_id)
-        return machine.state(self._unix_s()) if machine is not None else None
+    async def observe(self, machine_id: str) -> Observation:
+        try:
+            machine = (await self._known()).get(machine_id)
+        except TransientError:
+            return self._unobserved(self._lost_since_s, NO_ANSWER)
+        return self._observation(machine) if machine is not None else None
 
     async def machines(self, name: str = "") -> list[str]:
         await self._known()
@@ -181,13 +214,16 @@ class ContainersDriver:
         async with asyncio.TaskGroup() as self._group:
             self._group.create_task(self._ears.listen())
             while True:
+                self._resync_soon.clear()
+                began_s = self._elapsed_s()
                 try:
                     await self._resync()
                 except (DriverError, LookupError, TypeError, ValueError) as error:
-                    _log.warning("the containers of %s are not seen: %s", self._owner.cell, error)
+                    _log.warning("cannot list the containers of %s: %s", self._owner.cell, error)
+                    self._note_loss(began_s)
                     await asyncio.sleep(AWAY_S)
                     continue
-                await asyncio.sleep(RESYNC_S if self._ears.hears else DEAF_S)
+                await _woken(self._resync_soon, RESYNC_S if self._ears.hears else DEAF_S)
 
     def _look_again(self, machine_id: str) -> None:
         """At that machine, or without an id at all of them."""
@@ -196,9 +232,10 @@ class ContainersDriver:
                 machine.woken.set()
 
     async def _resync(self) -> None:
-        """Take over what is there and not known yet; wake everybody to look again."""
-        for labels in await self._hands.ours():
+        """Adopt machines that are not known yet, and inspect all of them again."""
+        for labels in await self._hands.ours(timeout_s=LIST_S):
             self._adopt(labels)
+        self._note_return()
         if not self._read.is_set():
             self._forget_the_gone()
             self._read.set()
@@ -216,7 +253,8 @@ class ContainersDriver:
         if machine_id.count("/") != 2 or plan is None or machine_id in self._machines:
             return self._machines.get(machine_id)
         record = self._records.get(machine_id, NOTHING)
-        machine = Machine(machine_id, plan, record=record)
+        machine = Machine(machine_id, plan, record=record, is_adopted=True)
+        machine.unobserved_since_s = self._elapsed_s()
         self._tend(machine)
         return machine
 
@@ -250,7 +288,7 @@ class ContainersDriver:
             pause_s: float | None = AWAY_S
             try:
                 if not machine.sleep.trust():
-                    machine.seen = await self._hands.look(machine)
+                    await self._inspect(machine)
                 step = self._next_step(machine)
                 if isinstance(step, Forget):
                     break
@@ -272,6 +310,16 @@ class ContainersDriver:
             machine.sleep.turn()
             await _woken(machine.woken, pause_s)
         await self._let_go(machine)
+
+    async def _inspect(self, machine: Machine) -> None:
+        began_s = self._elapsed_s()
+        try:
+            machine.seen = await self._hands.look(machine)
+        except DriverError:
+            if machine.unobserved_since_s is None:
+                machine.unobserved_since_s = began_s
+            raise
+        self._note_observation(machine)
 
     def _next_step(self, machine: Machine) -> Step:
         """A wish to sleep is for this step only: one that has just ended does not fall asleep."""
@@ -434,7 +482,10 @@ class ContainersDriver:
 
     async def _hear_ready(self, machine: Machine, name: str, is_good: bool, words: str) -> None:
         machine.ready[name], machine.words[name] = is_good, words
-        self._note(machine, f"readiness probe of {name}: {'ready' if is_good else words}")
+        if machine.is_adopted:
+            self._note_observation(machine)
+        container = next(c for c in machine.plan.containers if c.name == name)
+        self._note(machine, f"{check_title(container)}: {'ready' if is_good else words}")
         self._tell(machine)
 
     async def _hear_live(self, machine: Machine, name: str, is_good: bool, words: str) -> None:
@@ -450,6 +501,45 @@ class ContainersDriver:
         except DriverError as error:
             _log.warning("%s: container %s cannot be stopped: %s", machine.id, name, error)
 
+    # --- what is observed
+
+    def _note_observation(self, machine: Machine) -> None:
+        """The containers have been inspected, or a probe has reached a verdict. The first
+        observation of an adopted machine needs both."""
+        if not machine.is_adopted or machine.is_readiness_known(self._unix_s()):
+            machine.is_adopted = False
+            machine.unobserved_since_s = None
+
+    def _note_loss(self, began_s: float) -> None:
+        """The engine has not answered a request that began then."""
+        if self._lost_since_s is None:
+            self._lost_since_s = began_s
+        for machine in self._machines.values():
+            self._tell(machine)
+
+    def _note_return(self) -> None:
+        """The engine answers. Machines may have ended while it did not: inspect them first."""
+        for machine in self._machines.values() if self._lost_since_s is not None else ():
+            if machine.unobserved_since_s is None:
+                machine.unobserved_since_s = self._lost_since_s
+        self._lost_since_s = None
+
+    def _engine_answers(self) -> bool:
+        return self._ears.hears and self._lost_since_s is None
+
+    def _observation(self, machine: Machine) -> MachineState | NotObserved:
+        """A machine that this process makes or removes has the state that this process knows."""
+        if machine.wanted and machine.spec is None:
+            if self._lost_since_s is not None:
+                return self._unobserved(self._lost_since_s, NO_ANSWER)
+            if machine.unobserved_since_s is not None:
+                why = NO_VERDICT if machine.seen else NO_INSPECTION
+                return self._unobserved(machine.unobserved_since_s, why)
+        return machine.state(self._unix_s())
+
+    def _unobserved(self, since_s: float | None, why: str) -> MachineState | NotObserved:
+        return unobserved(self._elapsed_s() - (since_s or 0.0), why)
+
     # --- telling
 
     def _note(self, machine: Machine, text: str) -> None:
@@ -461,9 +551,10 @@ class ContainersDriver:
             self._save()
 
     def _tell(self, machine: Machine) -> None:
-        state = machine.state(self._unix_s())
-        if state != machine.told:
-            machine.told = state
+        """Announce what has changed. That a machine is not observed changes nothing."""
+        observed = self._observation(machine)
+        if observed is not NOT_OBSERVED and observed != machine.told:
+            machine.told = observed
             self._announce(machine.id)
 
     def _announce(self, machine_id: str) -> None:

@@ -17,13 +17,20 @@ _log = logging.getLogger(__name__)
 
 
 class Ears:
-    """``heard`` gets the id of a machine of which there is news; an empty one means that it may be
-    any of them, because nobody has listened for a while."""
+    """``heard`` receives the id of a machine of which there is news; an empty one means that it may
+    be any of them, because the stream was interrupted. ``lost`` is called when the stream ends."""
 
-    def __init__(self, engine: Engine, owner: Owner, heard: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        owner: Owner,
+        heard: Callable[[str], None],
+        lost: Callable[[], None],
+    ) -> None:
         self._engine = engine
         self._owner = owner
         self._heard = heard
+        self._lost = lost
         self.hears = True  # until proven otherwise
 
     async def listen(self) -> None:
@@ -38,7 +45,9 @@ class Ears:
             except (DriverError, AttributeError, TypeError) as error:
                 if self.hears:
                     _log.warning("no events of the container engine: %s", error)
-            self.hears = False
+            if self.hears:
+                self.hears = False
+                self._lost()
             await asyncio.sleep(AWAY_S)
 
     def _hear(self, labels: dict[str, str]) -> None:

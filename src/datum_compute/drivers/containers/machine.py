@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from datum_compute.api.containeroptions import Probe
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.containers.images import ImageFacts
@@ -15,8 +16,15 @@ from datum_compute.drivers.containers.records import NOTHING, Record
 from datum_compute.drivers.containers.seen import Seen
 from datum_compute.drivers.containers.state import Answers, state_of
 from datum_compute.drivers.containers.steps import Problem, Sight
-from datum_compute.drivers.driver import DriverError, MachineState
+from datum_compute.drivers.driver import DriverError, MachineState, Observation
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
+
+
+def delay_left_s(probe: Probe, seen: Seen, now_s: float) -> float:
+    """How much of the initial delay of a probe is left; it counts from the container's start."""
+    if not seen.started_s:
+        return float(probe.initial_delay_seconds)
+    return max(0.0, seen.started_s + probe.initial_delay_seconds - now_s)
 
 
 @dataclass(slots=True)
@@ -69,7 +77,11 @@ class Machine:
     # Takes long at times; a removal ends it.
     pulling: asyncio.Task[dict[str, ImageFacts] | DriverError] | None = None
     sleep: Sleep = field(default_factory=Sleep)
-    told: MachineState | None = None  # what was announced last
+    told: Observation = None  # what was announced last
+    # Since when it has not been observed, on a monotonic clock; None while it is observed.
+    unobserved_since_s: float | None = None
+    # An earlier process made it, and this one has not completed its first observation.
+    is_adopted: bool = False
     # The last answers to each probe, with the time when each came.
     answered: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
@@ -81,6 +93,19 @@ class Machine:
     @property
     def containers(self) -> list[str]:
         return [container.name for container in self.plan.containers]
+
+    def is_readiness_known(self, now_s: float) -> bool:
+        """Whether every readiness check has reached its first verdict, as far as checks run: not
+        before their initial delay, and not while the machine sleeps or has ended."""
+        seen = [self.seen.get(name) for name in self.containers]
+        if self.record.asleep or not all(s and s.standing == "running" for s in seen):
+            return True
+        return all(
+            container.name in self.ready
+            for container in self.plan.containers
+            if (check := container.readiness_check) is not None
+            and not delay_left_s(check, self.seen[container.name], now_s)
+        )
 
     def sight(self, now_s: float) -> Sight:
         return Sight(

@@ -17,11 +17,15 @@ from datum_compute.api.codec import ApiStruct, DecodeError, decode_as, encode
 from datum_compute.api.containeroptions import GRACE_S, ImageRecord, Probe
 from datum_compute.api.instance import Container, ContainerPort
 from datum_compute.api.server import ServerSpec, machine_fingerprint
+from datum_compute.drivers.portcheck import PORT_CHECK, checked_ports
 
 _PREFIX = "compute.datumapis.com/"
 PLATFORM, CELL = f"{_PREFIX}platform", f"{_PREFIX}cell"
 MACHINE, SERVER, CONTAINER = f"{_PREFIX}machine", f"{_PREFIX}server", f"{_PREFIX}container"
 PLAN = f"{_PREFIX}plan"
+# On containers that were to have an init process and run without, because the engine has none. Not
+# part of the plan: whether the engine has one does not make it another container.
+INIT, INIT_MISSING = f"{_PREFIX}init", "missing"
 DEFAULT_NETWORK = "bridge"  # the engine's own, for machines that were given no address
 
 
@@ -47,6 +51,15 @@ class ContainerPlan(ApiStruct, frozen=True, kw_only=True):
     liveness: Probe | None = None
     memory_mebibytes: int = 0  # the most it may use; 0 if nobody said
     digest: str = ""  # of the image that it was made from
+
+    @property
+    def readiness_check(self) -> Probe | None:
+        """How the container is checked for readiness; None if it declares nothing to check."""
+        return self.readiness or (PORT_CHECK if self.checked_ports else None)
+
+    @property
+    def checked_ports(self) -> list[ContainerPort]:
+        return checked_ports(self.ports, self.readiness)
 
 
 class MachinePlan(ApiStruct, frozen=True, kw_only=True):

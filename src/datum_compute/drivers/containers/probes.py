@@ -1,20 +1,25 @@
-"""Asks containers how they are: over HTTP, for a connection, or by a command."""
+"""Asks containers how they are: over HTTP, for connections, or by a command."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from datum_compute.api.containeroptions import ExecAction, HttpGet, Probe
+from datum_compute.api.instance import ContainerPort
 from datum_compute.drivers.containers.engine import Engine, EngineRefusal
 from datum_compute.drivers.containers.logs import last_lines
 from datum_compute.drivers.containers.plan import ContainerPlan
-from datum_compute.drivers.driver import DriverError
+from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.onlink import open_on_link
+from datum_compute.drivers.portcheck import PORT_CHECK, closed_port
 
 _WORDS_MAX = 256
 _EAGER_S = 1.0
+# Between tries while the engine cannot run a probe's command.
+_ENGINE_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +32,25 @@ class Target:
 
 
 async def keep_asking(
-    probe: Probe, ask: Callable[[], Awaitable[str]], told: Callable[[bool, str], Awaitable[None]]
+    probe: Probe,
+    delay_s: float,
+    ask: Callable[[], Awaitable[str]],
+    told: Callable[[bool, str], Awaitable[None]],
 ) -> None:
-    """Ask until cancelled. ``told`` hears the first answer that counts and every change: well or
-    not, and the words of the last bad answer. Before anything counts it hears nothing."""
-    await asyncio.sleep(probe.initial_delay_seconds)
+    """Ask until cancelled, for the first time after ``delay_s``.
+
+    ``told`` receives the first verdict and every change of it: whether it is good, and the words
+    of the last bad answer. A question that the engine could not ask (TransientError) is repeated
+    and does not count.
+    """
+    await asyncio.sleep(delay_s)
     tally = Tally(probe)
     while True:
-        words = await ask()
+        try:
+            words = await ask()
+        except TransientError:
+            await asyncio.sleep(_ENGINE_RETRY_S)
+            continue
         verdict = tally.count(is_good=not words)
         if verdict is not None:
             await told(verdict, words)
@@ -81,7 +97,10 @@ class Tally:
 
 
 async def answer_to(engine: Engine, probe: Probe, target: Target) -> str:
-    """What is wrong, at the latest when the probe's time is over; empty if all is well."""
+    """What is wrong, at the latest when the probe's time is over; empty if all is well. Raises
+    TransientError if the engine does not run the probe's command."""
+    if probe is PORT_CHECK:
+        return await _check_ports(target)
     try:
         async with asyncio.timeout(probe.timeout_seconds):
             return await _asked(engine, probe, target)
@@ -110,9 +129,34 @@ async def _tcp(address: str, port: int) -> str:
     try:
         _, writer = await open_on_link(address, port)
     except OSError as error:
-        return f"port {port}: {(error.strerror or 'no connection').lower()}"
+        return f"port {port}: {_connect_error(error)}"
     writer.close()
     return ""
+
+
+async def _check_ports(target: Target) -> str:
+    """The first port that does not accept a connection, and why; empty if all of them do."""
+    ports = target.container.checked_ports
+    answers = await asyncio.gather(*(_check_port(target.address, port) for port in ports))
+    return next(filter(None, answers), "")
+
+
+async def _check_port(address: str, port: ContainerPort) -> str:
+    timeout_s = PORT_CHECK.timeout_seconds
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, writer = await open_on_link(address, port.port)
+    except TimeoutError:
+        return closed_port(port.port, port.name, f"no answer within {timeout_s} s")
+    except OSError as error:
+        return closed_port(port.port, port.name, _connect_error(error))
+    writer.close()
+    return ""
+
+
+def _connect_error(error: OSError) -> str:
+    """Why a connection failed. asyncio replaces the text of the system with the address."""
+    return os.strerror(error.errno).lower() if error.errno else "no connection"
 
 
 async def _http(question: HttpGet, target: Target) -> str:
@@ -122,7 +166,7 @@ async def _http(question: HttpGet, target: Target) -> str:
     try:
         reader, writer = await open_on_link(target.address, port)
     except OSError as error:
-        return f"{asked}: {(error.strerror or 'no connection').lower()}"
+        return f"{asked}: {_connect_error(error)}"
     try:
         headers = {"host": f"{shown}:{port}", "user-agent": "datum-probe", "connection": "close"}
         headers |= {header.name.lower(): header.value for header in question.http_headers}
@@ -143,6 +187,8 @@ async def _command(engine: Engine, action: ExecAction, target: Target) -> str:
         code, said = await run_command(engine, target.container_id, action.command)
     except EngineRefusal as refusal:
         return refusal.words[:_WORDS_MAX]
+    except TransientError:
+        raise
     except DriverError as error:
         return str(error)[:_WORDS_MAX]
     last = last_lines(said, 1)

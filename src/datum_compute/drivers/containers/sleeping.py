@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import msgspec
-
-from datum_compute.api.containeroptions import Probe
 from datum_compute.api.timestamps import timestamp
 from datum_compute.drivers.containers.effects import Hands
 from datum_compute.drivers.containers.machine import Machine
@@ -80,7 +77,3 @@ def woken_in_s(machine: Machine) -> float:
     if not machine.wanted or machine.record.asleep:
         raise TransientError("it went away instead of being woken")
     return machine.sleep.engine_s
-
-
-def without_delay(probe: Probe) -> Probe:
-    return msgspec.structs.replace(probe, initial_delay_seconds=0)

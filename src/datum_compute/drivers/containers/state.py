@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from datum_compute.api.reasons import Reason
-from datum_compute.drivers.containers.plan import MachinePlan
+from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan
 from datum_compute.drivers.containers.steps import Sight
 from datum_compute.drivers.driver import MachineState
 
-# One that ended before and asks to be believed without a probe has to stay up for so long.
+# A machine that ended before and has no readiness probe counts as crashed until it has been up
+# for this long: its port may be open before it ends again.
 PROVEN_S = 10.0
 ASLEEP = "it is asleep; a connection to its published port wakes it"
 # What an end by a signal looks like in an exit code.
@@ -19,8 +20,7 @@ _SIGNALS = {134: "ABRT", 137: "KILL", 139: "SEGV", 143: "TERM"}
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What probes said: of each container that has a readiness probe whether it is ready, and of
-    those that are not the last words."""
+    """The verdicts of readiness checks by container, and the last bad answers to them."""
 
     ready: Mapping[str, bool] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
@@ -99,11 +99,18 @@ def _ending(plan: MachinePlan, sight: Sight) -> str:
 
 def _unready(plan: MachinePlan, answers: Answers) -> tuple[str, str]:
     for container in plan.containers:
-        if container.readiness is None or answers.ready.get(container.name):
+        if container.readiness_check is None or answers.ready.get(container.name):
             continue
-        words = answers.words.get(container.name)
-        if container.name not in answers.ready:
-            waiting = words or "no answer yet"
-            return Reason.STARTING, f"readiness probe of {container.name}: {waiting}"
-        return Reason.NOT_READY, f"readiness probe of {container.name}: {words}"
+        words = answers.words.get(container.name) or "no answer yet"
+        # The answer of a port check names the port, and so needs no title.
+        is_named = container.readiness is None and container.name in answers.words
+        message = words if is_named else f"{check_title(container)}: {words}"
+        has_verdict = container.name in answers.ready
+        return Reason.NOT_READY if has_verdict else Reason.STARTING, message
     return "", ""
+
+
+def check_title(container: ContainerPlan) -> str:
+    """The readiness check of a container, for people."""
+    probed = container.readiness is not None
+    return f"{'readiness probe' if probed else 'port check'} of {container.name}"

@@ -1,7 +1,9 @@
-"""The driver: pods are asked for and removed; a watch keeps what is known of them.
+"""The driver: it creates and removes pods; a watch keeps a cache of them.
 
-``run`` must run for news to come. What the watch has not told of is asked for: a machine is absent
-only when the cluster says that there is no such pod.
+``run`` must run for announcements to come. A pod that is not in the cache is read from the cluster:
+a machine is absent only when the cluster confirms that there is no such pod. While the watch is
+lost every pod is read. If the cluster does not answer that either, the machine is NOT_OBSERVED, and
+after OBSERVATION_DEADLINE_S its phase is Unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +18,12 @@ from datetime import datetime
 from datum_compute.api.pod import Pod
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
-from datum_compute.drivers.driver import DriverError, MachineState
+from datum_compute.drivers.driver import (
+    OBSERVATION_DEADLINE_S,
+    DriverError,
+    Observation,
+    unobserved,
+)
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.drivers.pods.making import STARTED_FROM, pod_body, pod_name
 from datum_compute.drivers.pods.port import PodApi
@@ -24,6 +31,7 @@ from datum_compute.drivers.pods.state import is_dead, machine_of, state_of
 
 # Between tries while the cluster does not answer.
 AWAY_S = 1.0
+NO_ANSWER = "the cluster does not answer"
 # A pod that the cluster ended makes room for the next one only then: a cluster that ends it again
 # and again is not asked as fast as it can answer.
 REPLACED_S = 10.0
@@ -34,9 +42,15 @@ _log = logging.getLogger(__name__)
 class PodsDriver:
     is_simulated = False
 
-    def __init__(self, api: PodApi, *, unix_s: Callable[[], float]) -> None:
+    def __init__(
+        self, api: PodApi, *, unix_s: Callable[[], float], elapsed_s: Callable[[], float]
+    ) -> None:
         self._api = api
         self._unix_s = unix_s
+        self._elapsed_s = elapsed_s
+        # Since when the cluster has not answered; None while the cache is up to date.
+        self._lost_since_s: float | None = None
+        self._is_loss_announced = False
         self._pods: dict[str, Pod] = {}  # by machine
         self._news: dict[str, None] = {}
         self._has_news = asyncio.Event()
@@ -56,12 +70,15 @@ class PodsDriver:
         if pod is not None and not pod.is_terminating:
             await self._api.delete(pod)
 
-    async def observe(self, machine_id: str) -> MachineState | None:
-        pod = await self._look(machine_id)
-        if pod is None:
-            return None
-        if is_dead(pod) and not pod.is_terminating and self._age_s(pod) >= REPLACED_S:
-            await self._api.delete(pod, at_once=True)
+    async def observe(self, machine_id: str) -> Observation:
+        try:
+            pod = await self._look(machine_id)
+            if pod is None:
+                return None
+            if is_dead(pod) and not pod.is_terminating and self._age_s(pod) >= REPLACED_S:
+                await self._api.delete(pod, at_once=True)
+        except DriverError:
+            return unobserved(self._note_loss(), NO_ANSWER)
         started_from = pod.metadata.annotations.get(STARTED_FROM, "")
         return replace(state_of(pod, self._unix_s()), started_from=started_from)
 
@@ -94,16 +111,24 @@ class PodsDriver:
             try:
                 await self._follow()
             except DriverError as error:
-                _log.warning("no news of pods: %s", error)
+                _log.warning("cannot watch the pods: %s", error)
+                lost_for_s = self._note_loss()
+                if lost_for_s >= OBSERVATION_DEADLINE_S and not self._is_loss_announced:
+                    self._is_loss_announced = True
+                    self._announce_all()
             await asyncio.sleep(AWAY_S)
 
     async def _follow(self) -> None:
         pods, version = await self._api.list()
+        self._lost_since_s = None
         listed = {machine_of(pod): pod for pod in pods if machine_of(pod)}
         for machine_id in [known for known in self._pods if known not in listed]:
             self._forget(machine_id)
         for machine_id, pod in listed.items():
             self._know(machine_id, pod)
+        if self._is_loss_announced:
+            self._is_loss_announced = False
+            self._announce_all()
         async with aclosing(self._api.watch(version)) as events:
             async for event in events:
                 machine_id = machine_of(event.pod)
@@ -114,13 +139,25 @@ class PodsDriver:
 
     async def _look(self, machine_id: str) -> Pod | None:
         known = self._pods.get(machine_id)
-        if known is not None:
+        if known is not None and self._lost_since_s is None:
             return known
         found = await self._api.get(machine_id.split("/")[0], pod_name(machine_id))
         if found is None or machine_of(found) != machine_id:
+            self._forget(machine_id)
             return None
         self._know(machine_id, found)
         return found
+
+    def _note_loss(self) -> float:
+        """The cluster has not answered. Return for how long that has been so."""
+        now_s = self._elapsed_s()
+        if self._lost_since_s is None:
+            self._lost_since_s = now_s
+        return now_s - self._lost_since_s
+
+    def _announce_all(self) -> None:
+        for machine_id in self._pods:
+            self._tell(machine_id)
 
     def _know(self, machine_id: str, pod: Pod) -> None:
         known = self._pods.get(machine_id)

@@ -3,6 +3,9 @@
 A pod is confined as the restricted pod security standard wants it, whatever the namespace demands:
 no root, no privileges, no capabilities, no token of an account. Restarts are the kubelet's: it
 starts a container again in place, with a growing pause.
+
+A container without a readiness probe gets a ``tcpSocket`` probe of its first TCP port. Kubernetes
+allows one readiness probe for each container, so its other ports are not checked.
 """
 
 from __future__ import annotations
@@ -10,10 +13,14 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import msgspec
+
 from datum_compute.api.codec import JsonObject, plain
+from datum_compute.api.containeroptions import Probe, TcpSocket
 from datum_compute.api.instance import Container
 from datum_compute.api.server import ServerSpec, machine_fingerprint
 from datum_compute.drivers.containers.creation import Limits, limits_of
+from datum_compute.drivers.portcheck import PORT_CHECK, checked_ports
 
 # By which the driver finds its pods.
 OURS = {"app.kubernetes.io/managed-by": "datum-compute"}
@@ -22,6 +29,8 @@ SERVER_NAME = "region.datumapis.com/server"
 # A name of a machine has more letters than a label may hold.
 MACHINE = "region.datumapis.com/machine"
 STARTED_FROM = "region.datumapis.com/started-from"
+# Names the containers whose readiness probe is the port check of the platform.
+PORT_CHECKED = "region.datumapis.com/port-checked"
 
 _WRITABLE = {"writable-tmp": "/tmp", "writable-run": "/run"}  # noqa: S108 - in the container
 
@@ -62,7 +71,11 @@ def pod_body(machine_id: str, spec: ServerSpec) -> JsonObject:
             "name": pod_name(machine_id),
             "namespace": namespace,
             "labels": {**OURS, MACHINE_UID: uid, SERVER_NAME: server_label(name)},
-            "annotations": {MACHINE: machine_id, STARTED_FROM: machine_fingerprint(spec)},
+            "annotations": {
+                MACHINE: machine_id,
+                STARTED_FROM: machine_fingerprint(spec),
+                **_port_checked(spec),
+            },
         },
         "spec": body,
     }
@@ -90,7 +103,7 @@ def _container(container: Container, limits: Limits) -> JsonObject:
         "resources": {"limits": amounts, "requests": amounts} if amounts else {},
         "volumeMounts": mounts,
         "imagePullPolicy": container.image_pull_policy,
-        "readinessProbe": _said(container.readiness_probe),
+        "readinessProbe": _said(_readiness_probe(container)),
         "livenessProbe": _said(container.liveness_probe),
     }
     return {
@@ -99,6 +112,18 @@ def _container(container: Container, limits: Limits) -> JsonObject:
         # The last lines of what it said, when it ends badly: they come with the pod's status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+
+
+def _readiness_probe(container: Container) -> Probe | None:
+    ports = checked_ports(container.ports, container.readiness_probe)
+    if not ports:
+        return container.readiness_probe
+    return msgspec.structs.replace(PORT_CHECK, tcp_socket=TcpSocket(port=ports[0].port))
+
+
+def _port_checked(spec: ServerSpec) -> dict[str, str]:
+    names = [c.name for c in spec.containers if checked_ports(c.ports, c.readiness_probe)]
+    return {PORT_CHECKED: ",".join(names)} if names else {}
 
 
 def _amounts(limits: Limits) -> dict[str, str]:

@@ -9,10 +9,11 @@ from datum_compute.api.containeroptions import ImageRecord
 from datum_compute.api.pod import ContainerStatus, Pod, Terminated
 from datum_compute.api.reasons import Reason
 from datum_compute.drivers.driver import MachineState
-from datum_compute.drivers.pods.making import MACHINE, pod_name
+from datum_compute.drivers.pods.making import MACHINE, PORT_CHECKED, pod_name
+from datum_compute.drivers.portcheck import closed_port
 from datum_compute.drivers.registrywords import is_silence
 
-# One that ended before and has no probe to prove itself with has to stay up for so long.
+# A container that ended before and has no probe of the user has to stay up for this long.
 PROVEN_S = 10.0
 
 IMAGE_REASONS = frozenset(
@@ -95,7 +96,7 @@ def _problems(pod: Pod, now_s: float) -> Iterator[MachineState]:
                 restarts = _restarts(statuses)
                 yield MachineState("Failed", said, f"{about}: {words}", restarts=restarts)
     for status in statuses:
-        ended = _ended(status, now_s, probed=_has_readiness(pod, status.name))
+        ended = _ended(status, now_s, probed=_is_probed(pod, status.name))
         if ended is not None:
             yield _crashed(pod, status, ended)
 
@@ -144,7 +145,7 @@ def _running(pod: Pod) -> MachineState:
     reason, message = "", ""
     if unready is not None:
         reason = Reason.NOT_READY if _has_readiness(pod, unready.name) else Reason.STARTING
-        message = f"container {unready.name} does not answer its readiness probe"
+        message = _unready(pod, unready.name)
     return MachineState(
         "Running",
         reason=reason,
@@ -177,6 +178,24 @@ def _images(pod: Pod) -> tuple[ImageRecord, ...]:
 
 def _has_readiness(pod: Pod, name: str) -> bool:
     return any(c.name == name and c.readiness_probe is not None for c in pod.spec.containers)
+
+
+def _is_probed(pod: Pod, name: str) -> bool:
+    """Whether the container has a readiness probe of the user."""
+    return _has_readiness(pod, name) and not _is_port_checked(pod, name)
+
+
+def _is_port_checked(pod: Pod, name: str) -> bool:
+    return name in pod.metadata.annotations.get(PORT_CHECKED, "").split(",")
+
+
+def _unready(pod: Pod, name: str) -> str:
+    container = next((c for c in pod.spec.containers if c.name == name), None)
+    if container is not None and _is_port_checked(pod, name):
+        port = next((p for p in container.ports if p.protocol == "TCP"), None)
+        if port is not None:
+            return closed_port(port.container_port, port.name)
+    return f"container {name} does not answer its readiness probe"
 
 
 def _restarts(statuses: list[ContainerStatus]) -> int:

@@ -1,0 +1,136 @@
+"""An engine in memory: enough of its API for a driver that adopts containers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, Query
+from datum_compute.drivers.containers.plan import (
+    CONTAINER,
+    MACHINE,
+    MachinePlan,
+    Owner,
+    container_name,
+    labels_of,
+)
+from datum_compute.drivers.driver import TransientError
+
+STARTED_AT = "2026-01-01T00:00:00Z"
+
+
+class MemoryEngine(Engine):
+    """``set_away`` makes every request fail and ends the stream of events; ``broken`` are
+    containers that the engine lists and cannot inspect."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__("memory")
+        self.owner = owner
+        self.containers: dict[str, JsonObject] = {}
+        self.broken: set[str] = set()
+        self.requests: list[str] = []
+        self.is_away = False
+        self._went_away = asyncio.Event()
+
+    def add(self, machine_id: str, plan: MachinePlan, status: str = "running") -> None:
+        """The containers of a machine as an earlier process has left them."""
+        for container in plan.containers:
+            name = container_name(self.owner, machine_id, container.name)
+            self.containers[name] = {
+                "Id": f"id-of-{name}",
+                "Labels": labels_of(self.owner, machine_id, container.name, plan),
+                "State": {"Status": status, "StartedAt": STARTED_AT},
+                "NetworkSettings": {"Networks": {"bridge": {"IPAddress": "127.0.0.1"}}},
+            }
+
+    def set_status(self, machine_id: str, status: str, exit_code: int = 0) -> None:
+        for container in self.containers.values():
+            if container["Labels"][MACHINE] == machine_id:
+                container["State"] |= {"Status": status, "ExitCode": exit_code}
+
+    def set_away(self, *, is_away: bool) -> None:
+        self.is_away = is_away
+        self._went_away.set()
+        self._went_away = asyncio.Event()
+
+    def changed(self) -> list[str]:
+        """The requests that changed a container."""
+        return [r for r in self.requests if not r.startswith("GET ") and not r.endswith("/exec")]
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: JsonObject | None = None,
+        *,
+        timeout_s: float = ANSWER_S,
+    ) -> Any:
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise TransientError("the container engine at memory does not answer")
+        self.requests.append(f"{method} {path}")
+        if path == "/containers/json":
+            wanted = json.loads(str((query or {})["filters"]))["label"]
+            return [c for c in self.containers.values() if _has_labels(c, wanted)]
+        if path.startswith("/exec/"):
+            return {"ExitCode": 0}
+        return {"Id": "command"} if path.endswith("/exec") else self._ask_container(method, path)
+
+    def _ask_container(self, method: str, path: str) -> Any:
+        name, _, verb = path.removeprefix("/containers/").partition("/")
+        container = self.containers.get(name)
+        if container is None:
+            raise EngineRefusal(404, f"no such container {name}")
+        if container["Labels"][CONTAINER] in self.broken:
+            raise EngineRefusal(500, "the state of the container cannot be read")
+        match method, verb:
+            case "GET", "json":
+                return container
+            case "POST", "start":
+                container["State"] |= {"Status": "running"}
+            case "POST", "stop":
+                container["State"] |= {"Status": "exited", "ExitCode": 0}
+            case "DELETE", "":
+                del self.containers[name]
+        return None
+
+    async def fetch(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: JsonObject | None = None,
+        *,
+        timeout_s: float = ANSWER_S,
+    ) -> bytes:
+        if self.is_away:
+            raise TransientError("the container engine at memory does not answer")
+        return b""
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        silence_s: float | None = None,
+    ) -> AsyncGenerator[AsyncGenerator[bytes, None], None]:
+        if self.is_away:
+            raise TransientError("the container engine at memory does not answer")
+        yield self._events()
+
+    async def _events(self) -> AsyncGenerator[bytes, None]:
+        yield b""
+        await self._went_away.wait()
+
+
+def _has_labels(container: JsonObject, wanted: list[str]) -> bool:
+    labels = container["Labels"]
+    return all(labels.get(name) == value for name, _, value in (w.partition("=") for w in wanted))
