@@ -50,11 +50,17 @@ def deployment(
     generation: int = 1,
     observed: int = 1,
     available: JsonObject | None = None,
+    available_replicas: int | None = None,
+    min_ready_s: int | None = None,
     terminating: bool = False,
     name: str = "",
 ) -> WorkloadDeployment:
-    """``counts`` are updated, ready, replicas and desired."""
+    """``counts`` are updated, ready, replicas and desired; a cell of an older release does not
+    report ``available_replicas``."""
     updated, ready, replicas, desired = counts
+    settings: JsonObject = {"minReplicas": 1}
+    if min_ready_s is not None:
+        settings["minReadySeconds"] = min_ready_s
     metadata: JsonObject = {
         "name": name or f"web-{placement}-{city.lower()}",
         "uid": f"uid-{placement}-{city}",
@@ -71,9 +77,10 @@ def deployment(
                 "placementName": placement,
                 "cityCode": city,
                 "template": template(),
-                "scaleSettings": {"minReplicas": 1},
+                "scaleSettings": settings,
             },
             "status": {
+                **({} if available_replicas is None else {"availableReplicas": available_replicas}),
                 "observedGeneration": observed,
                 "updatedReplicas": updated,
                 "readyReplicas": ready,

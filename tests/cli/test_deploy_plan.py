@@ -25,7 +25,7 @@ from datum_compute.client.client import Client
 from tests.cli.objects import condition, workload_spec
 from tests.cli.surroundings import Desk
 from tests.cli.test_reading import bucket, said_of
-from tests.cli.world import NAMESPACE, World, image_missing, nobody
+from tests.cli.world import NAMESPACE, World, image_missing, nobody, report, workloads
 
 WEB = Ref(NAMESPACE, "web")
 FIRST = ("deploy", "web", "--image=web:1", "--city=DFW", "-y")
@@ -342,6 +342,7 @@ def test_a_cause_that_only_the_user_can_remove_ends_the_wait(desk: Desk, world: 
     assert "The rollout of 'web' failed: Instance web-" in error
     assert "ImageUnavailable: no such tag: web:9" in error
     assert hint.endswith("Next: datumctl compute deploy web --image=IMAGE")
+    assert "rollout undo" not in desk.err, "there is nothing to go back to"
 
 
 def test_a_stall_is_told_once_with_cause_owner_and_next_command(desk: Desk, world: World) -> None:
@@ -351,6 +352,24 @@ def test_a_stall_is_told_once_with_cause_owner_and_next_command(desk: Desk, worl
     (line,) = [line for line in desk.err.splitlines() if line.startswith("No progress")]
     assert "Workload web says Pending" in line
     assert "kubeconfig get workload web --namespace=default --watch" in line
+    assert "See why: datumctl compute explain web" in desk.err.splitlines()
+    assert desk.run("explain", "web") == 0
+
+
+def test_an_instance_that_stops_within_its_grace_period_is_no_stall(
+    desk: Desk, world: World
+) -> None:
+    world.player = slow_to_stop
+    desk.patience = Patience(stall_s=0, verdict_s=0, reread_s=1)
+    assert desk.run(*FIRST, "--timeout=2s") == 21
+    assert not [line for line in desk.err.splitlines() if "No progress" in line and "Stop" in line]
+    assert "Stopping: Waiting for the instance to stop, up to 30 s" in desk.err
+
+
+async def slow_to_stop(client: Client) -> None:
+    async for workload in workloads(client):
+        message = "Waiting for the instance to stop, up to 30 s"
+        await report(client, workload, failure=("Stopping", message))
 
 
 # --- asked on a terminal

@@ -13,11 +13,12 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import REVISION, WORKLOAD
 from datum_compute.api.meta import Ref
 from datum_compute.api.workloadrevision import WorkloadRevision
+from datum_compute.cli.patience import Patience
 from datum_compute.client.client import Client
 from datum_compute.planning.actions import Create
 from datum_compute.planning.revisions import plan_revisions
 from tests.cli.surroundings import Desk
-from tests.cli.world import NAMESPACE, PLANE, World, healthy, write_kubeconfig
+from tests.cli.world import NAMESPACE, PLANE, World, healthy, image_missing, write_kubeconfig
 
 
 async def recorder(client: Client) -> None:
@@ -192,3 +193,18 @@ def test_without_an_earlier_one_there_is_nothing_to_undo(desk: Desk, world: Worl
     assert "nothing to go back to" in desk.err
     assert desk.run("rollout", "undo", "web", "--to-revision=17") == 3
     assert world.writes == []
+
+
+async def broken_and_recorded(client: Client) -> None:
+    await asyncio.gather(image_missing(client), recorder(client))
+
+
+def test_a_failed_release_suggests_an_undo_that_works(desk: Desk, world: World) -> None:
+    world.player = broken_and_recorded
+    desk.patience = Patience(verdict_s=0)
+    assert desk.run("deploy", "web", "-y", "--image=web:9") == 20
+    hint = "Go back to the previous version: datumctl compute rollout undo web"
+    assert desk.err.splitlines()[-1] == hint
+    world.player = healthy_and_recorded
+    assert desk.run(*hint.partition("compute ")[2].split()) == 0
+    assert image(world) == "web:2"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.cli.rollout import Cause, Phase, Place, assess_rollout
+from datum_compute.cli.rollout import Cause, Phase, Place, assess_rollout, expected_wait_s
 from tests.cli.objects import condition, deployment, instance, workload
 
 DFW, ORD = Place("default", "DFW"), Place("default", "ORD")
@@ -35,6 +35,21 @@ DFW, ORD = Place("default", "DFW"), Place("default", "ORD")
         pytest.param([deployment("DFW", (1, 2, 2, 2))], Phase.UPDATING, id="one not updated"),
         pytest.param([deployment("DFW", (2, 1, 2, 2))], Phase.UPDATING, id="one not ready"),
         pytest.param([deployment("DFW", (1, 1, 1, 2))], Phase.UPDATING, id="one missing"),
+        pytest.param(
+            [deployment("DFW", (2, 2, 2, 2), available_replicas=2)],
+            Phase.DONE,
+            id="all available",
+        ),
+        pytest.param(
+            [deployment("DFW", (2, 2, 2, 2), available_replicas=1)],
+            Phase.UPDATING,
+            id="one ready and not available yet",
+        ),
+        pytest.param(
+            [deployment("DFW", (2, 2, 2, 2), available_replicas=None)],
+            Phase.DONE,
+            id="a cell of an older release does not report availability",
+        ),
         pytest.param(
             [deployment("DFW", (2, 2, 2, 1))], Phase.UPDATING, id="scale down not finished"
         ),
@@ -164,3 +179,24 @@ def test_the_workload_speaks_when_no_city_does() -> None:
 def test_without_any_reason_the_blocker_is_the_first_city_that_is_not_done() -> None:
     progress = assess_rollout(workload("DFW", "ORD"), [deployment("DFW")], [])
     assert progress.blocker == (ORD, Cause())
+
+
+# --- how long it may take no step although nothing is wrong
+
+STOPPING = instance("web-0", "DFW", condition("Ready", "False", "Stopping"))
+CRASHING = instance("web-1", "DFW", condition("Ready", "False", "InstanceCrashing"))
+
+
+def test_an_instance_that_stops_is_given_its_grace_period() -> None:
+    assert expected_wait_s([deployment("DFW")], [CRASHING]) == 0
+    assert expected_wait_s([deployment("DFW")], [CRASHING, STOPPING]) == 30
+
+
+@pytest.mark.parametrize(("setting", "expected"), [(None, 5), (60, 60), (0, 0)])
+def test_a_ready_instance_is_given_time_to_become_available(
+    setting: int | None, expected: int
+) -> None:
+    settled = deployment("DFW", (2, 2, 2, 2), available_replicas=2, min_ready_s=setting)
+    settling = deployment("DFW", (2, 2, 2, 2), available_replicas=1, min_ready_s=setting)
+    assert expected_wait_s([settled], []) == 0
+    assert expected_wait_s([settled, settling], []) == expected

@@ -276,9 +276,9 @@ def test_a_bad_image_replaces_one_instance_and_restarts_replace_no_other(
             works(apart, f"canary-{number}")
             assert observer.serving("dfw", "v1") == {kept}
             assert sorted(apart.reasons())[0] == "Available"
-    assert all(
-        any(answer.container == kept for answer in sample) for sample in observer.samples
-    ), "the instance that was left did not serve all the time"
+    assert all(any(answer.container == kept for answer in sample) for sample in observer.samples), (
+        "the instance that was left did not serve all the time"
+    )
     apart.deploy("web:1")
 
 

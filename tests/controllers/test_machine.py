@@ -42,6 +42,8 @@ T = TypeVar("T")
 class ScriptedDriver:
     """Reports what a test has put into ``observed``."""
 
+    is_simulated = False
+
     def __init__(self, observed: Observation) -> None:
         self.observed = observed
         self.started = 0

@@ -18,6 +18,7 @@ from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Create, Patch, PatchStatus
 from datum_compute.planning.deployment import deployment_status, plan_deployment
+from datum_compute.planning.progress import is_complete
 from datum_compute.testing.builders import NOW, a_deployment, an_instance
 
 CELL = cell_plane("dfw")
@@ -262,3 +263,138 @@ def test_the_first_word_of_a_deployment_comes_with_its_instances() -> None:
     told = observed(patient(), [an_instance(0)], at(0))
     again = plan_deployment(CELL, told, [], NOW)
     assert [type(action) for action in again.actions] == [Create, Create, PatchStatus]
+
+
+# --- availability
+
+
+def test_an_instance_is_available_when_it_has_been_ready_for_a_while() -> None:
+    instances = [an_instance(0), an_instance(1, ready_since=NOW)]
+    for now, available in ((at(0), 1), (at(4), 1), (at(5), 2)):
+        status = deployment_status(a_deployment(replicas=2), instances, now)
+        assert (status.ready_replicas, status.available_replicas) == (2, available)
+    simulated = deployment_status(a_deployment(replicas=2), instances, NOW, simulated=True)
+    assert simulated.available_replicas == 2
+
+
+def test_unknown_readiness_is_neither_ready_nor_available_nor_complete() -> None:
+    instances = [an_instance(0, ready=None), an_instance(1)]
+    status = deployment_status(a_deployment(replicas=2), instances, NOW)
+    assert (status.updated_replicas, status.ready_replicas, status.available_replicas) == (2, 1, 1)
+    assert not is_complete(status)
+    assert [(b.reason, b.replicas) for b in status.blocked] == [("Unobserved", 1)]
+
+
+def test_a_deployment_is_neither_up_nor_down_while_all_that_served_is_unobserved() -> None:
+    found = condition(a_deployment(), [an_instance(0, ready=None)], "Available")
+    assert (found.status, found.reason) == ("Unknown", "Unobserved")
+    assert found.message == "No driver has observed the machine"
+
+
+def test_a_rollout_is_complete_when_all_instances_are_available() -> None:
+    instances = [an_instance(0), an_instance(1, ready_since=NOW)]
+    rolling = observed(patient(), instances, at(4))
+    assert progress(rolling) == (TRUE, "RollingOut")
+    assert progress_text(rolling) == (
+        "2 of 2 instances are updated; waiting until web-dfw-1 has been ready for 5 s"
+    )
+    assert progress(observed(rolling, instances, at(5))) == (TRUE, "RolloutComplete")
+
+
+def test_a_pass_is_due_when_an_instance_becomes_available() -> None:
+    instances = [an_instance(0, ready_since=NOW), an_instance(1, ready_since=at(2))]
+    told = observed(patient(), instances, at(2))
+    assert plan_deployment(CELL, told, instances, at(2)).requeue_after_s == 3
+    later = observed(told, instances, at(5))
+    assert plan_deployment(CELL, later, instances, at(5)).requeue_after_s == 2
+    done = observed(later, instances, at(7))
+    assert plan_deployment(CELL, done, instances, at(7)).requeue_after_s is None
+
+
+def test_a_pass_is_due_also_when_no_rollout_is_under_way() -> None:
+    done = observed(patient(), [an_instance(0), an_instance(1)], at(0))
+    restarted = [an_instance(0), an_instance(1, ready_since=at(100))]
+    told = observed(done, restarted, at(100))
+    assert (told.status.available_replicas, progress(told)[1]) == (1, "RolloutComplete")
+    assert plan_deployment(CELL, told, restarted, at(100)).requeue_after_s == 5
+
+
+def test_an_image_that_is_ready_for_a_moment_again_and_again_makes_no_progress() -> None:
+    """Ready for 3 s of every 10 s: never available, so the deadline passes."""
+    deployment = observed(patient(), [an_instance(0), failing(1, "InstanceCrashing")], at(0))
+    for second in range(10, 101, 10):
+        brief = [an_instance(0), an_instance(1, ready_since=at(second))]
+        deployment = observed(deployment, brief, at(second + 1))
+        assert progress(deployment) == (TRUE, "RollingOut")
+        exited = [an_instance(0), failing(1, "InstanceCrashing")]
+        deployment = observed(deployment, exited, at(second + 3))
+    assert progress(deployment) == (FALSE, "ProgressDeadlineExceeded")
+
+
+def test_an_upgrade_is_no_step_of_a_rollout() -> None:
+    """The status of an earlier release has no availableReplicas: they are those that were ready."""
+    stuck = [an_instance(0), failing(1, "ImageUnavailable")]
+    deployment = observed(patient(), stuck, at(0))
+    before = msgspec.structs.replace(deployment.status, available_replicas=None)
+    upgraded = msgspec.structs.replace(deployment, status=before)
+    after = deployment_status(upgraded, stuck, at(50))
+    assert (after.available_replicas, after.progressed_at) == (1, at(0))
+
+
+def test_an_upgrade_recreates_nothing_and_stays_complete() -> None:
+    instances = [an_instance(0), an_instance(1)]
+    deployment = observed(patient(), instances, at(0))
+    before = msgspec.structs.replace(deployment.status, available_replicas=None)
+    upgraded = msgspec.structs.replace(deployment, status=before)
+    (write,) = plan_deployment(CELL, upgraded, instances, at(50)).actions
+    assert isinstance(write, PatchStatus)
+    assert write.status == {"availableReplicas": 2}
+
+
+# --- an instance that stops
+
+
+def progress_text(deployment: WorkloadDeployment) -> str:
+    found = find_condition(deployment.status.conditions, "Progressing")
+    assert found is not None
+    return found.message
+
+
+def stopping(number: int, since: str, grace_s: int = 30) -> Instance:
+    instance = an_instance(number, "web:0", terminating=True)
+    metadata = msgspec.structs.replace(instance.metadata, deletion_timestamp=since)
+    runtime = instance.spec.runtime
+    sandbox = msgspec.structs.replace(runtime.sandbox, termination_grace_period_seconds=grace_s)
+    runtime = msgspec.structs.replace(runtime, sandbox=sandbox)
+    spec = msgspec.structs.replace(instance.spec, runtime=runtime)
+    return msgspec.structs.replace(instance, metadata=metadata, spec=spec)
+
+
+def test_an_instance_within_its_grace_period_counts_as_progress() -> None:
+    slow = [an_instance(0), stopping(1, at(50), grace_s=300)]
+    deployment = observed(patient(), slow, at(0))
+    within = observed(deployment, slow, at(340))
+    assert progress(within) == (TRUE, "RollingOut")
+    assert progress_text(within) == (
+        "1 of 2 instances are updated; waiting for the old instance web-dfw-1 to stop, up to 300 s"
+    )
+    assert plan_deployment(CELL, within, slow, at(340)).requeue_after_s == 10
+    over = observed(within, slow, at(360))
+    assert progress_text(over) == "1 of 2 instances are updated"
+    assert progress(observed(over, slow, at(450))) == (TRUE, "RollingOut")
+    assert progress(observed(over, slow, at(451))) == (FALSE, "ProgressDeadlineExceeded")
+
+
+def test_several_instances_that_stop_are_counted() -> None:
+    slow = [stopping(0, at(0), grace_s=10), stopping(1, at(0), grace_s=30)]
+    deployment = observed(patient(), slow, at(5))
+    assert progress_text(deployment) == (
+        "0 of 2 instances are updated; waiting for 2 old instances to stop, up to 30 s"
+    )
+
+
+def test_a_deletion_far_in_the_future_is_not_waited_for() -> None:
+    slow = [an_instance(0), stopping(1, at(100_000))]
+    deployment = observed(patient(), slow, at(0))
+    assert progress_text(deployment) == "1 of 2 instances are updated"
+    assert progress(observed(deployment, slow, at(101))) == (FALSE, "ProgressDeadlineExceeded")

@@ -113,7 +113,7 @@ def observed(
     instance = msgspec.structs.replace(
         instance, status=msgspec.structs.replace(instance.status, conditions=[*states, ready])
     )
-    status = deployment_status(deployment, [instance], NOW)
+    status = deployment_status(deployment, [instance], NOW, simulated=True)
     deployment = msgspec.structs.replace(deployment, status=status)
     workload = msgspec.structs.replace(
         workload, status=workload_status(workload, [deployment], NOW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 from hypothesis import given
@@ -12,30 +13,59 @@ from datum_compute.api.instance import Instance, RuntimeResources
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Create, Delete, is_skipped
+from datum_compute.planning.actions import Create, Delete, Plan, is_skipped
+from datum_compute.planning.availability import MinReady
 from datum_compute.planning.budget import can_return, quota_waiters
 from datum_compute.planning.instances import plan_instances
-from datum_compute.planning.ordinals import serves, slots_of, unavailable_max
-from datum_compute.testing.builders import a_deployment, an_instance, refused_by_quota
+from datum_compute.planning.ordinals import Slots, serves, slots_of, unavailable_max
+from datum_compute.testing.builders import (
+    NOW,
+    a_deployment,
+    an_instance,
+    refused_by_quota,
+    unobserved,
+)
 
 CELL = cell_plane("dfw")
+MIN_READY = MinReady(5, NOW)
 CURRENT = an_instance(0).spec.controller.template_hash
+
+
+# Recorded readiness: "fresh" is Ready and not available yet, "unknown" was Ready before a restart,
+# "unobserved" has no Ready condition, "refused" waits for quota behind its gate.
+State = Literal["available", "fresh", "unknown", "not ready", "unobserved", "refused"]
+STATES: tuple[State, ...] = (
+    "available",
+    "fresh",
+    "unknown",
+    "not ready",
+    "unobserved",
+    "refused",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What stands in a slot at first."""
+    """The instance of a slot at first."""
 
     image: str
-    ready: bool
+    state: State
     terminating: bool
-    refused: bool = False
+
+    @property
+    def is_in_service(self) -> bool:
+        """What a user can count on: an old instance that serves or may, or a new one that has
+        proven itself."""
+        if self.terminating:
+            return False
+        proven = self.state == "available"
+        return proven or (self.image == "web:0" and self.state in ("fresh", "unknown"))
 
 
 images = st.sampled_from(["web:1", "web:0"])
-founds = st.builds(Found, images, st.booleans(), st.booleans()) | st.builds(
-    Found, images, st.just(value=False), st.just(value=False), st.just(value=True)
-)
+founds = st.builds(
+    Found, images, st.sampled_from([s for s in STATES if s != "refused"]), st.booleans()
+) | st.builds(Found, images, st.just("refused"), st.just(value=False))
 worlds = st.dictionaries(st.integers(0, 6), founds)
 scales = st.builds(
     ScaleSettings,
@@ -52,20 +82,35 @@ def instances_of(world: dict[int, Found]) -> list[Instance]:
 
 
 def _instance_of(number: int, found: Found) -> Instance:
-    made = an_instance(number, found.image, ready=found.ready, terminating=found.terminating)
-    return refused_by_quota(made) if found.refused else made
+    ready = {"not ready": False, "unknown": None, "refused": False}.get(found.state, True)
+    since = NOW if found.state == "fresh" else None
+    made = an_instance(
+        number, found.image, ready=ready, ready_since=since, terminating=found.terminating
+    )
+    if found.state == "refused":
+        return refused_by_quota(made)
+    return unobserved(made) if found.state == "unobserved" else made
 
 
-def out_of_service(deployment: WorkloadDeployment, instances: list[Instance]) -> int:
-    """But for those that wait for quota."""
-    slots, wanted = slots_of("web-dfw", instances), deployment.spec.scale_settings.min_replicas
-    return slots.unavailable(wanted) - len(quota_waiters(deployment, slots, wanted))
+def plan(deployment: WorkloadDeployment, instances: list[Instance]) -> Plan:
+    return plan_instances(CELL, deployment, instances, MIN_READY)
+
+
+def slots(instances: list[Instance]) -> Slots:
+    return slots_of("web-dfw", instances, MIN_READY)
+
+
+def removed(deployment: WorkloadDeployment, instances: list[Instance]) -> list[int]:
+    """The ordinals that the plan removes now."""
+    actions = plan(deployment, instances).actions
+    deletes = [a for a in actions if isinstance(a, Delete) and not is_skipped(a)]
+    return [int(delete.ref.name.rpartition("-")[2]) for delete in deletes]
 
 
 def after(deployment: WorkloadDeployment, instances: list[Instance]) -> list[Instance]:
     """The world right after the plan: created ones are new, deleted ones are going."""
     world = {i.metadata.name: i for i in instances}
-    for action in plan_instances(CELL, deployment, instances).actions:
+    for action in plan(deployment, instances).actions:
         if isinstance(action, Delete) and not is_skipped(action):
             leaving = world[action.ref.name]
             metadata = msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026")
@@ -81,15 +126,26 @@ def after(deployment: WorkloadDeployment, instances: list[Instance]) -> list[Ins
 def test_a_rollout_keeps_to_its_budget(
     deployment: WorkloadDeployment, world: dict[int, Found]
 ) -> None:
+    """It removes nothing that is in service beyond what it may have out of service; replacements
+    that are not available yet count as out of service."""
     wanted = deployment.spec.scale_settings.min_replicas
     before = instances_of(world)
-    slots = slots_of("web-dfw", before)
-    served = sum(n < wanted for n in slots.serving)
-    left = slots_of("web-dfw", after(deployment, before)).serving
-    lost = served - sum(n < wanted for n in left)
-    waiting = quota_waiters(deployment, slots, wanted)
+    waiting = quota_waiters(deployment, slots(before), wanted)
+    in_service = {n for n, found in world.items() if n < wanted and found.is_in_service}
     allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(waiting))
-    assert lost <= max(0, allowed - out_of_service(deployment, before))
+    out_of_service = wanted - len(waiting) - len(in_service)
+    lost = in_service.intersection(removed(deployment, before))
+    assert len(lost) <= max(0, allowed - out_of_service)
+
+
+@given(deployment=deployments, world=worlds)
+def test_only_an_instance_observed_as_not_ready_is_replaced_outside_the_budget(
+    deployment: WorkloadDeployment, world: dict[int, Found]
+) -> None:
+    wanted = deployment.spec.scale_settings.min_replicas
+    for number in removed(deployment, instances_of(world)):
+        found = world[number]
+        assert number >= wanted or found.is_in_service or found.state in ("not ready", "refused")
 
 
 @given(deployment=deployments, world=worlds)
@@ -99,16 +155,14 @@ def test_what_serves_is_rolled_though_others_wait_for_quota(
     """Whoever is left serves or waits for quota: then one of the old ones goes, if one can."""
     wanted = deployment.spec.scale_settings.min_replicas
     found = instances_of(world)
-    slots = slots_of("web-dfw", found)
-    waiting = quota_waiters(deployment, slots, wanted)
-    idle = set(range(wanted)) - slots.serving - waiting
-    old = [n for n in slots.serving if n < wanted and world[n].image == "web:0"]
+    waiting = quota_waiters(deployment, slots(found), wanted)
+    in_service = {n for n, instance in world.items() if instance.is_in_service}
+    idle = set(range(wanted)) - in_service - waiting
+    old = [n for n in in_service if n < wanted and world[n].image == "web:0"]
     movable = [n for n in old if can_return(deployment, n, waiting)]
     if idle or not movable or deployment.spec.paused:
         return
-    plan = plan_instances(CELL, deployment, found)
-    gone = [a.ref.name for a in plan.actions if isinstance(a, Delete) and not is_skipped(a)]
-    assert f"web-dfw-{max(movable)}" in gone
+    assert max(movable) in removed(deployment, found)
 
 
 @given(deployment=deployments, world=worlds)
@@ -134,7 +188,7 @@ def test_a_size_that_quota_refuses_costs_no_more_than_the_budget(
             for i in after(changed, instances)
             if not i.is_terminating
         ]
-    lost = wanted - len(slots_of("web-dfw", instances).serving)
+    lost = wanted - len(slots(instances).serving)
     assert lost <= unavailable_max(spec.scale_settings, wanted)
 
 
@@ -143,7 +197,7 @@ def test_what_is_as_it_should_be_is_never_touched(
     deployment: WorkloadDeployment, world: dict[int, Found]
 ) -> None:
     wanted = deployment.spec.scale_settings.min_replicas
-    for action in plan_instances(CELL, deployment, instances_of(world)).actions:
+    for action in plan(deployment, instances_of(world)).actions:
         if isinstance(action, Delete):
             number = int(action.ref.name.rpartition("-")[2])
             found = world[number]
@@ -157,17 +211,19 @@ def test_what_is_as_it_should_be_is_never_touched(
 def test_ordered_instances_come_one_by_one_on_firm_ground(
     deployment: WorkloadDeployment, world: dict[int, Found]
 ) -> None:
-    plan = plan_instances(CELL, deployment, found := instances_of(world))
-    creates = [a for a in plan.actions if isinstance(a, Create)]
+    actions = plan(deployment, instances_of(world)).actions
+    creates = [a for a in actions if isinstance(a, Create)]
     begun = [a for a in creates if not is_skipped(a)]
     if deployment.spec.scale_settings.instance_management_policy == "Parallel":
         assert begun == creates
         return
     assert len(begun) <= 1
-    serving = slots_of("web-dfw", found).serving
     for create in begun:
         number = int(create.object.metadata.name.rpartition("-")[2])
-        assert serving.issuperset(range(number))
+        below = [world[n] for n in range(number)]
+        assert not [f for f in below if f.state in ("not ready", "unobserved", "refused")]
+        assert not [f for f in below if f.terminating]
+        assert not [f for f in below if f.state == "unknown" and f.image == "web:1"]
 
 
 @given(deployment=deployments, world=worlds)
@@ -175,7 +231,7 @@ def test_the_same_world_in_another_order_gives_the_same_plan(
     deployment: WorkloadDeployment, world: dict[int, Found]
 ) -> None:
     found = instances_of(world)
-    assert plan_instances(CELL, deployment, found) == plan_instances(CELL, deployment, found[::-1])
+    assert plan(deployment, found) == plan(deployment, found[::-1])
 
 
 @given(scale=scales, world=worlds)
@@ -185,22 +241,24 @@ def test_following_the_plan_converges_and_then_rests(
     deployment = a_deployment(scale=scale)
     instances = instances_of(world)
     for _ in range(60):
-        if plan_instances(CELL, deployment, instances).is_settled:
+        if plan(deployment, instances).is_settled:
             break
         instances = settled(after(deployment, instances))
     names = sorted(i.metadata.name for i in instances)
     assert names == [f"web-dfw-{n}" for n in range(scale.min_replicas)]
     assert all(serves(i) and i.spec.controller.template_hash == CURRENT for i in instances)
-    assert plan_instances(CELL, deployment, instances).is_settled
+    assert plan(deployment, instances).is_settled
 
 
 def settled(instances: list[Instance]) -> list[Instance]:
-    """What terminates goes; what is of the current template gets ready; an old one that is not
-    ready never will be."""
-    return [
-        an_instance(int(i.metadata.name.rpartition("-")[2]))
-        if i.spec.controller.template_hash == CURRENT
-        else i
-        for i in instances
-        if not i.is_terminating
-    ]
+    """Terminating instances are gone and updated ones become available. An outdated one keeps its
+    state for good, unknown or not ready, but for what was never observed: that is recorded as not
+    ready."""
+    return [_settled(i) for i in instances if not i.is_terminating]
+
+
+def _settled(instance: Instance) -> Instance:
+    number = int(instance.metadata.name.rpartition("-")[2])
+    if instance.spec.controller.template_hash == CURRENT:
+        return an_instance(number)
+    return instance if instance.status.conditions else an_instance(number, "web:0", ready=False)

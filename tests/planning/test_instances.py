@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.instance import Instance
+from datum_compute.api.instance import Instance, SchedulingGate
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.workload import ScaleSettings
@@ -22,10 +22,12 @@ from datum_compute.planning.actions import (
     described,
     is_skipped,
 )
+from datum_compute.planning.availability import MinReady
 from datum_compute.planning.instances import plan_instances
-from datum_compute.testing.builders import a_deployment, an_instance
+from datum_compute.testing.builders import NOW, a_deployment, an_instance, unobserved
 
 CELL = cell_plane("dfw")
+MIN_READY = MinReady(5, NOW)
 
 
 def said(actions: tuple[Action, ...]) -> list[str]:
@@ -54,6 +56,11 @@ def old(number: int, **more: Any) -> dict[str, Any]:
 
 def now(number: int, **more: Any) -> dict[str, Any]:
     return {"number": number, **more}
+
+
+# Ready and not available yet; Unknown: ready before its driver restarted.
+FRESH: dict[str, Any] = {"ready_since": NOW}
+UNKNOWN: dict[str, Any] = {"ready": None}
 
 
 ORDERED: list[Case] = [
@@ -133,6 +140,66 @@ ORDERED: list[Case] = [
         [old(0), old(1)],
         ["delete-1", "delete-0 s"],
     ),
+    (
+        "a roll waits until the replacement is available",
+        {"min_replicas": 2},
+        [old(0), now(1, **FRESH)],
+        ["wait-1", "delete-0 s"],
+    ),
+    (
+        "a roll goes on when the replacement is available",
+        {"min_replicas": 2},
+        [old(0), now(1)],
+        ["delete-0"],
+    ),
+    (
+        "empty slots are filled when those below are ready, available or not",
+        {"min_replicas": 3},
+        [now(0), now(1, **FRESH)],
+        ["create-2"],
+    ),
+    (
+        "an old instance that is ready and not available yet counts as serving",
+        {"min_replicas": 2},
+        [old(0, **FRESH), old(1)],
+        ["delete-1", "delete-0 s"],
+    ),
+    (
+        "a wider budget counts replacements that are not available",
+        {"min_replicas": 4, "max_unavailable": 2},
+        [old(0), old(1), now(2, **FRESH), now(3, ready=False)],
+        ["wait-3", "wait-2", "delete-1 s", "delete-0 s"],
+    ),
+    (
+        "unknown readiness of old instances costs the budget",
+        {"min_replicas": 3},
+        [old(0, **UNKNOWN), old(1, **UNKNOWN), old(2, **UNKNOWN)],
+        ["delete-2", "delete-1 s", "delete-0 s"],
+    ),
+    (
+        "unknown readiness of an old instance beside an empty slot removes nothing",
+        {"min_replicas": 2},
+        [old(0, **UNKNOWN)],
+        ["create-1", "delete-0 s"],
+    ),
+    (
+        "a replacement of unknown readiness holds back the roll",
+        {"min_replicas": 2},
+        [old(0), now(1, **UNKNOWN)],
+        ["wait-1", "delete-0 s"],
+    ),
+    (
+        "a current instance of unknown readiness holds back those above",
+        {"min_replicas": 2},
+        [now(0, **UNKNOWN)],
+        ["wait-0", "create-1 s"],
+    ),
+    (
+        "a bad release is undone although one of its instances is ready at times",
+        {"min_replicas": 2},
+        [now(0), old(1, **FRESH)],
+        ["delete-1"],
+    ),
 ]
 
 PARALLEL: list[Case] = [
@@ -181,7 +248,8 @@ PAUSED: list[Case] = [
 
 def plan(scale: dict[str, Any], instances: list[dict[str, Any]], **more: Any) -> list[str]:
     deployment = a_deployment(scale=ScaleSettings(**scale), **more)
-    return said(plan_instances(CELL, deployment, [an_instance(**i) for i in instances]).actions)
+    found = [an_instance(**i) for i in instances]
+    return said(plan_instances(CELL, deployment, found, MIN_READY).actions)
 
 
 @pytest.mark.parametrize(("case", "scale", "instances", "expected"), ORDERED)
@@ -308,3 +376,54 @@ def test_an_instance_that_lost_its_owner_is_adopted_and_still_counts() -> None:
     assert isinstance(adopt, Patch)
     (owner,) = adopt.patch["metadata"]["ownerReferences"]
     assert owner["uid"] == "uid-of-web-dfw"
+
+
+# --- what was never observed
+
+
+def gated(instance: Instance, *gates: str) -> Instance:
+    control = msgspec.structs.replace(
+        instance.spec.controller, scheduling_gates=[SchedulingGate(name=g) for g in gates]
+    )
+    spec = msgspec.structs.replace(instance.spec, controller=control)
+    return msgspec.structs.replace(instance, spec=spec)
+
+
+def undecided_instance(number: int, image: str = "web:0") -> Instance:
+    """An instance as it is created: all conditions Unknown since the epoch."""
+    made = an_instance(number, image)
+    return Instance(metadata=made.metadata, spec=made.spec)
+
+
+@pytest.mark.parametrize(
+    "instance", [unobserved(an_instance(0, "web:0")), undecided_instance(0)], ids=["none", "new"]
+)
+def test_an_outdated_instance_that_was_never_observed_is_neither_serving_nor_broken(
+    instance: Instance,
+) -> None:
+    actions = plan_instances(CELL, a_deployment(), [instance]).actions
+    assert [described(a) for a in actions] == ["wait: web-dfw-0 has not been observed yet"]
+
+
+@pytest.mark.parametrize(
+    "instance",
+    [
+        gated(undecided_instance(1), "Network", "Quota"),
+        gated(unobserved(an_instance(1, "web:0")), "Quota"),
+        gated(an_instance(1, "web:0", ready=None), "ReferencedData"),
+    ],
+    ids=["new", "no conditions", "gate undecided"],
+)
+def test_an_outdated_instance_behind_a_gate_has_no_machine_and_is_replaced(
+    instance: Instance,
+) -> None:
+    found = [an_instance(0, "web:0"), instance]
+    actions = plan_instances(CELL, a_deployment(replicas=2), found).actions
+    assert said(actions) == ["delete-1", "delete-0 s"]
+
+
+def test_an_instance_that_stops_is_named_with_its_grace_period() -> None:
+    sandbox = an_instance(0).spec.runtime.sandbox
+    assert sandbox.termination_grace_period_seconds == 30
+    (wait,) = plan_instances(CELL, a_deployment(), [an_instance(0, terminating=True)]).actions
+    assert described(wait) == "wait: web-dfw-0 is stopping, which takes up to 30 s"

@@ -118,6 +118,19 @@ def test_counts_add_up_over_cities() -> None:
     assert workload.metadata.generation == status.observed_generation
 
 
+@pytest.mark.parametrize(("reported", "expected"), [(1, 2), (0, 0), (None, 4)])
+def test_available_replicas_add_up_also_over_cells_that_do_not_report_them(
+    reported: int | None, expected: int
+) -> None:
+    """A cell of an older release: all that is ready counts as available."""
+    workload = a_workload(cities=("DFW", "ORD"), replicas=2)
+    counts = {"replicas": 2, "ready_replicas": 2, "desired_replicas": 2}
+    deployments = stored(workload, **counts, available_replicas=reported)
+    status = workload_status(workload, deployments, NOW)
+    assert (status.ready_replicas, status.available_replicas) == (4, expected)
+    assert [p.available_replicas for p in status.placements] == [expected]
+
+
 def test_when_nothing_is_available_the_worst_city_speaks() -> None:
     workload = a_workload(cities=("DFW", "ORD"))
     reasons = (("InstancesProvisioning", "soon"), ("ImageUnavailable", "no such image web:1"))

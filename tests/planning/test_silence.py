@@ -39,6 +39,7 @@ SERVING = WorkloadDeploymentStatus(
     ],
     replicas=2,
     ready_replicas=2,
+    available_replicas=2,
     updated_replicas=2,
     desired_replicas=2,
     observed_source=ObservedSource(generation=1),
@@ -79,7 +80,7 @@ def test_nothing_of_a_silent_cell_counts_as_ready() -> None:
     status = unheard_deployment(SERVING, SERVING, SILENCE, LATER)
     for type_ in (AVAILABLE, "ReplicasReady", "Progressing"):
         assert words(status.conditions, type_) == (UNKNOWN, Reason.CELL_UNREACHABLE)
-    assert (status.replicas, status.ready_replicas) == (2, 0)
+    assert (status.replicas, status.ready_replicas, status.available_replicas) == (2, 0, 0)
     assert status.last_known is not None
     assert (status.last_known.ready_replicas, status.last_known.as_of) == (2, SINCE)
     (blocked,) = status.blocked
@@ -118,7 +119,7 @@ def test_a_workload_on_silent_cells_only_is_not_available() -> None:
     )
     status = workload_status(workload, [silent], LATER)
     assert words(status.conditions, AVAILABLE) == (UNKNOWN, Reason.CELL_UNREACHABLE)
-    assert status.ready_replicas == 0
+    assert (status.ready_replicas, status.available_replicas) == (0, 0)
 
 
 def test_an_instance_keeps_what_was_done_for_it_and_not_that_it_serves() -> None:

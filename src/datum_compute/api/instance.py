@@ -105,8 +105,8 @@ class Container(ApiStruct, frozen=True, kw_only=True):
     readiness_probe: Annotated[
         Probe | None,
         says(
-            "The instance is available only while this succeeds; without it, only while its TCP ports "
-            "accept connections."
+            "The instance is available only while this succeeds; without it, only while its TCP "
+            "ports accept connections."
         ),
     ] = None
     liveness_probe: Annotated[

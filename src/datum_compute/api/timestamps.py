@@ -46,3 +46,13 @@ def _in_utc(text: str) -> datetime:
 def parse_timestamp(text: str) -> float:
     """Unix seconds of a wire time; offsets and fractions are accepted."""
     return datetime.fromisoformat(text).timestamp()
+
+
+def remaining_s(since: str, duration_s: float, now: str) -> float:
+    """Seconds until ``duration_s`` has passed since a time that another process may have written.
+
+    Zero when it has passed. A time that is further in the future than ``duration_s`` is ignored,
+    because the clocks disagree: nobody waits longer than twice the duration.
+    """
+    left_s = parse_timestamp(since) + duration_s - parse_timestamp(now)
+    return left_s if 0 < left_s <= 2 * duration_s else 0.0

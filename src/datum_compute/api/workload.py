@@ -43,6 +43,14 @@ class ScaleSettings(ApiStruct, frozen=True, kw_only=True):
             "or as a percentage (rounded down, at least one)."
         ),
     ] = 1
+    min_ready_seconds: Annotated[
+        Annotated[int, Meta(ge=0, le=86_400)] | None,
+        says(
+            "How many seconds an instance must be ready before it counts as available; a rollout "
+            "replaces the next instance only then. If omitted: 0 where a readinessProbe or a "
+            "TCP port is checked or the instances are simulated, otherwise 5."
+        ),
+    ] = None
     progress_deadline_seconds: Annotated[
         int,
         Meta(ge=1, le=86_400),
@@ -138,11 +146,22 @@ class ReplicaCounts(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     updated_replicas: Annotated[int, says("Instances of the current template, ready or not.")] = 0
     desired_replicas: Annotated[int, says("Instances that there should be.")] = 0
     ready_replicas: Annotated[int, says("Instances that are ready.")] = 0
+    available_replicas: Annotated[
+        int | None,
+        says("Instances that have been ready for minReadySeconds."),
+    ] = None
     blocked: Annotated[
         list[BlockedReplicas],
         keyed("reason"),
         says("Instances that are wanted and not ready, counted by reason."),
     ] = []
+
+    @property
+    def available_or_ready(self) -> int:
+        """``available_replicas``; a cell of an older release does not report it, and there every
+        ready instance counts as available."""
+        available = self.available_replicas
+        return self.ready_replicas if available is None else available
 
 
 FallbackPhase = Literal["Engaging", "Engaged", "Returning", "Exhausted"]

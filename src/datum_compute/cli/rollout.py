@@ -2,11 +2,13 @@
 
 Done means: the Workload's status speaks about the wanted generation, and for every placement and
 city *of the spec* (not: of what happens to exist) there is a deployment whose status speaks about
-its own generation and says updated = ready = replicas = desired. Anything less is not done:
+its own generation and says updated = ready = available = replicas = desired. Anything less is not
+done:
 
 - an old status is no news about a new spec, however healthy it looks;
 - a deployment that does not exist yet is waited for;
-- replicas beyond the desired ones, or of the old template, are still to go.
+- replicas beyond the desired ones, or of the old template, are still to go;
+- an instance that is ready and not available yet may be about to exit again.
 
 Deployments of cities that the spec no longer names are shown as being removed, but do not hold up
 the rollout: an unreachable cell must not keep a deploy from finishing elsewhere.
@@ -26,6 +28,8 @@ from datum_compute.api.labels import CITY_CODE, FALLBACK_FOR, PLACEMENT_NAME
 from datum_compute.api.reasons import Reason
 from datum_compute.api.workload import PROGRESSING, Workload
 from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.availability import UNCHECKED_MIN_READY_S
+from datum_compute.planning.stopping import grace_period_s
 
 # Reasons that only point at another object, which knows the cause.
 POINTERS = frozenset(
@@ -69,6 +73,7 @@ class PlaceProgress:
     place: Place
     phase: Phase
     ready: int = 0
+    available: int = 0
     updated: int = 0
     replicas: int = 0
     desired: int = 0
@@ -176,7 +181,8 @@ def _progress(
     if deployment.is_terminating:
         return _counts(place, Phase.WAITING, deployment, _cause(place, deployment, instances))
     done = _counts(place, Phase.DONE, deployment, Cause())
-    if _is_told(deployment) and done.updated == done.ready == done.replicas == done.desired:
+    counts = {done.updated, done.ready, done.available, done.replicas}
+    if _is_told(deployment) and counts == {done.desired}:
         return done
     return _counts(place, Phase.UPDATING, deployment, _cause(place, deployment, instances))
 
@@ -191,6 +197,7 @@ def _counts(
         place=place,
         phase=phase,
         ready=status.ready_replicas,
+        available=status.available_or_ready,
         # An old status counts what was up to date then, and what was wanted then.
         updated=status.updated_replicas if told else 0,
         replicas=status.replicas,
@@ -231,6 +238,27 @@ def is_overdue(deployment: WorkloadDeployment) -> bool:
     return overdue and _is_told(deployment)
 
 
+def expected_wait_s(
+    deployments: Sequence[WorkloadDeployment], instances: Sequence[Instance]
+) -> float:
+    """How long a rollout may take no step although nothing is wrong: the longest grace period of
+    an instance that stops, and the time that a ready instance needs to become available."""
+    graces = [grace_period_s(instance) for instance in instances if is_stopping(instance)]
+    settling = [
+        UNCHECKED_MIN_READY_S if seconds is None else seconds
+        for d in deployments
+        if d.status.available_or_ready < d.status.ready_replicas
+        for seconds in [d.spec.scale_settings.min_ready_seconds]
+    ]
+    return max([*graces, *settling], default=0)
+
+
+def is_stopping(instance: Instance) -> bool:
+    ready = find_condition(instance.status.conditions, READY)
+    said = ready is not None and ready.reason == Reason.STOPPING
+    return said or instance.is_terminating
+
+
 def _cause(place: Place, deployment: WorkloadDeployment, instances: Sequence[Instance]) -> Cause:
     """Why the place is not ready: a cause before a pointer, an instance before its deployment."""
     here = sorted(
@@ -254,6 +282,7 @@ def place_document(progress: PlaceProgress) -> JsonObject:
         "placement": progress.place.placement,
         "rollout": str(progress.phase),
         "ready": progress.ready,
+        "available": progress.available,
         "updated": progress.updated,
         "replicas": progress.replicas,
         "desired": progress.desired,

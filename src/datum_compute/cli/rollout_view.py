@@ -89,6 +89,8 @@ def render_place_line(progress: PlaceProgress) -> str:
         f"{name}: {progress.phase}, {progress.ready}/{progress.desired} ready, "
         f"{progress.updated}/{progress.desired} up to date"
     )
+    if progress.available < progress.ready:
+        line += f", {progress.available}/{progress.desired} available"
     surplus = progress.replicas - progress.desired
     if surplus > 0:
         line += f", {surplus} to go"

@@ -1,8 +1,9 @@
 """Follows a rollout until it is done: shows what changes, ends with a verdict.
 
-Done and failed are told apart by the clock, too: what comes no further for a while is called
-stalled, with the cause, whose move it is and one command; a cause that only the user can remove
-ends the wait, because waiting longer would not help. The rollout itself goes on either way.
+A rollout that takes no step for a while is reported as stalled, with the cause, whose move it is
+and what to run next. A cause that only the user can remove ends the wait, because waiting longer
+would not help; if the workload ran before, the hint is how to go back. An instance that stops
+within its grace period is no stall. The rollout itself goes on either way.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from datum_compute.cli.rollout import (
     PlaceProgress,
     Progress,
     assess_rollout,
+    expected_wait_s,
     is_overdue,
     place_document,
 )
 from datum_compute.cli.rollout_view import RolloutView, build_view
 from datum_compute.cli.session import Session
+from datum_compute.cli.undo_target import can_undo
 from datum_compute.cli.waiting import Arrived, WatchFor, wait_until
 from datum_compute.planning.advice import Move
 from datum_compute.planning.explain import Link, explain_workload
@@ -66,7 +69,7 @@ class RolloutWatch:
         self.view.show(self.latest, self.generation, now - self.started_s)
         if self.latest.done or (self.latest.observed and self.latest.paused):
             return Arrived(self.latest)
-        self._judge(observed, workload, now - self._moved_s)
+        await self._judge(observed, workload, now - self._moved_s)
         uid = self.uid
         if not self.latest.observed:
             version = workload.metadata.resource_version
@@ -88,40 +91,50 @@ class RolloutWatch:
             )
         return workload
 
-    def _judge(self, observed: Observed, workload: Workload, still_s: float) -> None:
-        """What standing still for so long means."""
+    async def _judge(self, observed: Observed, workload: Workload, still_s: float) -> None:
+        """Report a stall, or raise FailedError, after ``still_s`` seconds without a step."""
         patience = self.session.surroundings.patience
+        deployments, instances = observed.deployments.items, observed.instances.items
         exceeded = workload.status.observed_generation >= self.generation and any(
-            is_overdue(deployment) for deployment in observed.deployments.items
+            is_overdue(deployment) for deployment in deployments
         )
-        if not exceeded and still_s < min(patience.stall_s, patience.verdict_s):
+        stalled_s = still_s - expected_wait_s(deployments, instances)
+        if not exceeded and stalled_s < min(patience.stall_s, patience.verdict_s):
             return
-        explanation = explain_workload(
-            workload, observed.deployments.items, observed.instances.items
-        )
-        cause = explanation.cause
+        cause = explain_workload(workload, deployments, instances).cause
         cause = replace(cause, command=self.session.runnable(cause.command))
-        if exceeded or (cause.move is Move.YOU and still_s >= patience.verdict_s):
-            raise FailedError(
-                f"The rollout of {self.name!r} failed: {cause_text(cause)}.",
-                f"Awaited: {cause.awaited}. Next: {cause.command}",
-                field=f"{cause.kind}/{cause.ref.name}",
-            )
-        if still_s >= patience.stall_s and self._told != cause.reason:
+        if exceeded or (cause.move is Move.YOU and stalled_s >= patience.verdict_s):
+            raise await self._failed(workload, cause)
+        if stalled_s >= patience.stall_s and self._told != cause.reason:
             self._told = cause.reason
+            explain = self.session.command("explain", self.name)
             self.view.say(
                 "blocked",
                 f"No progress for {render_age(still_s)}: {cause_text(cause)} "
-                f"({OWNER[cause.move]}; awaited: {cause.awaited}). Next: {cause.command}",
+                f"({OWNER[cause.move]}; awaited: {cause.awaited}). Next: {cause.command}\n"
+                f"See why: {explain}",
                 color="yellow",
                 **cause_document(cause),
+                explain=explain,
             )
+
+    async def _failed(self, workload: Workload, cause: Link) -> FailedError:
+        hint = f"Awaited: {cause.awaited}. Next: {cause.command}"
+        if await can_undo(self.session, workload):
+            undo = self.session.command("rollout", "undo", self.name)
+            hint += f"\nGo back to the previous version: {undo}"
+        return FailedError(
+            f"The rollout of {self.name!r} failed: {cause_text(cause)}.",
+            hint,
+            field=f"{cause.kind}/{cause.ref.name}",
+        )
 
 
 def _counts(progress: Progress) -> object:
     """What changes when a rollout comes further; reasons may come and go meanwhile."""
     return progress.observed, [
-        (p.place, p.phase, p.ready, p.updated, p.replicas, p.desired) for p in progress.places
+        (p.place, p.phase, p.ready, p.available, p.updated, p.replicas, p.desired)
+        for p in progress.places
     ]
 
 

@@ -72,6 +72,11 @@ def unobserved(for_s: float, message: str) -> MachineState | NotObserved:
 class Driver(Protocol):
     """Every call is idempotent; a machine is named by an id that is never used again."""
 
+    @property
+    def is_simulated(self) -> bool:
+        """Whether no process runs: a simulated machine that is Running serves by definition."""
+        ...
+
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         """Ask for the machine; it may take a while to run. ``data`` is what the spec refers to."""
         ...

@@ -18,6 +18,10 @@ class FencedDriver:
     inner: Driver
     check: Callable[[], None]
 
+    @property
+    def is_simulated(self) -> bool:
+        return self.inner.is_simulated
+
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         self.check()
         await self.inner.start(machine_id, spec, data)

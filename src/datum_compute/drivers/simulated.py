@@ -46,6 +46,8 @@ def observe_at_once() -> float:
 class SimulatedDriver:
     """``adoption_s`` is called once for each adopted machine, in the order of their ids."""
 
+    is_simulated = True
+
     def __init__(
         self,
         table: MachineTable,

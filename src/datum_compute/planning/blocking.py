@@ -10,6 +10,7 @@ from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
 from datum_compute.api.workload import BlockedReplicas
 from datum_compute.planning.gates import NETWORK, gate_names
 from datum_compute.planning.ordinals import Slots
+from datum_compute.planning.stopping import stopping_verdict
 
 _DATA = (Reason.REFERENCED_DATA_NOT_READY, Reason.AWAITING_PROPAGATION, Reason.RESOLVING)
 
@@ -17,7 +18,7 @@ _DATA = (Reason.REFERENCED_DATA_NOT_READY, Reason.AWAITING_PROPAGATION, Reason.R
 def blocked_slots(slots: Slots, wanted: int) -> list[BlockedReplicas]:
     """Ready and blocked together are all that is wanted."""
     causes = [
-        _cause(slots.held.get(number)) for number in range(wanted) if number not in slots.serving
+        cause_of(slots.held.get(number)) for number in range(wanted) if number not in slots.ready
     ]
     return _counted((verdict.reason, 1, verdict.message) for verdict in causes)
 
@@ -40,11 +41,11 @@ def _counted(found: Iterable[tuple[str, int, str]]) -> list[BlockedReplicas]:
     ]
 
 
-def _cause(instance: Instance | None) -> Verdict:
+def cause_of(instance: Instance | None) -> Verdict:
     if instance is None:
         return Verdict(FALSE, Reason.AWAITING_CREATION, "The instance is not created yet")
     if instance.is_terminating:
-        return Verdict(FALSE, Reason.STOPPING, "Instance is being removed")
+        return stopping_verdict(instance)
     ready = find_condition(instance.status.conditions, READY)
     if ready is None:
         return Verdict(FALSE, Reason.PENDING, "Nobody has looked at the instance yet")
@@ -60,7 +61,7 @@ def worst_cause(slots: Slots, wanted: int) -> tuple[Reason | str, str]:
         instance = slots.held.get(number)
         if instance is None:
             continue
-        verdict = _cause(instance)
+        verdict = cause_of(instance)
         pending_quota += verdict.reason == Reason.PENDING_QUOTA
         reason, message = _as_deployment(verdict, instance)
         if DEPLOYMENT_RANK.get(reason, 0) > rank:

@@ -1,12 +1,15 @@
-"""How many running instances a rollout may take out of service now.
+"""How many serving instances a rollout may take out of service now.
 
-``maxUnavailable`` bounds how many of the wanted slots are out of service. Slots that wait for quota
-are none of its business as long as the new template asks for the same size: a slot keeps its claim
-when its instance is replaced, so such a rollout neither causes the wait nor ends it, and at the
-limit it could never begin. They are left out on both sides: of what is wanted and of what is out.
+``maxUnavailable`` bounds how many of the wanted slots are out of service. An outdated instance is
+in service while it serves (Ready is True or became Unknown). A replacement is in service only while
+it is available: one that is not, or that has exited again, uses up the budget.
 
-A change of size has to find its quota first. There what quota refuses counts as out of service, so
-that a template too large for the quota costs ``maxUnavailable`` instances and not all of them.
+Slots that wait for quota do not count, neither as wanted nor as out of service, as long as the new
+template requests the same size: a slot keeps its claim when its instance is replaced, so such a
+rollout neither causes the wait nor ends it, and at the limit it could never begin.
+
+A change of size has to find its quota first. There a slot without quota counts as out of service,
+so that a template too large for the quota costs ``maxUnavailable`` instances and not all of them.
 """
 
 from __future__ import annotations
@@ -20,11 +23,26 @@ from datum_compute.planning.ordinals import Slots, unavailable_max
 
 
 def rollout_budget(
-    deployment: WorkloadDeployment, slots: Slots, wanted: int, waiting: frozenset[int]
+    deployment: WorkloadDeployment,
+    slots: Slots,
+    wanted: int,
+    waiting: frozenset[int],
+    updated: frozenset[int],
 ) -> int:
-    """How many more may go; not above zero means none. ``waiting`` are the ``quota_waiters``."""
+    """How many more instances may be removed; zero or less means none.
+
+    ``waiting`` are the ``quota_waiters``; ``updated`` are the ordinals whose instance has the
+    current template.
+    """
     allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(waiting))
-    return allowed - (slots.unavailable(wanted) - len(waiting))
+    return allowed - (out_of_service(slots, wanted, updated) - len(waiting))
+
+
+def out_of_service(slots: Slots, wanted: int, updated: frozenset[int]) -> int:
+    """How many of the wanted slots have neither an outdated instance that serves nor an updated
+    one that is available."""
+    in_service = (slots.serving - updated) | (slots.available & updated)
+    return wanted - sum(number < wanted for number in in_service)
 
 
 def quota_waiters(deployment: WorkloadDeployment, slots: Slots, wanted: int) -> frozenset[int]:

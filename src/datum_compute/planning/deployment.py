@@ -10,6 +10,7 @@ from datum_compute.api import labels
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
+    UNKNOWN,
     Condition,
     Verdict,
     decided,
@@ -26,13 +27,20 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeploymentStatus,
 )
 from datum_compute.planning.actions import Create, Plan, Wait, add_finalizer, drop_finalizer
-from datum_compute.planning.blocking import blocked_slots, worst_cause
+from datum_compute.planning.availability import MinReady, min_ready_seconds
+from datum_compute.planning.blocking import blocked_slots, cause_of, worst_cause
 from datum_compute.planning.grantedslots import SizeOf, recorded_slots
 from datum_compute.planning.instances import plan_slots, wanted_replicas
 from datum_compute.planning.newinstance import location_of
 from datum_compute.planning.objects import plan_status
 from datum_compute.planning.ordinals import Slots, is_ready, slots_of
-from datum_compute.planning.progress import deadline_in_s, progressed_at, progressing
+from datum_compute.planning.progress import (
+    Timed,
+    deadline_in_s,
+    progressed_at,
+    progressing,
+    timed_waits,
+)
 from datum_compute.planning.sizing import Size
 from datum_compute.planning.template import template_hash
 
@@ -53,26 +61,44 @@ def plan_deployment(
     instances: Sequence[Instance],
     now: str,
     size_of: SizeOf = _of_unknown_size,
+    *,
+    simulated: bool = False,
 ) -> Plan:
-    """``size_of`` says what an instance counts as for quota."""
+    """``size_of`` returns the size of an instance for quota; ``simulated``: the cell runs the
+    simulated driver."""
     guard = add_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
     if guard:
         return Plan(tuple(guard))
     if deployment.is_terminating and not instances:
         released = drop_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
         return Plan(tuple(released))
-    slots = slots_of(deployment.metadata.name, instances)
+    min_ready = MinReady(min_ready_seconds(deployment, simulated=simulated), now)
+    slots = slots_of(deployment.metadata.name, instances, min_ready)
     steps = plan_slots(plane, deployment, slots)
     if not deployment.status.observed_generation and _makes_any(steps):
-        return steps  # its first word comes with them
-    status = _status(deployment, instances, slots, now, size_of)
-    waits = any(isinstance(step, Wait) for step in steps.actions)
-    due = [RECHECK_S] if waits else []
-    deadline = deadline_in_s(deployment, status, now)
+        return steps  # the first status is written together with the first instances
+    timed = timed_waits(instances, min_ready)
+    status = _status(deployment, instances, slots, min_ready, timed, size_of)
     return Plan(
         (*steps.actions, *plan_status(plane, DEPLOYMENT, deployment, status)),
-        requeue_after_s=min([*due, *([] if deadline is None else [deadline])], default=None),
+        requeue_after_s=_requeue_s(deployment, instances, steps, status, min_ready, timed),
     )
+
+
+def _requeue_s(
+    deployment: WorkloadDeployment,
+    instances: Sequence[Instance],
+    steps: Plan,
+    status: WorkloadDeploymentStatus,
+    min_ready: MinReady,
+    timed: Timed,
+) -> float | None:
+    """When the next change is due without an event: an instance becomes available, a grace period
+    or the deadline passes."""
+    due = [deadline_in_s(deployment, status, min_ready.now, timed), timed.remaining_s or None]
+    due += [min_ready.remaining_s(instance) for instance in instances]
+    due += [RECHECK_S for step in steps.actions if isinstance(step, Wait)]
+    return min((seconds for seconds in due if seconds is not None), default=None)
 
 
 def _makes_any(steps: Plan) -> bool:
@@ -80,20 +106,28 @@ def _makes_any(steps: Plan) -> bool:
 
 
 def deployment_status(
-    deployment: WorkloadDeployment, instances: Sequence[Instance], now: str
+    deployment: WorkloadDeployment,
+    instances: Sequence[Instance],
+    now: str,
+    *,
+    simulated: bool = False,
 ) -> WorkloadDeploymentStatus:
-    slots = slots_of(deployment.metadata.name, instances)
-    return _status(deployment, instances, slots, now, _of_unknown_size)
+    min_ready = MinReady(min_ready_seconds(deployment, simulated=simulated), now)
+    slots = slots_of(deployment.metadata.name, instances, min_ready)
+    timed = timed_waits(instances, min_ready)
+    return _status(deployment, instances, slots, min_ready, timed, _of_unknown_size)
 
 
 def _status(
     deployment: WorkloadDeployment,
     instances: Sequence[Instance],
     slots: Slots,
-    now: str,
+    min_ready: MinReady,
+    timed: Timed,
     size_of: SizeOf,
 ) -> WorkloadDeploymentStatus:
     """Counts and conditions; updated follows the observed hash, ready or not."""
+    now = min_ready.now
     current = template_hash(deployment.spec.template)
     updated = [i for i in instances if i.status.controller.observed_template_hash == current]
     wanted = wanted_replicas(deployment)
@@ -102,6 +136,7 @@ def _status(
         updated_replicas=len(updated),
         current_replicas=sum(is_true(i.status.conditions, PROGRAMMED) for i in updated),
         ready_replicas=sum(is_ready(i) for i in instances),
+        available_replicas=sum(min_ready.is_available(i) for i in instances),
         desired_replicas=wanted,
         blocked=blocked_slots(slots, wanted),
         observed_generation=deployment.metadata.generation,
@@ -117,7 +152,7 @@ def _status(
     for condition in (
         _available(deployment, counted, slots, now),
         _replicas_ready(deployment, counted, now),
-        progressing(deployment, counted, now),
+        progressing(deployment, counted, now, timed),
     ):
         conditions = with_condition(conditions, condition)
     return msgspec.structs.replace(counted, conditions=conditions)
@@ -126,10 +161,14 @@ def _status(
 def _available(
     deployment: WorkloadDeployment, counted: WorkloadDeploymentStatus, slots: Slots, now: str
 ) -> Condition:
+    """Unknown while no instance is known to be ready and one may be."""
     ready, desired = counted.ready_replicas, counted.desired_replicas
     if ready:
         message = f"{ready}/{desired} instances are ready"
         verdict = Verdict(TRUE, Reason.STABLE_INSTANCE_FOUND, message)
+    elif slots.serving:
+        cause = cause_of(slots.held[min(slots.serving)])
+        verdict = Verdict(UNKNOWN, cause.reason, cause.message)
     else:
         verdict = Verdict(FALSE, *worst_cause(slots, desired))
     return decided(AVAILABLE, verdict, generation=deployment.metadata.generation, now=now)

@@ -1,18 +1,20 @@
 """Which Instances a deployment creates, recreates and removes, in which order.
 
-What holds under both policies:
-- A changed template is rolled by recreating, from the highest ordinal down. Never are more than
-  ``maxUnavailable`` of the wanted slots out of service because of it (``planning/budget.py`` says
-  how those count that wait for quota).
-- What is of an older template and not Ready goes first and costs nothing of that budget, so that
-  a broken template can always be replaced.
-- What is no longer wanted goes highest first, and never waits for anything.
-- Strays (controlled, but in no slot) go at once.
-- Labels are put right beside all that: never skipped, never a step of the rollout.
-- A paused deployment replaces nothing that stands; it still fills empty slots and scales down.
+These rules hold under both policies:
+- A changed template is rolled out by recreating, from the highest ordinal down. At most
+  ``maxUnavailable`` of the wanted slots are out of service because of it. A replacement counts as
+  out of service until it is available (``planning/budget.py``).
+- Outdated instances that were observed as not ready are replaced first, outside that budget, so
+  that a broken template can always be replaced. An instance that was never observed is not
+  replaced before it has been; one whose readiness is Unknown counts as serving.
+- Instances that are no longer wanted are removed highest first, without waiting for anything.
+- Strays (controlled, but without a slot) are removed at once.
+- Labels are repaired independently: never skipped, never a step of the rollout.
+- A paused deployment replaces no instance; it still fills empty slots and scales down.
 
-``OrderedReady`` fills slots in ascending order, each when all below it are Ready. ``Parallel``
-fills all at once. What is planned but has to wait its turn stays in the plan as skipped.
+``OrderedReady`` fills slots in ascending order, each when all below it are Ready; being available
+is not required for that. ``Parallel`` fills all at once. Steps that are planned but have to wait
+their turn stay in the plan as skipped.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ from datum_compute.api.meta import controller_uid, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Action, Create, Delete, Patch, PatchLabels, Plan, Wait
+from datum_compute.planning.availability import WITHOUT_DELAY, MinReady
 from datum_compute.planning.budget import can_return, quota_waiters, rollout_budget
 from datum_compute.planning.newinstance import new_instance, platform_labels, shared_labels
-from datum_compute.planning.ordinals import Slots, slots_of
+from datum_compute.planning.ordinals import Slots, is_observed_not_ready, slots_of
+from datum_compute.planning.stopping import grace_period_s
 from datum_compute.planning.template import template_hash
 
 Step = Create | Delete | Wait
@@ -40,16 +44,20 @@ _asked = attrgetter(*TemplateSpec.__struct_fields__)
 
 @dataclass(frozen=True, slots=True)
 class _Slate:
-    """What the wanted slots need, before anybody asks how much of it may happen now.
+    """What the wanted slots need, before the budget decides how much of it may happen now.
 
     ``broken`` and ``drifted`` begin with the highest ordinal, ``filling`` with the lowest.
-    ``stranded`` are drifted too, but would not come back if they went.
+    ``stranded`` are drifted too, but would not come back if they were removed. ``settling`` are
+    replacements that are ready and not yet available. ``updated`` are the ordinals whose instance
+    has the current template.
     """
 
     broken: tuple[Step, ...]
     filling: tuple[Step, ...]
     drifted: tuple[Step, ...]
     stranded: tuple[Step, ...]
+    settling: tuple[Step, ...]
+    updated: frozenset[int]
 
 
 def wanted_replicas(deployment: WorkloadDeployment) -> int:
@@ -57,10 +65,13 @@ def wanted_replicas(deployment: WorkloadDeployment) -> int:
 
 
 def plan_instances(
-    plane: PlaneName, deployment: WorkloadDeployment, instances: Sequence[Instance]
+    plane: PlaneName,
+    deployment: WorkloadDeployment,
+    instances: Sequence[Instance],
+    min_ready: MinReady = WITHOUT_DELAY,
 ) -> Plan:
     """``instances`` are all that the deployment controls, terminating ones included."""
-    return plan_slots(plane, deployment, slots_of(deployment.metadata.name, instances))
+    return plan_slots(plane, deployment, slots_of(deployment.metadata.name, instances, min_ready))
 
 
 def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> Plan:
@@ -68,7 +79,7 @@ def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -
     waiting = quota_waiters(deployment, slots, wanted)
     slate = _slate(plane, deployment, slots, wanted, waiting)
     ordered = deployment.spec.scale_settings.instance_management_policy == "OrderedReady"
-    budget = rollout_budget(deployment, slots, wanted, waiting)
+    budget = rollout_budget(deployment, slots, wanted, waiting, slate.updated)
     actions: list[Action] = [*_strays(plane, slots)]
     actions += _surplus(plane, slots, wanted, ordered=ordered)
     if deployment.spec.paused:
@@ -76,10 +87,12 @@ def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -
         actions += _begun([*slate.broken, *slate.drifted, *slate.stranded], 0)
     elif ordered:
         actions += _begun([*slate.broken, *slate.filling], 1)
+        actions += slate.settling if slate.drifted else ()
         actions += _begun(slate.drifted, budget)
         actions += _begun(slate.stranded, 0)
     else:
         actions += (*slate.broken, *slate.filling)
+        actions += slate.settling if slate.drifted else ()
         actions += _begun(slate.drifted, budget)
     return Plan((*actions, *_repairs(plane, deployment, slots)))
 
@@ -95,6 +108,8 @@ def _slate(
     filling: list[Step] = []
     drifted: list[Step] = []
     stranded: list[Step] = []
+    settling: list[Step] = []
+    updated: set[int] = set()
     template = deployment.spec.template
     current = template_hash(template)
     for number in range(wanted):
@@ -103,25 +118,47 @@ def _slate(
             new = new_instance(deployment, number, current)
             filling.append(Create(plane, INSTANCE, new, f"slot {number} is empty"))
         elif instance.is_terminating:
-            filling.append(Wait(f"{instance.metadata.name} is being removed"))
+            filling.append(_wait_for_stop(instance))
         elif is_current(instance, current, template.spec):
-            if number not in slots.serving:
-                filling.append(Wait(f"{instance.metadata.name} is not ready"))
+            updated.add(number)
+            if number not in slots.ready:
+                filling.append(Wait(_unready_text(instance, slots, number)))
+            elif number not in slots.available:
+                settling.append(Wait(f"{instance.metadata.name} is ready but not yet available"))
         elif number in slots.serving:
             returns = can_return(deployment, number, waiting)
             rolled = drifted if returns else stranded
             rolled.insert(0, _delete(plane, instance, "of an older template"))
+        elif not is_observed_not_ready(instance):
+            filling.append(Wait(f"{instance.metadata.name} has not been observed yet"))
         else:
             broken.insert(0, _delete(plane, instance, "not ready and of an older template"))
             if deployment.spec.paused:
                 filling.append(Wait(f"{instance.metadata.name} is not ready"))
-    return _Slate(tuple(broken), tuple(filling), tuple(drifted), tuple(stranded))
+    return _Slate(
+        broken=tuple(broken),
+        filling=tuple(filling),
+        drifted=tuple(drifted),
+        stranded=tuple(stranded),
+        settling=tuple(settling),
+        updated=frozenset(updated),
+    )
+
+
+def _unready_text(instance: Instance, slots: Slots, number: int) -> str:
+    unknown = number in slots.serving
+    return f"{instance.metadata.name} {'may not be' if unknown else 'is not'} ready"
 
 
 def is_current(instance: Instance, current: str, template: TemplateSpec) -> bool:
     """By hash, and by what it really asks for: a spec edited by hand is drift as well."""
     same_hash = instance.spec.controller.template_hash == current
     return same_hash and bool(_asked(instance.spec) == _asked(template))
+
+
+def _wait_for_stop(instance: Instance) -> Wait:
+    grace_s = grace_period_s(instance)
+    return Wait(f"{instance.metadata.name} is stopping, which takes up to {grace_s} s")
 
 
 def _begun(steps: Sequence[Step], allowed: int | None) -> list[Step]:
@@ -142,10 +179,10 @@ def _strays(plane: PlaneName, slots: Slots) -> list[Step]:
 
 
 def _surplus(plane: PlaneName, slots: Slots, wanted: int, *, ordered: bool) -> list[Step]:
-    """One that is on its way out holds nobody back."""
+    """An instance that is already terminating does not delay the others."""
     surplus = [slots.held[number] for number in reversed(slots.held) if number >= wanted]
     deletes = [_delete(plane, i, "no longer wanted") for i in surplus if not i.is_terminating]
-    waits = [Wait(f"{i.metadata.name} is being removed") for i in surplus if i.is_terminating]
+    waits = [_wait_for_stop(i) for i in surplus if i.is_terminating]
     return [*_begun(deletes, 1 if ordered else None), *waits]
 
 

@@ -1,7 +1,7 @@
-"""The slots of a deployment: which instance stands in which, and who stands in none.
+"""The slots of a deployment: which instance has which ordinal, and which have none.
 
-The name decides, because names are unique: ``<deployment>-<ordinal>``. Whatever else a deployment
-controls is a stray. Labels say the same for readers and are put right where they do not.
+The name decides, because names are unique: ``<deployment>-<ordinal>``. Every other instance that a
+deployment controls is a stray. Labels repeat the ordinal for readers and are repaired if wrong.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from datum_compute.api.conditions import is_true
+from datum_compute.api.conditions import EPOCH, FALSE, TRUE, UNKNOWN, find_condition, is_true
 from datum_compute.api.identity import instance_name
 from datum_compute.api.instance import READY, Instance
 from datum_compute.api.workload import ScaleSettings
+from datum_compute.planning.availability import WITHOUT_DELAY, MinReady
 
 NO_SLOT = -1
 _DIGITS_MAX = 9
@@ -20,16 +21,17 @@ _DIGITS_MAX = 9
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """``held`` by ordinal, wanted or not; ``serving`` are those of them in service; ``strays``
-    have no slot."""
+    """The instances of a deployment by ordinal.
+
+    ``held`` contains all of them, desired or not. ``serving``, ``ready`` and ``available`` are the
+    ordinals that count as such; each is a subset of the one before. ``strays`` have no ordinal.
+    """
 
     held: dict[int, Instance]
     serving: frozenset[int]
+    ready: frozenset[int]
+    available: frozenset[int]
     strays: tuple[Instance, ...]
-
-    def unavailable(self, wanted: int) -> int:
-        """How many of the wanted slots are out of service."""
-        return wanted - sum(number < wanted for number in self.serving)
 
 
 def ordinal(instance: Instance) -> int:
@@ -39,8 +41,10 @@ def ordinal(instance: Instance) -> int:
     return int(text) if readable else NO_SLOT
 
 
-def slots_of(deployment_name: str, instances: Iterable[Instance]) -> Slots:
-    """The same, in whatever order instances are seen."""
+def slots_of(
+    deployment_name: str, instances: Iterable[Instance], min_ready: MinReady = WITHOUT_DELAY
+) -> Slots:
+    """The result does not depend on the order of ``instances``."""
     found: dict[int, Instance] = {}
     strays: list[Instance] = []
     for instance in instances:
@@ -49,9 +53,17 @@ def slots_of(deployment_name: str, instances: Iterable[Instance]) -> Slots:
             found[number] = instance
         else:
             strays.append(instance)
-    held = {number: found[number] for number in sorted(found)}
-    serving = frozenset(number for number, instance in held.items() if serves(instance))
-    return Slots(held, serving, tuple(sorted(strays, key=lambda i: i.metadata.name)))
+    return build_slots(found, sorted(strays, key=lambda i: i.metadata.name), min_ready)
+
+
+def build_slots(
+    held: dict[int, Instance], strays: Iterable[Instance], min_ready: MinReady = WITHOUT_DELAY
+) -> Slots:
+    held = {number: held[number] for number in sorted(held)}
+    serving = frozenset(n for n, instance in held.items() if serves(instance))
+    ready = frozenset(n for n in serving if is_ready(held[n]))
+    available = frozenset(n for n in ready if min_ready.is_available(held[n]))
+    return Slots(held, serving, ready, available, tuple(strays))
 
 
 def is_ready(instance: Instance) -> bool:
@@ -59,13 +71,40 @@ def is_ready(instance: Instance) -> bool:
 
 
 def serves(instance: Instance) -> bool:
-    """Whether it counts as in service."""
-    return not instance.is_terminating and is_ready(instance)
+    """Whether the disruption budget counts the instance as serving.
+
+    An instance whose readiness became Unknown probably still serves: its driver has restarted and
+    has not observed the machine yet. Unknown from the beginning means that nothing was observed.
+    """
+    if instance.is_terminating:
+        return False
+    ready = find_condition(instance.status.conditions, READY)
+    if ready is None or ready.status == FALSE:
+        return False
+    if ready.status == TRUE:
+        return True
+    return ready.last_transition_time != EPOCH and not has_gates(instance)
+
+
+def is_observed_not_ready(instance: Instance) -> bool:
+    """Whether the instance is known not to serve, so that its removal disrupts nothing.
+
+    That is the case if its Ready condition is False, or if it has scheduling gates: the platform
+    requests no machine for an instance while any gate is left.
+    """
+    ready = find_condition(instance.status.conditions, READY)
+    if ready is None or ready.status == UNKNOWN:
+        return has_gates(instance)
+    return ready.status == FALSE
+
+
+def has_gates(instance: Instance) -> bool:
+    return bool(instance.spec.controller.scheduling_gates)
 
 
 def unavailable_max(settings: ScaleSettings, wanted: int) -> int:
-    """How many of the wanted instances a rollout may have out of service; at least one, or it
-    could never move."""
+    """How many of the wanted instances a rollout may have out of service; at least one, because
+    otherwise it could never proceed."""
     asked = settings.max_unavailable
     if isinstance(asked, str):
         asked = wanted * int(asked.removesuffix("%")) // 100

@@ -37,6 +37,7 @@ from datum_compute.planning.gates import (
     recorded,
     remaining_gates,
 )
+from datum_compute.planning.stopping import stopping_verdict
 
 _UNTOLD = (Reason.PENDING, Reason.PENDING_PROGRAMMING)
 # Conditions that never speak for themselves. Running was the name of Available once: objects that
@@ -87,7 +88,7 @@ def ready_condition(
     instance: Instance, conditions: Sequence[Condition], gates: Sequence[str], now: str
 ) -> Condition:
     if instance.is_terminating:
-        verdict = Verdict(FALSE, Reason.STOPPING, "Instance is being removed")
+        verdict = stopping_verdict(instance)
     else:
         verdict = ready_verdict(conditions, gates)
     return decided(READY, verdict, generation=instance.metadata.generation, now=now)

@@ -185,6 +185,7 @@ def _summed(
     return {
         "replicas": sum(s.replicas for s in reported),
         "ready_replicas": sum(s.ready_replicas for s in reported),
+        "available_replicas": sum(s.available_or_ready for s in reported),
         "updated_replicas": sum(s.updated_replicas for s in told),
         "current_replicas": sum(s.current_replicas for s in told),
         "desired_replicas": sum(

@@ -71,6 +71,7 @@ def unheard_deployment(
         told,
         conditions=_unknown(told.conditions, shown.conditions, types, silence, now),
         ready_replicas=0,
+        available_replicas=0,
         last_known=LastKnown(as_of=silence.since, ready_replicas=told.ready_replicas),
         blocked=[blocked] if told.desired_replicas else [],
     )

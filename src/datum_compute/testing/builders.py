@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, Verdict, decided
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict, decided
 from datum_compute.api.identity import instance_name
 from datum_compute.api.instance import (
     AVAILABLE,
@@ -38,6 +38,7 @@ from datum_compute.planning.newinstance import platform_labels
 from datum_compute.planning.template import template_hash
 
 NOW = "2026-01-01T00:00:00Z"
+LONG_AGO = "2025-12-31T00:00:00Z"  # ready since then: available by any setting
 
 
 def a_template(image: str = "web:1") -> InstanceTemplate:
@@ -108,10 +109,13 @@ def an_instance(
     image: str = "web:1",
     *,
     deployment: WorkloadDeployment | None = None,
-    ready: bool = True,
+    ready: bool | None = True,
+    ready_since: str | None = None,
     terminating: bool = False,
     finalizers: tuple[str, ...] = (labels.PROVISIONER_FINALIZER,),
 ) -> Instance:
+    """``ready=False``: observed as not ready. ``ready=None``: it was ready, and no driver has
+    observed it since a restart. ``ready_since`` is the last transition of Ready."""
     owner = deployment or a_deployment()
     current = template_hash(a_template(image))
     name = instance_name(owner.metadata.name, number)
@@ -120,10 +124,19 @@ def an_instance(
         labels=platform_labels(owner, number),
         owner_references=[owner_reference(owner, DEPLOYMENT)],
     )
+    since = ready_since or LONG_AGO
     verdict = Verdict(TRUE, "Available", "")
     conditions = [
-        decided(type_, verdict, generation=1, now=NOW) for type_ in (PROGRAMMED, AVAILABLE, READY)
+        decided(type_, verdict, generation=1, now=since) for type_ in (PROGRAMMED, AVAILABLE, READY)
     ]
+    if ready is None:
+        unknown = Verdict(UNKNOWN, "Unobserved", "No driver has observed the machine")
+        conditions[1:] = [
+            decided(type_, unknown, generation=1, now=since) for type_ in (AVAILABLE, READY)
+        ]
+    elif not ready:
+        starting = Verdict(FALSE, "Starting", "")
+        conditions = [decided(READY, starting, generation=1, now=since)]
     return Instance(
         metadata=metadata,
         spec=InstanceSpec(
@@ -131,10 +144,17 @@ def an_instance(
             controller=InstanceControl(template_hash=current),
         ),
         status=InstanceStatus(
-            conditions=conditions if ready else [],
-            controller=InstanceControlStatus(observed_template_hash=current if ready else ""),
+            conditions=conditions,
+            controller=InstanceControlStatus(
+                observed_template_hash="" if ready is False else current
+            ),
         ),
     )
+
+
+def unobserved(instance: Instance) -> Instance:
+    """The instance before any controller has recorded a condition."""
+    return msgspec.structs.replace(instance, status=InstanceStatus())
 
 
 def refused_by_quota(instance: Instance) -> Instance:

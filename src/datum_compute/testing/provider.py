@@ -73,6 +73,10 @@ class ProviderDriver:
     # Machines whose observation the provider did not answer, and since when.
     unanswered_since_s: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def is_simulated(self) -> bool:
+        return self.inner.is_simulated
+
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         self._answer()
         known = machine_id in self.provider.machines

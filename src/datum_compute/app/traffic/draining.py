@@ -23,6 +23,10 @@ class DrainingDriver:
     now_s: Callable[[], float]
     since_s: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def is_simulated(self) -> bool:
+        return self.inner.is_simulated
+
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         await self.inner.start(machine_id, spec, data)
 

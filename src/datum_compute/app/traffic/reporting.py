@@ -19,6 +19,10 @@ class ReportingDriver:
     book: WakeBook
     news: asyncio.Queue[str | DriverError] = field(default_factory=asyncio.Queue)
 
+    @property
+    def is_simulated(self) -> bool:
+        return self.inner.is_simulated
+
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         await self.inner.start(machine_id, spec, data)
 

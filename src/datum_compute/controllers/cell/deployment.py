@@ -47,7 +47,15 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     def size(instance: Instance) -> Size | None:
         return size_of(instance.spec.runtime, lambda name: types.get(Ref("", name)))
 
-    plan = plan_deployment(key.plane, deployment, instances, context.now(), size)
+    driver = context.drivers.get(key.plane)
+    plan = plan_deployment(
+        key.plane,
+        deployment,
+        instances,
+        context.now(),
+        size,
+        simulated=driver is not None and driver.is_simulated,
+    )
     outcome = await carry_out(context.planes, plan)
     return replace(outcome, pause=_pause(deployment, len(instances)))
 

@@ -99,6 +99,8 @@ _log = logging.getLogger(__name__)
 
 
 class ContainersDriver:
+    is_simulated = False
+
     def __init__(
         self,
         hands: Hands,

@@ -39,6 +39,8 @@ _log = logging.getLogger(__name__)
 
 
 class PodsDriver:
+    is_simulated = False
+
     def __init__(
         self, api: PodApi, *, unix_s: Callable[[], float], elapsed_s: Callable[[], float]
     ) -> None:

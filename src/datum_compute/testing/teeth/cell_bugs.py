@@ -22,7 +22,7 @@ from datum_compute.controllers.cell import machine
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Create, Delete, Patch, Plan, Wait, drop_finalizer
 from datum_compute.planning.instances import plan_slots, wanted_replicas
-from datum_compute.planning.ordinals import Slots, serves, slots_of
+from datum_compute.planning.ordinals import Slots, build_slots, slots_of
 from datum_compute.planning.projection import plan_withdrawal
 from datum_compute.planning.provisioning import plan_provisioning, provisioned_status
 from datum_compute.planning.readiness import plan_readiness
@@ -70,7 +70,7 @@ def _drawing_names() -> Make:
 def _slots_by_label(_original: Any) -> Any:
     """A name says nothing about the slot; of two that claim one the first is taken."""
 
-    def found_slots(_deployment_name: str, instances: Any) -> Slots:
+    def found_slots(_deployment_name: str, instances: Any, *min_ready: Any) -> Slots:
         held: dict[int, Instance] = {}
         strays = []
         for instance in sorted(instances, key=lambda i: (i.is_terminating, i.metadata.name)):
@@ -78,9 +78,7 @@ def _slots_by_label(_original: Any) -> Any:
             if number in held:
                 strays.append(instance)
             held.setdefault(number, instance)
-        held = {number: held[number] for number in sorted(held)}
-        serving = frozenset(number for number, instance in held.items() if serves(instance))
-        return Slots(held, serving, tuple(strays))
+        return build_slots(held, strays, *min_ready)
 
     return found_slots
 

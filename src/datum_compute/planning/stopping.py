@@ -1,0 +1,42 @@
+"""An instance that stops: how long that may take, and how it is reported.
+
+The driver sends the stop signal and kills the program after the grace period of its template. An
+instance within that time is not stuck, so rollouts count it as progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from datum_compute.api.conditions import FALSE, Verdict
+from datum_compute.api.instance import Instance
+from datum_compute.api.reasons import Reason
+from datum_compute.api.timestamps import parse_timestamp
+
+
+def grace_period_s(instance: Instance) -> int:
+    return instance.spec.runtime.sandbox.termination_grace_period_seconds
+
+
+def stopping_verdict(instance: Instance) -> Verdict:
+    message = f"Waiting for the instance to stop, up to {grace_period_s(instance)} s"
+    return Verdict(FALSE, Reason.STOPPING, message)
+
+
+def render_stopping(instances: Sequence[Instance]) -> str:
+    """For a rollout that waits for ``instances``, of which there is at least one."""
+    longest_s = max(map(grace_period_s, instances))
+    if len(instances) == 1:
+        which = f"the old instance {instances[0].metadata.name}"
+    else:
+        which = f"{len(instances)} old instances"
+    return f"waiting for {which} to stop, up to {longest_s} s"
+
+
+def grace_left_s(instance: Instance, now: str) -> float | None:
+    """Seconds until the grace period is over, negative afterwards; None if the deletion is so far
+    in the future that the clocks must disagree."""
+    grace_s = grace_period_s(instance)
+    since = instance.metadata.deletion_timestamp or now
+    left_s = parse_timestamp(since) + grace_s - parse_timestamp(now)
+    return left_s if left_s <= 2 * grace_s else None
