@@ -73,6 +73,7 @@ from datum_compute.drivers.containers.steps import (
 )
 from datum_compute.drivers.driver import (
     NOT_OBSERVED,
+    OBSERVATION_DEADLINE_S,
     DriverError,
     MachineState,
     NotObserved,
@@ -267,14 +268,21 @@ class ContainersDriver:
         return None
 
     async def _known(self) -> dict[str, Machine]:
-        """The machines, once the engine's containers have been read."""
+        """The machines, once the engine's containers have been listed."""
+        if self._read.is_set():
+            return self._machines
         try:
-            async with asyncio.timeout(READ_S):
+            async with asyncio.timeout(self._read_timeout_s()):
                 await self._read.wait()
         except TimeoutError:
-            why = "the containers of the engine have not been read yet"
+            why = "the containers of the engine have not been listed yet"
             raise TransientError(why) from None
         return self._machines
+
+    def _read_timeout_s(self) -> float:
+        """Not beyond the observation deadline, so that Unknown is reported in time."""
+        lost_for_s = self._elapsed_s() - (self._lost_since_s or 0.0)
+        return max(0.0, min(READ_S, OBSERVATION_DEADLINE_S - lost_for_s))
 
     def _tend(self, machine: Machine) -> None:
         assert self._group is not None
@@ -525,7 +533,7 @@ class ContainersDriver:
         self._lost_since_s = None
 
     def _engine_answers(self) -> bool:
-        return self._ears.hears and self._lost_since_s is None
+        return self._lost_since_s is None
 
     def _observation(self, machine: Machine) -> MachineState | NotObserved:
         """A machine that this process makes or removes has the state that this process knows."""
