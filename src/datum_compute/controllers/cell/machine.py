@@ -199,6 +199,7 @@ def observed_status(server: Server, state: MachineState | None) -> ServerStatus:
         referenced_data=server.status.referenced_data,
         images=list(state.images),
         last_wake=state.last_wake or server.status.last_wake,
+        started_from=state.started_from,
     )
 
 

@@ -16,7 +16,7 @@ import msgspec
 from datum_compute.api.codec import ApiStruct, DecodeError, decode_as, encode
 from datum_compute.api.containeroptions import GRACE_S, ImageRecord, Probe
 from datum_compute.api.instance import Container, ContainerPort
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.server import ServerSpec, machine_fingerprint
 from datum_compute.drivers.portcheck import PORT_CHECK, checked_ports
 
 _PREFIX = "compute.datumapis.com/"
@@ -69,6 +69,7 @@ class MachinePlan(ApiStruct, frozen=True, kw_only=True):
     network: str = DEFAULT_NETWORK
     addresses: list[str] = []
     grace_s: int = GRACE_S
+    started_from: str = ""  # fingerprint of the Server's spec; older releases recorded none
 
     @property
     def images(self) -> tuple[ImageRecord, ...]:
@@ -86,6 +87,7 @@ def build_plan(owner: Owner, spec: ServerSpec, memory: Mapping[str, int]) -> Mac
         network=network_name(owner, prefixes_of(spec)) if addresses else DEFAULT_NETWORK,
         addresses=addresses,
         grace_s=spec.termination_grace_period_seconds,
+        started_from=machine_fingerprint(spec),
     )
 
 
