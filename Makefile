@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 SEEDS ?= 500
+FRESH_SEEDS ?= 150
 HOURS ?= 1
 REPORT ?= sim-reports
 VENV := .venv
@@ -20,7 +21,7 @@ SIM_ARGS := $(if $(SEED),--seed $(SEED) $(if $(KEEP),--keep $(KEEP)),$(if $(SCEN
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down test lint bench sim sim-campaign sim-teeth crds docs check lock test-teeth test-crash test-e2e test-kubernetes test-karmada test-containers kubectl kube-assets clean
+.PHONY: help setup up down test lint bench sim sim-fresh sim-campaign sim-teeth crds docs check lock test-teeth test-crash test-e2e test-kubernetes test-karmada test-containers kubectl kube-assets clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | \
@@ -68,6 +69,9 @@ bench: setup ## Measure, print a table, write bench/results/*.json
 sim: setup ## Run the whole federation in virtual time (SEEDS=n FIRST=n; SEED=n or SCENARIO=file replays; EVERY_COMMIT=1)
 	$(SIM) $(SIM_ARGS)
 
+sim-fresh: setup ## Run 150 seeds derived from the committed tree (FRESH_SEEDS=n); a clone runs the same ones
+	$(SIM) --tree $$(git rev-parse 'HEAD^{tree}') --seeds $(FRESH_SEEDS)
+
 sim-campaign: setup ## Search fresh seeds for HOURS=h from FIRST=n, and write a report to REPORT=folder
 	$(SIM) --hours $(HOURS) $(SIM_FIRST) --report $(REPORT)
 
@@ -92,7 +96,7 @@ test-crash: setup ## Kill a writing process again and again; nothing acknowledge
 	$(BIN)/python -m pytest -m crash
 
 test-e2e: setup ## Drive real processes over the real socket
-	$(BIN)/python -m pytest -m "e2e and not kubernetes"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "e2e and not kubernetes"
 
 test-kubernetes: setup ## The same against real Kubernetes API servers; needs make kube-assets once
 	$(BIN)/python -m pytest $(AGAIN) -m "kubernetes and not karmada"

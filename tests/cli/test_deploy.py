@@ -70,6 +70,7 @@ def test_a_first_deploy_creates_waits_and_says_so(desk: Desk, world: World) -> N
             "image": "web:1",
             "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
             "env": [{"name": "MODE", "value": "fast"}],
+            "init": True,
         }
     ]
 

@@ -39,6 +39,27 @@ def test_a_doctor_finds_an_engine_that_does_not_answer(desk: Desk, world: World)
     assert finding["next"] == "datumctl compute local status"
 
 
+def engine_without_init(request: Request) -> Response | None:
+    if not request.path.endswith("/drivers"):
+        return None
+    row = {"driver": "containers", "engine": "/run/engine.sock", "answers": True, "words": "Podman"}
+    cells = [{"cell": cell, **row, "withoutInit": n} for cell, n in (("dfw", 2), ("iad", 1))]
+    return Response(200, encode({"items": cells}))
+
+
+def test_a_doctor_names_the_package_that_an_engine_without_init_lacks(
+    desk: Desk, world: World
+) -> None:
+    world.gateway = engine_without_init
+    assert desk.run("doctor", "-o", "json") == 0
+    (finding,) = [f for f in json.loads(desk.out)["items"] if f["check"] == "driver"]
+    assert finding["state"] == "warning"
+    assert "3 containers" in finding["text"]
+    assert finding["text"].count("Instances") == 1, "two cells of one engine are one driver"
+    assert "catatonit" in finding["text"]
+    assert finding["next"] == "apt-get install catatonit"
+
+
 def test_a_platform_that_does_not_tell_is_no_failure(desk: Desk, world: World) -> None:
     world.gateway = lambda _: None
     assert desk.run("doctor", "-o", "json") == 0

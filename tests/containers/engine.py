@@ -82,6 +82,12 @@ class TestEngine:
         """As a crash does; containers run on."""
         self._end("engine", signal.SIGKILL)
 
+    def restart_engine(self, init_path: str = "") -> None:
+        """With the engine's own init program, or with another one; containers run on."""
+        self.stop_engine()
+        (self.root / "containers.conf").write_text(configuration(init_path))
+        self.start_engine()
+
     def stop(self) -> None:
         if "engine" in self.processes:
             self._end("engine", signal.SIGTERM)
@@ -148,8 +154,7 @@ class TestEngine:
             for host in (self.registry, self.private)
         )
         files = {
-            "containers.conf": '[network]\nnetwork_backend = "netavark"\n'
-            '[engine]\nevents_logger = "file"\n',
+            "containers.conf": configuration(),
             "registries.conf": insecure,
             "registry.yml": f"{storage}http:\n  addr: {self.registry}\n",
             "private.yml": f"{storage}http:\n  addr: {self.private}\n"
@@ -173,6 +178,13 @@ class TestEngine:
         self.podman("push", "--quiet", image)
         self.podman("rmi", "--force", image)
         return image
+
+
+def configuration(init_path: str = "") -> str:
+    text = '[network]\nnetwork_backend = "netavark"\n[engine]\nevents_logger = "file"\n'
+    if init_path:  # podman 4 reads it from the first section, podman 5 from the second
+        text += f'init_path = "{init_path}"\n[containers]\ninit_path = "{init_path}"\n'
+    return text
 
 
 def file_system(version: str) -> bytes:

@@ -15,6 +15,7 @@ from datum_compute.api.datasources import ConfigMapVolume, Volume, VolumeAttachm
 from datum_compute.api.instance import Container, ContainerResources, EnvVar, ResourceAmounts
 from datum_compute.api.reasons import Reason
 from datum_compute.drivers.containers import sleeping
+from datum_compute.drivers.containers.creation import hardware_address
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.driver import NOT_OBSERVED, Driver, MachineState
 from datum_compute.drivers.machinedata import DataFile, MachineData
@@ -95,6 +96,22 @@ async def test_a_machine_has_the_address_it_was_given_and_the_host_reaches_it(
     assert cell.containers() == []
     networks = cell.engine.podman("network", "ls", "--format", "{{.Name}}").split()
     assert [name for name in networks if name.startswith("datum-")] == []
+
+
+async def test_a_successor_keeps_the_hardware_address_of_its_address(cell: Cell) -> None:
+    """Otherwise the host sends its packets to the predecessor until its neighbor entry expires."""
+    spec = cell.spec(interfaces=[an_interface("10.98.7.5", "10.98.7.1", 24)])
+    found = []
+    for machine_id in (ID, f"{ID}-next"):
+        await cell.driver.start(machine_id, spec)
+        await cell.running(machine_id)
+        (container,) = cell.containers()
+        (inspected,) = json.loads(cell.engine.podman("inspect", container))
+        (network,) = inspected["NetworkSettings"]["Networks"].values()
+        found.append(network["MacAddress"])
+        await cell.driver.remove(machine_id)
+        await cell.gone(machine_id)
+    assert found == [hardware_address("10.98.7.5")] * 2
 
 
 async def test_command_and_args_replace_what_the_image_says(engine: TestEngine, cell: Cell) -> None:

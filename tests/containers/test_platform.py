@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import ssl
-import threading
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 import yaml
 
 from tests.containers.engine import TestEngine
+from tests.containers.load import Load
 from tests.containers.real import Real, page, up
 from tests.e2e.platform import eventually
 
@@ -91,32 +90,6 @@ def test_a_container_that_somebody_removes_comes_back(real: Real, engine: TestEn
     eventually(lambda: len(real.ready("web")) == 1, "it is ready")
     (instance,) = real.ready("web")
     assert page(instance["address"]) == "v1"
-
-
-class Load:
-    """Asks again and again, and counts who did not answer."""
-
-    def __init__(self, url: str) -> None:
-        self.url, self.answers, self.failures = url, [], []  # type: ignore[var-annotated]
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                with urllib.request.urlopen(self.url, timeout=10) as answer:
-                    self.answers.append(answer.read().decode().strip())
-            except OSError as error:
-                self.failures.append(f"{time.time()}: {error}")
-            time.sleep(0.005)
 
 
 MANIFEST = """

@@ -291,6 +291,15 @@ def test_a_deployment_is_neither_up_nor_down_while_all_that_served_is_unobserved
     assert found.message == "No driver has observed the machine"
 
 
+def test_a_city_is_not_called_short_of_instances_that_may_be_ready() -> None:
+    """Fallback cities and people act on False."""
+    unknown = [an_instance(0), an_instance(1, ready=None)]
+    found = condition(a_deployment(replicas=2), unknown, "ReplicasReady")
+    assert (found.status, found.reason) == ("Unknown", "Unobserved")
+    short = condition(a_deployment(replicas=3), unknown, "ReplicasReady")
+    assert short.status == FALSE
+
+
 def test_a_rollout_is_complete_when_all_instances_are_available() -> None:
     instances = [an_instance(0), an_instance(1, ready_since=NOW)]
     rolling = observed(patient(), instances, at(4))

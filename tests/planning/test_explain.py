@@ -34,7 +34,7 @@ from datum_compute.planning.explain import (
 from datum_compute.planning.placement import desired_deployments
 from datum_compute.planning.readiness import observed_ready
 from datum_compute.planning.rollup import workload_status
-from datum_compute.testing.builders import NOW, a_workload, an_instance
+from datum_compute.testing.builders import NOW, a_deployment, a_workload, an_instance
 
 SOURCE = Path(datum_compute.__file__).parent
 
@@ -258,3 +258,14 @@ def test_what_only_others_hold_is_their_move_and_is_named() -> None:
     assert (said.cause.move, said.cause.reason) == (Move.YOU, "HeldByFinalizer")
     assert "example.com/hold" in said.cause.message
     assert explain_workload(workload, [], []).cause.reason == "Stopping"
+
+
+def test_the_steps_wait_for_a_replacement_that_is_not_available_yet() -> None:
+    deployment = a_deployment(replicas=2)
+    instances = [an_instance(0, "web:0"), an_instance(1, ready_since=NOW)]
+    status = deployment_status(deployment, instances, NOW)
+    settling = msgspec.structs.replace(deployment, status=status)
+    assert explain_deployment(settling, instances).steps == (
+        "wait: web-dfw-1 is ready but not yet available",
+        "skip delete Instance default/web-dfw-0 on its cell: of an older template",
+    )

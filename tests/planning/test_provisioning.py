@@ -8,6 +8,7 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.codec import plain
 from datum_compute.api.conditions import Condition, Verdict, decided, find_condition
+from datum_compute.api.datasources import ConfigMapVolume, Volume
 from datum_compute.api.instance import (
     Instance,
     InstanceControl,
@@ -16,7 +17,7 @@ from datum_compute.api.instance import (
     SchedulingGate,
 )
 from datum_compute.api.plane import cell_plane
-from datum_compute.api.server import Phase, Server, ServerStatus
+from datum_compute.api.server import Phase, Server, ServerStatus, machine_fingerprint
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.addresses import interface_of
 from datum_compute.planning.provisioning import (
@@ -49,7 +50,7 @@ def a_server(
     )
     tags = {labels.INSTANCE_TAG: owner} if owner else server.spec.tags
     if not owned:
-        metadata = msgspec.structs.replace(metadata, owner_references=[])
+        metadata = msgspec.structs.replace(metadata, owner_references=[], labels={})
     return msgspec.structs.replace(
         server,
         metadata=metadata,
@@ -230,7 +231,7 @@ def test_every_instance_is_looked_at_again_some_time() -> None:
 
 
 def test_the_server_of_an_earlier_instance_is_waited_for_and_named() -> None:
-    earlier = a_server(owner="ns/x/old", owned=False)
+    earlier = a_server(owner="default/web-dfw-0/old", owned=False)
     wait, report = plan_provisioning(CELL, an_instance(0), earlier, NOW).actions
     assert isinstance(wait, Wait)
     assert isinstance(report, PatchStatus)
@@ -243,6 +244,33 @@ def test_a_server_whose_tag_was_edited_still_goes_with_its_instance() -> None:
     edited = a_server(owner="junk")
     delete, _ = plan_provisioning(CELL, an_instance(0, terminating=True), edited, NOW).actions
     assert isinstance(delete, Delete)
+
+
+@pytest.mark.parametrize("tag", ["", "junk", "default/web-dfw-1/another"])
+def test_a_tag_that_was_lost_or_edited_is_restored(tag: str) -> None:
+    server = a_server()
+    tags = {labels.INSTANCE_TAG: tag} if tag else {}
+    edited = msgspec.structs.replace(server, spec=msgspec.structs.replace(server.spec, tags=tags))
+    planned = plan_provisioning(CELL, an_instance(0), edited, NOW).actions
+    (patch,) = [action for action in planned if isinstance(action, Patch)]
+    assert patch.patch["spec"] == {"tags": server.spec.tags}
+
+
+def test_a_server_without_any_evidence_is_adopted_by_its_name() -> None:
+    server = a_server(owned=False)
+    bare = msgspec.structs.replace(server, spec=msgspec.structs.replace(server.spec, tags={}))
+    planned = plan_provisioning(CELL, an_instance(0), bare, NOW).actions
+    (patch,) = [action for action in planned if isinstance(action, Patch)]
+    uid = an_instance(0).metadata.uid
+    assert patch.patch["spec"] == {"tags": server.spec.tags}
+    assert patch.patch["metadata"]["labels"] == {labels.INSTANCE_UID: uid}
+    assert [owner["uid"] for owner in patch.patch["metadata"]["ownerReferences"]] == [uid]
+
+
+@pytest.mark.parametrize("phase", ["Running", "Sleeping"])
+def test_an_instance_is_not_available_while_its_server_is_being_removed(phase: Phase) -> None:
+    status = status_of(an_instance(0), a_server(phase, terminating=True))
+    assert verdict_of(status, "Available")[:2] == ("False", "Stopping")
 
 
 def test_an_instance_is_released_only_after_its_server_is_gone() -> None:
@@ -305,3 +333,59 @@ def test_the_instance_shows_where_its_machine_is_reached_and_asks_for_no_other_m
     assert told.network_interfaces[0].assignments.network_ip == "10.244.1.7"
     again = plan_provisioning(CELL, msgspec.structs.replace(instance, status=told), server, NOW)
     assert [a for a in again.actions if not isinstance(a, PatchStatus)] == []
+
+
+def started_from(server: Server, fingerprint: str) -> Server:
+    status = msgspec.structs.replace(server.status, started_from=fingerprint)
+    return msgspec.structs.replace(server, status=status)
+
+
+def with_image(server: Server, image: str) -> Server:
+    container = msgspec.structs.replace(server.spec.containers[0], image=image)
+    spec = msgspec.structs.replace(server.spec, containers=[container])
+    return msgspec.structs.replace(server, spec=spec)
+
+
+def test_a_machine_that_was_started_from_another_spec_is_replaced() -> None:
+    """Its Server was edited while the machine was lost, and restored after the machine started."""
+    server = a_server()
+    edited = machine_fingerprint(with_image(server, "evil:1").spec)
+    plan = plan_provisioning(CELL, an_instance(0), started_from(server, edited), NOW)
+    (delete,) = [action for action in plan.actions if isinstance(action, Delete)]
+    assert delete.uid == server.metadata.uid
+    assert delete.version == server.metadata.resource_version
+
+
+def test_a_machine_that_was_started_from_its_spec_stays() -> None:
+    server = a_server()
+    for fingerprint in (machine_fingerprint(server.spec), "", "0-of-a-later-release"):
+        plan = plan_provisioning(CELL, an_instance(0), started_from(server, fingerprint), NOW)
+        assert not [action for action in plan.actions if isinstance(action, Delete)]
+
+
+def test_an_edited_server_is_restored_and_its_machine_stays() -> None:
+    server = a_server()
+    edited = started_from(with_image(server, "evil:1"), machine_fingerprint(server.spec))
+    plan = plan_provisioning(CELL, an_instance(0), edited, NOW)
+    assert [type(action) for action in plan.actions if not isinstance(action, PatchStatus)] == [
+        Patch
+    ]
+
+
+def test_an_edited_server_is_restored_before_its_machine_is_replaced() -> None:
+    edited = with_image(a_server(), "evil:1")
+    running_it = started_from(edited, machine_fingerprint(edited.spec))
+    plan = plan_provisioning(CELL, an_instance(0), running_it, NOW)
+    assert [type(action) for action in plan.actions if not isinstance(action, PatchStatus)] == [
+        Patch
+    ]
+
+
+def test_the_fingerprint_covers_what_runs_and_nothing_else() -> None:
+    spec = a_server().spec
+    same = msgspec.structs.replace(spec, template_hash="other", tags={}, instance_type="large")
+    assert machine_fingerprint(same) == machine_fingerprint(spec)
+    assert machine_fingerprint(with_image(a_server(), "web:9").spec) != machine_fingerprint(spec)
+    volume = Volume(name="data", config_map=ConfigMapVolume(name="settings"))
+    with_volume = msgspec.structs.replace(spec, volumes=[volume])
+    assert machine_fingerprint(with_volume) != machine_fingerprint(spec)

@@ -18,6 +18,8 @@ from datum_compute.planning.quarantine import (
     GRACE_S,
     NO_DEPLOYMENT,
     NO_IDENTITY,
+    NO_ORDINAL,
+    deployment_name_of,
     deployment_problem,
     identity_problem,
     is_quarantined,
@@ -89,6 +91,64 @@ def test_a_copy_cannot_say_that_it_is_of_another_than_its_namespace(
     home = Namespace(metadata=ObjectMeta(name="ns-uid", labels=told))
     problem = identity_problem(a_copy(), home)
     assert (problem[0] if problem else None) == reason
+
+
+def named(name: str, deployment: str = "") -> Instance:
+    copy = a_copy()
+    own = {labels.DEPLOYMENT_NAME: deployment} if deployment else {}
+    return with_metadata(copy, name=name, labels={**copy.metadata.labels, **own})
+
+
+@pytest.mark.parametrize(
+    ("name", "deployment"),
+    [
+        ("web-dfw-0", "web-dfw"),
+        ("web-dfw-10", "web-dfw"),
+        ("web-dfw-7", ""),
+        ("web-dfw-999999999", "web-dfw"),  # beyond any replica count: scaling down takes a moment
+        ("web-2-3", "web-2"),
+    ],
+)
+def test_a_copy_with_an_ordinal_of_its_deployment_has_no_problem(
+    name: str, deployment: str
+) -> None:
+    assert identity_problem(named(name, deployment), None) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "deployment"),
+    [
+        ("web-dfw-abc", "web-dfw"),
+        ("web-dfw-abc", ""),
+        ("web-dfw-01", "web-dfw"),
+        ("web-dfw-01", ""),
+        ("web-dfw--1", "web-dfw"),
+        ("web-dfw-+1", "web-dfw"),
+        ("web-dfw-1.0", "web-dfw"),
+        ("web-dfw-\u0661", "web-dfw"),  # a decimal digit, but not an ASCII one
+        ("web-dfw-99999999999", "web-dfw"),
+        ("web-dfw-99999999999", ""),
+        ("web-dfw", "web-dfw"),
+        ("web-dfw-", "web-dfw"),
+        ("web-dfw-0-0", "web-dfw"),
+        ("shop-dfw-0", "web-dfw"),
+        ("web-0", "web-dfw"),
+        ("0", ""),
+        ("-0", ""),
+    ],
+)
+def test_a_copy_without_an_ordinal_of_its_deployment_is_a_problem(
+    name: str, deployment: str
+) -> None:
+    problem = identity_problem(named(name, deployment), None)
+    assert problem is not None
+    assert problem[0] == NO_ORDINAL
+    assert name in problem[1]
+
+
+def test_the_deployment_of_a_copy_is_named_by_its_label_else_by_its_name() -> None:
+    assert deployment_name_of(named("web-dfw-0", "shop")) == "shop"
+    assert deployment_name_of(named("web-dfw-0")) == "web-dfw"
 
 
 def test_those_who_can_put_it_right_have_a_while() -> None:

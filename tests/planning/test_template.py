@@ -48,6 +48,18 @@ def test_a_default_that_is_written_out_rolls_nothing() -> None:
     assert template_hash(typed(document, InstanceTemplate)) == template_hash(a_template())
 
 
+def test_the_init_process_changes_the_hash_only_when_it_is_turned_off() -> None:
+    """The hash of a template from before the field: an upgrade recreates nothing."""
+    before = "8ef48f9cb3afb66165f0bf5d55ddd4fb"
+    assert template_hash(a_template()) == before
+    document = plain(a_template())
+    container = document["spec"]["runtime"]["sandbox"]["containers"][0]
+    container["init"] = True
+    assert template_hash(typed(document, InstanceTemplate)) == before
+    container["init"] = False
+    assert template_hash(typed(document, InstanceTemplate)) != before
+
+
 @pytest.mark.parametrize(
     "metadata",
     [

@@ -150,7 +150,7 @@ STANDS_FOR: list[tuple[str, str, str]] = [
     ("k23 counts per reason", "planning/test_deployment.py",
      "test_one_ready_instance_makes_it_available_and_hides_nothing"),
     ("h7 one, none or many", "planning/test_ownership.py",
-     "test_two_servers_for_one_instance_are_told_by_name"),
+     "test_two_servers_of_one_instance_are_reported_by_name"),
     ("h7 a deleted server wakes its instance", "regressions/test_instances.py",
      "test_a_server_that_somebody_deleted_is_replaced"),
     ("h7 a bounded resync", "planning/test_provisioning.py",

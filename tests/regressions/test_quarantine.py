@@ -30,6 +30,12 @@ async def a_stranger(hub: Client, copy: Instance, at: Ref | None = None, **told:
     return ref
 
 
+def next_name(copy: Instance, ordinal: int = 7) -> Ref:
+    """An ordinal of the deployment that no instance has."""
+    deployment = copy.metadata.labels[labels.DEPLOYMENT_NAME]
+    return Ref(copy.metadata.namespace, f"{deployment}-{ordinal}")
+
+
 async def reports(hub: Client) -> list[str]:
     events = (await hub.list_plain(EVENT)).items
     return [e["message"] for e in events if e["reason"] == "Quarantined"]
@@ -41,20 +47,21 @@ def test_a_copy_without_identity_is_told_once_stays_and_is_tried_again_when_it_h
         await platform.until_ready("web:1")
         hub = platform.host.operator(HUB)
         (copy,) = (await hub.list(INSTANCE)).items
-        ref = await a_stranger(hub, copy)
+        ref = await a_stranger(hub, copy, next_name(copy))
         await asyncio.sleep(GRACE_S * 4)
         told, reason = await reports(hub), quarantine_reason(await hub.get(INSTANCE, ref))
         kept = {k: v for k, v in copy.metadata.labels.items() if k != labels.CELL}
         await hub.patch(INSTANCE, ref, {"metadata": {"labels": kept}})
         await asyncio.sleep(1)
-        shown = [i.metadata.name for i in (await platform.project.list(INSTANCE)).items]
-        return told, reason, sorted(shown), quarantine_reason(await hub.get(INSTANCE, ref))
+        names = [i.metadata.name for i in (await platform.project.list(INSTANCE)).items]
+        shown = ["shown" for name in names if name == ref.name]
+        return told, reason, shown, quarantine_reason(await hub.get(INSTANCE, ref))
 
     told, reason, shown, after = on_platform(story)
     assert len(told) == 1, told
     assert labels.UPSTREAM_CLUSTER in told[0]
     assert reason == "IdentityMissing"
-    assert STRANGER in shown
+    assert shown == ["shown"]
     assert after == ""
 
 
@@ -69,9 +76,8 @@ def test_a_copy_that_no_longer_says_whose_it_is_is_not_shown_for_ever() -> None:
         hub = platform.host.operator(HUB)
         (copy,) = (await hub.list(INSTANCE)).items
         told = {k: v for k, v in copy.metadata.labels.items() if k != labels.CELL}
-        home = copy.metadata.namespace
-        stays = await a_stranger(hub, copy, Ref(home, "stranger-1"), **told)
-        goes = await a_stranger(hub, copy, Ref(home, "stranger-2"), **told)
+        stays = await a_stranger(hub, copy, next_name(copy, 7), **told)
+        goes = await a_stranger(hub, copy, next_name(copy, 8), **told)
         seen: list[tuple[bool, bool]] = []
         for wait_s in (1.0, 1.0, GRACE_S * 2):
             await asyncio.sleep(wait_s)
@@ -97,13 +103,14 @@ def test_a_copy_of_a_deployment_that_its_project_does_not_have_is_set_apart() ->
         (copy,) = (await hub.list(INSTANCE)).items
         told = {**copy.metadata.labels, labels.DEPLOYMENT_NAME: "never-was"}
         told.pop(labels.CELL)
-        ref = await a_stranger(hub, copy, None, **told)
+        at = Ref(copy.metadata.namespace, "never-was-0")
+        ref = await a_stranger(hub, copy, at, **told)
         await asyncio.sleep(GRACE_S * 4)
         names = [i.metadata.name for i in (await platform.project.list(INSTANCE)).items]
         return (
             await reports(hub),
             quarantine_reason(await hub.get(INSTANCE, ref)),
-            STRANGER in names,
+            ref.name in names,
         )
 
     told, reason, shown = on_platform(story)
@@ -139,6 +146,47 @@ def test_a_copy_that_says_it_is_of_another_project_is_set_apart_and_shown_nowher
         assert quarantine_reason(await hub.get(INSTANCE, other)) == "IdentityMissing"
 
     on_platform(story)
+
+
+def test_a_copy_without_an_ordinal_of_its_deployment_is_never_copied_to_the_project() -> None:
+    async def story(platform: Platform) -> tuple[list[list[str]], list[str], list[str]]:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        hub = platform.host.operator(HUB)
+        (copy,) = (await hub.list(INSTANCE)).items
+        told = {k: v for k, v in copy.metadata.labels.items() if k != labels.CELL}
+        deployment, home = told[labels.DEPLOYMENT_NAME], copy.metadata.namespace
+        ends = ("abc", "01", "-1", "99999999999", "0-0")
+        names = [f"{deployment}-{end}" for end in ends] + [STRANGER]
+        refs = [await a_stranger(hub, copy, Ref(home, name), **told) for name in names]
+        seen: list[list[str]] = []
+        for wait_s in (1.0, GRACE_S * 4):
+            await asyncio.sleep(wait_s)
+            shown = [i.metadata.name for i in (await platform.project.list(INSTANCE)).items]
+            seen.append([name for name in shown if name != copy.metadata.name])
+        reasons = [quarantine_reason(await hub.get(INSTANCE, ref)) for ref in refs]
+        return seen, reasons, await reports(hub)
+
+    seen, reasons, told = on_platform(story)
+    assert seen == [[], []]
+    assert reasons == ["OrdinalInvalid"] * 6
+    assert len(told) == 6
+
+
+def test_scaling_down_sets_nothing_apart() -> None:
+    """For a moment there are copies with ordinals beyond the replica count."""
+
+    async def story(platform: Platform) -> tuple[list[str], int]:
+        await platform.deploy(replicas=3)
+        await platform.until_ready("web:1", 3)
+        scale = {"minReplicas": 1}
+        placement = {"name": "default", "cityCodes": ["DFW"], "scaleSettings": scale}
+        await platform.change(placements=[placement])
+        await asyncio.sleep(GRACE_S * 4)
+        shown = (await platform.project.list(INSTANCE)).items
+        return await reports(platform.host.operator(HUB)), len(shown)
+
+    assert on_platform(story) == ([], 1)
 
 
 def test_a_home_that_says_it_is_of_another_is_put_right_and_nothing_in_it_is_set_apart() -> None:

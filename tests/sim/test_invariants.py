@@ -253,7 +253,14 @@ def test_renewing_a_lease_is_not_counted_as_a_write(scene: Scene) -> None:
 # --- after the calm
 
 IDENTITY = {labels.UPSTREAM_CLUSTER: "cluster-alpha", labels.UPSTREAM_NAMESPACE: "default"}
-COUNTS = ("replicas", "readyReplicas", "updatedReplicas", "currentReplicas", "desiredReplicas")
+COUNTS = (
+    "replicas",
+    "readyReplicas",
+    "availableReplicas",
+    "updatedReplicas",
+    "currentReplicas",
+    "desiredReplicas",
+)
 
 
 def core(**changes: Any) -> Core:

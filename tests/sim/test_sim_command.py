@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
@@ -88,6 +89,30 @@ def test_a_search_tells_how_many_passed(capsys: pytest.CaptureFixture[str]) -> N
     calm = next(s.seed for s in map(scenario_of, count(1)) if _is_quick(s))
     assert sim.main(["--first", str(calm), "--seeds", "1", "--jobs", "1"]) == 0
     assert "1 passed, 0 failed" in capsys.readouterr().out
+
+
+def test_fresh_seeds_follow_from_the_tree_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[int] = []
+
+    def record_seeds(found: Iterable[sim.Batch], _count: int, _jobs: int) -> int:
+        ran.extend(scenario.seed for batch in found for scenario in batch)
+        return 0
+
+    monkeypatch.setattr(sim, "_search", record_seeds)
+    for tree in ("a" * 40, "a" * 40, "b" * 40):
+        assert sim.main(["--tree", tree, "--seeds", "3"]) == 0
+    assert sorted(ran[:3]) == sorted(ran[3:6])
+    assert not set(ran[:3]) & set(ran[6:])
+    assert min(ran) >= sim.FRESH_SEEDS_START
+    assert f"fresh seeds {min(ran[:3])} to {max(ran[:3])}" in capsys.readouterr().out
+
+
+def test_a_revision_that_is_no_tree_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        sim.main(["--tree", "HEAD"])
+    assert "git rev-parse" in capsys.readouterr().err
 
 
 def _is_quick(scenario: Scenario) -> bool:

@@ -113,6 +113,13 @@ class Container(ApiStruct, frozen=True, kw_only=True):
         Probe | None, says("The instance is started again when this is not answered well.")
     ] = None
     security_context: SecurityContext = SecurityContext()
+    init: Annotated[
+        bool,
+        says(
+            "Run the program under an init process that forwards signals and reaps children, where "
+            "the driver has one. Set to false for an image that brings its own."
+        ),
+    ] = True
 
 
 class Sandbox(ApiStruct, frozen=True, kw_only=True):

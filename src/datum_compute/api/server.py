@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from datum_compute.api.codec import ApiStruct
+from datum_compute.api.codec import ApiStruct, canonical_hash
 from datum_compute.api.containeroptions import GRACE_S
 from datum_compute.api.datasources import PinnedSources, PullSecret, Volume
 from datum_compute.api.fields import MAP_BY_NAME, says
@@ -65,11 +65,36 @@ class ServerStatus(ApiStruct, frozen=True, kw_only=True):
     referenced_data: PinnedSources = []
     images: Images = []
     last_wake: Annotated[Wake | None, says("The last time that it was woken, if ever.")] = None
+    started_from: Annotated[
+        str, says("Fingerprint of the spec that the machine was started from; empty if unknown.")
+    ] = ""
 
 
 class Server(ApiObject, frozen=True, kw_only=True):
     spec: ServerSpec
     status: ServerStatus = ServerStatus()
+
+
+# Increase it when the same spec would get another fingerprint. Only fingerprints of one version are
+# compared, so that an upgrade recreates no machine.
+FINGERPRINT_VERSION = "1"
+
+
+def machine_fingerprint(spec: ServerSpec) -> str:
+    """Identify what a machine is set up from: its containers and volumes.
+
+    Sizes and interfaces are left out, because a Server may receive them after its machine started.
+    """
+    content = canonical_hash([spec.containers, spec.volumes])[:32]
+    return f"{FINGERPRINT_VERSION}-{content}"
+
+
+def runs_other_spec(server: Server) -> bool:
+    """Return whether the machine is known to have been started from other containers or volumes."""
+    version, _, _ = server.status.started_from.partition("-")
+    if version != FINGERPRINT_VERSION:
+        return False
+    return server.status.started_from != machine_fingerprint(server.spec)
 
 
 KIND = KindInfo(

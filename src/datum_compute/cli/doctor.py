@@ -193,6 +193,14 @@ async def _driver(session: Session) -> Finding:
     text = " ".join(sentences(silent or drivers))
     if silent:
         return Finding("driver", "failed", text, session.command("local", "status"))
+    without_init = sum(driver.without_init for driver in drivers)
+    if without_init:
+        text += (
+            f" {render_count(without_init, 'container')} run without an init process, because the "
+            "engine has none: programs that do not handle SIGTERM stop only after their grace "
+            "period. Install the package catatonit (for Docker tini), then restart the workloads."
+        )
+        return Finding("driver", "warning", text, "apt-get install catatonit")
     return Finding("driver", "ok", text)
 
 

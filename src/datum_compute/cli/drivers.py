@@ -16,7 +16,9 @@ from datum_compute.client.client import Client
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """One and the same for some cells; ``words`` name the engine, or say why it is silent."""
+    """One and the same for some cells; ``words`` name the engine, or say why it is silent.
+    ``without_init`` counts the containers of these cells for which the engine had no init
+    process."""
 
     driver: str
     why: str
@@ -24,6 +26,7 @@ class Driver:
     answers: bool
     words: str
     cells: tuple[str, ...] = ()
+    without_init: int = 0
 
     @property
     def sentence(self) -> str:
@@ -50,6 +53,7 @@ class Driver:
             "engine": self.engine or None,
             "answers": self.answers,
             "words": self.words,
+            "withoutInit": self.without_init,
         }
 
 
@@ -59,11 +63,14 @@ async def read_drivers(client: Client | PlaneGateway, namespace: str) -> list[Dr
         items = (await client.ask(drivers_path(namespace)))["items"]
     except (ApiError, KeyError):
         return []
-    cells: dict[Driver, tuple[str, ...]] = {}
+    merged: dict[Driver, Driver] = {}
     for item in items:
         found = _driver(item)
-        cells[found] = (*cells.get(found, ()), str(item.get("cell", "")))
-    return [replace(found, cells=names) for found, names in cells.items()]
+        known = merged.get(found, found)
+        cells = (*known.cells, str(item.get("cell", "")))
+        without_init = known.without_init + int(item.get("withoutInit", 0))
+        merged[found] = replace(known, cells=cells, without_init=without_init)
+    return list(merged.values())
 
 
 def sentences(drivers: Sequence[Driver]) -> list[str]:

@@ -131,10 +131,10 @@ class RolloutWatch:
 
 
 def _counts(progress: Progress) -> object:
-    """What changes when a rollout comes further; reasons may come and go meanwhile."""
+    """What changes when a rollout takes a step. Becoming ready is none before the instance is
+    available: an image that starts and exits again and again makes no progress."""
     return progress.observed, [
-        (p.place, p.phase, p.ready, p.available, p.updated, p.replicas, p.desired)
-        for p in progress.places
+        (p.place, p.phase, p.available, p.updated, p.replicas, p.desired) for p in progress.places
     ]
 
 

@@ -33,6 +33,7 @@ class Machine(ApiStruct, frozen=True, kw_only=True):
     gone_from_s: float | None = None
     asleep_from_s: float | None = None
     sleep_mode: SleepMode = "pause"
+    started_from: str = ""  # fingerprint of the Server's spec
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,9 @@ class MachineState:
     last_lines: tuple[str, ...] = ()  # of its output, when it ended badly
     images: tuple[ImageRecord, ...] = ()  # what the containers really run, once it is known
     last_wake: Wake | None = None
+    # Fingerprint of the spec that it was started from (api/server.py); empty if an older release
+    # started it.
+    started_from: str = ""
 
 
 class NotObserved(Enum):

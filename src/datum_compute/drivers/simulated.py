@@ -11,12 +11,13 @@ observe each of them for the first time.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
 from datum_compute.api.scaletozero import SleepMode
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.server import ServerSpec, machine_fingerprint
 from datum_compute.drivers.behaviours import (
     ADDRESSES,
     Machine,
@@ -87,6 +88,7 @@ class SimulatedDriver:
             runs_from_s=self._now() + boot_s,
             addresses=[a.address for i in spec.interfaces for a in i.addresses],
             data=[f"{pin.kind}/{pin.name}@{pin.resource_version}" for pin in data.sources],
+            started_from=machine_fingerprint(spec),
         )
         # Whoever starts it looks at it next: only what it does after that is news.
         self._keep(machine_id, woken(machine, machine.runs_from_s))
@@ -125,7 +127,8 @@ class SimulatedDriver:
             self._taken.discard(machine.number)
             self._save()
             return None
-        return state_of(machine, self._now())
+        state = state_of(machine, self._now())
+        return dataclasses.replace(state, started_from=machine.started_from)
 
     async def machines(self, name: str = "") -> list[str]:
         return self._table.named(name) if name else sorted(self._table)

@@ -151,7 +151,7 @@ def _status(
     conditions = deployment.status.conditions
     for condition in (
         _available(deployment, counted, slots, now),
-        _replicas_ready(deployment, counted, now),
+        _replicas_ready(deployment, counted, slots, now),
         progressing(deployment, counted, now, timed),
     ):
         conditions = with_condition(conditions, condition)
@@ -175,9 +175,10 @@ def _available(
 
 
 def _replicas_ready(
-    deployment: WorkloadDeployment, counted: WorkloadDeploymentStatus, now: str
+    deployment: WorkloadDeployment, counted: WorkloadDeploymentStatus, slots: Slots, now: str
 ) -> Condition:
-    """All that is wanted is ready, or what holds back the rest: one that is ready hides nothing."""
+    """Whether all wanted instances are ready, else the worst cause: one that is ready hides
+    nothing. Unknown if every other instance may be ready, so that nothing acts on it."""
     generation, desired = deployment.metadata.generation, counted.desired_replicas
     if not counted.blocked:
         message = f"{desired} of {desired} desired replicas are ready"
@@ -189,7 +190,8 @@ def _replicas_ready(
         verdict = Verdict(FALSE, Reason.QUOTA_EXCEEDED, message)
     else:
         message = f"{worst.replicas} of {desired} desired replicas: {worst.message}"
-        verdict = Verdict(FALSE, worst.reason, message)
+        may_serve = all(number in slots.serving for number in range(desired))
+        verdict = Verdict(UNKNOWN if may_serve else FALSE, worst.reason, message)
     return decided(REPLICAS_READY, verdict, generation=generation, now=now)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Condition, find_condition
+from datum_compute.api.conditions import EPOCH, FALSE, TRUE, UNKNOWN, Condition, find_condition
 from datum_compute.api.finalizers import held_by_others
 from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORKLOAD
@@ -24,6 +24,7 @@ from datum_compute.api.workload import PROGRESSING, Workload
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Create, Delete, Wait, described
 from datum_compute.planning.advice import Move, advice_on
+from datum_compute.planning.availability import WITHOUT_DELAY, MinReady, min_ready_seconds
 from datum_compute.planning.deployment import REPLICAS_READY
 from datum_compute.planning.instances import plan_instances
 from datum_compute.planning.ordinals import ordinal
@@ -107,7 +108,7 @@ def explain_deployment(
     workload = deployment.spec.workload_ref.name
     first = _link(DEPLOYMENT, deployment, _deployment_condition(deployment), workload)
     own = [i for i in instances if _is_of(i, deployment)]
-    planned = plan_instances(_CELL, deployment, own).actions
+    planned = plan_instances(_CELL, deployment, own, _min_ready(deployment, own)).actions
     # Repairs of labels are no step of a rollout, and copies carry labels of another plane.
     steps = tuple(described(a) for a in planned if isinstance(a, Create | Delete | Wait))
     troubled = [i for i in own if _instance_condition(i).status != TRUE]
@@ -116,6 +117,16 @@ def explain_deployment(
     worst = min(troubled, key=lambda i: (-_instance_rank(i), ordinal(i), i.metadata.name))
     below = explain_instance(worst, servers, workload)
     return Explanation((first, *below.links), steps)
+
+
+def _min_ready(deployment: WorkloadDeployment, instances: Sequence[Instance]) -> MinReady:
+    """Neither the driver nor the time of the cell is known here, so the status decides whether an
+    instance is not available yet. That is the one that became ready last."""
+    if deployment.status.available_or_ready >= deployment.status.ready_replicas:
+        return WITHOUT_DELAY
+    found = [find_condition(i.status.conditions, READY) for i in instances]
+    last = max((c.last_transition_time for c in found if c and c.status == TRUE), default=EPOCH)
+    return MinReady(min_ready_seconds(deployment, simulated=False) or 1, last)
 
 
 def explain_instance(

@@ -146,8 +146,8 @@ def _slate(
 
 
 def _unready_text(instance: Instance, slots: Slots, number: int) -> str:
-    unknown = number in slots.serving
-    return f"{instance.metadata.name} {'may not be' if unknown else 'is not'} ready"
+    state = "is not known to be ready" if number in slots.serving else "is not ready"
+    return f"{instance.metadata.name} {state}"
 
 
 def is_current(instance: Instance, current: str, template: TemplateSpec) -> bool:

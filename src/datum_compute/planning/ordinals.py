@@ -36,7 +36,19 @@ class Slots:
 
 def ordinal(instance: Instance) -> int:
     """The number at the end of the name, or NO_SLOT."""
-    text = instance.metadata.name.rpartition("-")[2]
+    return _number_at_end(instance.metadata.name)
+
+
+def is_slot_name(deployment_name: str, name: str) -> bool:
+    """Whether it is the name of a slot of the deployment: the ordinal in decimal digits, without
+    leading zeros. The replica count does not matter: scaling down takes a moment."""
+    number = _number_at_end(name)
+    named = number != NO_SLOT and name == instance_name(deployment_name, number)
+    return bool(deployment_name) and named
+
+
+def _number_at_end(name: str) -> int:
+    text = name.rpartition("-")[2]
     readable = text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
     return int(text) if readable else NO_SLOT
 
@@ -48,9 +60,8 @@ def slots_of(
     found: dict[int, Instance] = {}
     strays: list[Instance] = []
     for instance in instances:
-        number = ordinal(instance)
-        if instance.metadata.name == instance_name(deployment_name, number):
-            found[number] = instance
+        if is_slot_name(deployment_name, instance.metadata.name):
+            found[ordinal(instance)] = instance
         else:
             strays.append(instance)
     return build_slots(found, sorted(strays, key=lambda i: i.metadata.name), min_ready)

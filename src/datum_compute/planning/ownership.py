@@ -1,43 +1,67 @@
-"""Whose Server is this: the way back from a machine to its Instance.
+"""Maps a Server to its Instance: by tag, else controller owner, else uid label, else name.
 
-The reserved tag names the Instance by namespace, name and uid. Exactly one is the normal case;
-everything else is told, never silently dropped. Objects are found by key and by index, never by
-a search.
+A Server has the name of its Instance. Tag, owner and label add the Instance's uid, so that the
+Server of an earlier Instance of the same name is told apart. Any of them may be edited by hand or
+be lost, hence the chain: the first that names an Instance that exists decides. The name alone
+decides only if nothing names a uid. The provisioner restores what is missing.
+
+Anything but exactly one match is reported. Objects are found by key and by index, never by a scan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from datum_compute.api import labels
 from datum_compute.api.instance import Instance
-from datum_compute.api.meta import Ref, controller_uid, ref_of
+from datum_compute.api.kinds import INSTANCE
+from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.server import Server
+
+FindInstance = Callable[[Ref], Instance | None]
 
 
 class Match(StrEnum):
-    """How a lookup came out; the words of ``reverse_map_total{outcome}``."""
+    """The result of a lookup; the values of ``reverse_map_total{outcome}``."""
 
     HIT = "hit"
+    HIT_BY_OWNER = "hit_by_owner"
+    HIT_BY_LABEL = "hit_by_label"
+    HIT_BY_NAME = "hit_by_name"
     MISSING_TAG = "missing_tag"
     UNKNOWN_OWNER = "unknown_owner"
+    AMBIGUOUS = "ambiguous"
     DUPLICATE = "duplicate"
+
+    @property
+    def is_hit(self) -> bool:
+        return self in _HITS
+
+
+_HITS = (Match.HIT, Match.HIT_BY_OWNER, Match.HIT_BY_LABEL, Match.HIT_BY_NAME)
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """``message`` says what is wrong, for anything but a hit."""
+    """``message`` states the problem, for anything but a hit."""
 
     match: Match
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Tag:
+class Claim:
+    """An Instance that a Server names in one of the ways of the chain. Without a uid any Instance
+    of the name is meant."""
+
+    match: Match
     ref: Ref
     uid: str
+
+    def is_for(self, instance: Instance | None) -> bool:
+        return instance is not None and self.uid in ("", instance.metadata.uid)
 
 
 def instance_tag(instance: Instance) -> str:
@@ -45,32 +69,75 @@ def instance_tag(instance: Instance) -> str:
     return f"{metadata.namespace}/{metadata.name}/{metadata.uid}"
 
 
-def tag_of(server: Server) -> Tag | None:
-    """The Instance that the tag names; None if there is no tag or it names none."""
+def claims_of(server: Server) -> list[Claim]:
+    """The Instances that a Server names, in the order of the chain; at least one."""
+    own = ref_of(server)
+    found = [*_tag_claims(server), *_owner_claims(server)]
+    uid = server.metadata.labels.get(labels.INSTANCE_UID)
+    if uid:
+        found.append(Claim(Match.HIT_BY_LABEL, own, uid))
+    return found or [Claim(Match.HIT_BY_NAME, own, "")]
+
+
+def _tag_claims(server: Server) -> list[Claim]:
     parts = server.spec.tags.get(labels.INSTANCE_TAG, "").split("/")
     if len(parts) != 3 or not all(parts):
-        return None
+        return []
     namespace, name, uid = parts
-    return Tag(Ref(namespace, name), uid)
+    return [Claim(Match.HIT, Ref(namespace, name), uid)]
+
+
+def _owner_claims(server: Server) -> list[Claim]:
+    metadata = server.metadata
+    return [
+        Claim(Match.HIT_BY_OWNER, Ref(metadata.namespace, owner.name), owner.uid)
+        for owner in metadata.owner_references
+        if owner.controller and owner.kind == INSTANCE.kind
+    ]
 
 
 def belongs(server: Server, instance: Instance) -> bool:
-    """By owner or by tag: either alone may have been edited by hand."""
-    tagged = server.spec.tags.get(labels.INSTANCE_TAG) == instance_tag(instance)
-    return tagged or controller_uid(server) == instance.metadata.uid
+    """Whether the Server of an Instance's name is the machine of that Instance.
+
+    A claim on an Instance of another name is an edit: no Instance uses a Server of another name.
+    It neither gives the Server away nor takes it from the Instance of its name.
+    """
+    assert ref_of(server) == ref_of(instance), "a Server has the name of its Instance"
+    claims = [claim for claim in claims_of(server) if claim.ref == ref_of(server)]
+    return not claims or any(claim.is_for(instance) for claim in claims)
 
 
-def find_owner(server: Server, instance: Instance | None, same_tag: Sequence[Server]) -> Owner:
-    """``instance`` is the one the tag names, ``same_tag`` all Servers that carry its uid."""
-    tag = tag_of(server)
+def refs_to_wake(server: Server, exists: Callable[[Ref], bool]) -> list[Ref]:
+    """The Instances that a change of a Server may concern: one, unless somebody edited it.
+
+    The Instance of the Server's own name is always one of them if there is one: it alone can have
+    the Server for its machine, and it restores what was edited.
+    """
+    refs = list(dict.fromkeys(claim.ref for claim in claims_of(server)))
+    own = ref_of(server)
+    return refs if own in refs or not exists(own) else [*refs, own]
+
+
+def find_owner(server: Server, find: FindInstance, same_uid: Sequence[Server]) -> Owner:
+    """``same_uid`` are all Servers that carry the uid label of this one."""
     name = f"server {ref_of(server)}"
-    if tag is None:
-        return Owner(Match.MISSING_TAG, f"{name} has no tag that names an instance")
-    if instance is None or instance.metadata.uid != tag.uid:
-        message = f"{name} is tagged for instance {tag.ref} ({tag.uid}), which is not there"
-        return Owner(Match.UNKNOWN_OWNER, message)
-    others = sorted(str(ref_of(s)) for s in same_tag if ref_of(s) != ref_of(server))
+    claims = claims_of(server)
+    hits = [claim for claim in claims if claim.is_for(find(claim.ref))]
+    if not hits:
+        return _without_instance(name, claims[0])
+    refs = list(dict.fromkeys(hit.ref for hit in hits))
+    if len(refs) > 1:
+        message = f"{name} names several instances: {', '.join(map(str, refs))}"
+        return Owner(Match.AMBIGUOUS, message)
+    others = sorted(str(ref_of(s)) for s in same_uid if ref_of(s) != ref_of(server))
     if others:
-        message = f"{name} and {', '.join(others)} are all tagged for instance {tag.ref}"
+        message = f"{name} and {', '.join(others)} are all servers of instance {refs[0]}"
         return Owner(Match.DUPLICATE, message)
-    return Owner(Match.HIT)
+    return Owner(hits[0].match)
+
+
+def _without_instance(name: str, claim: Claim) -> Owner:
+    if claim.match is Match.HIT_BY_NAME:
+        return Owner(Match.MISSING_TAG, f"{name} names no instance, and none has its name")
+    message = f"{name} names instance {claim.ref} ({claim.uid}), which does not exist"
+    return Owner(Match.UNKNOWN_OWNER, message)

@@ -31,7 +31,7 @@ from datum_compute.api.kinds import INSTANCE, SERVER
 from datum_compute.api.meta import ObjectMeta, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.reasons import Reason
-from datum_compute.api.server import Server, ServerSpec
+from datum_compute.api.server import Server, ServerSpec, runs_other_spec
 from datum_compute.planning.actions import Action, Delete, Plan, Wait, drop_finalizer
 from datum_compute.planning.addresses import held_interfaces, reached_interfaces
 from datum_compute.planning.objects import plan_object, plan_status
@@ -43,7 +43,8 @@ from datum_compute.planning.spread import spread
 # Programmed and Available; None leaves the recorded condition as it is.
 Verdicts = tuple[Verdict | None, Verdict]
 
-# A missed event of a machine costs at most this long.
+# The last resort. A lost event of an Instance that is Available is noticed within seconds, see
+# controllers/cell/provisioner.py.
 RESYNC_S = 600.0
 HELD_UP_S = 10.0
 MESSAGE_MAX = 1024
@@ -136,6 +137,9 @@ def machine_verdicts(instance: Instance, server: Server | None) -> Verdicts:
     if server is None or not _is_seen(server):
         return _unseen(instance)
     programmed = Verdict(TRUE, Reason.PROGRAMMED, "The machine is set up")
+    if server.is_terminating:
+        # Its status stays as last reported until it is gone, and its machine stops before that.
+        return programmed, Verdict(FALSE, Reason.STOPPING, "The server is being removed")
     message = server.status.message
     match server.status.phase:
         case "Pending":
@@ -225,7 +229,21 @@ def _upsert(
             tags={labels.INSTANCE_TAG: instance_tag(instance)},
         ),
     )
+    if server is not None and server.spec == desired.spec and runs_other_spec(server):
+        return _replace_server(plane, server)
     return plan_object(plane, SERVER, desired, server, "the instance has no gates")
+
+
+def _replace_server(plane: PlaneName, server: Server) -> list[Action]:
+    """Remove a Server whose machine runs something else, only while that is the last report.
+
+    A Server that was edited by hand is restored first: while its machine runs what the instance
+    asks for, an edit costs no machine.
+    """
+    reason = "its machine was started from another spec"
+    version = server.metadata.resource_version
+    delete = Delete(plane, SERVER, ref_of(server), server.metadata.uid, reason, version=version)
+    return [delete, Wait(f"server {server.metadata.name} is being replaced")]
 
 
 def _resources(instance: Instance, server: Server | None, size: Size | None) -> ResourceAmounts:

@@ -1,10 +1,11 @@
-"""Copies on the hub of which nobody can say whose they are.
+"""Quarantine of Instances on the hub that cannot be attributed to a slot of a deployment.
 
-A copy that leads to no project, to another than its namespace is the home of, or to a deployment
-that its project does not have, is looked at again for a while: those who can put it right need a
-moment. After that it is set apart: marked with why, since when and what it said of itself, so that
-it is told once and not at every look. It is never deleted, because nothing follows from not
-knowing. When it says something else of itself the mark goes, and it is tried again at once.
+Quarantined is a copy whose labels name no project, another project than the one its namespace
+stands for, or a deployment that the project does not have, and a copy whose name does not end in an
+ordinal of its deployment. Labels may be restored by their writers, so there is a grace period.
+After that the copy is marked with the reason, the time and a fingerprint of its labels, which makes
+sure that it is reported once. It is never deleted. When its labels change the mark is removed and
+the copy is tried again at once.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from datum_compute.api.meta import ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB
 from datum_compute.planning.actions import Patch, Plan
+from datum_compute.planning.ordinals import is_slot_name
 
 # How long others have to put a copy right.
 GRACE_S = 60.0
@@ -30,7 +32,8 @@ NO_IDENTITY = "IdentityMissing"
 BAD_IDENTITY = "IdentityUndecodable"
 NO_DEPLOYMENT = "DeploymentNotFound"
 FOREIGN_IDENTITY = "IdentityForeign"
-REASONS = (NO_IDENTITY, BAD_IDENTITY, FOREIGN_IDENTITY, NO_DEPLOYMENT)
+NO_ORDINAL = "OrdinalInvalid"
+REASONS = (NO_IDENTITY, BAD_IDENTITY, FOREIGN_IDENTITY, NO_ORDINAL, NO_DEPLOYMENT)
 
 _IDENTITY = (labels.UPSTREAM_CLUSTER, labels.UPSTREAM_NAMESPACE, labels.DEPLOYMENT_NAME)
 
@@ -57,7 +60,21 @@ def identity_problem(instance: Instance, home: Namespace | None) -> Problem | No
     if _source(said) != _source(told):
         name = instance.metadata.namespace
         return FOREIGN_IDENTITY, f"{project}/{namespace} is not what namespace {name} stands for"
-    return None
+    return name_problem(instance)
+
+
+def name_problem(instance: Instance) -> Problem | None:
+    """A name that is not ``<deployment>-<ordinal>``: no deployment has such an instance."""
+    name, deployment = instance.metadata.name, deployment_name_of(instance)
+    if is_slot_name(deployment, name):
+        return None
+    return NO_ORDINAL, f"Name {name} does not end in an ordinal of deployment {deployment!r}"
+
+
+def deployment_name_of(instance: Instance) -> str:
+    """The deployment by label, else by the instance's name without its ordinal."""
+    metadata = instance.metadata
+    return metadata.labels.get(labels.DEPLOYMENT_NAME) or metadata.name.rpartition("-")[0]
 
 
 def _source(told: Mapping[str, str]) -> tuple[str | None, str]:

@@ -9,6 +9,9 @@ Rules it keeps:
 - ``version`` is how far the plane's history is known. It goes back only when the plane itself did
   (restored from a backup); then ``lives`` goes up, and what was written in an earlier life of the
   plane is no longer waited for.
+- A plane that was replaced by another of its name may have counted past the version that a watch
+  resumes at, and then the watch continues as if nothing had happened. Whoever notices that calls
+  ``relist``.
 - A kind that the plane does not serve is ``answered`` but not ``synced``; it is looked for again,
   and synced when it appears.
 - An object that cannot be decoded is kept, logged and not told of; lookups that need it fail. To
@@ -87,6 +90,8 @@ class Informer(Generic[T]):
         self._heard_s = -math.inf
         self._handlers: list[Handler[T]] = []
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._running: asyncio.Task[Any] | None = None
+        self._relisting = False
 
     @property
     def synced(self) -> bool:
@@ -115,6 +120,25 @@ class Informer(Generic[T]):
                 handler(Change(None, self.cache.decode(entry)))
 
     async def run(self) -> None:
+        """Follow the plane in a task of its own until that is cancelled."""
+        running = self._running = asyncio.current_task()
+        assert running is not None
+        while True:
+            self._relisting = False
+            try:
+                await self._follow()
+            except asyncio.CancelledError:
+                # A relist cancels once; one cancellation more ends the task.
+                if not self._relisting or running.uncancel() > 0:
+                    raise
+
+    def relist(self) -> None:
+        """End the watch and list again, because the plane is not the one that was listed before."""
+        if self._running is not None and not self._relisting:
+            self._relisting = True
+            self._running.cancel()
+
+    async def _follow(self) -> None:
         following = follow_kept(
             self._client,
             self.kind,

@@ -37,6 +37,15 @@ class Objects(Generic[T]):
     def refs(self) -> list[Ref]:
         return self._cache.refs()
 
+    def has(self, ref: Ref) -> bool:
+        """Whether the object exists; it is not decoded, and may be unreadable."""
+        return self._cache.entry(ref) is not None
+
+    def uid(self, ref: Ref) -> str:
+        """The uid of an object, or the empty string; it is not decoded."""
+        entry = self._cache.entry(ref)
+        return entry.uid if entry is not None else ""
+
     def uids(self) -> dict[Ref, str]:
         """Who is there; nothing is decoded for it."""
         return {entry.ref: entry.uid for entry in self._cache.entries()}
@@ -57,6 +66,11 @@ class Objects(Generic[T]):
         """By an index that a controller declares."""
         assert self._cache.has_index(index), f"no controller declares the index {index}"
         return self._decoded(self._cache.group((index, value)))
+
+    def refs_indexed(self, index: str, value: str) -> list[Ref]:
+        """As ``indexed``, but nothing is decoded."""
+        assert self._cache.has_index(index), f"no controller declares the index {index}"
+        return [entry.ref for entry in self._cache.group((index, value))]
 
     def counts(self, index: str) -> dict[str, int]:
         """How many objects each value of a declared index has; none of them is looked at."""

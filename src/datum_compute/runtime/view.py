@@ -103,6 +103,7 @@ class View:
         self._deleted: dict[str, dict[Ref, tuple[str, float]]] = {}
         self._doubts: dict[str, asyncio.Task[None] | None] = {}  # and who is asking
         self._closed = False
+        self.identity = ""  # of the plane that answered last, for whoever probes it
 
     def declare(self, kind: KindInfo[T]) -> Informer[T]:
         """The shared informer of a kind, made on first use."""
@@ -204,6 +205,11 @@ class View:
         known = self._written.get(kind.resource)
         if known is None or known.life != informer.lives or known.version < version:
             self._written[kind.resource] = _Written(version, informer.lives)
+
+    def relist(self) -> None:
+        """List every kind again: another plane answers in place of the one that was listed."""
+        for informer in self._informers.values():
+            informer.relist()
 
     def close(self) -> None:
         """Nobody uses the view any more."""

@@ -342,7 +342,7 @@ class Chaos:
             case f.LoseMachine(_, _, pick):
                 names = sorted(provider.alive())
                 if names:
-                    provider.machines.pop(names[pick % len(names)])
+                    provider.kill(names[pick % len(names)])
             case _:
                 assert_never(fault)
 

@@ -167,7 +167,8 @@ def _is_new_copy(entry: Entry) -> bool:
 
 async def _burn(chaos: Chaos, fault: f.BurnMachines) -> None:
     provider = chaos.providers[cell_plane(fault.cell)]
-    provider.machines.clear()
+    for machine_id in list(provider.machines):
+        provider.kill(machine_id)
     provider.lie = "never-there"
     await chaos.last(fault.for_s)
     provider.tell_the_truth()

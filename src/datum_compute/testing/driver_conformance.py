@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import msgspec
+
 from datum_compute.api.instance import Container
 from datum_compute.api.scaletozero import SleepMode
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.server import ServerSpec, machine_fingerprint
 from datum_compute.drivers.driver import NOT_OBSERVED, Driver, DriverError, MachineState
 
 SPEC = ServerSpec(
@@ -35,6 +37,17 @@ async def check_a_machine_starts_once(driver: Driver, settle: Settle) -> None:
     assert first.phase == "Running"
     assert first.started_at
     assert first.addresses
+
+
+async def check_a_machine_reports_what_it_was_started_from(driver: Driver, settle: Settle) -> None:
+    await driver.start("ns/web-0/1", SPEC)
+    await settle()
+    other = [Container(name="app", image="web:2")]
+    await driver.start("ns/web-0/1", msgspec.structs.replace(SPEC, containers=other))
+    await settle()
+    state = await driver.observe("ns/web-0/1")
+    assert isinstance(state, MachineState)
+    assert state.started_from == machine_fingerprint(SPEC)
 
 
 async def check_a_machine_goes_and_stays_gone(driver: Driver, settle: Settle) -> None:
@@ -159,6 +172,7 @@ async def check_an_adopted_machine_can_be_removed_at_once(
 
 LIFE = (
     check_a_machine_starts_once,
+    check_a_machine_reports_what_it_was_started_from,
     check_a_machine_goes_and_stays_gone,
     check_machines_do_not_share_addresses,
     check_changes_are_announced,

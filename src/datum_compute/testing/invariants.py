@@ -53,6 +53,7 @@ from datum_compute.testing.quota_checks import (
     i2_within_the_limit,
     i4_gate_goes_with_its_grant,
 )
+from datum_compute.testing.serving_checks import ServingWatch
 from datum_compute.testing.trace import Trace
 from datum_compute.testing.truth import Step, Truth, is_terminating, is_true
 
@@ -79,6 +80,7 @@ class Observer:
         self._writes = RecentWrites()
         self._namespaces = GoneNamespaces()
         self._leaving = LeavingInstances()
+        self._serving = ServingWatch()
         self.on_broken: Callable[[InvariantBroken], None] | None = None
         self._canaries = {f"project/{name}": canary(name).encode() for name in projects}
 
@@ -119,6 +121,7 @@ class Observer:
                 self._writes.complaint(step),
                 self._namespaces.complaint(truth, step),
                 self._leaving.complaint(truth, step),
+                self._serving.complaint(truth, step),
             ),
         )
         for check in CHECKS.get(step.key.resource, ()):

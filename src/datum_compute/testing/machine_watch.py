@@ -1,8 +1,8 @@
 """What must become true of machines in time, also when nothing is written: looked at every few
 seconds, in worlds whose cells are sound.
 
-I7: an instance whose machine is gone is not called Available for long. I19: a cell brings a lost
-machine back by itself, whoever else is away, and lets go of what is deleted there.
+I7: an instance stays Available for at most AVAILABLE_S after its machine is gone. I19: a cell
+brings a lost machine back by itself, whoever else is away, and lets go of what is deleted there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from datum_compute.testing.truth import Truth, is_terminating, is_true
 LOOK_S = 5.0
 # A cell looks at its machines at least every half minute, give or take a tenth.
 KNOWN_S = 45.0
+AVAILABLE_S = 5.0
 
 
 def is_watched(faults: Sequence[Fault]) -> bool:
@@ -42,13 +43,14 @@ def machines_complaint(truth: Truth) -> str:
     for cell, key, row in _instances(truth):
         slot = f"{cell} {key.namespace}/{key.name}"
         last_s = truth.last_alive_s.get(slot)
-        if slot in alive or last_s is None or now_s - last_s <= KNOWN_S:
+        if slot in alive or last_s is None:
             continue
         gone = f"{cell} {key.name}: its machine is gone for {now_s - last_s:.0f} s"
-        if _could_be_back(truth, cell) and not _is_held(row):
-            return f"I19: {gone}, and its cell has not brought it back"
-        if is_true(row, "Available"):
+        # It may have gone just before this look, up to LOOK_S after it was last seen.
+        if now_s - last_s > AVAILABLE_S + LOOK_S and is_true(row, "Available"):
             return f"I7: {gone}, and it is still called Available"
+        if now_s - last_s > KNOWN_S and _could_be_back(truth, cell) and not _is_held(row):
+            return f"I19: {gone}, and its cell has not brought it back"
     return _held_back(truth, alive)
 
 

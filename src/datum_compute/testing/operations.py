@@ -47,6 +47,17 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
+class RollCarefully:
+    """From now on a replacement has to serve for a while before the next one is taken."""
+
+    at_s: float
+    project: str
+    name: str
+    min_ready_s: int
+    max_unavailable: int
+
+
+@dataclass(frozen=True, slots=True)
 class Move:
     """Other cities; what runs elsewhere must go."""
 
@@ -161,7 +172,9 @@ class FleetingNamespace:
     for_s: float
 
 
-_Changes = ChangeImage | Scale | Move | AllowFallback | MoveBack | ReferToData | LetSleep
+_Changes = (
+    ChangeImage | Scale | RollCarefully | Move | AllowFallback | MoveBack | ReferToData | LetSleep
+)
 ByUser = CreateWorkload | _Changes | ReplaceData | DeleteWorkload
 ByOperator = DeleteObject | EditObject | DeleteNamespace | CreatePoison | ComposedOperation
 Operation = ByUser | ByOperator | FleetingNamespace | OnProjects | OnCells | Visit

@@ -63,6 +63,7 @@ from datum_compute.testing.operations import (
     Operation,
     ReferToData,
     ReplaceData,
+    RollCarefully,
     Scale,
 )
 from datum_compute.testing.patience import AGAIN_S
@@ -86,6 +87,7 @@ class Wanted:
     fallback: tuple[str, ...] = ()  # cities that may take the share of one that fails
     fallback_after_s: int = 120
     sleep: LetSleep | None = None
+    rolled: RollCarefully | None = None
 
 
 class People:
@@ -372,6 +374,11 @@ def manifest(key: tuple[str, str], wanted: Wanted) -> JsonObject:
         "cityCodes": list(wanted.cities),
         "scaleSettings": {"minReplicas": wanted.replicas},
     }
+    if wanted.rolled is not None:
+        placement["scaleSettings"] |= {
+            "minReadySeconds": wanted.rolled.min_ready_s,
+            "maxUnavailable": wanted.rolled.max_unavailable,
+        }
     if fallback := [city for city in wanted.fallback if city not in wanted.cities]:
         placement["fallbackCityCodes"] = fallback
         placement["fallbackAfterSeconds"] = wanted.fallback_after_s
@@ -395,9 +402,12 @@ def canary(project: str) -> str:
 
 
 def _changed(
-    wanted: Wanted, operation: ChangeImage | Scale | Move | AllowFallback | ReferToData | LetSleep
+    wanted: Wanted,
+    operation: ChangeImage | Scale | Move | AllowFallback | ReferToData | LetSleep | RollCarefully,
 ) -> Wanted:
     match operation:
+        case RollCarefully():
+            return replace(wanted, rolled=operation)
         case LetSleep(image=image):
             return replace(wanted, image=image, sleep=operation)
         case AllowFallback(cities=cities, after_s=after_s):

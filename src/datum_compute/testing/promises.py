@@ -90,8 +90,8 @@ def _slot(row: JsonObject) -> tuple[str, str]:
 
 
 def i12_one_at_a_time(truth: Truth, step: Step) -> str:
-    """I12: of a live deployment no ready instance is taken while another one is on its way out;
-    one that had no quota served nobody."""
+    """I12: of a live deployment no ready instance is taken while as many others as it allows are
+    on their way out; one that had no quota served nobody."""
     before, after = step.before, step.after
     if not step.plane.startswith("cell/") or before is None or is_terminating(before):
         return ""
@@ -108,16 +108,28 @@ def i12_one_at_a_time(truth: Truth, step: Step) -> str:
         return ""  # somebody else wanted it gone, here or further up
     if truth.is_leaving(step.plane, step.key.namespace):
         return ""
-    wanted = deployment.get("spec", {}).get("scaleSettings", {}).get("minReplicas", 1)
+    settings = deployment.get("spec", {}).get("scaleSettings", {})
+    wanted = settings.get("minReplicas", 1)
     if _ordinal(before) >= wanted:
         return ""
+    leaving = []
     for sibling, row in truth.of_resource(step.plane, INSTANCE.resource):
         same = row["metadata"].get("labels", {}).get(labels.DEPLOYMENT_NAME) == owner
         if not same or sibling.namespace != key.namespace or sibling == step.key:
             continue
         if is_terminating(row) and _ordinal(row) < wanted and not _waits_for_quota(row):
-            return f"I12: {step.plane} {step.key.name} is taken while {sibling.name} leaves"
-    return ""
+            leaving.append(sibling.name)
+    if len(leaving) < most_unavailable(settings, wanted):
+        return ""
+    return f"I12: {step.plane} {step.key.name} is taken while {', '.join(leaving)} leaves"
+
+
+def most_unavailable(settings: JsonObject, wanted: int) -> int:
+    """How many of the wanted instances a rollout may have out of service."""
+    asked = settings.get("maxUnavailable", 1)
+    if isinstance(asked, str):
+        asked = wanted * int(asked.removesuffix("%")) // 100
+    return max(1, int(asked))
 
 
 def _waits_for_quota(row: JsonObject) -> bool:

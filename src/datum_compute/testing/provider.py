@@ -9,16 +9,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from random import Random
 from typing import Literal
 
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
+from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.drivers.behaviours import state_of
 from datum_compute.drivers.driver import Observation, TransientError, unobserved
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import Machine, SimulatedDriver, observe_at_once
 
+_ADOPTION_S = (0.0, 0.5, 3.0, 40.0)
+
+
+def ignore_removal(_machine_id: str) -> None:
+    """Nobody checks."""
+
+
 Lie = Literal["never-there", "still-alive", "there-twice"]
+
+
+def adoption_times(random: Random) -> Callable[[], float]:
+    """How long each machine that a process adopts stays unobserved: mostly a moment, now and then
+    longer than a recorded state stays valid."""
+
+    def draw_s() -> float:
+        longest_s = random.choice(_ADOPTION_S)
+        return random.uniform(0.0, longest_s)
+
+    return draw_s
 
 
 @dataclass(slots=True)
@@ -31,6 +52,7 @@ class Provider:
     remove_s: float = 0.0  # how long it takes before it even begins to remove a machine
     # Called for each machine that a new life of a host adopts: how long to its first observation.
     adoption_s: Callable[[], float] = observe_at_once
+    observed_from_s: float = 0.0  # by then every adopted machine has been observed
     machines: MachineTable = field(default_factory=MachineTable)
     lie: Lie | None = None
     away: int = 0  # how many faults keep it from answering
@@ -38,6 +60,9 @@ class Provider:
     lied_about: dict[str, None] = field(default_factory=dict)
     honest_since_s: float = 0.0
     overlaps: list[str] = field(default_factory=list)  # machines that were woken twice at once
+    # Machines that served when a fault killed them, until one of the same id is started and serves.
+    killed: dict[str, None] = field(default_factory=dict)
+    on_remove: Callable[[str], None] = ignore_removal  # called before a machine is removed
 
     def alive(self) -> dict[str, Machine]:
         """What really runs or is about to, lies or not."""
@@ -48,10 +73,51 @@ class Provider:
             if machine.gone_from_s is None or machine.gone_from_s > now
         }
 
+    def kill(self, machine_id: str) -> None:
+        """A machine dies, and nothing reports it."""
+        if self.serves(machine_id):
+            self.killed[machine_id] = None
+        self.machines.pop(machine_id)
+
+    def machine_of(self, slot: str) -> str:
+        """The machine of a slot (namespace/name) that is not being removed; empty if none is."""
+        found = [
+            machine_id
+            for machine_id in self.machines.named(f"{slot}/")
+            if self.machines[machine_id].gone_from_s is None
+        ]
+        return found[0] if found else ""
+
+    def serves(self, machine_id: str, for_s: float = 0.0) -> bool:
+        """Whether the machine takes requests, and did so ``for_s`` ago."""
+        machine = self.machines.get(machine_id)
+        if machine is None or machine.gone_from_s is not None:
+            return False
+        now_s = self.now()
+        if now_s - for_s < machine.runs_from_s:
+            return False
+        states = (state_of(machine, now_s), state_of(machine, now_s - for_s))
+        up = all(s.phase == "Sleeping" or (s.phase == "Running" and not s.reason) for s in states)
+        if up:
+            self.killed.pop(machine_id, None)
+        return up
+
+    def served_for_s(self, machine_id: str) -> float:
+        """How long it has been taking requests; 0 if it does not."""
+        if not self.serves(machine_id):
+            return 0.0
+        started_at = state_of(self.machines[machine_id], self.now()).started_at
+        return self.now() - parse_timestamp(started_at) if started_at else 0.0
+
     def tell_the_truth(self) -> None:
         self.lie = None
         self.hidden.clear()
         self.honest_since_s = self.now()
+
+    def _draw_adoption_s(self) -> float:
+        delay_s = self.adoption_s()
+        self.observed_from_s = max(self.observed_from_s, self.now() + delay_s)
+        return delay_s
 
     def driver(self) -> ProviderDriver:
         """What one life of a host talks to."""
@@ -60,7 +126,7 @@ class Provider:
             now=self.now,
             boot_s=self.boot_s,
             stop_s=self.stop_s,
-            adoption_s=self.adoption_s,
+            adoption_s=self._draw_adoption_s,
         )
         return ProviderDriver(self, driver)
 
@@ -98,6 +164,7 @@ class ProviderDriver:
             return
         if self.provider.remove_s:
             await asyncio.sleep(self.provider.remove_s)
+        self.provider.on_remove(machine_id)
         await self.inner.remove(machine_id)
 
     async def observe(self, machine_id: str) -> Observation:

@@ -13,15 +13,25 @@ from datum_compute.testing.truth import Truth, is_terminating
 
 
 def i6_strangers_are_set_apart(truth: Truth, _core: Core) -> str:
-    """I6: others have a while to put a copy right; then it is marked, and nothing moves."""
+    """I6: a copy that leads to no slot of a deployment is quarantined after its grace period."""
     homes = {key.name: _source(row) for key, row in truth.of_resource(HUB, NAMESPACE.resource)}
     for key, row in truth.of_resource(HUB, INSTANCE.resource):
         project, namespace = said = _source(row)
         leads_home = project and namespace and homes.get(key.namespace, said) == said
         marked = labels.QUARANTINE_FINGERPRINT in row["metadata"].get("annotations", {})
-        if not leads_home and not marked and not is_terminating(row):
+        if is_terminating(row) or marked:
+            continue
+        if not leads_home:
             return f"the hub's copy {key.name} leads to nobody and is not set apart"
+        if not _has_slot_name(key.name, row):
+            return f"the hub's copy {key.name} has no ordinal and is not set apart"
     return ""
+
+
+def _has_slot_name(name: str, row: JsonObject) -> bool:
+    deployment = row["metadata"].get("labels", {}).get(labels.DEPLOYMENT_NAME)
+    prefix, _, end = name.rpartition("-")
+    return prefix == (deployment or prefix) and end.isdecimal() and str(int(end)) == end
 
 
 def i6_homes_say_whose_they_are(truth: Truth, core: Core) -> str:

@@ -30,6 +30,7 @@ from datum_compute.testing.operations import Operation
 from datum_compute.testing.orphan_stories import with_orphans
 from datum_compute.testing.project_stories import with_newcomer
 from datum_compute.testing.quota_stories import with_contenders
+from datum_compute.testing.restart_stories import with_restart_story
 from datum_compute.testing.sizes import Table, draw_size, weighted
 from datum_compute.testing.sleep_stories import with_sleep_story
 from datum_compute.testing.stories import Story, with_story
@@ -46,6 +47,8 @@ _CONTENDED_EVERY, _CONTENDED = 30, 18
 _DATA_EVERY, _DATA = 8, 3
 # In every n-th world namespaces of projects come and go.
 _FLEETING_EVERY, _FLEETING = 12, 1
+# Every n-th world is about restarts.
+_RESTARTS_EVERY, _RESTARTS = 8, 5
 # Every n-th world begins with empty disks.
 _FRESH_EVERY, _FRESH = 20, 6
 
@@ -113,6 +116,8 @@ def scenario_of(seed: int) -> Scenario:
     )
     if seed % _CONTENDED_EVERY == _CONTENDED:
         return with_contenders(stream(seed, "workload", "contenders"), scenario)
+    if seed % _RESTARTS_EVERY == _RESTARTS:
+        return with_restart_story(stream(seed, "workload", "restarts"), scenario)
     for name, tale in _tales_of(seed):
         scenario = _told_on(scenario, name, tale)
     return with_mislabelled_homes(stream(seed, "workload", "homes"), scenario)

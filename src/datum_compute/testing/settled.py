@@ -54,7 +54,10 @@ from datum_compute.testing.truth import Truth, condition, is_terminating, is_tru
 _OF_A_WORKLOAD = re.compile(rb'"(' + "|".join(NAMES).encode() + rb')[:"-]')
 _UID_HASH = re.compile(r"-[0-9a-f]{10}(?=-|$)")
 _POISON = "poison"
-_COUNTS = ("replicas", "readyReplicas", "updatedReplicas", "currentReplicas", "desiredReplicas")
+_COUNTS = (
+    *("replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "currentReplicas"),
+    "desiredReplicas",
+)
 
 
 def what_is_missing(truth: Truth, core: Core) -> str:

@@ -1,13 +1,17 @@
-"""``python -m datum_compute.testing.sim``: search seeds, replay one, or search for hours.
+"""``python -m datum_compute.testing.sim``: run many seeds, replay one, or search for hours.
 
-Everything it prints about a run comes from the run: no wall-clock time, so that two replays of a
-seed compare equal. How long a search took is told apart, on standard error.
+Output about a run contains no wall-clock time, so two replays of a seed compare equal. The duration
+of a search goes to standard error.
+
+Fresh seeds are derived from the git tree (``--tree``): every commit runs seeds that no earlier one
+ran, and a clone of that commit runs exactly the same ones.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +32,7 @@ from datum_compute.testing.trial import Failure, Summary, summary_of, tried
 from datum_compute.testing.world import Outcome, begins_as, brought_up
 
 SEEDS = 500
+FRESH_SEEDS_START = 1_000_000_000
 Batch = tuple[Scenario, ...]
 _BATCH = 6  # scenarios, for one worker to run one after the other
 _TOLD_EVERY_S = 10.0
@@ -50,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.known is not None:
         known = [known.scenario for known in read_known_seeds(options.known)]
         return _search(batches(known), len(known), options.jobs)
-    seeds = range(options.first, options.first + options.seeds)
+    first = options.first if options.tree is None else first_fresh_seed(options.tree)
+    seeds = range(first, first + options.seeds)
+    if options.tree is not None:
+        _say(f"fresh seeds {seeds[0]} to {seeds[-1]}, derived from tree {options.tree}")
     return _search(batches(map(scenario_of, seeds)), len(seeds), options.jobs)
 
 
@@ -59,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--seeds", type=int, default=SEEDS, help=f"how many seeds to run ({SEEDS})")
     add("--first", type=int, default=1, help="the first seed (1)")
+    add("--tree", type=_tree_hash, metavar="HASH", help="derive the first seed from a git tree")
     add("--seed", type=int, help="replay one seed and print its scenario and trace")
     add("--keep", type=Path, metavar="FILE", help="and write the scenario of the seed to a file")
     add("--scenario", type=Path, metavar="FILE", help="replay a scenario from a file")
@@ -68,6 +77,19 @@ def _parser() -> argparse.ArgumentParser:
     add("--report", type=Path, default=Path("sim-reports"), metavar="FOLDER", help="where to")
     add("--jobs", type=int, default=os.cpu_count() or 1, help="processes to use (all cores)")
     return parser
+
+
+def _tree_hash(text: str) -> str:
+    if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text) is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a git tree; pass the output of: git rev-parse 'HEAD^{{tree}}'"
+        )
+    return text
+
+
+def first_fresh_seed(tree: str) -> int:
+    """Return a seed above those that are numbered by hand, the same for the same tree."""
+    return FRESH_SEEDS_START + int(tree[:10], 16)
 
 
 # --- one run

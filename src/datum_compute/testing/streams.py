@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Literal
 
-Purpose = Literal["schedule", "network", "disk", "faults", "workload", "ids", "layout"]
+Purpose = Literal["schedule", "network", "disk", "faults", "workload", "ids", "layout", "adoption"]
 
 
 def stream(seed: int, purpose: Purpose, part: str = "") -> Random:

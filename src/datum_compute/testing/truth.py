@@ -57,6 +57,7 @@ class Truth:
     # Deployments of the hub that went to another cell, or were taken from theirs.
     rebound: dict[ObjectKey, None] = field(default_factory=dict)
     writes_come_late: bool = False  # some that their senders gave up, or a second time
+    clocks_jump: bool = False  # some fault of the world sets a clock
     only_machines_fail: bool = False  # no fault of the world touches a host, a disk or a link
     ready_since_s: dict[PlaneName, float] = field(default_factory=dict)
     _times: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)

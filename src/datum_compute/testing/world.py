@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeVar
 
 from datum_compute.api.errors import ApiError
@@ -31,6 +31,7 @@ from datum_compute.api.plane import (
 from datum_compute.client.client import Client
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
+from datum_compute.drivers.simulated import observe_at_once
 from datum_compute.runtime.leader import LeadershipLost
 from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
@@ -49,6 +50,7 @@ from datum_compute.testing.faults import (
     LyingProvider,
     ProviderAway,
     RepeatWrites,
+    SkewClock,
 )
 from datum_compute.testing.host import (
     EPOCH_S,
@@ -74,8 +76,9 @@ from datum_compute.testing.network import Around, Network
 from datum_compute.testing.operations import AllowFallback
 from datum_compute.testing.people import People
 from datum_compute.testing.project_stories import NEWCOMER
-from datum_compute.testing.provider import Provider
+from datum_compute.testing.provider import Provider, adoption_times
 from datum_compute.testing.scenario import Scenario
+from datum_compute.testing.serving_checks import removal_complaint
 from datum_compute.testing.settled import picture, what_is_left, what_is_missing
 from datum_compute.testing.streams import stream
 from datum_compute.testing.truth import Truth
@@ -86,6 +89,7 @@ T = TypeVar("T")
 
 CONVERGE_S = 300.0
 SETTLE_S = 5.0
+ADOPTION_REPORTED_S = 2.0
 # Longer than nearly everything in the product waits before it looks again (a minute); in every n-th
 # world also longer than what looks again after five.
 QUIET_S = 70.0
@@ -189,6 +193,10 @@ class World:
         self.truth.writes_come_late = any(
             isinstance(fault, DelayWrites | RepeatWrites) for fault in scenario.faults
         )
+        self.truth.clocks_jump = any(isinstance(fault, SkewClock) for fault in scenario.faults)
+        for cell, provider in self.providers.items():
+            provider.on_remove = partial(self._on_remove, cell)
+            provider.adoption_s = adoption_times(stream(scenario.seed, "adoption", cell))
         self.observer = Observer(self.truth, (*layout.projects, NEWCOMER))
         self.observer.on_broken = self._stop
         self.network = Network(
@@ -259,6 +267,7 @@ class World:
         if raging.done():
             await raging
         await self._until(self.network.what_is_stalled)
+        await self._until(self._what_is_adopted)
         await self._until(lambda: what_is_missing(self.truth, self._core()))
         await self._be_quiet()
         return picture(self.truth, self._core())
@@ -333,6 +342,8 @@ class World:
         """I24: processes that start on settled stores, as after an upgrade, write nothing."""
         self.observer.say("everybody starts anew")
         writes, lines = self.truth.writes, len(self.observer.trace)
+        for provider in self.providers.values():
+            provider.adoption_s = observe_at_once  # what takes too long is reported as Unknown
         for host in self.hosts.values():
             host.crash(down_s=0.1)
         await asyncio.sleep(QUIET_S)
@@ -340,6 +351,14 @@ class World:
         if self.truth.writes != writes:
             written = "\n".join(self.observer.trace[lines:][:10])
             raise InvariantBroken(f"I24: a new start on settled stores wrote:\n{written}")
+
+    def _what_is_adopted(self) -> str:
+        """Machines that a process has adopted and not observed yet; it reports them a moment
+        later."""
+        for cell, provider in self.providers.items():
+            if provider.now() < provider.observed_from_s + ADOPTION_REPORTED_S:
+                return f"{cell} observes the machines that it has adopted"
+        return ""
 
     def _quiet_s(self) -> float:
         return QUIET_S if self._scenario.seed % _LONG_QUIET_EVERY else _LONG_QUIET_S
@@ -389,6 +408,10 @@ class World:
     def _on_death(self, host: str) -> None:
         self.observer.say(f"{host} died")
         self.network.forget_host(host)
+
+    def _on_remove(self, cell: PlaneName, machine_id: str) -> None:
+        if complaint := removal_complaint(self.truth, cell, machine_id):
+            self.observer.complain(complaint)
 
     def _on_answer(self, request: Request, response: Response) -> None:
         for complaint in broken_promises(self.truth, request, response):

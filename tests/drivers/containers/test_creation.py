@@ -18,15 +18,20 @@ from datum_compute.api.instance import (
 )
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.containers.creation import (
+    InitUse,
     Limits,
     Making,
     command_line,
     container_body,
     hardware_address,
     limits_of,
+    program_paths,
 )
+from datum_compute.drivers.containers.effects import lacks_init
 from datum_compute.drivers.containers.images import ImageFacts
 from datum_compute.drivers.containers.plan import (
+    INIT,
+    INIT_MISSING,
     Owner,
     build_plan,
     container_name,
@@ -130,7 +135,10 @@ def test_only_the_first_container_has_a_network_and_the_others_are_in_it() -> No
     (network,) = first["NetworkingConfig"]["EndpointsConfig"]
     assert first["HostConfig"]["NetworkMode"] == network
     ends = first["NetworkingConfig"]["EndpointsConfig"][network]
-    assert ends == {"IPAMConfig": {"IPv4Address": "10.1.2.3"}}
+    assert ends == {
+        "IPAMConfig": {"IPv4Address": "10.1.2.3"},
+        "MacAddress": hardware_address("10.1.2.3"),
+    }
     holder = container_name(OWNER, ID, "one")
     assert second["HostConfig"]["NetworkMode"] == f"container:{holder}"
     assert "NetworkingConfig" not in second
@@ -173,3 +181,59 @@ def test_names_differ_between_machines_and_platforms() -> None:
         for container in ("app", "helper")
     }
     assert len(names) == 18
+
+
+@pytest.mark.parametrize(
+    ("use", "has_init", "label"),
+    [("on", True, None), ("off", False, None), ("missing", False, INIT_MISSING)],
+)
+def test_a_container_states_its_init_process_and_that_the_engine_has_none(
+    use: InitUse, has_init: bool, label: str | None
+) -> None:
+    spec = a_spec(a_container())
+    plan = build_plan(OWNER, spec, {})
+    making = Making(OWNER, ID, spec, NO_DATA, plan, limits_of(spec), {})
+    made = container_body(making, spec.containers[0], IMAGE, use)
+    assert made["HostConfig"]["Init"] is has_init
+    assert made["Labels"].get(INIT) == label
+
+
+@pytest.mark.parametrize(
+    ("program", "variables", "places"),
+    [
+        ("/bin/web", ["PATH=/x"], ["/bin/web"]),
+        ("web", ["A=PATH=/y", "PATH=/x:/bin/:"], ["/x/web", "/bin/web"]),
+        ("web", ["PATH=/a", "PATH=/b"], ["/b/web"]),
+        ("./web", ["PATH=/x"], []),
+        ("bin/web", [], []),
+        ("web", ["PATH=relative"], []),
+    ],
+)
+def test_where_the_program_of_a_container_can_be(
+    program: str, variables: list[str], places: list[str]
+) -> None:
+    assert program_paths(program, variables) == places
+
+
+def test_without_a_path_of_its_own_a_container_has_the_usual_one() -> None:
+    assert "/usr/bin/web" in program_paths("web", ["A=1"])
+
+
+def test_the_init_process_is_no_part_of_the_plan() -> None:
+    """Existing containers carry the plan of an earlier release, and must be found equal to it."""
+    on, off = (build_plan(OWNER, a_spec(a_container(init=init)), {}) for init in (True, False))
+    assert on == off
+
+
+@pytest.mark.parametrize(
+    ("info", "lacks"),
+    [
+        ({"InitBinary": "", "InitCommit": {"ID": "", "Expected": ""}}, False),  # podman, always
+        ({"InitBinary": "docker-init", "InitCommit": {"ID": "de40ad0"}}, False),
+        ({"InitBinary": "docker-init", "InitCommit": {"ID": ""}}, False),  # built without a commit
+        ({"InitBinary": "docker-init", "InitCommit": {"ID": "N/A"}}, True),
+        ({}, False),
+    ],
+)
+def test_docker_reports_that_its_init_program_is_missing(info: Any, lacks: bool) -> None:
+    assert lacks_init(info) is lacks

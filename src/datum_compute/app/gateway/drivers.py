@@ -50,4 +50,5 @@ async def _driver(ways: CellWays, plane: PlaneName) -> CellDriver:
         engine=told.engine,
         answers=told.answers,
         words=told.words,
+        without_init=told.without_init,
     )

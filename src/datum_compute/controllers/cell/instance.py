@@ -38,6 +38,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
             return Later(FIRST_WORD_S)
         if decision is not None:
             decisions.append(decision)
+    if any(quotagate.clears_gate(decision) for decision in decisions):
+        await quotagate.confirm_grant(context, key, instance)
     plan = plan_readiness(key.plane, instance, decisions, context.now())
     try:
         return await carry_out(context.planes, plan)

@@ -53,6 +53,9 @@ RECHECK_S = 1.0
 UNSETTLED_S = 10.0
 STEADY_S = 300.0
 SWEEP_S = 30.0
+# An Instance is Available for at most 5 s without its machine, also if the driver's event was lost.
+CHECK_S = 4.0
+CHECKED_AT_ONCE = 500
 SETTLED = ("Running", "Sleeping")
 
 _log = logging.getLogger(__name__)
@@ -77,6 +80,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return await carry_out(context.planes, Plan(tuple(guard)))
     state = await driver.observe(machine_id)
     if state is None:
+        if server.status.phase in SETTLED:
+            # Report first: to start the next one may take long or fail.
+            return await _report(context, key, server, None)
         if await _remove_strangers(view, driver, key.ref, machine_id):
             return Later(RECHECK_S)  # never two machines for one slot
         wanted = references_of_server(server.spec)
@@ -193,6 +199,7 @@ def observed_status(server: Server, state: MachineState | None) -> ServerStatus:
         referenced_data=server.status.referenced_data,
         images=list(state.images),
         last_wake=state.last_wake or server.status.last_wake,
+        started_from=state.started_from,
     )
 
 
@@ -208,6 +215,31 @@ def waits_for(server: Server) -> Iterable[str]:
 
 
 WAITING = Index(SERVER, "waits-for-data", waits_for)
+
+
+def report_settled(server: Server) -> Iterable[str]:
+    return ("",) if server.status.phase in SETTLED else ()
+
+
+SETTLED_SERVERS = Index(SERVER, "settled-servers", report_settled)
+
+
+async def vanished(context: Context, view: View) -> AsyncIterator[Key]:
+    """Every CHECK_S the Servers that are reported as running and whose machine the driver no
+    longer has. Drivers answer from memory for a machine that they know: no engine is asked."""
+    driver = context.drivers[view.plane]
+    while True:
+        await asyncio.sleep(CHECK_S)
+        servers = view.cached(SERVER)
+        for number, ref in enumerate(servers.refs_indexed(SETTLED_SERVERS.name, ""), start=1):
+            try:
+                state = await driver.observe(f"{ref}/{servers.uid(ref)}")
+            except DriverError:  # unknown is not gone
+                continue
+            if state is None:
+                yield Key(view.plane, ref)
+            if number % CHECKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
 
 async def machine_news(context: Context, view: View) -> AsyncIterator[Key]:
@@ -270,9 +302,9 @@ CONTROLLER = Controller(
     role="cell",
     reconcile=reconcile,
     edges=(for_(SERVER, when=concerns_driver), *wakes(WAITING)),
-    indexes=(WAITING,),
+    indexes=(WAITING, SETTLED_SERVERS),
     finalizers=(labels.DRIVER_FINALIZER,),
-    outside=(machine_news, missing),
+    outside=(machine_news, missing, vanished),
     workers=MANY_WORKERS,
 )
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, find_condition
-from datum_compute.api.instance import PROGRAMMED, QUOTA_GRANTED, Instance
+from datum_compute.api.conditions import FALSE, find_condition, is_true
+from datum_compute.api.instance import AVAILABLE, PROGRAMMED, QUOTA_GRANTED, Instance
 from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, SERVER
 from datum_compute.api.reasons import Reason
 from datum_compute.api.server import Server
 from datum_compute.controllers.cell.quotagate import size_on
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.ownership import Match, find_owner, tag_of
+from datum_compute.planning.ownership import claims_of, find_owner, refs_to_wake
 from datum_compute.planning.provisioning import plan_provisioning
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
@@ -29,6 +31,9 @@ from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Terminal
 from datum_compute.runtime.view import View
+
+# An Instance is Available for at most 5 s without its Server, also if the event was lost.
+CHECK_S = 4.0
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -70,26 +75,44 @@ def _is_denied(instance: Instance) -> bool:
 
 
 def from_server(view: View, change: Change[Any]) -> Iterable[Key]:
-    """The Instance that the reserved tag names, also when the Server is gone."""
-    tag = tag_of(change.latest)
-    if tag is not None:
-        yield Key(view.plane, tag.ref)
+    """The Instance of a Server, also of one that is gone and of one that was edited."""
+    instances = view.cached(INSTANCE)
+    for ref in refs_to_wake(change.latest, instances.has):
+        yield Key(view.plane, ref)
+
+
+def report_available(instance: Instance) -> Iterable[str]:
+    return ("",) if is_true(instance.status.conditions, AVAILABLE) else ()
+
+
+AVAILABLE_INSTANCES = Index(INSTANCE, "available-instances", report_available)
+
+
+async def available_without_server(_context: Context, view: View) -> AsyncIterator[Key]:
+    """Every CHECK_S the Instances that are Available and have no Server: a lost event does not
+    leave them so until the next resync. Two lookups in memory for each Instance, no requests."""
+    while True:
+        await asyncio.sleep(CHECK_S)
+        servers = view.cached(SERVER)
+        for ref in view.cached(INSTANCE).refs_indexed(AVAILABLE_INSTANCES.name, ""):
+            if not servers.has(ref):
+                yield Key(view.plane, ref)
 
 
 async def check_owner(context: Context, key: Key) -> Outcome:
-    """A Server that leads to no Instance, or to one that has another, is told and not passed by."""
+    """Report a Server that leads to no Instance, to several, or to one that has another Server."""
     view = context.planes.need(key.plane)
     server = view.read(SERVER).get(key.ref)
     if server is None or server.is_terminating:
         return Done()
-    tag = tag_of(server)
+    uid = claims_of(server)[0].uid
     owner = find_owner(
         server,
-        view.read(INSTANCE).get(tag.ref) if tag else None,
-        view.read(SERVER).labelled(labels.INSTANCE_UID, tag.uid) if tag else (),
+        view.read(INSTANCE).get,
+        view.read(SERVER).labelled(labels.INSTANCE_UID, uid) if uid else (),
     )
     context.mapped("server-owner", owner.match)
-    if owner.match is Match.HIT:
+    if owner.match.is_hit:
         return Done()
     note = f"{owner.match}: {owner.message}"
     about = reference_to(SERVER, server)
@@ -107,7 +130,9 @@ CONTROLLERS = (
             watches(SERVER, from_server, expects_one="server-to-instance", when_new=is_news),
             reads(INSTANCE_TYPE),
         ),
+        indexes=(AVAILABLE_INSTANCES,),
         finalizers=(labels.PROVISIONER_FINALIZER,),
+        outside=(available_without_server,),
         workers=MANY_WORKERS,
     ),
     Controller(

@@ -3,15 +3,21 @@
 What the claim says is read from the cache, also while its project does not answer: a slot that has
 its claim needs nobody's consent for the next instance in it. A cell that starts anew while the
 project is away goes by its own record (``planning/grantedslots.py``).
+
+A claim that was granted a while ago is confirmed by a live read before it clears a gate. The hub
+releases the claims of a cell that was forced to leave; if that cell returns, its cache and its
+record still have them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import EPOCH, TRUE, UNKNOWN, Verdict, find_condition
+from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.instance import QUOTA_GRANTED, Instance
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE_TYPE, NAMESPACE
 from datum_compute.api.meta import Ref
@@ -24,6 +30,7 @@ from datum_compute.planning.claims import (
     claim_home,
     claim_ref,
     instance_of,
+    is_for,
     is_granted,
     pending_requeue_s,
     quota_verdict,
@@ -40,6 +47,11 @@ from datum_compute.runtime.view import View
 
 # A project that was never seen is on its way for so long; then the instance says what is wrong.
 FRESH_S = 30.0
+# A grant this recent needs no live read: a cell that was forced to leave was silent for longer.
+RECENT_GRANT_S = 20.0
+# A project that does not answer within this time counts as unreachable.
+CONFIRM_TIMEOUT_S = 3.0
+_TOO_MANY_REQUESTS = 429
 RECORDED = Verdict(TRUE, Reason.QUOTA_AVAILABLE, "Quota was granted to the slot before")
 # Reasons that the maker of claims (controllers/cell/claim.py) has for making none.
 TROUBLES = (Reason.QUOTA_NAMESPACE_NOT_FOUND, Reason.QUOTA_MISCONFIGURED)
@@ -65,6 +77,47 @@ def decide_quota(context: Context, key: Key, instance: Instance) -> Decision | N
     granted = verdict.status == TRUE
     requeue_s = None if granted else pending_requeue_s(waited_s, instance.metadata.uid)
     return Decision(QUOTA, QUOTA_GRANTED, verdict, requeue_s)
+
+
+def clears_gate(decision: Decision) -> bool:
+    return decision.gate == QUOTA and decision.verdict.status == TRUE
+
+
+async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
+    """Check with the project that the slot still has its granted claim; NotSynced if it has not.
+
+    A project that cannot be reached confirms nothing and denies nothing: the cell goes by what it
+    knows. A project that refuses the read (the cell is no longer a member) is an error to retry.
+    """
+    home = home_of(context, key)
+    view = context.planes.find(home.plane) if home is not None else None
+    if home is None or view is None:
+        return
+    ref = claim_ref(home, instance.metadata.name)
+    cached = view.cached(CLAIM).get(ref)
+    if cached is not None and _is_recent(context, cached):
+        return
+    try:
+        async with asyncio.timeout(CONFIRM_TIMEOUT_S):
+            claim = await view.live(CLAIM, ref)
+    except (Unreachable, TimeoutError):
+        return
+    except ApiError as error:
+        if error.code >= 500 or error.code == _TOO_MANY_REQUESTS:
+            return
+        raise
+    if claim is None or not is_granted(claim) or not is_for(claim, home, instance):
+        await view.declare(CLAIM).refresh()
+        raise NotSynced(f"{home.plane}: the claim of {key.ref} is gone, and the cache is behind")
+
+
+def _is_recent(context: Context, claim: ResourceClaim) -> bool:
+    """Whether the claim was just granted. The clocks of cell and project may disagree."""
+    granted = find_condition(claim.status.conditions, GRANTED)
+    if granted is None:
+        return False
+    since_s = context.unix_s() - parse_timestamp(granted.last_transition_time)
+    return abs(since_s) < RECENT_GRANT_S
 
 
 def waiting_s(context: Context, instance: Instance) -> float:

@@ -7,6 +7,7 @@ has not answered for a while (``Patience``), and then from the first moment of t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from datum_compute.api.conditions import (
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.kinds import CLUSTER, NAMESPACE
 from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB
 from datum_compute.api.timestamps import timestamp
 from datum_compute.controllers.context import Context
@@ -43,6 +45,9 @@ from datum_compute.runtime.view import View
 SERVING = "Serving"
 # However patient the transport is: what takes longer is no answer.
 ANSWER_S = 5.0
+_PROBED = Ref("", "default")
+
+_log = logging.getLogger(__name__)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -52,7 +57,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     probe_s, grace_s = context.patience.probe_s, context.patience.grace_s
     asked_s = context.unix_s()
-    verdict = await _probed(context.planes.cell(key.ref.name), min(ANSWER_S, probe_s))
+    verdict = await probe_cell(context.planes.cell(key.ref.name), min(ANSWER_S, probe_s))
     silent_s = _silent_s(context, key.ref.name, verdict, asked_s)
     if 0 < silent_s < grace_s and is_true(cluster.status.conditions, "Ready"):
         return Later(min(probe_s, grace_s - silent_s))
@@ -100,17 +105,33 @@ def _silent_s(context: Context, cell: str, verdict: Verdict, asked_s: float) -> 
     return max(0.001, now - context.silent_since_s.setdefault(cell, asked_s))
 
 
-async def _probed(cell: View | None, patience_s: float) -> Verdict:
+async def probe_cell(cell: View | None, patience_s: float) -> Verdict:
     if cell is None:
         return Verdict(FALSE, "ClusterNotReachable", "the cell is not connected")
     try:
         async with asyncio.timeout(patience_s):
-            await cell.client.get(NAMESPACE, Ref("", "default"))
+            found = await cell.client.get(NAMESPACE, _PROBED)
     except (ApiError, Unreachable) as error:
         return Verdict(FALSE, "ClusterNotReachable", str(error))
     except TimeoutError:
         return Verdict(FALSE, "ClusterNotReachable", f"no answer within {patience_s:g} s")
+    relist_if_replaced(cell, found)
     return Verdict(TRUE, "ClusterReady", "the cell answers")
+
+
+def relist_if_replaced(cell: View, found: Namespace) -> None:
+    """Detect a cell that returned empty: the uid of a namespace that every plane has identifies it.
+
+    Watches alone may miss that. They resume at a version, and the new plane may have reached that
+    version before they reconnect.
+    """
+    informer, uid = cell.informer(NAMESPACE), found.metadata.uid
+    cached = informer.cache.entry(_PROBED) if informer is not None else None
+    known = {cell.identity or uid, cached.uid if cached is not None else uid}
+    cell.identity = uid
+    if known != {uid}:
+        _log.warning("%s was replaced by another of its name; listing it again", cell.plane)
+        cell.relist()
 
 
 def _by_cell(key: Key) -> str:

@@ -23,8 +23,11 @@ from datum_compute.planning.projection import (
 )
 from datum_compute.planning.quarantine import (
     NO_DEPLOYMENT,
+    Problem,
+    deployment_name_of,
     deployment_problem,
     is_quarantined,
+    name_problem,
     quarantine_reason,
 )
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
@@ -50,10 +53,14 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if not _leads_to(key, hub_instance):
         # Others have a while to put it right.
         return await _show_no_more(context, key) if is_quarantined(hub_instance) else Done()
-    owner = Ref(key.ref.namespace, _owner_name(hub_instance))
+    problem = name_problem(hub_instance)
+    if problem is not None:
+        return await _set_apart(context, key, hub_instance, problem)
+    owner = Ref(key.ref.namespace, deployment_name_of(hub_instance))
     deployment = view.read(DEPLOYMENT).get(owner)
     if deployment is None:
-        return await _set_apart(context, key, hub_instance, owner)
+        problem = deployment_problem(member_name(key.plane), *owner)
+        return await _set_apart(context, key, hub_instance, problem)
     if quarantine_reason(hub_instance) == NO_DEPLOYMENT:
         return await readmit(context, hub_instance)
     plan = plan_projection(
@@ -73,8 +80,9 @@ async def _show_no_more(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan_unprojection(key.plane, projection))
 
 
-async def _set_apart(context: Context, key: Key, hub_instance: Instance, owner: Ref) -> Outcome:
-    problem = deployment_problem(member_name(key.plane), *owner)
+async def _set_apart(
+    context: Context, key: Key, hub_instance: Instance, problem: Problem
+) -> Outcome:
     outcome = await set_apart(context, hub_instance, problem)
     if not is_quarantined(hub_instance):
         return Later(OWNER_S)
@@ -91,12 +99,6 @@ def _silence(hub: View, instance: Instance) -> Silence | None:
     clusters = hub.read(CLUSTER)
     found = (silence_of(clusters.get(Ref("", cell))) for cell in cells_of_copy(instance))
     return next(filter(None, found), None)
-
-
-def _owner_name(instance: Instance) -> str:
-    """The deployment by label, else by the instance's name without its ordinal."""
-    metadata = instance.metadata
-    return metadata.labels.get(labels.DEPLOYMENT_NAME) or metadata.name.rpartition("-")[0]
 
 
 def noted_elsewhere(copy: Instance) -> Iterable[str]:

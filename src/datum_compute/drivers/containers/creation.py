@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
+from typing import Literal
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.instance import Container
@@ -14,6 +15,8 @@ from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.containers.images import ImageFacts
 from datum_compute.drivers.containers.plan import (
     DEFAULT_NETWORK,
+    INIT,
+    INIT_MISSING,
     MachinePlan,
     Owner,
     container_name,
@@ -30,6 +33,8 @@ CAPABILITIES = (
 # Said by us, because the engine's own are refused where the kernel allows less.
 OPEN_FILES_MAX, PROCESSES_MAX = 4096, 4096
 LOG_BYTES_MAX = "10m"
+# Of containers whose image sets none.
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _WRITABLE = {"/tmp": "rw,mode=1777", "/run": "rw,mode=755"}  # noqa: S108 - in the container
 
 
@@ -85,7 +90,14 @@ def _share(whole: int, said: list[int]) -> int:
     return max(1, (whole - sum(said)) // silent) if whole else 0
 
 
-def container_body(making: Making, container: Container, image: ImageFacts) -> JsonObject:
+# Whether a container runs under the engine's init process; missing: it was to, but the engine has
+# none.
+InitUse = Literal["on", "off", "missing"]
+
+
+def container_body(
+    making: Making, container: Container, image: ImageFacts, init: InitUse = "on"
+) -> JsonObject:
     """For ``POST /containers/create``."""
     argv = command_line(container, image)
     security = container.security_context
@@ -97,13 +109,17 @@ def container_body(making: Making, container: Container, image: ImageFacts) -> J
         "Labels": labels_of(making.owner, making.machine_id, container.name, making.plan),
         "HostConfig": _host_config(making, container),
     }
+    # Always stated: engines may be configured to add an init process by default.
+    body["HostConfig"]["Init"] = init == "on"
+    if init == "missing":
+        body["Labels"][INIT] = INIT_MISSING
     if security.run_as_user is not None:
         group = "" if security.run_as_group is None else f":{security.run_as_group}"
         body["User"] = f"{security.run_as_user}{group}"
     if container.name == making.plan.containers[0].name:
         body["Hostname"] = making.machine_id.split("/")[1][:63]
         body["NetworkingConfig"] = _networking(making.plan)
-        if making.plan.addresses:
+        if making.plan.addresses:  # where Docker before 25 reads it
             body["MacAddress"] = hardware_address(making.plan.addresses[0])
     return body
 
@@ -117,6 +133,16 @@ def command_line(container: Container, image: ImageFacts) -> list[str]:
         why = f"container {container.name}: image {container.image} does not say what to run"
         raise PermanentError(f"{why}; give a command")
     return argv
+
+
+def program_paths(program: str, variables: Sequence[str]) -> list[str]:
+    """Where the program of a container can be, by its environment (``NAME=value``). None for a path
+    relative to the working directory, which is not checked."""
+    if "/" in program:
+        return [program] if program.startswith("/") else []
+    found = [text.partition("=")[2] for text in variables if text.startswith("PATH=")]
+    folders = (found[-1] if found else DEFAULT_PATH).split(":")
+    return [f"{folder.rstrip('/')}/{program}" for folder in folders if folder.startswith("/")]
 
 
 def environment(data: MachineData, container: Container) -> Mapping[str, str]:
@@ -182,9 +208,18 @@ def _binds(making: Making, container: Container) -> list[str]:
 
 
 def _networking(plan: MachinePlan) -> JsonObject:
+    """The network, addresses and hardware address of a machine.
+
+    The hardware address follows from the IP address. A replacement that takes over the IP address
+    with another one is unreachable until the neighbor entry of the host expires, up to 55 s under
+    load. Podman and Docker from 25 on read it here, for each network.
+    """
     if plan.network == DEFAULT_NETWORK:
         return {}
     addresses: JsonObject = {}
     for address in plan.addresses:
         addresses["IPv6Address" if ":" in address else "IPv4Address"] = address
-    return {"EndpointsConfig": {plan.network: {"IPAMConfig": addresses}}}
+    endpoint: JsonObject = {"IPAMConfig": addresses}
+    if plan.addresses:
+        endpoint["MacAddress"] = hardware_address(plan.addresses[0])
+    return {"EndpointsConfig": {plan.network: endpoint}}

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.instance import Container
 from datum_compute.drivers.containers.creation import (
+    InitUse,
     Making,
+    command_line,
     container_body,
     limits_of,
     network_body,
+    program_paths,
 )
 from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, filters
 from datum_compute.drivers.containers.images import ImageFacts, Images
@@ -20,6 +25,8 @@ from datum_compute.drivers.containers.logs import last_frames, last_lines
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.plan import (
     DEFAULT_NETWORK,
+    INIT,
+    INIT_MISSING,
     Owner,
     container_name,
     prefixes_of,
@@ -34,6 +41,8 @@ KEPT_LINES, KEPT_BYTES = 2000, 256 * 1024
 # The engine's own time on top of the grace period.
 STOP_S = 30.0
 _SECRET_MIN = 4
+
+_log = logging.getLogger(__name__)
 
 
 class DataFolders(Protocol):
@@ -63,6 +72,7 @@ class Hands:
         self._images = Images(engine)
         self._networks = asyncio.Lock()
         self._known_networks: set[str] = set()
+        self._known_without_init: bool | None = None
 
     def name(self, machine: Machine, container: str) -> str:
         return container_name(self._owner, machine.id, container)
@@ -101,14 +111,87 @@ class Hands:
         limits = limits_of(spec)
         making = Making(self._owner, machine.id, spec, data, machine.plan, limits, folders)
         for container in spec.containers:
-            body = container_body(making, container, images[container.name])
-            query = {"name": self.name(machine, container.name)}
             try:
-                await self.engine.ask("POST", "/containers/create", query, body)
+                await self._create_container(making, container, images[container.name])
             except EngineRefusal as refusal:
                 self._known_networks.discard(machine.plan.network)
                 why = f"container {container.name}: {without_secrets(refusal.words, machine)}"
                 raise PermanentError(why) from None
+
+    async def _create_container(
+        self, making: Making, container: Container, image: ImageFacts
+    ) -> None:
+        """With an init process if the engine has one.
+
+        Podman does not report whether it has one: it refuses to create the container (5xx). If it
+        accepts the same container without an init process, that was the reason. Asked for every
+        container, because the package may be installed at any time.
+        """
+        if not container.init:
+            await self._ask_to_create(making, container, image, "off")
+            return
+        if not await self._is_known_without_init():
+            try:
+                await self._ask_to_create(making, container, image, "on")
+            except EngineRefusal as refusal:
+                if refusal.status < 500:
+                    raise
+            else:
+                await self._drop_init_without_program(making, container, image)
+                return
+        await self._ask_to_create(making, container, image, "missing")
+        _log.warning(
+            "%s: container %s runs without an init process: the engine has none",
+            making.machine_id,
+            container.name,
+        )
+
+    async def _ask_to_create(
+        self, making: Making, container: Container, image: ImageFacts, init: InitUse
+    ) -> None:
+        query = {"name": container_name(self._owner, making.machine_id, container.name)}
+        body = container_body(making, container, image, init)
+        await self.engine.ask("POST", "/containers/create", query, body)
+
+    async def _drop_init_without_program(
+        self, making: Making, container: Container, image: ImageFacts
+    ) -> None:
+        """Create the container again, without an init process, if its program is not found.
+
+        An init process starts in any case, and ends like a program that crashes. Without one the
+        engine refuses to start the container and says why. If the program is there after all, on a
+        mount that is not seen before the start, it runs.
+        """
+        path = f"/containers/{container_name(self._owner, making.machine_id, container.name)}"
+        config = (await self.engine.ask("GET", f"{path}/json")).get("Config") or {}
+        program = command_line(container, image)[0]
+        places = program_paths(program, config.get("Env") or ())
+        if not places or await self._has_any_file(path, places):
+            return
+        await self.engine.ask("DELETE", path, {"force": "true", "v": "true"})
+        await self._ask_to_create(making, container, image, "off")
+
+    async def _has_any_file(self, container_path: str, places: Sequence[str]) -> bool:
+        for place in places:
+            try:
+                await self.engine.fetch("HEAD", f"{container_path}/archive", {"path": place})
+            except EngineRefusal as refusal:
+                if refusal.status != 404:
+                    return True  # unknown
+            else:
+                return True
+        return False
+
+    async def _is_known_without_init(self) -> bool:
+        """Docker reports it, and would refuse only to start the container. Asked once: podman
+        takes long to answer, and reports nothing."""
+        if self._known_without_init is None:
+            self._known_without_init = lacks_init(await self.engine.ask("GET", "/info"))
+        return self._known_without_init
+
+    async def count_without_init(self) -> int:
+        """Containers of the cell that were to have an init process and run without."""
+        return len(await self.ours(f"{INIT}={INIT_MISSING}"))
 
     async def _image(self, machine: Machine, container: Container) -> ImageFacts:
         machine.stage = f"image {container.image} is being pulled"
@@ -190,11 +273,12 @@ class Hands:
         except EngineRefusal:
             return b""
 
-    async def ours(self, server: str = "", timeout_s: float = ANSWER_S) -> list[dict[str, str]]:
-        """Labels of all containers of the cell, running or not, as the engine has them now."""
+    async def ours(self, label: str = "", timeout_s: float = ANSWER_S) -> list[dict[str, str]]:
+        """Labels of all containers of the cell (that have the label ``name=value``), running or
+        not, as the engine has them now."""
         labels = [f"{name}={value}" for name, value in self._owner.labels.items()]
-        if server:
-            labels.append(server)
+        if label:
+            labels.append(label)
         query = {"all": "true", "filters": filters(label=labels)}
         found = await self.engine.ask("GET", "/containers/json", query, timeout_s=timeout_s)
         return [container.get("Labels") or {} for container in found or ()]
@@ -229,6 +313,13 @@ class Hands:
                 await self.engine.ask("DELETE", f"/networks/{name}")
             except EngineRefusal:
                 return
+
+
+def lacks_init(info: JsonObject) -> bool:
+    """Whether the engine reports (``GET /info``) that its init program is missing. Docker names the
+    program and fails to read its version then; podman names none, whether it has one or not."""
+    version = info.get("InitCommit") or {}
+    return bool(info.get("InitBinary")) and version.get("ID") == "N/A"
 
 
 def without_secrets(words: str, machine: Machine) -> str:

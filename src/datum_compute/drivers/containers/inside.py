@@ -78,11 +78,18 @@ class Inside:
         engine = self._hands.engine
         try:
             facts = await engine.facts(ENGINE_ANSWER_S)
+            without_init = await self._hands.count_without_init()
         except DriverError as error:
-            words, answers = str(error), False
-        else:
-            words, answers = f"{facts.name} {facts.version}".strip(), True
-        return DriverReport(driver="containers", engine=engine.socket, answers=answers, words=words)
+            words = str(error)
+            return DriverReport(
+                driver="containers", engine=engine.socket, answers=False, words=words
+            )
+        return DriverReport(
+            driver="containers",
+            engine=engine.socket,
+            words=f"{facts.name} {facts.version}".strip(),
+            without_init=without_init,
+        )
 
     async def execute(self, server: str, wish: ExecWish) -> ExecSession | None:
         """Run a command in the machine; None if there is none."""

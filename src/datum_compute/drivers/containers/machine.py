@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from datum_compute.api.containeroptions import Probe
@@ -123,4 +123,5 @@ class Machine:
 
     def state(self, now_s: float) -> MachineState:
         answers = Answers(self.ready, self.words)
-        return state_of(self.plan, self.sight(now_s), answers, self.stage)
+        state = state_of(self.plan, self.sight(now_s), answers, self.stage)
+        return replace(state, started_from=self.plan.started_from)

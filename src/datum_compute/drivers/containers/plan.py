@@ -16,13 +16,16 @@ import msgspec
 from datum_compute.api.codec import ApiStruct, DecodeError, decode_as, encode
 from datum_compute.api.containeroptions import GRACE_S, ImageRecord, Probe
 from datum_compute.api.instance import Container, ContainerPort
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.server import ServerSpec, machine_fingerprint
 from datum_compute.drivers.portcheck import PORT_CHECK, checked_ports
 
 _PREFIX = "compute.datumapis.com/"
 PLATFORM, CELL = f"{_PREFIX}platform", f"{_PREFIX}cell"
 MACHINE, SERVER, CONTAINER = f"{_PREFIX}machine", f"{_PREFIX}server", f"{_PREFIX}container"
 PLAN = f"{_PREFIX}plan"
+# On containers that were to have an init process and run without, because the engine has none. Not
+# part of the plan: whether the engine has one does not make it another container.
+INIT, INIT_MISSING = f"{_PREFIX}init", "missing"
 DEFAULT_NETWORK = "bridge"  # the engine's own, for machines that were given no address
 
 
@@ -66,6 +69,7 @@ class MachinePlan(ApiStruct, frozen=True, kw_only=True):
     network: str = DEFAULT_NETWORK
     addresses: list[str] = []
     grace_s: int = GRACE_S
+    started_from: str = ""  # fingerprint of the Server's spec; older releases recorded none
 
     @property
     def images(self) -> tuple[ImageRecord, ...]:
@@ -83,6 +87,7 @@ def build_plan(owner: Owner, spec: ServerSpec, memory: Mapping[str, int]) -> Mac
         network=network_name(owner, prefixes_of(spec)) if addresses else DEFAULT_NETWORK,
         addresses=addresses,
         grace_s=spec.termination_grace_period_seconds,
+        started_from=machine_fingerprint(spec),
     )
 
 

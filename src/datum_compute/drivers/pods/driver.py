@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 
 from datum_compute.api.pod import Pod
@@ -24,7 +25,7 @@ from datum_compute.drivers.driver import (
     unobserved,
 )
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
-from datum_compute.drivers.pods.making import pod_body, pod_name
+from datum_compute.drivers.pods.making import STARTED_FROM, pod_body, pod_name
 from datum_compute.drivers.pods.port import PodApi
 from datum_compute.drivers.pods.state import is_dead, machine_of, state_of
 
@@ -78,7 +79,8 @@ class PodsDriver:
                 await self._api.delete(pod, at_once=True)
         except DriverError:
             return unobserved(self._note_loss(), NO_ANSWER)
-        return state_of(pod, self._unix_s())
+        started_from = pod.metadata.annotations.get(STARTED_FROM, "")
+        return replace(state_of(pod, self._unix_s()), started_from=started_from)
 
     async def machines(self, name: str = "") -> list[str]:
         """As the cluster has them now."""

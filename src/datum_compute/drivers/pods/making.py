@@ -18,7 +18,7 @@ import msgspec
 from datum_compute.api.codec import JsonObject, plain
 from datum_compute.api.containeroptions import Probe, TcpSocket
 from datum_compute.api.instance import Container
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.server import ServerSpec, machine_fingerprint
 from datum_compute.drivers.containers.creation import Limits, limits_of
 from datum_compute.drivers.portcheck import PORT_CHECK, checked_ports
 
@@ -30,6 +30,7 @@ SERVER_NAME = "region.datumapis.com/server"
 MACHINE = "region.datumapis.com/machine"
 # Names the containers whose readiness probe is the port check of the platform.
 PORT_CHECKED = "region.datumapis.com/port-checked"
+STARTED_FROM = "region.datumapis.com/started-from"
 
 _WRITABLE = {"writable-tmp": "/tmp", "writable-run": "/run"}  # noqa: S108 - in the container
 
@@ -70,7 +71,11 @@ def pod_body(machine_id: str, spec: ServerSpec) -> JsonObject:
             "name": pod_name(machine_id),
             "namespace": namespace,
             "labels": {**OURS, MACHINE_UID: uid, SERVER_NAME: server_label(name)},
-            "annotations": {MACHINE: machine_id, **_port_checked(spec)},
+            "annotations": {
+                MACHINE: machine_id,
+                STARTED_FROM: machine_fingerprint(spec),
+                **_port_checked(spec),
+            },
         },
         "spec": body,
     }

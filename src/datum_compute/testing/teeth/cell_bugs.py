@@ -316,7 +316,21 @@ def _drift_not_seen() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _lost_machine_noticed_late() -> Iterator[None]:
+    """Only the sweep of all machines notices one that is gone, after half a minute."""
+    with attribute_replaced(machine, "CHECK_S", lambda _original: 1e6):
+        yield
+
+
 BUGS = (
+    PlantedBug(
+        "lost-machine-noticed-late",
+        "Available for half a minute after the machine is gone: found by a slow resync only (I7)",
+        _lost_machine_noticed_late,
+        meets=("LoseMachine",),
+        shows=("I7",),
+    ),
     PlantedBug(
         "available-outlives-its-machine",
         "a True that nobody takes back: Karmada #7455 (I7)",

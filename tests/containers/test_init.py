@@ -1,0 +1,150 @@
+"""Containers run under the engine's init process, so that every program can be stopped.
+
+The kernel drops signals that PID 1 has no handler for: a program that runs as PID 1 and does not
+handle SIGTERM ends only by SIGKILL, after the whole grace period. Exit code 143 is an end by
+SIGTERM, 137 one by SIGKILL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from datum_compute.api.datasources import ConfigMapVolume, Volume, VolumeAttachment
+from datum_compute.api.reasons import Reason
+from datum_compute.drivers.machinedata import DataFile, MachineData
+from tests.containers.cells import ID, Cell
+from tests.containers.engine import TestEngine
+from tests.containers.real import Real
+from tests.e2e.platform import eventually
+
+pytestmark = pytest.mark.timeout(180)
+
+SERVER = ID.rpartition("/")[0]
+ENDLESS = ("sleep", "1000")
+BY_TERM, BY_KILL = 143, 137
+# Longer than a test waits: whoever is stopped by SIGKILL after it is noticed.
+GRACE_S = 120
+
+
+@pytest.fixture
+def no_init(engine: TestEngine) -> Iterator[TestEngine]:
+    """The engine, restarted with a configuration that names an init program that does not exist."""
+    engine.restart_engine(init_path=str(engine.root / "no-such-init"))
+    yield engine
+    engine.restart_engine()
+
+
+def first_process(cell: Cell) -> str:
+    (name,) = cell.containers()
+    return cell.engine.podman("exec", name, "cat", "/proc/1/cmdline").split("\0")[0]
+
+
+async def removed_with(cell: Cell) -> int | None:
+    """Remove the machine; the exit code of its container."""
+    await cell.driver.remove(ID)
+    await cell.gone()
+    return (await cell.driver.inside.crashes(SERVER))[-1].exit_code
+
+
+async def test_a_program_without_a_handler_ends_by_sigterm(cell: Cell) -> None:
+    await cell.driver.start(ID, cell.spec(*ENDLESS, termination_grace_period_seconds=GRACE_S))
+    await cell.running()
+    assert first_process(cell) != "sleep"
+    assert await removed_with(cell) == BY_TERM
+
+
+async def test_a_shell_without_a_trap_and_its_child_end_by_sigterm(cell: Cell) -> None:
+    script = ("sh", "-c", "sleep 1000; echo never")
+    await cell.driver.start(ID, cell.spec(*script, termination_grace_period_seconds=GRACE_S))
+    await cell.running()
+    assert await removed_with(cell) == BY_TERM
+
+
+async def test_a_program_that_handles_sigterm_still_ends_by_itself(cell: Cell) -> None:
+    script = ("sh", "-c", "trap 'exit 7' TERM; while true; do sleep 0.1; done")
+    await cell.driver.start(ID, cell.spec(*script, termination_grace_period_seconds=GRACE_S))
+    await cell.running()
+    assert await removed_with(cell) == 7
+
+
+async def test_init_false_runs_the_program_as_the_first_process(cell: Cell) -> None:
+    await cell.driver.start(ID, cell.spec(*ENDLESS, init=False))
+    await cell.running()
+    assert first_process(cell) == "sleep"
+    assert (await cell.driver.inside.driver()).without_init == 0, "nobody asked for one"
+    assert await removed_with(cell) == BY_KILL
+
+
+@pytest.mark.parametrize("program", ["/no/such/program", "no-such-program"])
+async def test_a_program_that_does_not_exist_is_still_refused_by_the_engine(
+    cell: Cell, program: str
+) -> None:
+    """The init process exists and would start, and look like a program that crashes."""
+    await cell.driver.start(ID, cell.spec(program))
+    failed = await cell.reached(lambda s: s.phase == "Failed")
+    assert failed.reason == Reason.CONFIGURATION_ERROR
+    assert program in failed.message
+
+
+async def test_a_program_on_a_volume_runs(cell: Cell) -> None:
+    spec = cell.spec(
+        "/data/run",
+        volumes=[Volume(name="v", config_map=ConfigMapVolume(name="c"))],
+        volume_attachments=[VolumeAttachment(name="v", mount_path="/data")],
+    )
+    script = DataFile("run", b"#!/bin/sh\nexec sleep 1000\n", 0o555)
+    await cell.driver.start(ID, spec, MachineData(files={"v": (script,)}))
+    await cell.running()
+
+
+async def test_a_machine_falls_asleep_by_stop_and_wakes_without_waiting_for_sigkill(
+    cell: Cell,
+) -> None:
+    await cell.driver.start(ID, cell.spec(*ENDLESS, termination_grace_period_seconds=GRACE_S))
+    await cell.running()
+    await cell.driver.sleep(ID, "stop")
+    (name,) = cell.containers()
+    ended = cell.engine.podman("inspect", "--format", "{{.State.ExitCode}}", name)
+    assert int(ended) == BY_TERM
+    await cell.driver.wake(ID)
+    await cell.running()
+
+
+async def test_an_engine_without_init_runs_the_machine_without_and_reports_it(
+    no_init: TestEngine, cell: Cell
+) -> None:
+    await cell.driver.start(ID, cell.spec(*ENDLESS))
+    await cell.running()
+    assert first_process(cell) == "sleep"
+    assert (await cell.driver.inside.driver()).without_init == 1
+    assert await removed_with(cell) == BY_KILL
+    assert (await cell.driver.inside.driver()).without_init == 0
+
+
+async def test_a_container_from_before_is_kept_when_the_engine_gets_an_init(
+    engine: TestEngine, cell: Cell
+) -> None:
+    engine.restart_engine(init_path=str(engine.root / "no-such-init"))
+    try:
+        await cell.driver.start(ID, cell.spec(*ENDLESS))
+        await cell.running()
+    finally:
+        engine.restart_engine()
+    before = engine.podman("ps", "--quiet", "--no-trunc").split()
+    await cell.kill()
+    await cell.start()
+    state = await cell.running()
+    assert engine.podman("ps", "--quiet", "--no-trunc").split() == before
+    assert state.restarts == 0
+
+
+def test_doctor_names_the_package_that_the_engine_lacks(no_init: TestEngine, real: Real) -> None:
+    image = no_init.image("web:1")
+    done = real.deploy("shop", f"--image={image}", "--city=DFW")
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: len(real.ready("shop")) == 1, "it runs without")
+    told = real.run("doctor")
+    assert told.returncode == 0, told.stderr
+    assert "catatonit" in told.stdout

@@ -1,0 +1,87 @@
+"""Deploys and rollbacks of a service on the real engine, with requests to its published ports.
+
+A release that works loses no request, with one and with two instances in a city. A release that
+never serves is never reported as ready and does not take the service down where a second instance
+can serve.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+
+import pytest
+
+from tests.containers.engine import TestEngine
+from tests.containers.load import Load
+from tests.containers.real import Real
+from tests.e2e.platform import eventually
+
+pytestmark = pytest.mark.timeout(240)
+
+CITIES = ("--city=DFW", "--city=IAD")
+# An HTTP server that stops on SIGTERM as soon as its requests have been answered.
+WELL_BEHAVED = 'CMD ["httpd", "-f", "-p", "8080", "-h", "/www"]'
+NEVER_LISTENS = 'CMD ["sh", "-c", "sleep 3; exit 1"]'
+EXITS_AT_ONCE = 'CMD ["sh", "-c", "exit 1"]'
+
+
+def endpoint_urls(real: Real, workload: str) -> list[str]:
+    shown = json.loads(real.run("status", workload, "-o", "json").stdout)
+    return [endpoint["url"] for endpoint in shown["endpoints"]]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_deploy_and_rollback_of_a_working_release_lose_no_request(
+    real: Real, engine: TestEngine, replicas: int
+) -> None:
+    scale = (f"--min={replicas}", "--port=8080", *CITIES)
+    done = real.deploy("web", f"--image={engine.image('web:1')}", *scale)
+    assert done.returncode == 0, done.stdout + done.stderr
+    urls = endpoint_urls(real, "web")
+    assert len(urls) == 2, "one published port in each city"
+    with ExitStack() as stack:
+        loads = [stack.enter_context(Load(url)) for url in urls]
+        eventually(lambda: all(len(load.answers) > 50 for load in loads), "requests are answered")
+        done = real.deploy("web", f"--image={engine.image('web:2')}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        eventually(
+            lambda: all(load.last(20) == {"v2"} for load in loads), "only the new version answers"
+        )
+        done = real.run("rollout", "undo", "web")
+        assert done.returncode == 0, done.stdout + done.stderr
+        eventually(
+            lambda: all(load.last(20) == {"v1"} for load in loads), "the old version is back"
+        )
+    for load in loads:
+        assert load.failures == []
+        assert set(load.answers) == {"v1", "v2"}
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), [("mute:1", NEVER_LISTENS), ("exits:1", EXITS_AT_ONCE)]
+)
+def test_a_release_that_never_serves_is_not_ready_and_the_service_stays(
+    real: Real, engine: TestEngine, name: str, command: str
+) -> None:
+    engine.publish(name, "bad", command)
+    scale = ("--min=2", "--port=8080", *CITIES)
+    done = real.deploy("shop", f"--image={engine.image('web:1')}", *scale)
+    assert done.returncode == 0, done.stdout + done.stderr
+    serving = {i["name"] for i in real.ready("shop")}
+    first = {i["name"] for i in real.instances("shop") if i["name"].endswith("-0")}
+    assert len(serving) == 4
+    with ExitStack() as stack:
+        loads = [stack.enter_context(Load(url)) for url in endpoint_urls(real, "shop")]
+        eventually(lambda: all(len(load.answers) > 20 for load in loads), "requests are answered")
+        failed = real.deploy("shop", f"--image={engine.image(name)}", "--timeout=20s")
+        assert failed.returncode != 0, failed.stdout + failed.stderr
+        assert "is ready" not in failed.stdout
+        still = {i["name"] for i in real.ready("shop")}
+        assert still == first, "the rollout stops after the first instance of each city"
+        undone = real.run("rollout", "undo", "shop")
+        assert undone.returncode == 0, undone.stdout + undone.stderr
+    assert {i["name"] for i in real.ready("shop")} == serving
+    for load in loads:
+        assert load.failures == []
+        assert set(load.answers) == {"v1"}

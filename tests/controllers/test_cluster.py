@@ -1,0 +1,74 @@
+"""A cell that returns empty is noticed, also when its versions hide it from the watches."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.kinds import NAMESPACE
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import cell_plane, path_prefix
+from datum_compute.client.client import Client
+from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.controllers.hub.cluster import probe_cell
+from datum_compute.runtime.view import View
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from tests.runtime.planes import Planes, a_namespace
+
+CELL = cell_plane("dfw")
+
+
+class ReplacedCell:
+    """A cell whose requests go to another plane of its name after ``replace``."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._before, self._after = Planes(loop), Planes(loop)
+        self._present = self._before
+        self._reconnect = asyncio.Event()
+
+    async def fill(self) -> None:
+        """The plane that comes later has counted further than the first one."""
+        before, after = await self._before.create(CELL), await self._after.create(CELL)
+        await before.create(NAMESPACE, a_namespace("default"))
+        await before.create(NAMESPACE, a_namespace("ns-lost"))
+        for name in ("kube-system", "kube-public", "default", "ns-new"):
+            await after.create(NAMESPACE, a_namespace(name))
+
+    def client(self) -> Client:
+        transport = InProcessTransport(self._dispatch)
+        return Client(transport, prefix=path_prefix(CELL), token="token", agent="test")
+
+    def replace(self) -> None:
+        self._present = self._after
+        self._reconnect.set()
+
+    async def _dispatch(self, request: Request) -> Response:
+        if request.query.get("watch") and self._present is self._before:
+            await self._reconnect.wait()  # the stream ends with the old plane
+        return await self._present.server.dispatch(request)
+
+
+def test_a_cell_that_was_replaced_is_listed_again() -> None:
+    async def main(loop: VirtualLoop) -> list[bool]:
+        cell = ReplacedCell(loop)
+        await cell.fill()
+        view = View(CELL, cell.client(), Random(1))
+        informer = view.declare(NAMESPACE)
+        running = loop.create_task(informer.run())
+        await informer.first_sync.wait()
+        await probe_cell(view, 5.0)
+        cell.replace()
+        await asyncio.sleep(120)
+        lost = Ref("", "ns-lost")
+        seen = [view.read(NAMESPACE).get(lost) is not None]
+        verdict = await probe_cell(view, 5.0)
+        assert verdict.status == "True"
+        await asyncio.sleep(1)
+        seen.append(view.read(NAMESPACE).get(lost) is not None)
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled(), "a relist does not keep the watch from being ended"
+        return seen
+
+    assert run_virtual(Random(1), main) == [True, False]
