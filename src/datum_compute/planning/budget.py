@@ -2,7 +2,8 @@
 
 ``maxUnavailable`` bounds how many of the wanted slots are out of service. An outdated instance is
 in service while it serves (Ready is True or became Unknown). A replacement is in service only while
-it is available: one that is not, or that has exited again, uses up the budget.
+it is available. While any replacement is not, or has exited again, nothing else is removed, so that
+a release that does not work costs one step of the rollout and not the whole city.
 
 Slots that wait for quota do not count, neither as wanted nor as out of service, as long as the new
 template requests the same size: a slot keeps its claim when its instance is replaced, so such a
@@ -34,6 +35,8 @@ def rollout_budget(
     ``waiting`` are the ``quota_waiters``; ``updated`` are the ordinals whose instance has the
     current template.
     """
+    if any(number not in slots.available for number in updated - waiting):
+        return 0
     allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(waiting))
     return allowed - (out_of_service(slots, wanted, updated) - len(waiting))
 
