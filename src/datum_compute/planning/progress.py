@@ -126,7 +126,8 @@ def _verdict(
     done = f"{observed.updated_replicas} of {observed.desired_replicas} instances are updated"
     if deployment.spec.paused:
         return Verdict(UNKNOWN, Reason.ROLLOUT_PAUSED, f"Paused: {done}")
-    if _left_s(deployment, observed, now, timed) < 0:
+    is_late = _left_s(deployment, observed, now, timed) < 0
+    if is_late or _stays_exceeded(deployment, observed):
         allowed = deployment.spec.scale_settings.progress_deadline_seconds
         ready = f"{observed.ready_replicas} are ready"
         if observed.available_or_ready != observed.ready_replicas:
@@ -149,11 +150,28 @@ def is_complete(counts: ReplicaCounts) -> bool:
 
 
 def _was_complete(deployment: WorkloadDeployment) -> bool:
-    """For this very generation."""
+    """Whether the rollout of this generation was reported as complete."""
+    return _was_reported(deployment, Reason.ROLLOUT_COMPLETE)
+
+
+def _stays_exceeded(deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus) -> bool:
+    """Whether the deadline was reported as exceeded, and no step was made since.
+
+    A timed wait that begins later does not revoke it. Otherwise an image that is Ready for a moment
+    and exits would alternate between RollingOut and ProgressDeadlineExceeded.
+    """
+    return (
+        _was_reported(deployment, Reason.PROGRESS_DEADLINE_EXCEEDED)
+        and observed.progressed_at == deployment.status.progressed_at
+    )
+
+
+def _was_reported(deployment: WorkloadDeployment, reason: Reason) -> bool:
+    """Whether the recorded Progressing condition has this reason for the current generation."""
     condition = find_condition(deployment.status.conditions, PROGRESSING)
     return (
         condition is not None
-        and condition.reason == Reason.ROLLOUT_COMPLETE
+        and condition.reason == reason
         and condition.observed_generation == deployment.metadata.generation
     )
 
