@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.cli.words import Health, workload_health
+from datum_compute.api.reasons import Reason
+from datum_compute.cli.words import Health, instance_health, short_text, workload_health
 from datum_compute.client.client import Client
-from tests.cli.objects import condition, workload
+from tests.cli.objects import condition, instance, workload
 from tests.cli.surroundings import Desk
 from tests.cli.world import (
     NAMESPACE,
@@ -167,3 +168,10 @@ def available(status: str, reason: str = "R", message: str = "m") -> list[dict[s
 )
 def test_health_in_a_word(status: dict[str, Any], health: Health) -> None:
     assert workload_health(workload("DFW", **status)) == health
+
+
+def test_an_instance_that_is_not_observed_is_unknown() -> None:
+    ready = condition("Ready", "Unknown", Reason.NOT_OBSERVED, "the engine does not answer")
+    health = instance_health(instance("web-dfw-0", "DFW", ready))
+    assert health.word == "Unknown"
+    assert short_text(health) == "Unknown (not observed)"

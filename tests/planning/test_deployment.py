@@ -16,7 +16,7 @@ from datum_compute.api.plane import cell_plane
 from datum_compute.api.timestamps import timestamp
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Create, Patch, PatchStatus
+from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Plan
 from datum_compute.planning.deployment import deployment_status, plan_deployment
 from datum_compute.planning.progress import is_complete
 from datum_compute.testing.builders import NOW, a_deployment, an_instance
@@ -282,12 +282,12 @@ def test_unknown_readiness_is_neither_ready_nor_available_nor_complete() -> None
     status = deployment_status(a_deployment(replicas=2), instances, NOW)
     assert (status.updated_replicas, status.ready_replicas, status.available_replicas) == (2, 1, 1)
     assert not is_complete(status)
-    assert [(b.reason, b.replicas) for b in status.blocked] == [("Unobserved", 1)]
+    assert [(b.reason, b.replicas) for b in status.blocked] == [("NotObserved", 1)]
 
 
 def test_a_deployment_is_neither_up_nor_down_while_all_that_served_is_unobserved() -> None:
     found = condition(a_deployment(), [an_instance(0, ready=None)], "Available")
-    assert (found.status, found.reason) == ("Unknown", "Unobserved")
+    assert (found.status, found.reason) == ("Unknown", "NotObserved")
     assert found.message == "No driver has observed the machine"
 
 
@@ -295,7 +295,7 @@ def test_a_city_is_not_called_short_of_instances_that_may_be_ready() -> None:
     """Fallback cities and people act on False."""
     unknown = [an_instance(0), an_instance(1, ready=None)]
     found = condition(a_deployment(replicas=2), unknown, "ReplicasReady")
-    assert (found.status, found.reason) == ("Unknown", "Unobserved")
+    assert (found.status, found.reason) == ("Unknown", "NotObserved")
     short = condition(a_deployment(replicas=3), unknown, "ReplicasReady")
     assert short.status == FALSE
 
@@ -425,3 +425,24 @@ def test_a_deletion_far_in_the_future_is_not_waited_for() -> None:
     deployment = observed(patient(), slow, at(0))
     assert progress_text(deployment) == "1 of 2 instances are updated"
     assert progress(observed(deployment, slow, at(101))) == (FALSE, "ProgressDeadlineExceeded")
+
+
+# --- after a restart
+
+
+def test_a_recorded_replacement_that_no_driver_has_confirmed_is_no_progress() -> None:
+    """It may have exited while the platform was down."""
+    instances = [an_instance(0, "web:0"), an_instance(1)]
+    deployment = observed(patient(), instances, at(0))
+    confirmed = plan_deployment(CELL, deployment, instances, at(10))
+    assert removals(confirmed) == ["web-dfw-0"]
+    missing = frozenset({instances[1].metadata.uid})
+    waiting = plan_deployment(CELL, deployment, instances, at(10), unobserved=missing)
+    assert removals(waiting) == []
+    assert waiting.requeue_after_s == 1
+    counts = [a.status for a in waiting.actions if isinstance(a, PatchStatus)]
+    assert not [status for status in counts if "availableReplicas" in status], "counts stay"
+
+
+def removals(plan: Plan) -> list[str]:
+    return [a.ref.name for a in plan.actions if isinstance(a, Delete) and not a.skipped]

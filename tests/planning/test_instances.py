@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.instance import Instance, SchedulingGate
+from datum_compute.api.conditions import Verdict, decided
+from datum_compute.api.instance import READY, Instance, SchedulingGate
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.workload import ScaleSettings
@@ -427,3 +428,27 @@ def test_an_instance_that_stops_is_named_with_its_grace_period() -> None:
     assert sandbox.termination_grace_period_seconds == 30
     (wait,) = plan_instances(CELL, a_deployment(), [an_instance(0, terminating=True)]).actions
     assert described(wait) == "wait: web-dfw-0 is stopping, which takes up to 30 s"
+
+
+def test_an_instance_is_replaced_as_not_ready_only_while_it_is_not_ready() -> None:
+    """One that becomes ready at this moment counts against the budget; the version tells."""
+    instance = an_instance(0, "web:0")
+    verdict = Verdict("False", "Starting", "")
+    status = msgspec.structs.replace(
+        instance.status, conditions=[decided(READY, verdict, generation=1, now=NOW)]
+    )
+    unready = edited(msgspec.structs.replace(instance, status=status), resource_version="7")
+    deployment = a_deployment("web:1", replicas=2)
+    (delete,) = [
+        action
+        for action in plan_instances(CELL, deployment, [unready]).actions
+        if isinstance(action, Delete)
+    ]
+    assert delete.version == "7"
+    serving = edited(instance, resource_version="7")
+    deletes = [
+        action
+        for action in plan_instances(CELL, a_deployment("web:1"), [serving]).actions
+        if isinstance(action, Delete)
+    ]
+    assert [action.version for action in deletes] == [""]

@@ -34,6 +34,7 @@ _OWN_WORDS: dict[str, str] = {
     Reason.PENDING_EVALUATION: "quota evaluation",
     Reason.QUOTA_NO_BUDGET: "quota evaluation",
     Reason.CELL_UNREACHABLE: "cell unreachable",
+    Reason.NOT_OBSERVED: "not observed",
 }
 
 
@@ -84,7 +85,7 @@ def _available(instance: Instance) -> Health:
 
 
 def _word(ready: Condition) -> str:
-    if ready.reason == Reason.CELL_UNREACHABLE:
+    if ready.reason in (Reason.CELL_UNREACHABLE, Reason.NOT_OBSERVED):
         return "Unknown"
     if ready.reason in _FAILED:
         return "Failed"

@@ -47,6 +47,8 @@ class Context:
     # How long cells are waited for, and since when they have not answered, by name.
     patience: Patience = field(default_factory=Patience)
     silent_since_s: dict[str, float] = field(default_factory=dict)
+    # Instances that a driver has confirmed to serve since this process started, by deployment.
+    confirmed: dict[Key, frozenset[str]] = field(default_factory=dict)
     # Since when copies on the hub have led to nobody.
     unresolved_since_s: dict[Key, float] = field(default_factory=dict)
 

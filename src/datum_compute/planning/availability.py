@@ -22,10 +22,15 @@ UNCHECKED_MIN_READY_S = 5
 
 @dataclass(frozen=True, slots=True)
 class MinReady:
-    """How long an instance must be Ready to count as available, as of ``now``."""
+    """How long an instance must be Ready to count as available, as of ``now``.
+
+    ``unobserved`` are uids of instances whose recorded Ready no driver has confirmed since this
+    process started. A rollout does not count them as available.
+    """
 
     seconds: int = 0
     now: str = EPOCH
+    unobserved: frozenset[str] = frozenset()
 
     def is_available(self, instance: Instance) -> bool:
         ready = find_condition(instance.status.conditions, READY)
@@ -34,6 +39,9 @@ class MinReady:
         if not self.seconds:
             return True
         return remaining_s(ready.last_transition_time, self.seconds, self.now) == 0
+
+    def is_confirmed_available(self, instance: Instance) -> bool:
+        return instance.metadata.uid not in self.unobserved and self.is_available(instance)
 
     def remaining_s(self, instance: Instance) -> float | None:
         """Seconds until the instance becomes available; None if it is not Ready or already is."""

@@ -47,6 +47,8 @@ from datum_compute.planning.template import template_hash
 REPLICAS_READY = "ReplicasReady"
 # A missed event costs at most this long.
 RECHECK_S = 60.0
+# A machine that is observed to be as recorded causes no event.
+OBSERVE_AGAIN_S = 1.0
 
 _QUOTA = (Reason.PENDING_QUOTA, Reason.QUOTA_EXCEEDED)
 
@@ -63,16 +65,18 @@ def plan_deployment(
     size_of: SizeOf = _of_unknown_size,
     *,
     simulated: bool = False,
+    unobserved: frozenset[str] = frozenset(),
 ) -> Plan:
     """``size_of`` returns the size of an instance for quota; ``simulated``: the cell runs the
-    simulated driver."""
+    simulated driver; ``unobserved`` are uids of ready instances that no driver has confirmed."""
     guard = add_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
     if guard:
         return Plan(tuple(guard))
     if deployment.is_terminating and not instances:
         released = drop_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
         return Plan(tuple(released))
-    min_ready = MinReady(min_ready_seconds(deployment, simulated=simulated), now)
+    seconds = min_ready_seconds(deployment, simulated=simulated)
+    min_ready = MinReady(seconds, now, unobserved)
     slots = slots_of(deployment.metadata.name, instances, min_ready)
     steps = plan_slots(plane, deployment, slots)
     if not deployment.status.observed_generation and _makes_any(steps):
@@ -97,6 +101,7 @@ def _requeue_s(
     or the deadline passes."""
     due = [deadline_in_s(deployment, status, min_ready.now, timed), timed.remaining_s or None]
     due += [min_ready.remaining_s(instance) for instance in instances]
+    due += [OBSERVE_AGAIN_S for _ in min_ready.unobserved]
     due += [RECHECK_S for step in steps.actions if isinstance(step, Wait)]
     return min((seconds for seconds in due if seconds is not None), default=None)
 

@@ -132,7 +132,7 @@ def _slate(
         elif not is_observed_not_ready(instance):
             filling.append(Wait(f"{instance.metadata.name} has not been observed yet"))
         else:
-            broken.insert(0, _delete(plane, instance, "not ready and of an older template"))
+            broken.insert(0, _delete_unready(plane, instance))
             if deployment.spec.paused:
                 filling.append(Wait(f"{instance.metadata.name} is not ready"))
     return _Slate(
@@ -220,3 +220,9 @@ def _adopt(plane: PlaneName, deployment: WorkloadDeployment, instance: Instance)
 
 def _delete(plane: PlaneName, instance: Instance, reason: str) -> Delete:
     return Delete(plane, INSTANCE, ref_of(instance), instance.metadata.uid, reason)
+
+
+def _delete_unready(plane: PlaneName, instance: Instance) -> Delete:
+    """Delete the instance only in the state in which it was observed: it may become ready now."""
+    delete = _delete(plane, instance, "not ready and of an older template")
+    return replace(delete, version=instance.metadata.resource_version)

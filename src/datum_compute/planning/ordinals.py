@@ -73,7 +73,7 @@ def build_slots(
     held = {number: held[number] for number in sorted(held)}
     serving = frozenset(n for n, instance in held.items() if serves(instance))
     ready = frozenset(n for n in serving if is_ready(held[n]))
-    available = frozenset(n for n in ready if min_ready.is_available(held[n]))
+    available = frozenset(n for n in ready if min_ready.is_confirmed_available(held[n]))
     return Slots(held, serving, ready, available, tuple(strays))
 
 

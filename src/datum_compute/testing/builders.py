@@ -130,7 +130,7 @@ def an_instance(
         decided(type_, verdict, generation=1, now=since) for type_ in (PROGRAMMED, AVAILABLE, READY)
     ]
     if ready is None:
-        unknown = Verdict(UNKNOWN, "Unobserved", "No driver has observed the machine")
+        unknown = Verdict(UNKNOWN, "NotObserved", "No driver has observed the machine")
         conditions[1:] = [
             decided(type_, unknown, generation=1, now=since) for type_ in (AVAILABLE, READY)
         ]

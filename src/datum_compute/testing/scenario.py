@@ -48,7 +48,7 @@ _DATA_EVERY, _DATA = 8, 3
 # In every n-th world namespaces of projects come and go.
 _FLEETING_EVERY, _FLEETING = 12, 1
 # Every n-th world is about restarts.
-_RESTARTS_EVERY, _RESTARTS = 8, 5
+_RESTARTS_EVERY, _RESTARTS = 9, 4
 # Every n-th world begins with empty disks.
 _FRESH_EVERY, _FRESH = 20, 6
 

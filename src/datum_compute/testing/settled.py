@@ -55,7 +55,11 @@ _OF_A_WORKLOAD = re.compile(rb'"(' + "|".join(NAMES).encode() + rb')[:"-]')
 _UID_HASH = re.compile(r"-[0-9a-f]{10}(?=-|$)")
 _POISON = "poison"
 _COUNTS = (
-    *("replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "currentReplicas"),
+    "replicas",
+    "readyReplicas",
+    "availableReplicas",
+    "updatedReplicas",
+    "currentReplicas",
     "desiredReplicas",
 )
 

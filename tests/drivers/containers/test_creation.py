@@ -229,7 +229,7 @@ def test_without_a_path_of_its_own_a_container_has_the_usual_one() -> None:
 def test_the_init_process_is_no_part_of_the_plan() -> None:
     """Existing containers carry the plan of an earlier release, and must be found equal to it."""
     on, off = (build_plan(OWNER, a_spec(a_container(init=init)), {}) for init in (True, False))
-    assert on == off
+    assert on.containers == off.containers
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from datum_compute.api import labels
 from datum_compute.api.instance import Instance
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, INSTANCE_TYPE
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, INSTANCE_TYPE, SERVER
 from datum_compute.api.meta import Ref, controller_uid, ref_of
+from datum_compute.api.server import Server
 from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.controllers.cell.machine import machine_id_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
+from datum_compute.drivers.driver import Driver, DriverError, MachineState
 from datum_compute.planning.deployment import plan_deployment
+from datum_compute.planning.ordinals import is_ready
 from datum_compute.planning.sizing import Size, size_of
+from datum_compute.planning.template import template_hash
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, owns, reads, watches
 from datum_compute.runtime.informer import Change
@@ -40,6 +45,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     view = context.planes.need(key.plane)
     deployment = view.read(DEPLOYMENT).get(key.ref)
     if deployment is None:
+        context.confirmed.pop(key, None)
         return Done()
     instances = _instances_of(view, deployment)
     types = view.read(INSTANCE_TYPE)
@@ -55,9 +61,46 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         context.now(),
         size,
         simulated=driver is not None and driver.is_simulated,
+        unobserved=await _find_unobserved(context, key, deployment, instances),
     )
     outcome = await carry_out(context.planes, plan)
     return replace(outcome, pause=_pause(deployment, len(instances)))
+
+
+async def _find_unobserved(
+    context: Context, key: Key, deployment: WorkloadDeployment, instances: Sequence[Instance]
+) -> frozenset[str]:
+    """Replacements that are recorded as ready and that the driver has not confirmed to serve.
+
+    After a restart the record may be older than the machine's end. A rollout that relied on it
+    would remove the instances that still serve. One confirmation is enough: later changes are
+    events. Without outdated instances nothing is removed, and nothing is asked.
+    """
+    driver, current = context.drivers.get(key.plane), template_hash(deployment.spec.template)
+    updated = [i for i in instances if i.spec.controller.template_hash == current]
+    if driver is None or len(updated) == len(instances):
+        return frozenset()
+    known = context.confirmed.get(key, frozenset())
+    confirmed, missing = set[str](), set[str]()
+    servers = context.planes.need(key.plane).read(SERVER)
+    for instance in filter(is_ready, updated):
+        uid, server = instance.metadata.uid, servers.get(ref_of(instance))
+        if uid in known or (not missing and server and await _is_serving(driver, server)):
+            confirmed.add(uid)
+        else:
+            missing.add(uid)
+    context.confirmed[key] = frozenset(confirmed)
+    return frozenset(missing)
+
+
+async def _is_serving(driver: Driver, server: Server) -> bool:
+    try:
+        state = await driver.observe(machine_id_of(server))
+    except DriverError:
+        return False
+    if not isinstance(state, MachineState):
+        return False
+    return state.phase == "Sleeping" or (state.phase == "Running" and not state.reason)
 
 
 def _pause(deployment: WorkloadDeployment, instances: int) -> Pause | None:
@@ -105,6 +148,7 @@ CONTROLLER = Controller(
         owns(INSTANCE),
         watches(INSTANCE, from_lost, when=lambda _old, new: is_lost(new), when_new=is_lost),
         reads(INSTANCE_TYPE),
+        reads(SERVER),
     ),
     indexes=(Index(INSTANCE, LOST, named_by_lost),),
     finalizers=(labels.WORKLOAD_FINALIZER,),

@@ -28,9 +28,9 @@ MACHINE_UID = "region.datumapis.com/machine-uid"
 SERVER_NAME = "region.datumapis.com/server"
 # A name of a machine has more letters than a label may hold.
 MACHINE = "region.datumapis.com/machine"
+STARTED_FROM = "region.datumapis.com/started-from"
 # Names the containers whose readiness probe is the port check of the platform.
 PORT_CHECKED = "region.datumapis.com/port-checked"
-STARTED_FROM = "region.datumapis.com/started-from"
 
 _WRITABLE = {"writable-tmp": "/tmp", "writable-run": "/run"}  # noqa: S108 - in the container
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from datum_compute.api.conditions import FALSE, UNKNOWN, find_condition
+from datum_compute.api.conditions import UNKNOWN, find_condition
 from datum_compute.api.instance import READY, Instance
 from datum_compute.api.reasons import Reason
 from datum_compute.api.server import runs_other_spec
@@ -70,18 +70,6 @@ def _unknown_is_available() -> Iterator[None]:
 
 
 @contextmanager
-def _unobserved_is_replaced() -> Iterator[None]:
-    """An instance that nobody has observed yet is replaced outside the budget."""
-
-    def not_ready(instance: Instance) -> bool:
-        ready = find_condition(instance.status.conditions, READY)
-        return ready is None or ready.status in (FALSE, UNKNOWN)
-
-    with function_replaced(is_observed_not_ready, lambda _: not_ready):
-        yield
-
-
-@contextmanager
 def _min_ready_ignored() -> Iterator[None]:
     def make(_original: Any) -> Any:
         def none(*_arguments: Any, **_options: Any) -> int:
@@ -138,13 +126,6 @@ BUGS = (
         "a rollout goes on because it does not know whether its replacement serves",
         _unknown_is_available,
         meets=("ProviderAway", "StopHost"),
-        shows=("I28",),
-    ),
-    PlantedBug(
-        "unobserved-instance-replaced",
-        "an instance without a Ready condition of its own counts as broken",
-        _unobserved_is_replaced,
-        meets=("CrashAtCommit", "ProviderAway", "StopHost"),
         shows=("I28",),
     ),
     PlantedBug(

@@ -1,0 +1,89 @@
+"""A rollout relies on replacements that a driver has observed, not on what was once recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from datum_compute.api.instance import Instance
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
+from datum_compute.api.meta import Ref
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.app.ports import Ports
+from datum_compute.app.wiring import build_manager
+from datum_compute.client.client import Client
+from datum_compute.controllers.cell.deployment import CONTROLLER
+from datum_compute.drivers.driver import NOT_OBSERVED, MachineState, Observation
+from datum_compute.planes.bootstrap import ensure_plane
+from datum_compute.testing.builders import a_deployment, an_instance
+from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from tests.controllers.test_machine import CELL, RUNNING, ScriptedDriver, a_server
+from tests.runtime.planes import Planes
+
+SLEEPING = MachineState("Sleeping")
+CRASHED = MachineState("Failed", reason="InstanceCrashing")
+NOT_READY = MachineState("Running", reason="NotReady")
+
+
+T = TypeVar("T", Instance, WorkloadDeployment)
+
+
+def as_new(obj: T) -> T:
+    """Without what the server sets."""
+    metadata = msgspec.structs.replace(obj.metadata, uid="", resource_version="", generation=0)
+    return msgspec.structs.replace(obj, metadata=metadata)
+
+
+async def half_rolled_out(client: Client) -> None:
+    """One outdated and one updated instance, both recorded as ready."""
+    made = a_deployment(replicas=2)
+    deployment = await client.create(DEPLOYMENT, as_new(made))
+    for number, image in ((0, "web:0"), (1, "web:1")):
+        instance = an_instance(number, image, deployment=deployment)
+        stored = await client.create(INSTANCE, as_new(instance))
+        version = stored.metadata.resource_version
+        status = msgspec.to_builtins(instance.status)
+        name = instance.metadata.name
+        await client.patch_status(INSTANCE, Ref("default", name), status, version=version)
+        server = a_server()
+        metadata = msgspec.structs.replace(server.metadata, name=name)
+        await client.create(SERVER, msgspec.structs.replace(server, metadata=metadata))
+
+
+@pytest.mark.parametrize("confirmed", [RUNNING, SLEEPING], ids=["running", "sleeping"])
+@pytest.mark.parametrize(
+    "before", [NOT_OBSERVED, None, CRASHED, NOT_READY], ids=["unobserved", "gone", "crashed", "no"]
+)
+def test_nothing_is_removed_before_the_driver_has_confirmed_the_replacement(
+    before: Observation, confirmed: Observation
+) -> None:
+    driver = ScriptedDriver(before)
+
+    async def main(loop: VirtualLoop) -> tuple[list[str], list[str]]:
+        planes = Planes(loop)
+        client = await planes.create(CELL)
+        await ensure_plane(client, CELL)
+        await half_rolled_out(client)
+        ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
+        manager = build_manager((CONTROLLER,), {CELL: driver}, ports)
+        manager.engage(CELL, client)
+        running = loop.create_task(manager.run())
+        await manager.synced()
+        await asyncio.sleep(20)
+        early = await leaving(client)
+        driver.observed = confirmed
+        await asyncio.sleep(20)
+        late = await leaving(client)
+        running.cancel()
+        return early, late
+
+    assert run_virtual(Random(1), main) == ([], ["web-dfw-0"])
+
+
+async def leaving(client: Client) -> list[str]:
+    listed = await client.list(INSTANCE, "default")
+    return [i.metadata.name for i in listed.items if i.is_terminating]

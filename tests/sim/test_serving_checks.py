@@ -1,0 +1,146 @@
+"""I28 and I29 find a machine that serves and is taken, and accept what excuses it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
+from datum_compute.testing.serving_checks import removal_complaint
+from tests.sim.test_invariants import CELL, HOME, Scene, deployment_spec, instance_spec, says
+
+LEAVING = {"deletionTimestamp": "2023-11-14T22:13:20Z"}
+CRASHING = "crash.example/web:2"
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """Two slots, of which the second was replaced; both machines have run for a minute."""
+    made = Scene()
+    made.now_s = 60.0
+    made.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(2, "web:2"))
+    put_instance(made, 0, "web:1")
+    put_instance(made, 1, "web:2")
+    made.run_machine("web-0", "a")
+    made.run_machine("web-1", "b", "web:2")
+    return made
+
+
+def put_instance(scene: Scene, number: int, image: str, ready: str = "True", **more: Any) -> None:
+    own = {labels.DEPLOYMENT_NAME: "web", labels.INSTANCE_INDEX: str(number)}
+    metadata = {"labels": own, **more}
+    status, spec = says("Ready", ready), instance_spec(image)
+    scene.put(CELL, INSTANCE, f"web-{number}", spec=spec, status=status, metadata=metadata)
+
+
+def put_server(scene: Scene, phase: str, reason: str = "", **metadata: Any) -> None:
+    status = {"phase": phase, "reason": reason}
+    described = {"uid": "a", "labels": {labels.INSTANCE_UID: "uid-web-0"}, **metadata}
+    scene.put(CELL, SERVER, "web-0", status=status, metadata=described)
+
+
+def stop_replacement(scene: Scene) -> None:
+    del scene.provider.machines[f"{HOME}/web-1/b"]
+    scene.run_machine("web-1", "b", CRASHING)
+
+
+def test_an_instance_goes_while_enough_others_serve(scene: Scene) -> None:
+    put_instance(scene, 0, "web:1", **LEAVING)
+    assert not scene.complaint
+
+
+@pytest.mark.parametrize("ready", ["True", "Unknown"])
+def test_an_instance_that_serves_is_taken_while_its_replacement_crashes(
+    scene: Scene, ready: str
+) -> None:
+    stop_replacement(scene)
+    put_instance(scene, 0, "web:1", ready)
+    put_instance(scene, 0, "web:1", ready, **LEAVING)
+    assert scene.complaint.startswith("I28")
+
+
+def test_an_instance_that_was_observed_as_not_ready_may_go(scene: Scene) -> None:
+    stop_replacement(scene)
+    put_instance(scene, 0, "web:1", "False")
+    put_instance(scene, 0, "web:1", "False", **LEAVING)
+    assert not scene.complaint
+
+
+def test_a_machine_that_a_fault_killed_excuses_what_nobody_could_know(scene: Scene) -> None:
+    scene.put(CELL, SERVER, "web-1", metadata={"uid": "b"})
+    scene.provider.kill(f"{HOME}/web-1/b")
+    put_instance(scene, 0, "web:1", **LEAVING)
+    assert not scene.complaint
+
+
+def test_an_operator_excuses_a_loss(scene: Scene) -> None:
+    stop_replacement(scene)
+    scene.truth.tampered[(CELL, "web-0")] = None
+    put_instance(scene, 0, "web:1", **LEAVING)
+    assert not scene.complaint
+
+
+def test_a_slot_that_is_no_longer_wanted_may_go(scene: Scene) -> None:
+    scene.provider.machines.pop(f"{HOME}/web-0/a")
+    scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(1, "web:2"))
+    put_instance(scene, 1, "web:2", **LEAVING)
+    assert not scene.complaint
+
+
+def test_the_settings_of_a_moment_ago_excuse_a_loss(scene: Scene) -> None:
+    """Decided while one instance was wanted; meanwhile three are."""
+    scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(1, "web:2"))
+    scene.now_s += 10
+    scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(3, "web:2"))
+    put_instance(scene, 0, "web:1", **LEAVING)
+    assert not scene.complaint
+
+
+@pytest.mark.parametrize(("ran_s", "fine"), [(5.0, False), (30.0, True)])
+def test_a_replacement_has_to_serve_for_a_while(scene: Scene, ran_s: float, fine: bool) -> None:
+    spec = deployment_spec(2, "web:2")
+    spec["scaleSettings"]["minReadySeconds"] = 20
+    scene.put(CELL, DEPLOYMENT, "web", spec=spec)
+    scene.now_s = 1000.0 + ran_s
+    machines, machine_id = scene.provider.machines, f"{HOME}/web-1/b"
+    machines[machine_id] = replace(machines[machine_id], runs_from_s=1000.0)
+    put_instance(scene, 0, "web:1", **LEAVING)
+    assert scene.complaint.startswith("I29") != fine
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "fine"),
+    [
+        ("Pending", "Starting", False),
+        ("Running", "NotReady", False),
+        ("Failed", "InstanceCrashing", False),
+        ("Unknown", "NotObserved", True),
+        ("Sleeping", "", True),
+    ],
+)
+def test_a_server_is_reported_down_while_its_machine_serves(
+    scene: Scene, phase: str, reason: str, fine: bool
+) -> None:
+    put_server(scene, "Running")
+    put_server(scene, phase, reason)
+    assert scene.complaint.startswith("I28") != fine
+
+
+def test_a_server_whose_machine_is_gone_is_down(scene: Scene) -> None:
+    put_server(scene, "Running")
+    scene.provider.machines.clear()
+    put_server(scene, "Pending", "Starting")
+    assert not scene.complaint
+
+
+def test_a_machine_is_removed_though_its_instance_is_wanted(scene: Scene) -> None:
+    put_server(scene, "Running")
+    machine_id = f"{HOME}/web-0/a"
+    assert removal_complaint(scene.truth, CELL, machine_id).startswith("I28")
+    put_instance(scene, 0, "web:9")
+    assert not removal_complaint(scene.truth, CELL, machine_id), "it runs another image"
+    put_instance(scene, 0, "web:1", **LEAVING)
+    assert not removal_complaint(scene.truth, CELL, machine_id)
