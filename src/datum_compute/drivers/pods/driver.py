@@ -25,7 +25,7 @@ from datum_compute.drivers.driver import (
     unobserved,
 )
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
-from datum_compute.drivers.pods.making import STARTED_FROM, pod_body, pod_name
+from datum_compute.drivers.pods.making import SPEC_FINGERPRINT, pod_body, pod_name
 from datum_compute.drivers.pods.port import PodApi
 from datum_compute.drivers.pods.state import is_dead, machine_of, state_of
 
@@ -80,8 +80,8 @@ class PodsDriver:
             return None
         if is_dead(pod) and not pod.is_terminating and self._age_s(pod) >= REPLACED_S:
             await self._replace_dead(pod)
-        started_from = pod.metadata.annotations.get(STARTED_FROM, "")
-        return replace(state_of(pod, self._unix_s()), started_from=started_from)
+        spec_fingerprint = pod.metadata.annotations.get(SPEC_FINGERPRINT, "")
+        return replace(state_of(pod, self._unix_s()), spec_fingerprint=spec_fingerprint)
 
     async def _replace_dead(self, pod: Pod) -> None:
         """Delete the pod to make room for a new one; the next observation retries a failure."""
