@@ -90,7 +90,7 @@ def test_the_setting_is_no_part_of_the_template() -> None:
 def test_it_counts_from_the_last_transition_of_ready(now: int, expected: bool) -> None:
     instance, min_ready = an_instance(0, ready_since=NOW), MinReady(5, at(now))
     assert min_ready.is_available(instance) is expected
-    assert min_ready.remaining_s(instance) == (None if expected else 5 - now)
+    assert min_ready.seconds_until_available(instance) == (None if expected else 5 - now)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_only_a_ready_instance_is_available(instance: object) -> None:
     for seconds in (0, 5):
         min_ready = MinReady(seconds, at(9000))
         assert not min_ready.is_available(instance)  # type: ignore[arg-type]
-        assert min_ready.remaining_s(instance) is None  # type: ignore[arg-type]
+        assert min_ready.seconds_until_available(instance) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("ahead", "left"), [(1, 6), (5, 10), (6, None), (86_400, None)])
@@ -115,5 +115,5 @@ def test_a_clock_that_is_ahead_delays_by_no_more_than_the_time_itself(
 ) -> None:
     """A transition time further in the future than that is ignored: the clocks disagree."""
     instance, min_ready = an_instance(0, ready_since=at(ahead)), MinReady(5, NOW)
-    assert min_ready.remaining_s(instance) == left
+    assert min_ready.seconds_until_available(instance) == left
     assert min_ready.is_available(instance) is (left is None)

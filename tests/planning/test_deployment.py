@@ -340,6 +340,24 @@ def test_an_image_that_is_ready_for_a_moment_again_and_again_makes_no_progress()
     assert progress(deployment) == (FALSE, "ProgressDeadlineExceeded")
 
 
+def test_a_wait_that_begins_after_the_deadline_does_not_revoke_it() -> None:
+    """A crash loop that is Ready for a moment would flap between the two reasons."""
+    crashing = [an_instance(0), failing(1, "InstanceCrashing")]
+    late = observed(observed(patient(), crashing, at(0)), crashing, at(101))
+    assert progress(late) == (FALSE, "ProgressDeadlineExceeded")
+    brief = [an_instance(0), an_instance(1, ready_since=at(110))]
+    late = observed(late, brief, at(111))
+    assert progress(late) == (FALSE, "ProgressDeadlineExceeded")
+    assert progress(observed(late, brief, at(115))) == (TRUE, "RolloutComplete")
+
+
+def test_a_step_after_the_deadline_revokes_it() -> None:
+    crashing = [failing(0, "InstanceCrashing"), failing(1, "InstanceCrashing")]
+    late = observed(observed(patient(), crashing, at(0)), crashing, at(101))
+    one_available = [an_instance(0), failing(1, "InstanceCrashing")]
+    assert progress(observed(late, one_available, at(110))) == (TRUE, "RollingOut")
+
+
 def test_an_upgrade_is_no_step_of_a_rollout() -> None:
     """The status of an earlier release has no availableReplicas: they are those that were ready."""
     stuck = [an_instance(0), failing(1, "ImageUnavailable")]

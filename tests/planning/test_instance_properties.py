@@ -23,7 +23,7 @@ from datum_compute.testing.builders import (
     a_deployment,
     an_instance,
     refused_by_quota,
-    unobserved,
+    without_status,
 )
 
 CELL = cell_plane("dfw")
@@ -89,7 +89,7 @@ def _instance_of(number: int, found: Found) -> Instance:
     )
     if found.state == "refused":
         return refused_by_quota(made)
-    return unobserved(made) if found.state == "unobserved" else made
+    return without_status(made) if found.state == "unobserved" else made
 
 
 def plan(deployment: WorkloadDeployment, instances: list[Instance]) -> Plan:

@@ -25,7 +25,7 @@ from datum_compute.planning.actions import (
 )
 from datum_compute.planning.availability import MinReady
 from datum_compute.planning.instances import plan_instances
-from datum_compute.testing.builders import NOW, a_deployment, an_instance, unobserved
+from datum_compute.testing.builders import NOW, a_deployment, an_instance, without_status
 
 CELL = cell_plane("dfw")
 MIN_READY = MinReady(5, NOW)
@@ -403,7 +403,9 @@ def undecided_instance(number: int, image: str = "web:0") -> Instance:
 
 
 @pytest.mark.parametrize(
-    "instance", [unobserved(an_instance(0, "web:0")), undecided_instance(0)], ids=["none", "new"]
+    "instance",
+    [without_status(an_instance(0, "web:0")), undecided_instance(0)],
+    ids=["none", "new"],
 )
 def test_an_outdated_instance_that_was_never_observed_is_neither_serving_nor_broken(
     instance: Instance,
@@ -416,7 +418,7 @@ def test_an_outdated_instance_that_was_never_observed_is_neither_serving_nor_bro
     "instance",
     [
         gated(undecided_instance(1), "Network", "Quota"),
-        gated(unobserved(an_instance(1, "web:0")), "Quota"),
+        gated(without_status(an_instance(1, "web:0")), "Quota"),
         gated(an_instance(1, "web:0", ready=None), "ReferencedData"),
     ],
     ids=["new", "no conditions", "gate undecided"],

@@ -18,7 +18,7 @@ from datum_compute.planning.ownership import (
     claims_of,
     find_owner,
     instance_tag,
-    refs_to_wake,
+    refs_to_reconcile,
 )
 from datum_compute.testing.builders import a_deployment, a_template, an_instance
 
@@ -81,7 +81,7 @@ CHAIN = [
 def test_each_step_of_the_chain_finds_the_instance(server: Server, match: Match) -> None:
     assert find_owner(server, among(FIRST, SECOND), [server]).match is match
     assert belongs(server, FIRST)
-    assert refs_to_wake(server, lambda _ref: True) == [ref_of(FIRST)]
+    assert refs_to_reconcile(server, lambda _ref: True) == [ref_of(FIRST)]
 
 
 def test_the_tag_comes_first() -> None:
@@ -139,18 +139,18 @@ def test_a_tag_that_names_another_instance_is_ambiguous_and_takes_nothing_away()
     assert str(ref_of(FIRST)) in owner.message
     assert str(ref_of(SECOND)) in owner.message
     assert belongs(server, FIRST)
-    assert refs_to_wake(server, lambda _ref: True) == [ref_of(SECOND), ref_of(FIRST)]
+    assert refs_to_reconcile(server, lambda _ref: True) == [ref_of(SECOND), ref_of(FIRST)]
 
 
 def test_the_instance_of_the_servers_name_keeps_it_whatever_else_the_server_names() -> None:
     server = a_server(instance_tag(SECOND))
     assert belongs(server, FIRST)
-    assert refs_to_wake(server, lambda _ref: True) == [ref_of(SECOND), ref_of(FIRST)]
+    assert refs_to_reconcile(server, lambda _ref: True) == [ref_of(SECOND), ref_of(FIRST)]
 
 
 def test_a_server_of_a_name_that_no_instance_has_wakes_only_the_instance_it_names() -> None:
     twin = a_server(instance_tag(FIRST), name="twin")
-    assert refs_to_wake(twin, lambda ref: ref == ref_of(FIRST)) == [ref_of(FIRST)]
+    assert refs_to_reconcile(twin, lambda ref: ref == ref_of(FIRST)) == [ref_of(FIRST)]
 
 
 def test_two_servers_of_one_instance_are_reported_by_name() -> None:

@@ -335,8 +335,8 @@ def test_the_instance_shows_where_its_machine_is_reached_and_asks_for_no_other_m
     assert [a for a in again.actions if not isinstance(a, PatchStatus)] == []
 
 
-def started_from(server: Server, fingerprint: str) -> Server:
-    status = msgspec.structs.replace(server.status, started_from=fingerprint)
+def with_fingerprint(server: Server, fingerprint: str) -> Server:
+    status = msgspec.structs.replace(server.status, spec_fingerprint=fingerprint)
     return msgspec.structs.replace(server, status=status)
 
 
@@ -350,7 +350,7 @@ def test_a_machine_that_was_started_from_another_spec_is_replaced() -> None:
     """Its Server was edited while the machine was lost, and restored after the machine started."""
     server = a_server()
     edited = machine_fingerprint(with_image(server, "evil:1").spec)
-    plan = plan_provisioning(CELL, an_instance(0), started_from(server, edited), NOW)
+    plan = plan_provisioning(CELL, an_instance(0), with_fingerprint(server, edited), NOW)
     (delete,) = [action for action in plan.actions if isinstance(action, Delete)]
     assert delete.uid == server.metadata.uid
     assert delete.version == server.metadata.resource_version
@@ -359,13 +359,13 @@ def test_a_machine_that_was_started_from_another_spec_is_replaced() -> None:
 def test_a_machine_that_was_started_from_its_spec_stays() -> None:
     server = a_server()
     for fingerprint in (machine_fingerprint(server.spec), "", "0-of-a-later-release"):
-        plan = plan_provisioning(CELL, an_instance(0), started_from(server, fingerprint), NOW)
+        plan = plan_provisioning(CELL, an_instance(0), with_fingerprint(server, fingerprint), NOW)
         assert not [action for action in plan.actions if isinstance(action, Delete)]
 
 
 def test_an_edited_server_is_restored_and_its_machine_stays() -> None:
     server = a_server()
-    edited = started_from(with_image(server, "evil:1"), machine_fingerprint(server.spec))
+    edited = with_fingerprint(with_image(server, "evil:1"), machine_fingerprint(server.spec))
     plan = plan_provisioning(CELL, an_instance(0), edited, NOW)
     assert [type(action) for action in plan.actions if not isinstance(action, PatchStatus)] == [
         Patch
@@ -374,7 +374,7 @@ def test_an_edited_server_is_restored_and_its_machine_stays() -> None:
 
 def test_an_edited_server_is_restored_before_its_machine_is_replaced() -> None:
     edited = with_image(a_server(), "evil:1")
-    running_it = started_from(edited, machine_fingerprint(edited.spec))
+    running_it = with_fingerprint(edited, machine_fingerprint(edited.spec))
     plan = plan_provisioning(CELL, an_instance(0), running_it, NOW)
     assert [type(action) for action in plan.actions if not isinstance(action, PatchStatus)] == [
         Patch

@@ -65,7 +65,7 @@ class ServerStatus(ApiStruct, frozen=True, kw_only=True):
     referenced_data: PinnedSources = []
     images: Images = []
     last_wake: Annotated[Wake | None, says("The last time that it was woken, if ever.")] = None
-    started_from: Annotated[
+    spec_fingerprint: Annotated[
         str, says("Fingerprint of the spec that the machine was started from; empty if unknown.")
     ] = ""
 
@@ -75,8 +75,8 @@ class Server(ApiObject, frozen=True, kw_only=True):
     status: ServerStatus = ServerStatus()
 
 
-# Increase it when the same spec would get another fingerprint. Only fingerprints of one version are
-# compared, so that an upgrade recreates no machine.
+# Increase this when machine_fingerprint() changes. Fingerprints of different versions are not
+# compared, so an upgrade recreates no machine.
 FINGERPRINT_VERSION = "1"
 
 
@@ -91,10 +91,10 @@ def machine_fingerprint(spec: ServerSpec) -> str:
 
 def runs_other_spec(server: Server) -> bool:
     """Return whether the machine is known to have been started from other containers or volumes."""
-    version, _, _ = server.status.started_from.partition("-")
+    version, _, _ = server.status.spec_fingerprint.partition("-")
     if version != FINGERPRINT_VERSION:
         return False
-    return server.status.started_from != machine_fingerprint(server.spec)
+    return server.status.spec_fingerprint != machine_fingerprint(server.spec)
 
 
 KIND = KindInfo(

@@ -33,7 +33,7 @@ class Machine(ApiStruct, frozen=True, kw_only=True):
     gone_from_s: float | None = None
     asleep_from_s: float | None = None
     sleep_mode: SleepMode = "pause"
-    started_from: str = ""  # fingerprint of the Server's spec
+    spec_fingerprint: str = ""  # of the Server's spec, see MachineState
 
 
 @dataclass(frozen=True, slots=True)

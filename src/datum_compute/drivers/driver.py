@@ -47,9 +47,9 @@ class MachineState:
     last_lines: tuple[str, ...] = ()  # of its output, when it ended badly
     images: tuple[ImageRecord, ...] = ()  # what the containers really run, once it is known
     last_wake: Wake | None = None
-    # Fingerprint of the spec that it was started from (api/server.py); empty if an older release
-    # started it.
-    started_from: str = ""
+    # machine_fingerprint() of the spec that the machine was started from; empty if an earlier
+    # release started it.
+    spec_fingerprint: str = ""
 
 
 class NotObserved(Enum):

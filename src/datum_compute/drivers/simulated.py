@@ -88,7 +88,7 @@ class SimulatedDriver:
             runs_from_s=self._now() + boot_s,
             addresses=[a.address for i in spec.interfaces for a in i.addresses],
             data=[f"{pin.kind}/{pin.name}@{pin.resource_version}" for pin in data.sources],
-            started_from=machine_fingerprint(spec),
+            spec_fingerprint=machine_fingerprint(spec),
         )
         # Whoever starts it looks at it next: only what it does after that is news.
         self._keep(machine_id, woken(machine, machine.runs_from_s))
@@ -128,7 +128,7 @@ class SimulatedDriver:
             self._save()
             return None
         state = state_of(machine, self._now())
-        return dataclasses.replace(state, started_from=machine.started_from)
+        return dataclasses.replace(state, spec_fingerprint=machine.spec_fingerprint)
 
     async def machines(self, name: str = "") -> list[str]:
         return self._table.named(name) if name else sorted(self._table)

@@ -33,22 +33,27 @@ class MinReady:
     unobserved: frozenset[str] = frozenset()
 
     def is_available(self, instance: Instance) -> bool:
-        ready = find_condition(instance.status.conditions, READY)
-        if ready is None or ready.status != TRUE or instance.is_terminating:
-            return False
-        if not self.seconds:
-            return True
-        return remaining_s(ready.last_transition_time, self.seconds, self.now) == 0
+        since = _ready_since(instance)
+        return since is not None and self._remaining_s(since) == 0
 
     def is_confirmed_available(self, instance: Instance) -> bool:
         return instance.metadata.uid not in self.unobserved and self.is_available(instance)
 
-    def remaining_s(self, instance: Instance) -> float | None:
-        """Seconds until the instance becomes available; None if it is not Ready or already is."""
-        ready = find_condition(instance.status.conditions, READY)
-        if not self.seconds or ready is None or ready.status != TRUE or instance.is_terminating:
-            return None
-        return remaining_s(ready.last_transition_time, self.seconds, self.now) or None
+    def seconds_until_available(self, instance: Instance) -> float | None:
+        """Return None if the instance is not Ready or is already available."""
+        since = _ready_since(instance)
+        return None if since is None else self._remaining_s(since) or None
+
+    def _remaining_s(self, ready_since: str) -> float:
+        return remaining_s(ready_since, self.seconds, self.now) if self.seconds else 0.0
+
+
+def _ready_since(instance: Instance) -> str | None:
+    """Return since when the instance has been Ready; None if it is not Ready or is terminating."""
+    ready = find_condition(instance.status.conditions, READY)
+    if ready is None or ready.status != TRUE or instance.is_terminating:
+        return None
+    return ready.last_transition_time
 
 
 # Every Ready instance is available.

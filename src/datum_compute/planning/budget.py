@@ -5,12 +5,12 @@ in service while it serves (Ready is True or became Unknown). A replacement is i
 it is available. While any replacement is not, or has exited again, nothing else is removed, so that
 a release that does not work costs one step of the rollout and not the whole city.
 
-Slots that wait for quota do not count, neither as wanted nor as out of service, as long as the new
-template requests the same size: a slot keeps its claim when its instance is replaced, so such a
-rollout neither causes the wait nor ends it, and at the limit it could never begin.
+A slot that waits for quota counts neither as wanted nor as out of service if the new template
+requests the same size. A slot keeps its claim when its instance is replaced, so such a rollout does
+not affect the wait. If the slot counted, a rollout at the quota limit could never begin.
 
-A change of size has to find its quota first. There a slot without quota counts as out of service,
-so that a template too large for the quota costs ``maxUnavailable`` instances and not all of them.
+A template of another size needs new quota. Then a slot without quota counts as out of service, so
+that a template too large for the quota costs ``maxUnavailable`` instances and not all of them.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ def rollout_budget(
     deployment: WorkloadDeployment,
     slots: Slots,
     wanted: int,
-    waiting: frozenset[int],
-    updated: frozenset[int],
+    quota_waiting: frozenset[int],
+    updated_ordinals: frozenset[int],
 ) -> int:
-    """How many more instances may be removed; zero or less means none.
+    """Return how many more instances may be removed; zero or less means none.
 
-    ``waiting`` are the ``quota_waiters``; ``updated`` are the ordinals whose instance has the
-    current template.
+    ``quota_waiting`` is the result of ``quota_waiters()``. ``updated_ordinals`` are the slots whose
+    instance has the current template.
     """
-    if any(number not in slots.available for number in updated - waiting):
+    if any(number not in slots.available for number in updated_ordinals - quota_waiting):
         return 0
-    allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(waiting))
-    return allowed - (out_of_service(slots, wanted, updated) - len(waiting))
+    allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(quota_waiting))
+    unavailable = out_of_service(slots, wanted, updated_ordinals) - len(quota_waiting)
+    return allowed - unavailable
 
 
-def out_of_service(slots: Slots, wanted: int, updated: frozenset[int]) -> int:
-    """How many of the wanted slots have neither an outdated instance that serves nor an updated
-    one that is available."""
-    in_service = (slots.serving - updated) | (slots.available & updated)
+def out_of_service(slots: Slots, wanted: int, updated_ordinals: frozenset[int]) -> int:
+    """Count the wanted slots that have neither an outdated instance that serves nor an updated
+    instance that is available."""
+    in_service = (slots.serving - updated_ordinals) | (slots.available & updated_ordinals)
     return wanted - sum(number < wanted for number in in_service)
 
 

@@ -35,7 +35,7 @@ from datum_compute.planning.newinstance import location_of
 from datum_compute.planning.objects import plan_status
 from datum_compute.planning.ordinals import Slots, is_ready, slots_of
 from datum_compute.planning.progress import (
-    Timed,
+    TimedWait,
     deadline_in_s,
     progressed_at,
     progressing,
@@ -47,7 +47,7 @@ from datum_compute.planning.template import template_hash
 REPLICAS_READY = "ReplicasReady"
 # A missed event costs at most this long.
 RECHECK_S = 60.0
-# A machine that is observed to be as recorded causes no event.
+# An observation that confirms the recorded state causes no event, so the plan is computed again.
 OBSERVE_AGAIN_S = 1.0
 
 _QUOTA = (Reason.PENDING_QUOTA, Reason.QUOTA_EXCEEDED)
@@ -95,12 +95,12 @@ def _requeue_s(
     steps: Plan,
     status: WorkloadDeploymentStatus,
     min_ready: MinReady,
-    timed: Timed,
+    timed: TimedWait,
 ) -> float | None:
-    """When the next change is due without an event: an instance becomes available, a grace period
-    or the deadline passes."""
+    """Return when the next pass is due without an event: when an instance becomes available, or
+    when a grace period or the deadline passes."""
     due = [deadline_in_s(deployment, status, min_ready.now, timed), timed.remaining_s or None]
-    due += [min_ready.remaining_s(instance) for instance in instances]
+    due += [min_ready.seconds_until_available(instance) for instance in instances]
     due += [OBSERVE_AGAIN_S for _ in min_ready.unobserved]
     due += [RECHECK_S for step in steps.actions if isinstance(step, Wait)]
     return min((seconds for seconds in due if seconds is not None), default=None)
@@ -128,7 +128,7 @@ def _status(
     instances: Sequence[Instance],
     slots: Slots,
     min_ready: MinReady,
-    timed: Timed,
+    timed: TimedWait,
     size_of: SizeOf,
 ) -> WorkloadDeploymentStatus:
     """Counts and conditions; updated follows the observed hash, ready or not."""
@@ -166,7 +166,11 @@ def _status(
 def _available(
     deployment: WorkloadDeployment, counted: WorkloadDeploymentStatus, slots: Slots, now: str
 ) -> Condition:
-    """Unknown while no instance is known to be ready and one may be."""
+    """Return the Available condition: True if any instance is ready.
+
+    It is Unknown if no instance is known to be ready and at least one may be. It does not depend on
+    ``minReadySeconds``, unlike ``availableReplicas``.
+    """
     ready, desired = counted.ready_replicas, counted.desired_replicas
     if ready:
         message = f"{ready}/{desired} instances are ready"
@@ -182,8 +186,11 @@ def _available(
 def _replicas_ready(
     deployment: WorkloadDeployment, counted: WorkloadDeploymentStatus, slots: Slots, now: str
 ) -> Condition:
-    """Whether all wanted instances are ready, else the worst cause: one that is ready hides
-    nothing. Unknown if every other instance may be ready, so that nothing acts on it."""
+    """Return the ReplicasReady condition: True if all desired instances are ready.
+
+    Otherwise it has the worst cause of those that are not. It is Unknown if all of those may be
+    ready, because fallback cities and users act on False.
+    """
     generation, desired = deployment.metadata.generation, counted.desired_replicas
     if not counted.blocked:
         message = f"{desired} of {desired} desired replicas are ready"

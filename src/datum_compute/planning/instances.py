@@ -5,16 +5,16 @@ These rules hold under both policies:
   ``maxUnavailable`` of the wanted slots are out of service because of it. A replacement counts as
   out of service until it is available (``planning/budget.py``).
 - Outdated instances that were observed as not ready are replaced first, outside that budget, so
-  that a broken template can always be replaced. An instance that was never observed is not
-  replaced before it has been; one whose readiness is Unknown counts as serving.
+  that a broken template can always be replaced. An instance that was never observed is replaced
+  only after an observation. An instance whose readiness became Unknown counts as serving.
 - Instances that are no longer wanted are removed highest first, without waiting for anything.
 - Strays (controlled, but without a slot) are removed at once.
 - Labels are repaired independently: never skipped, never a step of the rollout.
 - A paused deployment replaces no instance; it still fills empty slots and scales down.
 
-``OrderedReady`` fills slots in ascending order, each when all below it are Ready; being available
-is not required for that. ``Parallel`` fills all at once. Steps that are planned but have to wait
-their turn stay in the plan as skipped.
+``OrderedReady`` fills slots in ascending order, each when all instances below it are Ready; they
+need not be available. ``Parallel`` fills all at once. Planned steps that have to wait stay in the
+plan as skipped.
 """
 
 from __future__ import annotations
@@ -87,14 +87,18 @@ def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -
         actions += _begun([*slate.broken, *slate.drifted, *slate.stranded], 0)
     elif ordered:
         actions += _begun([*slate.broken, *slate.filling], 1)
-        actions += slate.settling if slate.drifted else ()
-        actions += _begun(slate.drifted, budget)
+        actions += _rollout(slate, budget)
         actions += _begun(slate.stranded, 0)
     else:
         actions += (*slate.broken, *slate.filling)
-        actions += slate.settling if slate.drifted else ()
-        actions += _begun(slate.drifted, budget)
+        actions += _rollout(slate, budget)
     return Plan((*actions, *_repairs(plane, deployment, slots)))
+
+
+def _rollout(slate: _Slate, budget: int) -> list[Step]:
+    """Replace drifted instances within the budget. Settling replacements matter only to them."""
+    waits = slate.settling if slate.drifted else ()
+    return [*waits, *_begun(slate.drifted, budget)]
 
 
 def _slate(
@@ -223,6 +227,6 @@ def _delete(plane: PlaneName, instance: Instance, reason: str) -> Delete:
 
 
 def _delete_unready(plane: PlaneName, instance: Instance) -> Delete:
-    """Delete the instance only in the state in which it was observed: it may become ready now."""
+    """Delete the instance only if it is unchanged since it was read: it may have become ready."""
     delete = _delete(plane, instance, "not ready and of an older template")
     return replace(delete, version=instance.metadata.resource_version)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 
-from datum_compute.api.conditions import EPOCH, FALSE, TRUE, UNKNOWN, find_condition, is_true
+from datum_compute.api.conditions import EPOCH, FALSE, TRUE, find_condition, is_true
 from datum_compute.api.identity import instance_name
 from datum_compute.api.instance import READY, Instance
 from datum_compute.api.workload import ScaleSettings
@@ -40,8 +41,10 @@ def ordinal(instance: Instance) -> int:
 
 
 def is_slot_name(deployment_name: str, name: str) -> bool:
-    """Whether it is the name of a slot of the deployment: the ordinal in decimal digits, without
-    leading zeros. The replica count does not matter: scaling down takes a moment."""
+    """Whether ``name`` is the deployment's name and an ordinal in decimal, without leading zeros.
+
+    The ordinal may exceed the replica count, because scaling down takes a moment.
+    """
     number = _number_at_end(name)
     named = number != NO_SLOT and name == instance_name(deployment_name, number)
     return bool(deployment_name) and named
@@ -81,32 +84,41 @@ def is_ready(instance: Instance) -> bool:
     return is_true(instance.status.conditions, READY)
 
 
-def serves(instance: Instance) -> bool:
-    """Whether the disruption budget counts the instance as serving.
+class ServiceState(Enum):
+    """Whether an instance serves, as far as rollouts count it."""
+
+    SERVING = "Serving"
+    DOWN = "Down"
+    UNOBSERVED = "Unobserved"
+
+
+def service_of(instance: Instance) -> ServiceState:
+    """Return whether the instance serves.
 
     An instance whose readiness became Unknown probably still serves: its driver has restarted and
-    has not observed the machine yet. Unknown from the beginning means that nothing was observed.
+    has not observed the machine yet. An instance that was Unknown from the beginning, or has no
+    Ready condition, was never observed. With scheduling gates it is down, because the platform
+    requests no machine while any gate is left.
     """
-    if instance.is_terminating:
-        return False
     ready = find_condition(instance.status.conditions, READY)
-    if ready is None or ready.status == FALSE:
-        return False
-    if ready.status == TRUE:
-        return True
-    return ready.last_transition_time != EPOCH and not has_gates(instance)
+    if instance.is_terminating or (ready is not None and ready.status == FALSE):
+        return ServiceState.DOWN
+    if ready is not None and ready.status == TRUE:
+        return ServiceState.SERVING
+    if has_gates(instance):
+        return ServiceState.DOWN
+    became_unknown = ready is not None and ready.last_transition_time != EPOCH
+    return ServiceState.SERVING if became_unknown else ServiceState.UNOBSERVED
+
+
+def serves(instance: Instance) -> bool:
+    """Whether the disruption budget counts the instance as serving."""
+    return service_of(instance) is ServiceState.SERVING
 
 
 def is_observed_not_ready(instance: Instance) -> bool:
-    """Whether the instance is known not to serve, so that its removal disrupts nothing.
-
-    That is the case if its Ready condition is False, or if it has scheduling gates: the platform
-    requests no machine for an instance while any gate is left.
-    """
-    ready = find_condition(instance.status.conditions, READY)
-    if ready is None or ready.status == UNKNOWN:
-        return has_gates(instance)
-    return ready.status == FALSE
+    """Whether the instance is known not to serve, so that its removal disrupts nothing."""
+    return service_of(instance) is ServiceState.DOWN
 
 
 def has_gates(instance: Instance) -> bool:
@@ -114,8 +126,10 @@ def has_gates(instance: Instance) -> bool:
 
 
 def unavailable_max(settings: ScaleSettings, wanted: int) -> int:
-    """How many of the wanted instances a rollout may have out of service; at least one, because
-    otherwise it could never proceed."""
+    """Return how many of the wanted instances a rollout may have out of service.
+
+    At least one, because otherwise a rollout could never proceed.
+    """
     asked = settings.max_unavailable
     if isinstance(asked, str):
         asked = wanted * int(asked.removesuffix("%")) // 100

@@ -1,11 +1,12 @@
 """Maps a Server to its Instance: by tag, else controller owner, else uid label, else name.
 
 A Server has the name of its Instance. Tag, owner and label add the Instance's uid, so that the
-Server of an earlier Instance of the same name is told apart. Any of them may be edited by hand or
-be lost, hence the chain: the first that names an Instance that exists decides. The name alone
-decides only if nothing names a uid. The provisioner restores what is missing.
+Server of an earlier Instance of the same name does not match. Each of them may be lost or edited by
+hand, so the first that names an existing Instance decides. The name alone decides only if none of
+them names a uid. The provisioner restores what is missing.
 
-Anything but exactly one match is reported. Objects are found by key and by index, never by a scan.
+The platform reports a Server that does not match exactly one Instance. Lookups use keys and
+indexes and never scan.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _HITS = (Match.HIT, Match.HIT_BY_OWNER, Match.HIT_BY_LABEL, Match.HIT_BY_NAME)
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """``message`` states the problem, for anything but a hit."""
+    """The result for one Server; ``message`` states the problem unless ``match`` is a hit."""
 
     match: Match
     message: str = ""
@@ -53,8 +54,8 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An Instance that a Server names in one of the ways of the chain. Without a uid any Instance
-    of the name is meant."""
+    """An Instance that a Server names, and by what (``match``). An empty uid matches any Instance
+    of the name."""
 
     match: Match
     ref: Ref
@@ -70,7 +71,7 @@ def instance_tag(instance: Instance) -> str:
 
 
 def claims_of(server: Server) -> list[Claim]:
-    """The Instances that a Server names, in the order of the chain; at least one."""
+    """Return the Instances that a Server names, by tag first; at least one."""
     own = ref_of(server)
     found = [*_tag_claims(server), *_owner_claims(server)]
     uid = server.metadata.labels.get(labels.INSTANCE_UID)
@@ -99,30 +100,33 @@ def _owner_claims(server: Server) -> list[Claim]:
 def belongs(server: Server, instance: Instance) -> bool:
     """Whether the Server of an Instance's name is the machine of that Instance.
 
-    A claim on an Instance of another name is an edit: no Instance uses a Server of another name.
-    It neither gives the Server away nor takes it from the Instance of its name.
+    A claim on an Instance of another name was edited by hand and is ignored, because no Instance
+    uses a Server of another name.
     """
     assert ref_of(server) == ref_of(instance), "a Server has the name of its Instance"
     claims = [claim for claim in claims_of(server) if claim.ref == ref_of(server)]
     return not claims or any(claim.is_for(instance) for claim in claims)
 
 
-def refs_to_wake(server: Server, exists: Callable[[Ref], bool]) -> list[Ref]:
-    """The Instances that a change of a Server may concern: one, unless somebody edited it.
+def refs_to_reconcile(server: Server, exists: Callable[[Ref], bool]) -> list[Ref]:
+    """Return the Instances that a change of a Server may concern: one, unless it was edited.
 
-    The Instance of the Server's own name is always one of them if there is one: it alone can have
-    the Server for its machine, and it restores what was edited.
+    They always include the Instance of the Server's own name if it exists: only that Instance can
+    use the Server, and its reconciler restores what was edited.
     """
     refs = list(dict.fromkeys(claim.ref for claim in claims_of(server)))
     own = ref_of(server)
     return refs if own in refs or not exists(own) else [*refs, own]
 
 
-def find_owner(server: Server, find: FindInstance, same_uid: Sequence[Server]) -> Owner:
-    """``same_uid`` are all Servers that carry the uid label of this one."""
+def find_owner(server: Server, find_instance: FindInstance, same_uid: Sequence[Server]) -> Owner:
+    """Find the one Instance that a Server names, or the reason why there is none.
+
+    ``same_uid`` are all Servers whose uid label is the uid of the first claim of this one.
+    """
     name = f"server {ref_of(server)}"
     claims = claims_of(server)
-    hits = [claim for claim in claims if claim.is_for(find(claim.ref))]
+    hits = [claim for claim in claims if claim.is_for(find_instance(claim.ref))]
     if not hits:
         return _without_instance(name, claims[0])
     refs = list(dict.fromkeys(hit.ref for hit in hits))

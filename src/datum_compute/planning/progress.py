@@ -2,10 +2,10 @@
 
 Progress is a step in the right direction: more instances updated or available, fewer that are not
 wanted, or a new generation to roll out. The time of the last step is kept in the status, so that
-the deadline survives a restart. An instance that stops within its grace period and one that has not
-been Ready for ``minReadySeconds`` yet count as progress while that takes: the deadline starts when
-their time is over. An instance that becomes Ready and is not available yet is no step, because an
-image that is Ready for a moment and exits, again and again, makes no progress.
+the deadline survives a restart. An instance that stops within its grace period, and an instance
+that has not been Ready for ``minReadySeconds`` yet, delay the deadline: it starts when their time
+is over. They do not revoke a deadline that has passed. Becoming Ready is no step; becoming
+available is. An image that repeatedly is Ready for a moment and exits therefore makes no progress.
 
 A rollout that was complete stays complete until the spec changes: an instance that fails later is
 not a rollout.
@@ -35,33 +35,43 @@ from datum_compute.planning.stopping import grace_left_s, render_stopping
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
-    """What a rollout waits for that ends by itself after a known time.
+class TimedWait:
+    """A wait of a rollout that ends by itself after a known time."""
 
-    ``remaining_s`` is how long the last of it takes at most, ``overdue_s`` is how long ago the
-    last of what is over should have ended; ``message`` describes it for users, if it goes on.
-    """
-
+    # Seconds until the longest of the waits is over; 0 if none goes on.
     remaining_s: float = 0.0
+    # For how many seconds the last wait has been over; None if there was none or one goes on.
     overdue_s: float | None = None
+    # Describes a wait that goes on, for users; otherwise empty.
     message: str = ""
 
 
-NO_TIMED_WAIT = Timed()
+NO_TIMED_WAIT = TimedWait()
 
 
-def timed_waits(instances: Sequence[Instance], min_ready: MinReady) -> Timed:
-    """Instances that are stopping or that have not been Ready for long enough."""
-    stopping = [(i, grace_left_s(i, min_ready.now)) for i in instances if i.is_terminating]
-    settling = [i for i in instances if min_ready.remaining_s(i) is not None]
-    left_s = [s for _, s in stopping if s is not None]
-    left_s += [s for i in settling if (s := min_ready.remaining_s(i)) is not None]
-    longest_s = max(left_s, default=None)
-    if longest_s is None or longest_s <= 0:
-        return Timed(overdue_s=None if longest_s is None else -longest_s)
-    slow = [i for i, s in stopping if s is not None and s > 0]
-    message = render_stopping(slow) if slow else _settling_text(settling, min_ready)
-    return Timed(remaining_s=longest_s, message=message)
+def timed_waits(instances: Sequence[Instance], min_ready: MinReady) -> TimedWait:
+    """Return the wait for instances that are stopping or have not been Ready for long enough."""
+    stopping = [
+        (instance, left_s)
+        for instance in instances
+        if instance.is_terminating and (left_s := grace_left_s(instance, min_ready.now)) is not None
+    ]
+    settling = [
+        (instance, left_s)
+        for instance in instances
+        if (left_s := min_ready.seconds_until_available(instance)) is not None
+    ]
+    longest_s = max((left_s for _, left_s in (*stopping, *settling)), default=None)
+    if longest_s is None:
+        return NO_TIMED_WAIT
+    if longest_s <= 0:
+        return TimedWait(overdue_s=-longest_s)
+    slow = [instance for instance, left_s in stopping if left_s > 0]
+    if slow:
+        message = render_stopping(slow)
+    else:
+        message = _settling_text([instance for instance, _ in settling], min_ready)
+    return TimedWait(remaining_s=longest_s, message=message)
 
 
 def _settling_text(instances: Sequence[Instance], min_ready: MinReady) -> str:
@@ -75,7 +85,7 @@ def _settling_text(instances: Sequence[Instance], min_ready: MinReady) -> str:
 def progressed_at(
     deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str
 ) -> str:
-    """When the last step was made, if ``observed`` is how it stands now."""
+    """Return the time of the last step, given the counts observed now."""
     before = deployment.status
     is_step = (
         before.progressed_at is None
@@ -97,7 +107,7 @@ def progressing(
     deployment: WorkloadDeployment,
     observed: WorkloadDeploymentStatus,
     now: str,
-    timed: Timed = NO_TIMED_WAIT,
+    timed: TimedWait = NO_TIMED_WAIT,
 ) -> Condition:
     """``observed`` carries the counts and ``progressed_at`` as of now."""
     verdict = _verdict(deployment, observed, now, timed)
@@ -108,9 +118,9 @@ def deadline_in_s(
     deployment: WorkloadDeployment,
     observed: WorkloadDeploymentStatus,
     now: str,
-    timed: Timed = NO_TIMED_WAIT,
+    timed: TimedWait = NO_TIMED_WAIT,
 ) -> float | None:
-    """How long until the deadline passes; None if there is none to wait for."""
+    """Return how long until the deadline passes; None if no rollout waits for one."""
     condition = find_condition(observed.conditions, PROGRESSING)
     if condition is None or condition.reason != Reason.ROLLING_OUT:
         return None
@@ -118,7 +128,7 @@ def deadline_in_s(
 
 
 def _verdict(
-    deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str, timed: Timed
+    deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str, timed: TimedWait
 ) -> Verdict:
     generation = deployment.metadata.generation
     if is_complete(observed) or _was_complete(deployment):
@@ -126,7 +136,8 @@ def _verdict(
     done = f"{observed.updated_replicas} of {observed.desired_replicas} instances are updated"
     if deployment.spec.paused:
         return Verdict(UNKNOWN, Reason.ROLLOUT_PAUSED, f"Paused: {done}")
-    if _left_s(deployment, observed, now, timed) < 0:
+    is_late = _left_s(deployment, observed, now, timed) < 0
+    if is_late or _stays_exceeded(deployment, observed):
         allowed = deployment.spec.scale_settings.progress_deadline_seconds
         ready = f"{observed.ready_replicas} are ready"
         if observed.available_or_ready != observed.ready_replicas:
@@ -149,17 +160,34 @@ def is_complete(counts: ReplicaCounts) -> bool:
 
 
 def _was_complete(deployment: WorkloadDeployment) -> bool:
-    """For this very generation."""
+    """Whether the rollout of this generation was reported as complete."""
+    return _was_reported(deployment, Reason.ROLLOUT_COMPLETE)
+
+
+def _stays_exceeded(deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus) -> bool:
+    """Whether the deadline was reported as exceeded, and no step was made since.
+
+    A timed wait that begins later does not revoke it. Otherwise an image that is Ready for a moment
+    and exits would alternate between RollingOut and ProgressDeadlineExceeded.
+    """
+    return (
+        _was_reported(deployment, Reason.PROGRESS_DEADLINE_EXCEEDED)
+        and observed.progressed_at == deployment.status.progressed_at
+    )
+
+
+def _was_reported(deployment: WorkloadDeployment, reason: Reason) -> bool:
+    """Whether the recorded Progressing condition has this reason for the current generation."""
     condition = find_condition(deployment.status.conditions, PROGRESSING)
     return (
         condition is not None
-        and condition.reason == Reason.ROLLOUT_COMPLETE
+        and condition.reason == reason
         and condition.observed_generation == deployment.metadata.generation
     )
 
 
 def _left_s(
-    deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str, timed: Timed
+    deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str, timed: TimedWait
 ) -> float:
     """Seconds until the deadline; it starts at the last step, or when a timed wait is over."""
     allowed = deployment.spec.scale_settings.progress_deadline_seconds

@@ -43,8 +43,8 @@ from datum_compute.planning.spread import spread
 # Programmed and Available; None leaves the recorded condition as it is.
 Verdicts = tuple[Verdict | None, Verdict]
 
-# The last resort. A lost event of an Instance that is Available is noticed within seconds, see
-# controllers/cell/provisioner.py.
+# Repairs what a lost event left behind. controllers/cell/provisioner.py checks Instances that are
+# Available every few seconds.
 RESYNC_S = 600.0
 HELD_UP_S = 10.0
 MESSAGE_MAX = 1024
@@ -95,7 +95,7 @@ def provisioned_status(
             continue  # nothing to say that was not said when the instance was made
         new = decided(type_, verdict, generation=generation, now=now)
         conditions = with_condition(conditions, new)
-    controller, resources = _taken_up(instance, server)
+    controller, resources = _applied_template(instance, server)
     return InstanceStatus(
         conditions=list(conditions),
         network_interfaces=_interfaces(instance, server),
@@ -107,11 +107,13 @@ def provisioned_status(
     )
 
 
-def _taken_up(
+def _applied_template(
     instance: Instance, server: Server | None
 ) -> tuple[InstanceControlStatus, ResourceAmounts]:
-    """The template and the size that the driver has acted on, whatever the result. Without an
-    observation of the machine the recorded ones stay."""
+    """Return the template and the size that the driver has applied, successfully or not.
+
+    While the phase is Unknown the recorded ones stay.
+    """
     if server is None or not _is_seen(server) or server.status.phase == "Pending":
         return InstanceControlStatus(), ResourceAmounts()
     if server.status.phase == "Unknown":
@@ -133,12 +135,12 @@ def _with_ready(instance: Instance, status: InstanceStatus, now: str) -> Instanc
 
 
 def machine_verdicts(instance: Instance, server: Server | None) -> Verdicts:
-    """Programmed and Available, as they follow from the observed machine."""
+    """Return Programmed and Available, as they follow from the observed machine."""
     if server is None or not _is_seen(server):
         return _unseen(instance)
     programmed = Verdict(TRUE, Reason.PROGRAMMED, "The machine is set up")
     if server.is_terminating:
-        # Its status stays as last reported until it is gone, and its machine stops before that.
+        # The machine stops before the Server is gone, and no status is reported meanwhile.
         return programmed, Verdict(FALSE, Reason.STOPPING, "The server is being removed")
     message = server.status.message
     match server.status.phase:
@@ -235,10 +237,11 @@ def _upsert(
 
 
 def _replace_server(plane: PlaneName, server: Server) -> list[Action]:
-    """Remove a Server whose machine runs something else, only while that is the last report.
+    """Delete a Server whose machine was started from another spec than the Server has now.
 
-    A Server that was edited by hand is restored first: while its machine runs what the instance
-    asks for, an edit costs no machine.
+    The caller compares only after it has restored a Server that was edited by hand, so that an edit
+    replaces no machine that still runs the desired spec. The delete fails if the Server has changed
+    since it was read.
     """
     reason = "its machine was started from another spec"
     version = server.metadata.resource_version

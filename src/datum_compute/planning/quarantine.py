@@ -1,11 +1,11 @@
 """Quarantine of Instances on the hub that cannot be attributed to a slot of a deployment.
 
-Quarantined is a copy whose labels name no project, another project than the one its namespace
-stands for, or a deployment that the project does not have, and a copy whose name does not end in an
-ordinal of its deployment. Labels may be restored by their writers, so there is a grace period.
-After that the copy is marked with the reason, the time and a fingerprint of its labels, which makes
-sure that it is reported once. It is never deleted. When its labels change the mark is removed and
-the copy is tried again at once.
+A copy is quarantined if its labels name no project, another project than the one its namespace
+stands for, or a deployment that the project does not have, or if its name does not end in an
+ordinal of its deployment. The writers of the labels may restore them, so there is a grace period.
+After that the copy is marked with the reason, the time and a fingerprint of its labels. Because of
+the fingerprint it is reported only once. It is never deleted. When its labels change the mark is
+removed and the copy is checked again at once.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def identity_problem(instance: Instance, home: Namespace | None) -> Problem | No
     if _source(said) != _source(told):
         name = instance.metadata.namespace
         return FOREIGN_IDENTITY, f"{project}/{namespace} is not what namespace {name} stands for"
-    return name_problem(instance)
+    return slot_name_problem(instance)
 
 
-def name_problem(instance: Instance) -> Problem | None:
-    """A name that is not ``<deployment>-<ordinal>``: no deployment has such an instance."""
+def slot_name_problem(instance: Instance) -> Problem | None:
+    """Return a problem if the name is not ``<deployment>-<ordinal>``."""
     name, deployment = instance.metadata.name, deployment_name_of(instance)
     if is_slot_name(deployment, name):
         return None

@@ -26,6 +26,7 @@ from datum_compute.api.instance import (
 )
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta import ObjectMeta, owner_reference
+from datum_compute.api.reasons import Reason
 from datum_compute.api.workload import Placement, ScaleSettings, Workload, WorkloadSpec
 from datum_compute.api.workloaddeployment import (
     AttachedPrefix,
@@ -130,7 +131,7 @@ def an_instance(
         decided(type_, verdict, generation=1, now=since) for type_ in (PROGRAMMED, AVAILABLE, READY)
     ]
     if ready is None:
-        unknown = Verdict(UNKNOWN, "NotObserved", "No driver has observed the machine")
+        unknown = Verdict(UNKNOWN, Reason.NOT_OBSERVED, "No driver has observed the machine")
         conditions[1:] = [
             decided(type_, unknown, generation=1, now=since) for type_ in (AVAILABLE, READY)
         ]
@@ -152,7 +153,7 @@ def an_instance(
     )
 
 
-def unobserved(instance: Instance) -> Instance:
+def without_status(instance: Instance) -> Instance:
     """The instance before any controller has recorded a condition."""
     return msgspec.structs.replace(instance, status=InstanceStatus())
 

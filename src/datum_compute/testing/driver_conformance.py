@@ -39,7 +39,9 @@ async def check_a_machine_starts_once(driver: Driver, settle: Settle) -> None:
     assert first.addresses
 
 
-async def check_a_machine_reports_what_it_was_started_from(driver: Driver, settle: Settle) -> None:
+async def check_a_machine_reports_the_fingerprint_of_its_spec(
+    driver: Driver, settle: Settle
+) -> None:
     await driver.start("ns/web-0/1", SPEC)
     await settle()
     other = [Container(name="app", image="web:2")]
@@ -47,7 +49,7 @@ async def check_a_machine_reports_what_it_was_started_from(driver: Driver, settl
     await settle()
     state = await driver.observe("ns/web-0/1")
     assert isinstance(state, MachineState)
-    assert state.started_from == machine_fingerprint(SPEC)
+    assert state.spec_fingerprint == machine_fingerprint(SPEC)
 
 
 async def check_a_machine_goes_and_stays_gone(driver: Driver, settle: Settle) -> None:
@@ -172,7 +174,7 @@ async def check_an_adopted_machine_can_be_removed_at_once(
 
 LIFE = (
     check_a_machine_starts_once,
-    check_a_machine_reports_what_it_was_started_from,
+    check_a_machine_reports_the_fingerprint_of_its_spec,
     check_a_machine_goes_and_stays_gone,
     check_machines_do_not_share_addresses,
     check_changes_are_announced,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.containeroptions import SecurityContext
 from datum_compute.api.datasources import VolumeAttachment
 from datum_compute.api.instance import (
@@ -17,6 +19,8 @@ from datum_compute.api.instance import (
     ResourceAmounts,
 )
 from datum_compute.api.server import ServerSpec
+from datum_compute.app.datafolders import HostFolders
+from datum_compute.app.logarchive import FileArchive
 from datum_compute.drivers.containers.creation import (
     InitUse,
     Limits,
@@ -27,8 +31,10 @@ from datum_compute.drivers.containers.creation import (
     limits_of,
     program_paths,
 )
-from datum_compute.drivers.containers.effects import lacks_init
+from datum_compute.drivers.containers.effects import Hands, lacks_init
+from datum_compute.drivers.containers.engine import ANSWER_S, Query
 from datum_compute.drivers.containers.images import ImageFacts
+from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.plan import (
     INIT,
     INIT_MISSING,
@@ -40,6 +46,7 @@ from datum_compute.drivers.containers.plan import (
 )
 from datum_compute.drivers.driver import PermanentError
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
+from tests.drivers.containers.memory_engine import MemoryEngine
 
 OWNER = Owner("platform", "dfw")
 ID = "ns/web-0/uid"
@@ -237,3 +244,47 @@ def test_the_init_process_is_no_part_of_the_plan() -> None:
 )
 def test_docker_reports_that_its_init_program_is_missing(info: Any, lacks: bool) -> None:
     assert lacks_init(info) is lacks
+
+
+class InitEngine(MemoryEngine):
+    """An engine that reports whether it has an init program, and records created containers."""
+
+    def __init__(self) -> None:
+        super().__init__(OWNER)
+        self.has_init = False
+        self.created: list[Any] = []
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: JsonObject | None = None,
+        *,
+        timeout_s: float = ANSWER_S,
+    ) -> Any:
+        if path == "/info":
+            commit = "de40ad0" if self.has_init else "N/A"
+            return {"InitBinary": "docker-init", "InitCommit": {"ID": commit}}
+        if path == "/containers/create":
+            self.created.append(body)
+            return {"Id": "new"}
+        if path.endswith("/json"):
+            return {"Config": {"Env": []}}
+        return await super().ask(method, path, query, body, timeout_s=timeout_s)
+
+
+async def test_an_init_program_that_is_installed_later_is_used(tmp_path: Path) -> None:
+    engine = InitEngine()
+    archive = FileArchive(tmp_path / "logs", lambda: 2e9)
+    hands = Hands(engine, OWNER, HostFolders(tmp_path / "data"), archive)
+    spec = a_spec(a_container(command=["/bin/web"]))
+
+    async def create() -> Any:
+        machine = Machine(ID, build_plan(OWNER, spec, {}), spec=spec)
+        await hands.create(machine, {"app": IMAGE})
+        return engine.created[-1]
+
+    assert (await create())["Labels"][INIT] == INIT_MISSING
+    engine.has_init = True
+    assert (await create())["HostConfig"]["Init"] is True

@@ -26,6 +26,7 @@ from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 
 T = TypeVar("T")
 ID = "ns/web-0/1"
+ABSENT = "ns/web-9/1"
 
 
 def a_driver(pods: MemoryPods, loop: asyncio.AbstractEventLoop) -> PodsDriver:
@@ -105,6 +106,34 @@ def test_a_cluster_that_is_lost_makes_machines_unknown_and_not_at_once() -> None
         assert list(driver._news) == [ID], "and again when the cluster is back"
         assert await driver.observe(ID) == before
         assert pods.created == 1
+
+    run(story)
+
+
+def test_a_failed_read_neither_ends_the_watch_nor_adds_to_a_later_one() -> None:
+    async def story(driver: PodsDriver, pods: MemoryPods) -> None:
+        await driver.start(ID, SPEC)
+        await asyncio.sleep(2)
+        pods.away = True
+        assert await driver.observe(ABSENT) is NOT_OBSERVED
+        assert phase_of(await driver.observe(ID)) == "Running", "the watch keeps the cache current"
+        pods.away = False
+        assert await driver.observe(ABSENT) is None
+        await asyncio.sleep(OBSERVATION_DEADLINE_S + 10)
+        pods.away = True
+        assert await driver.observe(ABSENT) is NOT_OBSERVED, "the cluster answered in between"
+
+    run(story)
+
+
+def test_an_unknown_machine_names_the_error() -> None:
+    async def story(driver: PodsDriver, pods: MemoryPods) -> None:
+        pods.away = True
+        assert await driver.observe(ID) is NOT_OBSERVED
+        await asyncio.sleep(OBSERVATION_DEADLINE_S)
+        state = await driver.observe(ID)
+        assert isinstance(state, MachineState)
+        assert state.message == "cannot read the pod: the cluster does not answer"
 
     run(story)
 

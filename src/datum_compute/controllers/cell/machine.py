@@ -53,9 +53,11 @@ RECHECK_S = 1.0
 UNSETTLED_S = 10.0
 STEADY_S = 300.0
 SWEEP_S = 30.0
-# An Instance is Available for at most 5 s without its machine, also if the driver's event was lost.
-CHECK_S = 4.0
-CHECKED_AT_ONCE = 500
+# How often settled Servers are checked for a lost machine. An Instance is therefore Available for
+# at most 5 s without its machine, even if the driver's event was lost.
+LOST_MACHINE_CHECK_S = 4.0
+# Such a check lets other tasks run after this many Servers.
+YIELD_EVERY_SERVERS = 500
 SETTLED = ("Running", "Sleeping")
 
 _log = logging.getLogger(__name__)
@@ -81,14 +83,14 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     state = await driver.observe(machine_id)
     if state is None:
         if server.status.phase in SETTLED:
-            # Report first: to start the next one may take long or fail.
+            # Report the loss before starting a new machine, which may take long or fail.
             return await _report(context, key, server, None)
         if await _remove_strangers(view, driver, key.ref, machine_id):
             return Later(RECHECK_S)  # never two machines for one slot
         wanted = references_of_server(server.spec)
         if wanted:
             return await _start_with_data(context, view, key, server, wanted)
-        state = await _started(driver, machine_id, server, NO_DATA)
+        state = await _start_and_observe(driver, machine_id, server, NO_DATA)
     return await _report(context, key, server, state)
 
 
@@ -113,7 +115,7 @@ async def _start_with_data(
     except PermanentError as error:
         state: Observation = _refused(error)
     else:
-        state = await _started(driver, machine_id, server, data)
+        state = await _start_and_observe(driver, machine_id, server, data)
     return await _report(context, key, server, state)
 
 
@@ -134,10 +136,10 @@ async def _write_status(
     return await carry_out(context.planes, plan)
 
 
-async def _started(
+async def _start_and_observe(
     driver: Driver, machine_id: str, server: Server, data: MachineData
 ) -> Observation:
-    """Start the machine and observe it. A permanent refusal is a state, not an error to retry."""
+    """Start the machine and observe it. A permanent error is a state and is not retried."""
     try:
         await driver.start(machine_id, server.spec, data)
         return await driver.observe(machine_id)
@@ -169,9 +171,11 @@ def machine_id_of(server: Server) -> str:
 
 
 def observed_status(server: Server, state: MachineState | None) -> ServerStatus:
-    """The status that follows from the observation. Without one (phase Unknown) everything that
-    was recorded stays, so that an address or an image is not lost with the engine's answer; of a
-    machine that was never observed there is nothing to doubt."""
+    """Return the Server status that follows from an observation.
+
+    Phase Unknown changes only phase, reason and message, so that addresses and images are kept. A
+    Server that was never observed keeps its empty status.
+    """
     generation = server.metadata.generation
     if state is not None and state.phase == "Unknown":
         if not server.status.observed_generation:
@@ -182,7 +186,7 @@ def observed_status(server: Server, state: MachineState | None) -> ServerStatus:
     if state is None:
         return ServerStatus(
             phase="Pending",
-            message="the machine has gone and is started again",
+            message="the machine is gone and is started again",
             observed_generation=generation,
             referenced_data=server.status.referenced_data,
         )
@@ -199,7 +203,7 @@ def observed_status(server: Server, state: MachineState | None) -> ServerStatus:
         referenced_data=server.status.referenced_data,
         images=list(state.images),
         last_wake=state.last_wake or server.status.last_wake,
-        started_from=state.started_from,
+        spec_fingerprint=state.spec_fingerprint,
     )
 
 
@@ -217,28 +221,31 @@ def waits_for(server: Server) -> Iterable[str]:
 WAITING = Index(SERVER, "waits-for-data", waits_for)
 
 
-def report_settled(server: Server) -> Iterable[str]:
+def index_settled(server: Server) -> Iterable[str]:
     return ("",) if server.status.phase in SETTLED else ()
 
 
-SETTLED_SERVERS = Index(SERVER, "settled-servers", report_settled)
+SETTLED_SERVERS = Index(SERVER, "settled-servers", index_settled)
 
 
-async def vanished(context: Context, view: View) -> AsyncIterator[Key]:
-    """Every CHECK_S the Servers that are reported as running and whose machine the driver no
-    longer has. Drivers answer from memory for a machine that they know: no engine is asked."""
+async def find_lost_machines(context: Context, view: View) -> AsyncIterator[Key]:
+    """Yield, every LOST_MACHINE_CHECK_S, the settled Servers that have no machine.
+
+    Drivers answer from memory for a machine that they know. Only the pods driver reads each pod
+    from the cluster while its watch is lost.
+    """
     driver = context.drivers[view.plane]
     while True:
-        await asyncio.sleep(CHECK_S)
+        await asyncio.sleep(LOST_MACHINE_CHECK_S)
         servers = view.cached(SERVER)
         for number, ref in enumerate(servers.refs_indexed(SETTLED_SERVERS.name, ""), start=1):
             try:
                 state = await driver.observe(f"{ref}/{servers.uid(ref)}")
-            except DriverError:  # unknown is not gone
+            except DriverError:  # not known to be lost
                 continue
             if state is None:
                 yield Key(view.plane, ref)
-            if number % CHECKED_AT_ONCE == 0:
+            if number % YIELD_EVERY_SERVERS == 0:
                 await asyncio.sleep(0)
 
 
@@ -304,7 +311,7 @@ CONTROLLER = Controller(
     edges=(for_(SERVER, when=concerns_driver), *wakes(WAITING)),
     indexes=(WAITING, SETTLED_SERVERS),
     finalizers=(labels.DRIVER_FINALIZER,),
-    outside=(machine_news, missing, vanished),
+    outside=(machine_news, missing, find_lost_machines),
     workers=MANY_WORKERS,
 )
 

@@ -15,7 +15,7 @@ from datum_compute.api.server import Server
 from datum_compute.controllers.cell.quotagate import size_on
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.ownership import claims_of, find_owner, refs_to_wake
+from datum_compute.planning.ownership import claims_of, find_owner, refs_to_reconcile
 from datum_compute.planning.provisioning import plan_provisioning
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import (
@@ -32,8 +32,9 @@ from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Terminal
 from datum_compute.runtime.view import View
 
-# An Instance is Available for at most 5 s without its Server, also if the event was lost.
-CHECK_S = 4.0
+# How often available Instances are checked for a lost Server. An Instance is therefore Available
+# for at most 5 s without its Server, even if the event was lost.
+LOST_SERVER_CHECK_S = 4.0
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -75,24 +76,27 @@ def _is_denied(instance: Instance) -> bool:
 
 
 def from_server(view: View, change: Change[Any]) -> Iterable[Key]:
-    """The Instance of a Server, also of one that is gone and of one that was edited."""
+    """Yield the Instances to reconcile after a change of a Server, even if it is gone or edited."""
     instances = view.cached(INSTANCE)
-    for ref in refs_to_wake(change.latest, instances.has):
+    for ref in refs_to_reconcile(change.latest, instances.has):
         yield Key(view.plane, ref)
 
 
-def report_available(instance: Instance) -> Iterable[str]:
+def index_available(instance: Instance) -> Iterable[str]:
     return ("",) if is_true(instance.status.conditions, AVAILABLE) else ()
 
 
-AVAILABLE_INSTANCES = Index(INSTANCE, "available-instances", report_available)
+AVAILABLE_INSTANCES = Index(INSTANCE, "available-instances", index_available)
 
 
-async def available_without_server(_context: Context, view: View) -> AsyncIterator[Key]:
-    """Every CHECK_S the Instances that are Available and have no Server: a lost event does not
-    leave them so until the next resync. Two lookups in memory for each Instance, no requests."""
+async def find_available_without_server(_context: Context, view: View) -> AsyncIterator[Key]:
+    """Yield, every LOST_SERVER_CHECK_S, the Instances that are Available and have no Server.
+
+    Without it a lost event would leave them Available until the next resync. It costs two lookups
+    in memory for each Instance and no request.
+    """
     while True:
-        await asyncio.sleep(CHECK_S)
+        await asyncio.sleep(LOST_SERVER_CHECK_S)
         servers = view.cached(SERVER)
         for ref in view.cached(INSTANCE).refs_indexed(AVAILABLE_INSTANCES.name, ""):
             if not servers.has(ref):
@@ -100,7 +104,8 @@ async def available_without_server(_context: Context, view: View) -> AsyncIterat
 
 
 async def check_owner(context: Context, key: Key) -> Outcome:
-    """Report a Server that leads to no Instance, to several, or to one that has another Server."""
+    """Report a Server that matches no Instance, several Instances, or an Instance with a second
+    Server."""
     view = context.planes.need(key.plane)
     server = view.read(SERVER).get(key.ref)
     if server is None or server.is_terminating:
@@ -132,7 +137,7 @@ CONTROLLERS = (
         ),
         indexes=(AVAILABLE_INSTANCES,),
         finalizers=(labels.PROVISIONER_FINALIZER,),
-        outside=(available_without_server,),
+        outside=(find_available_without_server,),
         workers=MANY_WORKERS,
     ),
     Controller(

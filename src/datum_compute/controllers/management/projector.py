@@ -27,8 +27,8 @@ from datum_compute.planning.quarantine import (
     deployment_name_of,
     deployment_problem,
     is_quarantined,
-    name_problem,
     quarantine_reason,
+    slot_name_problem,
 )
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
 from datum_compute.runtime.cache import Index
@@ -53,7 +53,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if not _leads_to(key, hub_instance):
         # Others have a while to put it right.
         return await _show_no_more(context, key) if is_quarantined(hub_instance) else Done()
-    problem = name_problem(hub_instance)
+    problem = slot_name_problem(hub_instance)
     if problem is not None:
         return await _set_apart(context, key, hub_instance, problem)
     owner = Ref(key.ref.namespace, deployment_name_of(hub_instance))

@@ -72,7 +72,8 @@ class Hands:
         self._images = Images(engine)
         self._networks = asyncio.Lock()
         self._known_networks: set[str] = set()
-        self._known_without_init: bool | None = None
+        # Whether the engine has answered that it does not miss its init program.
+        self._is_init_confirmed = False
 
     def name(self, machine: Machine, container: str) -> str:
         return container_name(self._owner, machine.id, container)
@@ -130,7 +131,7 @@ class Hands:
         if not container.init:
             await self._ask_to_create(making, container, image, "off")
             return
-        if not await self._is_known_without_init():
+        if not await self._is_init_missing():
             try:
                 await self._ask_to_create(making, container, image, "on")
             except EngineRefusal as refusal:
@@ -182,12 +183,18 @@ class Hands:
                 return True
         return False
 
-    async def _is_known_without_init(self) -> bool:
-        """Docker reports it, and would refuse only to start the container. Asked once: podman
-        takes long to answer, and reports nothing."""
-        if self._known_without_init is None:
-            self._known_without_init = lacks_init(await self.engine.ask("GET", "/info"))
-        return self._known_without_init
+    async def _is_init_missing(self) -> bool:
+        """Return whether the engine reports that its init program is missing.
+
+        Docker reports it, and would refuse only to start the container. A missing program is
+        checked again for the next container, because it may be installed at any time. Otherwise
+        the answer is cached: podman takes long to answer and never reports a missing one.
+        """
+        if self._is_init_confirmed:
+            return False
+        is_missing = lacks_init(await self.engine.ask("GET", "/info"))
+        self._is_init_confirmed = not is_missing
+        return is_missing
 
     async def count_without_init(self) -> int:
         """Containers of the cell that were to have an init process and run without."""

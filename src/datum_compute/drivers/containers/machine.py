@@ -124,4 +124,4 @@ class Machine:
     def state(self, now_s: float) -> MachineState:
         answers = Answers(self.ready, self.words)
         state = state_of(self.plan, self.sight(now_s), answers, self.stage)
-        return replace(state, started_from=self.plan.started_from)
+        return replace(state, spec_fingerprint=self.plan.spec_fingerprint)

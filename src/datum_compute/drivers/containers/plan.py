@@ -69,7 +69,7 @@ class MachinePlan(ApiStruct, frozen=True, kw_only=True):
     network: str = DEFAULT_NETWORK
     addresses: list[str] = []
     grace_s: int = GRACE_S
-    started_from: str = ""  # fingerprint of the Server's spec; older releases recorded none
+    spec_fingerprint: str = ""  # see MachineState; empty on containers of earlier releases
 
     @property
     def images(self) -> tuple[ImageRecord, ...]:
@@ -87,7 +87,7 @@ def build_plan(owner: Owner, spec: ServerSpec, memory: Mapping[str, int]) -> Mac
         network=network_name(owner, prefixes_of(spec)) if addresses else DEFAULT_NETWORK,
         addresses=addresses,
         grace_s=spec.termination_grace_period_seconds,
-        started_from=machine_fingerprint(spec),
+        spec_fingerprint=machine_fingerprint(spec),
     )
 
 

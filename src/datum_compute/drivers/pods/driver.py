@@ -25,13 +25,12 @@ from datum_compute.drivers.driver import (
     unobserved,
 )
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
-from datum_compute.drivers.pods.making import STARTED_FROM, pod_body, pod_name
+from datum_compute.drivers.pods.making import SPEC_FINGERPRINT, pod_body, pod_name
 from datum_compute.drivers.pods.port import PodApi
 from datum_compute.drivers.pods.state import is_dead, machine_of, state_of
 
 # Between tries while the cluster does not answer.
 AWAY_S = 1.0
-NO_ANSWER = "the cluster does not answer"
 # A pod that the cluster ended makes room for the next one only then: a cluster that ends it again
 # and again is not asked as fast as it can answer.
 REPLACED_S = 10.0
@@ -48,8 +47,10 @@ class PodsDriver:
         self._api = api
         self._unix_s = unix_s
         self._elapsed_s = elapsed_s
-        # Since when the cluster has not answered; None while the cache is up to date.
-        self._lost_since_s: float | None = None
+        # Whether the cache is current: it was filled by a list, and a watch keeps it up to date.
+        self._is_watching = False
+        # Since when requests to the cluster fail; None if the last one succeeded.
+        self._unanswered_since_s: float | None = None
         self._is_loss_announced = False
         self._pods: dict[str, Pod] = {}  # by machine
         self._news: dict[str, None] = {}
@@ -73,14 +74,21 @@ class PodsDriver:
     async def observe(self, machine_id: str) -> Observation:
         try:
             pod = await self._look(machine_id)
-            if pod is None:
-                return None
-            if is_dead(pod) and not pod.is_terminating and self._age_s(pod) >= REPLACED_S:
-                await self._api.delete(pod, at_once=True)
-        except DriverError:
-            return unobserved(self._note_loss(), NO_ANSWER)
-        started_from = pod.metadata.annotations.get(STARTED_FROM, "")
-        return replace(state_of(pod, self._unix_s()), started_from=started_from)
+        except DriverError as error:
+            return unobserved(self._note_failure(), f"cannot read the pod: {error}")
+        if pod is None:
+            return None
+        if is_dead(pod) and not pod.is_terminating and self._age_s(pod) >= REPLACED_S:
+            await self._replace_dead(pod)
+        spec_fingerprint = pod.metadata.annotations.get(SPEC_FINGERPRINT, "")
+        return replace(state_of(pod, self._unix_s()), spec_fingerprint=spec_fingerprint)
+
+    async def _replace_dead(self, pod: Pod) -> None:
+        """Delete the pod to make room for a new one; the next observation retries a failure."""
+        try:
+            await self._api.delete(pod, at_once=True)
+        except DriverError as error:
+            _log.warning("cannot delete pod %s: %s", pod.metadata.name, error)
 
     async def machines(self, name: str = "") -> list[str]:
         """As the cluster has them now."""
@@ -112,15 +120,15 @@ class PodsDriver:
                 await self._follow()
             except DriverError as error:
                 _log.warning("cannot watch the pods: %s", error)
-                lost_for_s = self._note_loss()
-                if lost_for_s >= OBSERVATION_DEADLINE_S and not self._is_loss_announced:
+                unanswered_for_s = self._note_failure()
+                if unanswered_for_s >= OBSERVATION_DEADLINE_S and not self._is_loss_announced:
                     self._is_loss_announced = True
                     self._announce_all()
             await asyncio.sleep(AWAY_S)
 
     async def _follow(self) -> None:
         pods, version = await self._api.list()
-        self._lost_since_s = None
+        self._unanswered_since_s = None
         listed = {machine_of(pod): pod for pod in pods if machine_of(pod)}
         for machine_id in [known for known in self._pods if known not in listed]:
             self._forget(machine_id)
@@ -129,6 +137,13 @@ class PodsDriver:
         if self._is_loss_announced:
             self._is_loss_announced = False
             self._announce_all()
+        self._is_watching = True
+        try:
+            await self._watch(version)
+        finally:
+            self._is_watching = False
+
+    async def _watch(self, version: str) -> None:
         async with aclosing(self._api.watch(version)) as events:
             async for event in events:
                 machine_id = machine_of(event.pod)
@@ -139,21 +154,22 @@ class PodsDriver:
 
     async def _look(self, machine_id: str) -> Pod | None:
         known = self._pods.get(machine_id)
-        if known is not None and self._lost_since_s is None:
+        if known is not None and self._is_watching:
             return known
         found = await self._api.get(machine_id.split("/")[0], pod_name(machine_id))
+        self._unanswered_since_s = None
         if found is None or machine_of(found) != machine_id:
             self._forget(machine_id)
             return None
         self._know(machine_id, found)
         return found
 
-    def _note_loss(self) -> float:
-        """The cluster has not answered. Return for how long that has been so."""
+    def _note_failure(self) -> float:
+        """Record that a request failed, and return for how long requests have failed."""
         now_s = self._elapsed_s()
-        if self._lost_since_s is None:
-            self._lost_since_s = now_s
-        return now_s - self._lost_since_s
+        if self._unanswered_since_s is None:
+            self._unanswered_since_s = now_s
+        return now_s - self._unanswered_since_s
 
     def _announce_all(self) -> None:
         for machine_id in self._pods:

@@ -28,7 +28,7 @@ MACHINE_UID = "region.datumapis.com/machine-uid"
 SERVER_NAME = "region.datumapis.com/server"
 # A name of a machine has more letters than a label may hold.
 MACHINE = "region.datumapis.com/machine"
-STARTED_FROM = "region.datumapis.com/started-from"
+SPEC_FINGERPRINT = "region.datumapis.com/spec-fingerprint"
 # Names the containers whose readiness probe is the port check of the platform.
 PORT_CHECKED = "region.datumapis.com/port-checked"
 
@@ -73,7 +73,7 @@ def pod_body(machine_id: str, spec: ServerSpec) -> JsonObject:
             "labels": {**OURS, MACHINE_UID: uid, SERVER_NAME: server_label(name)},
             "annotations": {
                 MACHINE: machine_id,
-                STARTED_FROM: machine_fingerprint(spec),
+                SPEC_FINGERPRINT: machine_fingerprint(spec),
                 **_port_checked(spec),
             },
         },

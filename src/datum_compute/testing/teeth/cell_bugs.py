@@ -319,7 +319,7 @@ def _drift_not_seen() -> Iterator[None]:
 @contextmanager
 def _lost_machine_noticed_late() -> Iterator[None]:
     """Only the sweep of all machines notices one that is gone, after half a minute."""
-    with attribute_replaced(machine, "CHECK_S", lambda _original: 1e6):
+    with attribute_replaced(machine, "LOST_MACHINE_CHECK_S", lambda _original: 1e6):
         yield
 
 
