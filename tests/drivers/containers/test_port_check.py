@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from errno import ECONNREFUSED
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ import pytest
 from datum_compute.api.codec import decode
 from datum_compute.api.containeroptions import Probe, TcpSocket
 from datum_compute.api.instance import ContainerPort
+from datum_compute.drivers.containers import probes
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.plan import (
@@ -22,7 +24,7 @@ from datum_compute.drivers.containers.plan import (
     labels_of,
     read_plan,
 )
-from datum_compute.drivers.containers.probes import Target, answer_to
+from datum_compute.drivers.containers.probes import PORTS_AT_ONCE, Target, answer_to
 from datum_compute.drivers.containers.records import Record
 from datum_compute.drivers.containers.seen import Seen
 from datum_compute.drivers.containers.state import Answers, state_of
@@ -124,6 +126,47 @@ async def test_every_port_is_checked() -> None:
         closed = msgspec.structs.replace(admin, port=await a_closed_port())
         said = f"port {closed.port} (admin) does not accept connections: connection refused"
         assert await answer(http, closed) == said
+
+
+class Writer:
+    def close(self) -> None: ...
+
+
+class Connections:
+    """Counts connections instead of opening them; ``closed`` ports refuse theirs."""
+
+    def __init__(self, *closed: int) -> None:
+        self.closed = closed
+        self.attempted: list[int] = []
+        self.open_now = self.open_at_most = 0
+
+    async def open(self, _address: str, port: int) -> tuple[None, Writer]:
+        self.attempted.append(port)
+        self.open_now += 1
+        self.open_at_most = max(self.open_at_most, self.open_now)
+        await asyncio.sleep(0)
+        self.open_now -= 1
+        if port in self.closed:
+            raise ConnectionRefusedError(ECONNREFUSED, "refused")
+        return None, Writer()
+
+
+async def test_few_ports_are_checked_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    connections = Connections()
+    monkeypatch.setattr(probes, "open_on_link", connections.open)
+    assert await answer(*(ContainerPort(name="p", port=number) for number in range(1, 2001))) == ""
+    assert connections.attempted == list(range(1, 2001))
+    assert connections.open_at_most == PORTS_AT_ONCE
+
+
+async def test_a_port_is_checked_once_and_none_after_a_closed_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connections = Connections(3)
+    monkeypatch.setattr(probes, "open_on_link", connections.open)
+    numbers = [1, 1, 2, 2, 3, *range(4, 2001)]
+    assert "port 3 " in await answer(*(ContainerPort(name="p", port=number) for number in numbers))
+    assert connections.attempted == list(range(1, PORTS_AT_ONCE + 1))
 
 
 def test_an_adopted_machine_is_not_observed_before_its_ports_were_checked() -> None:

@@ -18,6 +18,8 @@ from datum_compute.drivers.portcheck import PORT_CHECK, closed_port
 
 _WORDS_MAX = 256
 _EAGER_S = 1.0
+# Connections of one port check that are opened at the same time.
+PORTS_AT_ONCE = 8
 # Between tries while the engine cannot run a probe's command.
 _ENGINE_RETRY_S = 1.0
 
@@ -135,10 +137,21 @@ async def _tcp(address: str, port: int) -> str:
 
 
 async def _check_ports(target: Target) -> str:
-    """The first port that does not accept a connection, and why; empty if all of them do."""
-    ports = target.container.checked_ports
-    answers = await asyncio.gather(*(_check_port(target.address, port) for port in ports))
-    return next(filter(None, answers), "")
+    """Return the first port that does not accept a connection, and why; empty if all of them do.
+
+    A user chooses how many ports there are, so only a few are checked at the same time, and none
+    after a closed one.
+    """
+    by_number: dict[int, ContainerPort] = {}
+    for port in target.container.checked_ports:
+        by_number.setdefault(port.port, port)
+    ports = list(by_number.values())
+    for first in range(0, len(ports), PORTS_AT_ONCE):
+        batch = ports[first : first + PORTS_AT_ONCE]
+        answers = await asyncio.gather(*(_check_port(target.address, port) for port in batch))
+        if closed := next(filter(None, answers), ""):
+            return closed
+    return ""
 
 
 async def _check_port(address: str, port: ContainerPort) -> str:
