@@ -9,7 +9,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, Query
+from datum_compute.drivers.containers.engine import (
+    ANSWER_S,
+    PING_S,
+    Engine,
+    EngineRefusal,
+    EngineTimeout,
+    Query,
+)
 from datum_compute.drivers.containers.plan import (
     CONTAINER,
     MACHINE,
@@ -24,8 +31,10 @@ STARTED_AT = "2026-01-01T00:00:00Z"
 
 
 class MemoryEngine(Engine):
-    """``set_away`` makes every request fail and ends the stream of events; ``broken`` are
-    containers that the engine lists and cannot inspect."""
+    """``set_away`` makes every request fail and ends the stream of events; while ``set_hung``
+    requests wait for their answer and the stream is silent; ``broken`` are containers that the
+    engine lists and cannot inspect; while ``hangs_commands`` no command ends; with
+    ``hang_at_command`` the engine hangs from its next start of a command."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__("memory")
@@ -35,6 +44,10 @@ class MemoryEngine(Engine):
         self.requests: list[str] = []
         self.is_away = False
         self._went_away = asyncio.Event()
+        self.hangs_commands = False
+        self.hang_at_command = False
+        self._serves = asyncio.Event()
+        self._serves.set()
 
     def add(self, machine_id: str, plan: MachinePlan, status: str = "running") -> None:
         """The containers of a machine as an earlier process has left them."""
@@ -57,6 +70,27 @@ class MemoryEngine(Engine):
         self._went_away.set()
         self._went_away = asyncio.Event()
 
+    def set_hung(self, *, is_hung: bool) -> None:
+        if is_hung:
+            self._serves.clear()
+        else:
+            self._serves.set()
+
+    async def _answer(self, timeout_s: float) -> None:
+        """Wait until the engine answers a request."""
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise TransientError("the container engine at memory does not answer")
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._serves.wait()
+        except TimeoutError:
+            raise EngineTimeout("no answer in time") from None
+        self.on_answer()
+
+    async def ping(self, timeout_s: float = PING_S) -> None:
+        await self._answer(timeout_s)
+
     def changed(self) -> list[str]:
         """The requests that changed a container."""
         return [r for r in self.requests if not r.startswith("GET ") and not r.endswith("/exec")]
@@ -70,9 +104,7 @@ class MemoryEngine(Engine):
         *,
         timeout_s: float = ANSWER_S,
     ) -> Any:
-        await asyncio.sleep(0)
-        if self.is_away:
-            raise TransientError("the container engine at memory does not answer")
+        await self._answer(timeout_s)
         self.requests.append(f"{method} {path}")
         if path == "/containers/json":
             wanted = json.loads(str((query or {})["filters"]))["label"]
@@ -108,8 +140,13 @@ class MemoryEngine(Engine):
         *,
         timeout_s: float = ANSWER_S,
     ) -> bytes:
-        if self.is_away:
-            raise TransientError("the container engine at memory does not answer")
+        if self.hang_at_command and path.startswith("/exec/"):
+            self.hang_at_command = False
+            self.set_hung(is_hung=True)
+        await self._answer(timeout_s)
+        if self.hangs_commands and path.endswith("/start"):
+            await asyncio.sleep(timeout_s)
+            raise EngineTimeout("no answer in time")
         return b""
 
     @asynccontextmanager

@@ -29,7 +29,7 @@ from datum_compute.drivers.containers.cards import (
 from datum_compute.drivers.containers.creation import limits_of
 from datum_compute.drivers.containers.ears import AWAY_S, Ears
 from datum_compute.drivers.containers.effects import Hands
-from datum_compute.drivers.containers.engine import EngineRefusal
+from datum_compute.drivers.containers.engine import PING_S, EngineRefusal
 from datum_compute.drivers.containers.execution import HangUp
 from datum_compute.drivers.containers.images import ImageFacts, ImageUnavailable
 from datum_compute.drivers.containers.inside import Inside
@@ -91,6 +91,8 @@ DEAF_S = 2.0
 READ_S = 5.0
 # The engine answers a list of containers within this time, or it is lost.
 LIST_S = 10.0
+# An engine that has answered nothing for this time is pinged.
+PING_EVERY_S = 5.0
 NO_ANSWER = "the container engine does not answer"
 NO_VERDICT = "its readiness check has not reached a verdict"
 NO_INSPECTION = "the container engine does not show its containers"
@@ -122,7 +124,7 @@ class ContainersDriver:
             self._hear_ready,
             self._hear_live,
             unix_s,
-            engine_answers=self._engine_answers,
+            confirm_engine=self._confirm_engine,
             heard_words=self._tell,
         )
         self._owner = owner
@@ -131,6 +133,10 @@ class ContainersDriver:
         self._elapsed_s = elapsed_s
         # Since when the engine has not answered; None while it does.
         self._lost_since_s: float | None = elapsed_s()
+        # When the engine last answered any request, or sent an event.
+        self._last_answer_s = elapsed_s()
+        hands.engine.on_answer = self._note_answer
+        self._ping_lock = asyncio.Lock()
         self._save = save
         self._save_now = save_now
         self._cards = cards
@@ -214,6 +220,7 @@ class ContainersDriver:
         """Look after the machines until cancelled; they run on without us."""
         async with asyncio.TaskGroup() as self._group:
             self._group.create_task(self._ears.listen())
+            self._group.create_task(self._watch_engine())
             while True:
                 self._resync_soon.clear()
                 began_s = self._elapsed_s()
@@ -221,10 +228,45 @@ class ContainersDriver:
                     await self._resync()
                 except (DriverError, LookupError, TypeError, ValueError) as error:
                     _log.warning("cannot list the containers of %s: %s", self._owner.cell, error)
-                    self._note_loss(began_s)
+                    self._note_loss(min(began_s, self._last_answer_s))
                     await asyncio.sleep(AWAY_S)
                     continue
                 await _woken(self._resync_soon, RESYNC_S if self._ears.hears else DEAF_S)
+
+    async def _watch_engine(self) -> None:
+        """Ping the engine whenever it has answered nothing for a while, until cancelled. A loss
+        must be noticed between two lists, and the stream of events may be silent for hours."""
+        while True:
+            quiet_s = self._elapsed_s() - self._last_answer_s
+            if quiet_s < PING_EVERY_S:
+                await asyncio.sleep(max(AWAY_S, PING_EVERY_S - quiet_s))
+                continue
+            try:
+                await self._ping()
+            except TransientError:
+                await asyncio.sleep(AWAY_S)
+
+    async def _ping(self) -> None:
+        """Raise TransientError and note the loss if the engine does not answer."""
+        began_s = self._elapsed_s()
+        # End at the observation deadline, so that Unknown is announced in time.
+        left_s = self._last_answer_s + OBSERVATION_DEADLINE_S - began_s
+        try:
+            await self._hands.engine.ping(min(PING_S, left_s) if left_s > 0 else PING_S)
+        except TransientError:
+            if self._last_answer_s <= began_s:
+                self._note_loss(self._last_answer_s)
+            raise
+
+    async def _confirm_engine(self) -> None:
+        """Raise TransientError unless the engine has answered something after this call. Many
+        callers share a ping."""
+        asked_s = self._elapsed_s()
+        async with self._ping_lock:
+            if self._lost_since_s is not None:
+                raise TransientError(NO_ANSWER)
+            if self._last_answer_s <= asked_s:
+                await self._ping()
 
     def _look_again(self, machine_id: str) -> None:
         """At that machine, or without an id at all of them."""
@@ -518,10 +560,14 @@ class ContainersDriver:
             machine.is_adopted = False
             machine.unobserved_since_s = None
 
-    def _note_loss(self, began_s: float) -> None:
-        """The engine has not answered a request that began then."""
+    def _note_answer(self) -> None:
+        self._last_answer_s = self._elapsed_s()
+
+    def _note_loss(self, since_s: float) -> None:
+        """Record that the engine does not answer. A list of its containers ends the loss."""
         if self._lost_since_s is None:
-            self._lost_since_s = began_s
+            self._lost_since_s = since_s
+            self._resync_soon.set()
         for machine in self._machines.values():
             self._tell(machine)
 
@@ -531,9 +577,6 @@ class ContainersDriver:
             if machine.unobserved_since_s is None:
                 machine.unobserved_since_s = self._lost_since_s
         self._lost_since_s = None
-
-    def _engine_answers(self) -> bool:
-        return self._lost_since_s is None
 
     def _observation(self, machine: Machine) -> MachineState | NotObserved:
         """A machine that this process makes or removes has the state that this process knows."""

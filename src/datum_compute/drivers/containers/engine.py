@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from datum_compute.drivers.driver import DriverError, TransientError
 
 API = "v1.40"  # podman 4 and every Docker since 19.03
 ANSWER_S = 30.0
+PING_S = 5.0
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 AT_ONCE = 8
 LINE_BYTES_MAX = 1024 * 1024
@@ -40,6 +41,10 @@ class EngineRefusal(DriverError):
         self.words = words
 
 
+class EngineTimeout(TransientError):
+    """The engine accepted the request and did not answer in time."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
     """Who answers."""
@@ -49,11 +54,13 @@ class EngineFacts:
 
 
 class Engine:
-    """Connections to one engine, reused; close it with ``aclose``."""
+    """Connections to one engine, reused; close it with ``aclose``. ``on_answer`` is called with
+    every answer, also a refusal, and with every piece of a stream."""
 
     def __init__(self, socket: str) -> None:
         self.socket = socket
         self._session: aiohttp.ClientSession | None = None
+        self.on_answer: Callable[[], None] = lambda: None
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def aclose(self) -> None:
@@ -66,6 +73,13 @@ class Engine:
         parts = found.get("Components") or [{}]
         name = str(parts[0].get("Name", "Docker"))
         return EngineFacts(name.removesuffix(" Engine"), str(found.get("Version", "")))
+
+    async def ping(self, timeout_s: float = PING_S) -> None:
+        """Raise TransientError if the engine does not answer. Waits for no turn: all of them may be
+        taken by requests that the engine does not answer."""
+        with suppress(EngineRefusal):
+            async with self._request("GET", "/_ping", None, None, timeout_s=timeout_s):
+                return
 
     async def ask(
         self,
@@ -94,7 +108,7 @@ class Engine:
         *,
         timeout_s: float = ANSWER_S,
     ) -> bytes:
-        """The bytes of the answer."""
+        """The bytes of the answer. ``timeout_s`` counts from the turn of the request."""
         async with self._turns:
             opened = self._request(method, path, query, body, timeout_s=timeout_s)
             async with opened as answer:
@@ -141,6 +155,7 @@ class Engine:
                 headers=sent,
                 timeout=patience,
             ) as answer:
+                self.on_answer()
                 if answer.status >= 400:
                     raise EngineRefusal(answer.status, engine_words(await self._read(answer)))
                 yield answer
@@ -168,17 +183,21 @@ class Engine:
 
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         async for chunk in answer.content.iter_any():
+            self.on_answer()
             yield chunk
 
     def _lost(self, error: BaseException) -> TransientError:
+        kind = TransientError
         match error:
+            case aiohttp.ConnectionTimeoutError():
+                why = "no connection in time"
             case aiohttp.ClientConnectorError(os_error=cause):
                 why = (cause.strerror or "no connection").lower()
             case TimeoutError():
-                why = "no answer in time"
+                kind, why = EngineTimeout, "no answer in time"
             case _:
                 why = "the connection was lost"
-        return TransientError(f"the container engine at {self.socket} does not answer: {why}")
+        return kind(f"the container engine at {self.socket} does not answer: {why}")
 
 
 Stream = AbstractAsyncContextManager[AsyncGenerator[bytes, None]]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from datum_compute.api.containeroptions import ExecAction, HttpGet, Probe
 from datum_compute.api.instance import ContainerPort
-from datum_compute.drivers.containers.engine import Engine, EngineRefusal
+from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, EngineTimeout
 from datum_compute.drivers.containers.logs import last_lines
 from datum_compute.drivers.containers.plan import ContainerPlan
 from datum_compute.drivers.driver import DriverError, TransientError
@@ -22,6 +22,10 @@ _EAGER_S = 1.0
 PORTS_AT_ONCE = 8
 # Between tries while the engine cannot run a probe's command.
 _ENGINE_RETRY_S = 1.0
+
+
+class CommandTimeout(TransientError):
+    """The command of a probe did not end in time: it hangs, or the engine does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +42,22 @@ async def keep_asking(
     delay_s: float,
     ask: Callable[[], Awaitable[str]],
     told: Callable[[bool, str], Awaitable[None]],
+    needs_confirmation: Callable[[], bool] = lambda: False,
 ) -> None:
     """Ask until cancelled, for the first time after ``delay_s``.
 
     ``told`` receives the first verdict and every change of it: whether it is good, and the words
-    of the last bad answer. A question that the engine could not ask (TransientError) is repeated
-    and does not count.
+    of the last bad answer. An inconclusive attempt (TransientError) is repeated and does not count.
+    If ``needs_confirmation``, the answer that would make the verdict bad is replaced by that of
+    one more attempt.
     """
     await asyncio.sleep(delay_s)
     tally = Tally(probe)
     while True:
         try:
             words = await ask()
+            if words and tally.is_last_failure() and needs_confirmation():
+                words = await ask()
         except TransientError:
             await asyncio.sleep(_ENGINE_RETRY_S)
             continue
@@ -77,10 +85,18 @@ class Tally:
         self._row = max(self._row, 0) + 1 if is_good else min(self._row, 0) - 1
         if self._row >= self._probe.success_threshold:
             return self._changed(verdict=True)
-        bad = -self._row if self._was_good else int(self._waited_s / self._probe.period_seconds) + 1
-        if self._row < 0 and bad >= self._probe.failure_threshold:
+        if self._row < 0 and self._is_failed(-self._row):
             return self._changed(verdict=False)
         return None
+
+    def is_last_failure(self) -> bool:
+        """Return whether one more bad answer makes the verdict bad."""
+        return self._verdict is not False and self._is_failed(1 - min(self._row, 0))
+
+    def _is_failed(self, bad_in_a_row: int) -> bool:
+        periods = int(self._waited_s / self._probe.period_seconds) + 1
+        failures = bad_in_a_row if self._was_good else periods
+        return failures >= self._probe.failure_threshold
 
     def pause_s(self) -> float:
         """Until the next question."""
@@ -100,23 +116,24 @@ class Tally:
 
 async def answer_to(engine: Engine, probe: Probe, target: Target) -> str:
     """What is wrong, at the latest when the probe's time is over; empty if all is well. Raises
-    TransientError if the engine does not run the probe's command."""
+    TransientError if the engine does not run the probe's command, and CommandTimeout if the
+    command does not end in time; that time does not include the wait for a turn at the engine."""
     if probe is PORT_CHECK:
         return await _check_ports(target)
+    if probe.exec_ is not None:
+        return await _command(engine, probe.exec_, target, probe.timeout_seconds)
     try:
         async with asyncio.timeout(probe.timeout_seconds):
-            return await _asked(engine, probe, target)
+            return await _asked(probe, target)
     except TimeoutError:
         return f"no answer within {probe.timeout_seconds:.0f} s"
 
 
-async def _asked(engine: Engine, probe: Probe, target: Target) -> str:
+async def _asked(probe: Probe, target: Target) -> str:
     if probe.http_get is not None:
         return await _http(probe.http_get, target)
     if probe.tcp_socket is not None:
         return await _tcp(target.address, port_number(target.container, probe.tcp_socket.port))
-    if probe.exec_ is not None:
-        return await _command(engine, probe.exec_, target)
     return "it asks nothing"
 
 
@@ -195,9 +212,9 @@ async def _http(question: HttpGet, target: Target) -> str:
     return "" if first[1].isdigit() and 200 <= int(first[1]) < 400 else f"{asked}: {first[1]}"
 
 
-async def _command(engine: Engine, action: ExecAction, target: Target) -> str:
+async def _command(engine: Engine, action: ExecAction, target: Target, timeout_s: float) -> str:
     try:
-        code, said = await run_command(engine, target.container_id, action.command)
+        code, said = await run_command(engine, target.container_id, action.command, timeout_s)
     except EngineRefusal as refusal:
         return refusal.words[:_WORDS_MAX]
     except TransientError:
@@ -209,13 +226,20 @@ async def _command(engine: Engine, action: ExecAction, target: Target) -> str:
     return "" if code == 0 else f"{action.command[0]} ended with code {code}{words}"
 
 
-async def run_command(engine: Engine, container_id: str, command: list[str]) -> tuple[int, bytes]:
-    """Exit code and framed output of a command in the container."""
+async def run_command(
+    engine: Engine, container_id: str, command: list[str], timeout_s: float = ANSWER_S
+) -> tuple[int, bytes]:
+    """Return exit code and framed output of a command in the container. Raises CommandTimeout if it
+    has not ended ``timeout_s`` after the engine was asked to start it."""
     made = await engine.ask(
         "POST",
         f"/containers/{container_id}/exec",
         body={"Cmd": command, "AttachStdout": True, "AttachStderr": True},
     )
-    said = await engine.fetch("POST", f"/exec/{made['Id']}/start", body={"Detach": False})
+    start = f"/exec/{made['Id']}/start"
+    try:
+        said = await engine.fetch("POST", start, body={"Detach": False}, timeout_s=timeout_s)
+    except EngineTimeout:
+        raise CommandTimeout(f"no answer within {timeout_s:.0f} s") from None
     ended = await engine.ask("GET", f"/exec/{made['Id']}/json")
     return int(ended.get("ExitCode") or 0), said

@@ -12,9 +12,8 @@ from datum_compute.api.containeroptions import Probe
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.containers.machine import Machine, delay_left_s
 from datum_compute.drivers.containers.plan import ContainerPlan
-from datum_compute.drivers.containers.probes import Target, answer_to, keep_asking
+from datum_compute.drivers.containers.probes import CommandTimeout, Target, answer_to, keep_asking
 from datum_compute.drivers.containers.state import check_title
-from datum_compute.drivers.driver import TransientError
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 # Machine, container, whether the answer was good, and its words.
@@ -27,8 +26,9 @@ _log = logging.getLogger(__name__)
 
 class Probing:
     """``heard_ready`` and ``heard_live`` receive each verdict that changes what is known, and
-    ``heard_words`` the machine when an answer before the first verdict was bad. While
-    ``engine_answers`` is False a command that does not end proves nothing."""
+    ``heard_words`` the machine when an answer before the first verdict was bad.
+    ``confirm_engine`` raises TransientError if the engine does not answer: then a command that did
+    not end in time proves nothing about its container."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class Probing:
         heard_live: Told,
         unix_s: Callable[[], float],
         *,
-        engine_answers: Callable[[], bool] = lambda: True,
+        confirm_engine: Callable[[], Awaitable[None]] | None = None,
         heard_words: Callable[[Machine], None] = lambda _machine: None,
     ) -> None:
         self._heard_words = heard_words
         self._unix_s = unix_s
-        self._engine_answers = engine_answers
+        self._confirm_engine = confirm_engine or engine.ping
         self._engine = engine
         self._heard = {"ready": heard_ready, "live": heard_live}
 
@@ -72,11 +72,19 @@ class Probing:
         container = next(c for c in machine.plan.containers if c.name == name)
         title = check_title(container) if kind == "ready" else f"liveness probe of {name}"
 
+        is_timeout = False
+
         async def asked() -> str:
+            nonlocal is_timeout
+            is_timeout = False
             target = _target(machine, container)
-            words = await answer_to(self._engine, probe, target) if target else "it has no address"
-            if words and probe.exec_ is not None and not self._engine_answers():
-                raise TransientError(words)
+            try:
+                words = (
+                    await answer_to(self._engine, probe, target) if target else "it has no address"
+                )
+            except CommandTimeout as timeout:
+                await self._confirm_engine()
+                words, is_timeout = str(timeout), True
             answers = machine.answered.setdefault(title, [])
             answers.append((self._unix_s(), words or "all is well"))
             del answers[:-_ANSWERS_MAX]
@@ -88,8 +96,11 @@ class Probing:
         # Thawed processes continue where they were, so their first probe runs at once.
         left_s = delay_left_s(probe, machine.seen[name], self._unix_s())
         delay_s = 0.0 if machine.sleep.thawed else left_s
+        told = partial(self._heard[kind], machine, name)
         try:
-            await keep_asking(probe, delay_s, asked, partial(self._heard[kind], machine, name))
+            # An engine that hung and has just come back answers the ping, although the command
+            # timed out because of it. So one more attempt confirms a timeout that would count.
+            await keep_asking(probe, delay_s, asked, told, lambda: is_timeout)
         except Exception:  # in the group of all machines it would end everything else too
             _log.exception("%s: the %s failed", machine.id, title)
 
