@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.containeroptions import SecurityContext
 from datum_compute.api.datasources import VolumeAttachment
 from datum_compute.api.instance import (
@@ -31,8 +33,8 @@ from datum_compute.drivers.containers.creation import (
     limits_of,
     program_paths,
 )
-from datum_compute.drivers.containers.effects import Hands, lacks_init
-from datum_compute.drivers.containers.engine import ANSWER_S, Query
+from datum_compute.drivers.containers.effects import PATH_STAT, Hands, lacks_init
+from datum_compute.drivers.containers.engine import ANSWER_S, EngineRefusal, Query
 from datum_compute.drivers.containers.images import ImageFacts
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.plan import (
@@ -253,6 +255,17 @@ class InitEngine(MemoryEngine):
         super().__init__(OWNER)
         self.has_init = False
         self.created: list[Any] = []
+        self.files: dict[str, JsonObject] = {"/bin/web": {"mode": 0o755}}
+
+    def _create(self, body: JsonObject) -> JsonObject:
+        self.created.append(body)
+        return {"Id": "new"}
+
+    async def head(self, path: str, query: Query | None = None) -> Mapping[str, str]:
+        stat = self.files.get(str((query or {})["path"]))
+        if stat is None:
+            raise EngineRefusal(404, "no such file")
+        return {PATH_STAT: base64.b64encode(encode(stat)).decode()}
 
     async def ask(
         self,
@@ -267,11 +280,54 @@ class InitEngine(MemoryEngine):
             commit = "de40ad0" if self.has_init else "N/A"
             return {"InitBinary": "docker-init", "InitCommit": {"ID": commit}}
         if path == "/containers/create":
-            self.created.append(body)
-            return {"Id": "new"}
+            return self._create(body or {})
         if path.endswith("/json"):
             return {"Config": {"Env": []}}
+        if method == "DELETE":
+            return None
         return await super().ask(method, path, query, body, timeout_s=timeout_s)
+
+
+async def create(engine: InitEngine, folder: Path, program: str = "/bin/web") -> Any:
+    """Create a container with an init process, and return what the engine was asked for last."""
+    archive = FileArchive(folder / "logs", lambda: 2e9)
+    hands = Hands(engine, OWNER, HostFolders(folder / "data"), archive)
+    spec = a_spec(a_container(command=[program]))
+    await hands.create(Machine(ID, build_plan(OWNER, spec, {}), spec=spec), {"app": IMAGE})
+    return engine.created[-1]
+
+
+DIRECTORY, SYMLINK = 1 << 31, 1 << 27
+
+
+@pytest.mark.parametrize(
+    ("program", "has_init"),
+    [
+        ("/bin/web", True),
+        ("/bin/data", False),
+        ("/bin", False),
+        ("/bin/none", False),
+        ("/bin/link", True),
+        ("/bin/link-to-data", False),
+        ("/bin/strange", True),
+    ],
+)
+async def test_a_program_that_cannot_be_run_gets_no_init_process(
+    tmp_path: Path, program: str, has_init: bool
+) -> None:
+    """The engine then refuses to start it; an init process would start, and end with code 1."""
+    engine = InitEngine()
+    engine.has_init = True
+    engine.files |= {
+        "/bin": {"mode": DIRECTORY | 0o755},
+        "/bin/data": {"mode": 0o644},
+        "/bin/link": {"mode": SYMLINK | 0o777, "linkTarget": "/bin/web"},
+        "/bin/link-to-data": {"mode": SYMLINK | 0o777, "linkTarget": "/bin/data"},
+        "/bin/strange": {},
+    }
+    made = await create(engine, tmp_path, program)
+    assert made["HostConfig"]["Init"] is has_init
+    assert INIT not in made["Labels"]
 
 
 async def test_an_init_program_that_is_installed_later_is_used(tmp_path: Path) -> None:

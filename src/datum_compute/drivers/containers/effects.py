@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.codec import DecodeError, JsonObject, decode
 from datum_compute.api.instance import Container
 from datum_compute.drivers.containers.creation import (
     InitUse,
@@ -41,6 +42,9 @@ KEPT_LINES, KEPT_BYTES = 2000, 256 * 1024
 # The engine's own time on top of the grace period.
 STOP_S = 30.0
 _SECRET_MIN = 4
+PATH_STAT = "X-Docker-Container-Path-Stat"
+# Bits of the mode in that header, which are those of Go and not of Unix.
+_DIRECTORY, _SYMLINK = 1 << 31, 1 << 27
 
 _log = logging.getLogger(__name__)
 
@@ -157,7 +161,8 @@ class Hands:
     async def _drop_init_without_program(
         self, making: Making, container: Container, image: ImageFacts
     ) -> None:
-        """Create the container again, without an init process, if its program is not found.
+        """Create the container again, without an init process, if its program cannot be run: it
+        is not found, is a directory, or is not executable.
 
         An init process starts in any case, and ends like a program that crashes. Without one the
         engine refuses to start the container and says why. If the program is there after all, on a
@@ -167,21 +172,34 @@ class Hands:
         config = (await self.engine.ask("GET", f"{path}/json")).get("Config") or {}
         program = command_line(container, image)[0]
         places = program_paths(program, config.get("Env") or ())
-        if not places or await self._has_any_file(path, places):
+        if not places or await self._has_any_program(path, places):
             return
         await self.engine.ask("DELETE", path, {"force": "true", "v": "true"})
         await self._ask_to_create(making, container, image, "off")
 
-    async def _has_any_file(self, container_path: str, places: Sequence[str]) -> bool:
+    async def _has_any_program(self, container_path: str, places: Sequence[str]) -> bool:
+        """Return whether one of the paths can be run, as far as the engine shows it."""
         for place in places:
             try:
-                await self.engine.fetch("HEAD", f"{container_path}/archive", {"path": place})
+                stat = await self._stat(container_path, place)
+                if is_symlink(stat):  # the engine has followed the whole chain
+                    stat = await self._stat(container_path, str(stat.get("linkTarget") or place))
             except EngineRefusal as refusal:
                 if refusal.status != 404:
                     return True  # unknown
             else:
-                return True
+                if may_run(stat):
+                    return True
         return False
+
+    async def _stat(self, container_path: str, place: str) -> JsonObject:
+        """Return what the engine reports about a file of the container; empty if unreadable."""
+        headers = await self.engine.head(f"{container_path}/archive", {"path": place})
+        try:
+            stat = decode(base64.b64decode(headers.get(PATH_STAT, "")))
+        except (DecodeError, ValueError):
+            return {}
+        return stat if isinstance(stat, dict) else {}
 
     async def _is_init_missing(self) -> bool:
         """Return whether the engine reports that its init program is missing.
@@ -327,6 +345,19 @@ def lacks_init(info: JsonObject) -> bool:
     program and fails to read its version then; podman names none, whether it has one or not."""
     version = info.get("InitCommit") or {}
     return bool(info.get("InitBinary")) and version.get("ID") == "N/A"
+
+
+def is_symlink(stat: JsonObject) -> bool:
+    mode = stat.get("mode")
+    return isinstance(mode, int) and bool(mode & _SYMLINK)
+
+
+def may_run(stat: JsonObject) -> bool:
+    """Return False only for a directory and for a file that nobody may execute."""
+    mode = stat.get("mode")
+    if not isinstance(mode, int) or mode & _SYMLINK:
+        return True  # unknown
+    return not mode & _DIRECTORY and bool(mode & 0o111)
 
 
 def without_secrets(words: str, machine: Machine) -> str:

@@ -114,6 +114,14 @@ class Engine:
             async with opened as answer:
                 return await self._read(answer)
 
+    async def head(self, path: str, query: Query | None = None) -> Mapping[str, str]:
+        """Return the headers of the answer; their names ignore case."""
+        async with (
+            self._turns,
+            self._request("HEAD", path, query, None, timeout_s=ANSWER_S) as answer,
+        ):
+            return answer.headers
+
     @asynccontextmanager
     async def stream(
         self,
