@@ -255,9 +255,15 @@ class InitEngine(MemoryEngine):
         super().__init__(OWNER)
         self.has_init = False
         self.created: list[Any] = []
+        self.failures = 0  # requests to create a container that fail, whatever is asked for
+        self.refuses_init = False  # like podman without its init program
         self.files: dict[str, JsonObject] = {"/bin/web": {"mode": 0o755}}
 
     def _create(self, body: JsonObject) -> JsonObject:
+        has_init = body["HostConfig"]["Init"]
+        if self.failures or (has_init and self.refuses_init):
+            self.failures = max(0, self.failures - 1)
+            raise EngineRefusal(500, "it cannot be created")
         self.created.append(body)
         return {"Id": "new"}
 
@@ -328,6 +334,34 @@ async def test_a_program_that_cannot_be_run_gets_no_init_process(
     made = await create(engine, tmp_path, program)
     assert made["HostConfig"]["Init"] is has_init
     assert INIT not in made["Labels"]
+
+
+async def test_one_failure_of_the_engine_does_not_mean_that_it_has_no_init_program(
+    tmp_path: Path,
+) -> None:
+    engine = InitEngine()
+    engine.has_init, engine.failures = True, 1
+    made = await create(engine, tmp_path)
+    assert made["HostConfig"]["Init"] is True
+    assert INIT not in made["Labels"]
+
+
+async def test_an_engine_that_refuses_only_init_processes_has_none(tmp_path: Path) -> None:
+    engine = InitEngine()
+    engine.has_init = engine.refuses_init = True
+    made = await create(engine, tmp_path)
+    assert made["HostConfig"]["Init"] is False
+    assert made["Labels"][INIT] == INIT_MISSING
+
+
+async def test_an_engine_that_creates_nothing_is_not_said_to_lack_its_init_program(
+    tmp_path: Path,
+) -> None:
+    engine = InitEngine()
+    engine.has_init, engine.failures = True, 10
+    with pytest.raises(PermanentError, match="it cannot be created"):
+        await create(engine, tmp_path)
+    assert engine.created == []
 
 
 async def test_an_init_program_that_is_installed_later_is_used(tmp_path: Path) -> None:

@@ -78,6 +78,8 @@ class Hands:
         self._known_networks: set[str] = set()
         # Whether the engine has answered that it does not miss its init program.
         self._is_init_confirmed = False
+        # Whether the engine accepts containers only without an init process, as last seen.
+        self._is_init_refused = False
 
     def name(self, machine: Machine, container: str) -> str:
         return container_name(self._owner, machine.id, container)
@@ -128,28 +130,47 @@ class Hands:
     ) -> None:
         """With an init process if the engine has one.
 
-        Podman does not report whether it has one: it refuses to create the container (5xx). If it
-        accepts the same container without an init process, that was the reason. Asked for every
-        container, because the package may be installed at any time.
+        Podman does not report whether it has one: it refuses to create the container (5xx). It has
+        none if it accepts the same container without an init process and then refuses it with one
+        again; a single refusal may have any reason. This is checked for every container, because
+        the package may be installed at any time.
         """
         if not container.init:
             await self._ask_to_create(making, container, image, "off")
             return
         if not await self._is_init_missing():
-            try:
-                await self._ask_to_create(making, container, image, "on")
-            except EngineRefusal as refusal:
-                if refusal.status < 500:
-                    raise
-            else:
-                await self._drop_init_without_program(making, container, image)
+            if await self._create_with_init(making, container, image):
                 return
+            if not self._is_init_refused:
+                await self._ask_to_create(making, container, image, "off")
+                await self._delete_container(making, container)
+                if await self._create_with_init(making, container, image):
+                    return
+                self._is_init_refused = True
         await self._ask_to_create(making, container, image, "missing")
         _log.warning(
             "%s: container %s runs without an init process: the engine has none",
             making.machine_id,
             container.name,
         )
+
+    async def _create_with_init(
+        self, making: Making, container: Container, image: ImageFacts
+    ) -> bool:
+        """Return False if the engine fails to create it, perhaps because it has no init program."""
+        try:
+            await self._ask_to_create(making, container, image, "on")
+        except EngineRefusal as refusal:
+            if refusal.status < 500:
+                raise
+            return False
+        self._is_init_refused = False
+        await self._drop_init_without_program(making, container, image)
+        return True
+
+    async def _delete_container(self, making: Making, container: Container) -> None:
+        path = f"/containers/{container_name(self._owner, making.machine_id, container.name)}"
+        await self.engine.ask("DELETE", path, {"force": "true", "v": "true"})
 
     async def _ask_to_create(
         self, making: Making, container: Container, image: ImageFacts, init: InitUse
@@ -174,7 +195,7 @@ class Hands:
         places = program_paths(program, config.get("Env") or ())
         if not places or await self._has_any_program(path, places):
             return
-        await self.engine.ask("DELETE", path, {"force": "true", "v": "true"})
+        await self._delete_container(making, container)
         await self._ask_to_create(making, container, image, "off")
 
     async def _has_any_program(self, container_path: str, places: Sequence[str]) -> bool:
