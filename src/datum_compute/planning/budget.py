@@ -35,11 +35,15 @@ def rollout_budget(
     ``quota_waiting`` is the result of ``quota_waiters()``. ``updated_ordinals`` are the slots whose
     instance has the current template.
     """
-    if any(number not in slots.available for number in updated_ordinals - quota_waiting):
+    if has_unavailable_replacement(slots, updated_ordinals - quota_waiting):
         return 0
     allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(quota_waiting))
     unavailable = out_of_service(slots, wanted, updated_ordinals) - len(quota_waiting)
     return allowed - unavailable
+
+
+def has_unavailable_replacement(slots: Slots, replacements: frozenset[int]) -> bool:
+    return not replacements <= slots.available
 
 
 def out_of_service(slots: Slots, wanted: int, updated_ordinals: frozenset[int]) -> int:
