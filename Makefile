@@ -99,10 +99,10 @@ test-e2e: setup ## Drive real processes over the real socket
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "e2e and not kubernetes"
 
 test-kubernetes: setup ## The same against real Kubernetes API servers; needs make kube-assets once
-	$(BIN)/python -m pytest $(AGAIN) -m "kubernetes and not karmada"
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(AGAIN) -m "kubernetes and not karmada"
 
 test-karmada: setup ## The same with a real Karmada as the hub; needs make kube-assets once
-	$(BIN)/python -m pytest $(AGAIN) -m karmada
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(AGAIN) -m karmada
 
 test-containers: setup ## Run instances on a real podman, with a registry beside it (needs root)
 	$(BIN)/python -m pytest $(AGAIN) tests/containers -m containers

@@ -124,10 +124,16 @@ ORDERED: list[Case] = [
         ["wait-1", "delete-0 s"],
     ),
     (
-        "a wider budget lets the roll go on beside one that is out of service",
+        "a replacement that is not available holds back the roll, however wide the budget is",
         {"min_replicas": 4, "max_unavailable": 2},
         [old(0), old(1), old(2), now(3, ready=False)],
-        ["wait-3", "delete-2", "delete-1 s", "delete-0 s"],
+        ["wait-3", "delete-2 s", "delete-1 s", "delete-0 s"],
+    ),
+    (
+        "a roll uses its whole budget again once all replacements are available",
+        {"min_replicas": 4, "max_unavailable": 2},
+        [old(0), old(1), now(2), now(3)],
+        ["delete-1", "delete-0"],
     ),
     (
         "a share is rounded down",

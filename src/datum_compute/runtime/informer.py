@@ -126,7 +126,7 @@ class Informer(Generic[T]):
         while True:
             self._relisting = False
             try:
-                await self._follow()
+                return await self._follow()
             except asyncio.CancelledError:
                 # A relist cancels once; one cancellation more ends the task.
                 if not self._relisting or running.uncancel() > 0:

@@ -114,7 +114,7 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
 def _is_recent(context: Context, claim: ResourceClaim) -> bool:
     """Whether the claim was just granted. The clocks of cell and project may disagree."""
     granted = find_condition(claim.status.conditions, GRANTED)
-    if granted is None:
+    if granted is None or granted.status != TRUE:
         return False
     since_s = context.unix_s() - parse_timestamp(granted.last_transition_time)
     return abs(since_s) < RECENT_GRANT_S

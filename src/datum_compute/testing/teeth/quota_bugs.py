@@ -9,6 +9,7 @@ from typing import Any
 
 from datum_compute.api.conditions import TRUE, Verdict
 from datum_compute.api.reasons import Reason
+from datum_compute.controllers.cell.quotagate import confirm_grant
 from datum_compute.planning.claims import quota_verdict
 from datum_compute.planning.quota import rulings
 from datum_compute.testing.teeth.bug import PlantedBug
@@ -17,7 +18,7 @@ from datum_compute.testing.teeth.patching import function_replaced
 
 @contextmanager
 def _gate_removed_before_its_grant() -> Iterator[None]:
-    """A claim that is there counts, whatever was decided about it."""
+    """A claim that is there counts, whatever was decided about it, and nobody confirms it."""
 
     def make(original: Any) -> Any:
         def verdict(home: Any, instance: Any, claim: Any, size: Any) -> Verdict:
@@ -27,7 +28,13 @@ def _gate_removed_before_its_grant() -> Iterator[None]:
 
         return verdict
 
-    with function_replaced(quota_verdict, make):
+    async def unconfirmed(*_arguments: Any) -> None:
+        """What the cell has in its cache is enough."""
+
+    with (
+        function_replaced(quota_verdict, make),
+        function_replaced(confirm_grant, lambda _: unconfirmed),
+    ):
         yield
 
 
