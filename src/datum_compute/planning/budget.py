@@ -2,8 +2,8 @@
 
 ``maxUnavailable`` bounds how many of the wanted slots are out of service. An outdated instance is
 in service while it serves (Ready is True or became Unknown). A replacement is in service only while
-it is available. While any replacement is not, or has exited again, nothing else is removed, so that
-a release that does not work costs one step of the rollout and not the whole city.
+it is available. While any replacement is not available or has exited, nothing else is removed, so
+that a broken release costs one step of the rollout and not the whole city.
 
 A slot that waits for quota counts neither as wanted nor as out of service if the new template
 requests the same size. A slot keeps its claim when its instance is replaced, so such a rollout does
