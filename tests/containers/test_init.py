@@ -1,8 +1,8 @@
 """Containers run under the engine's init process, so that every program can be stopped.
 
 The kernel drops signals that PID 1 has no handler for: a program that runs as PID 1 and does not
-handle SIGTERM ends only by SIGKILL, after the whole grace period. Exit code 143 is an end by
-SIGTERM, 137 one by SIGKILL.
+handle SIGTERM ends only by SIGKILL, after the whole grace period. Exit code 143 means SIGTERM, 137
+means SIGKILL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(180)
 SERVER = ID.rpartition("/")[0]
 ENDLESS = ("sleep", "1000")
 BY_TERM, BY_KILL = 143, 137
-# Longer than a test waits: whoever is stopped by SIGKILL after it is noticed.
+# Longer than a test waits, so that a stop by SIGKILL after the grace period fails the test.
 GRACE_S = 120
 
 
@@ -36,13 +36,13 @@ def no_init(engine: TestEngine) -> Iterator[TestEngine]:
     engine.restart_engine()
 
 
-def first_process(cell: Cell) -> str:
+def get_first_process(cell: Cell) -> str:
     (name,) = cell.containers()
     return cell.engine.podman("exec", name, "cat", "/proc/1/cmdline").split("\0")[0]
 
 
-async def removed_with(cell: Cell) -> int | None:
-    """Remove the machine; the exit code of its container."""
+async def remove_and_get_exit_code(cell: Cell) -> int | None:
+    """Remove the machine and return the exit code of its container."""
     await cell.driver.remove(ID)
     await cell.gone()
     return (await cell.driver.inside.crashes(SERVER))[-1].exit_code
@@ -51,37 +51,37 @@ async def removed_with(cell: Cell) -> int | None:
 async def test_a_program_without_a_handler_ends_by_sigterm(cell: Cell) -> None:
     await cell.driver.start(ID, cell.spec(*ENDLESS, termination_grace_period_seconds=GRACE_S))
     await cell.running()
-    assert first_process(cell) != "sleep"
-    assert await removed_with(cell) == BY_TERM
+    assert get_first_process(cell) != "sleep"
+    assert await remove_and_get_exit_code(cell) == BY_TERM
 
 
 async def test_a_shell_without_a_trap_and_its_child_end_by_sigterm(cell: Cell) -> None:
     script = ("sh", "-c", "sleep 1000; echo never")
     await cell.driver.start(ID, cell.spec(*script, termination_grace_period_seconds=GRACE_S))
     await cell.running()
-    assert await removed_with(cell) == BY_TERM
+    assert await remove_and_get_exit_code(cell) == BY_TERM
 
 
 async def test_a_program_that_handles_sigterm_still_ends_by_itself(cell: Cell) -> None:
     script = ("sh", "-c", "trap 'exit 7' TERM; while true; do sleep 0.1; done")
     await cell.driver.start(ID, cell.spec(*script, termination_grace_period_seconds=GRACE_S))
     await cell.running()
-    assert await removed_with(cell) == 7
+    assert await remove_and_get_exit_code(cell) == 7
 
 
-async def test_init_false_runs_the_program_as_the_first_process(cell: Cell) -> None:
+async def test_init_false_runs_the_program_as_the_get_first_process(cell: Cell) -> None:
     await cell.driver.start(ID, cell.spec(*ENDLESS, init=False))
     await cell.running()
-    assert first_process(cell) == "sleep"
-    assert (await cell.driver.inside.driver()).without_init == 0, "nobody asked for one"
-    assert await removed_with(cell) == BY_KILL
+    assert get_first_process(cell) == "sleep"
+    assert (await cell.driver.inside.driver()).without_init == 0, "no init process was requested"
+    assert await remove_and_get_exit_code(cell) == BY_KILL
 
 
 @pytest.mark.parametrize("program", ["/no/such/program", "no-such-program"])
 async def test_a_program_that_does_not_exist_is_still_refused_by_the_engine(
     cell: Cell, program: str
 ) -> None:
-    """The init process exists and would start, and look like a program that crashes."""
+    """With an init process the container would start and look like a program that crashes."""
     await cell.driver.start(ID, cell.spec(program))
     failed = await cell.reached(lambda s: s.phase == "Failed")
     assert failed.reason == Reason.CONFIGURATION_ERROR
@@ -117,9 +117,9 @@ async def test_an_engine_without_init_runs_the_machine_without_and_reports_it(
 ) -> None:
     await cell.driver.start(ID, cell.spec(*ENDLESS))
     await cell.running()
-    assert first_process(cell) == "sleep"
+    assert get_first_process(cell) == "sleep"
     assert (await cell.driver.inside.driver()).without_init == 1
-    assert await removed_with(cell) == BY_KILL
+    assert await remove_and_get_exit_code(cell) == BY_KILL
     assert (await cell.driver.inside.driver()).without_init == 0
 
 
@@ -144,7 +144,7 @@ def test_doctor_names_the_package_that_the_engine_lacks(no_init: TestEngine, rea
     image = no_init.image("web:1")
     done = real.deploy("shop", f"--image={image}", "--city=DFW")
     assert done.returncode == 0, done.stderr
-    eventually(lambda: len(real.ready("shop")) == 1, "it runs without")
+    eventually(lambda: len(real.ready("shop")) == 1, "the instance runs without an init process")
     told = real.run("doctor")
     assert told.returncode == 0, told.stderr
     assert "catatonit" in told.stdout

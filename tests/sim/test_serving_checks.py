@@ -62,6 +62,18 @@ def test_an_instance_that_serves_is_taken_while_its_replacement_crashes(
     assert scene.complaint.startswith("I28")
 
 
+def test_a_wide_budget_does_not_excuse_a_loss_beside_a_replacement_that_crashes(
+    scene: Scene,
+) -> None:
+    spec = deployment_spec(2, "web:2")
+    spec["scaleSettings"]["maxUnavailable"] = 2
+    scene.put(CELL, DEPLOYMENT, "web", spec=spec)
+    scene.now_s += 10
+    stop_replacement(scene)
+    put_instance(scene, 0, "web:1", **LEAVING)
+    assert scene.complaint.startswith("I29")
+
+
 def test_an_instance_that_was_observed_as_not_ready_may_go(scene: Scene) -> None:
     stop_replacement(scene)
     put_instance(scene, 0, "web:1", "False")

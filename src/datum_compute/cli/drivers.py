@@ -16,9 +16,11 @@ from datum_compute.client.client import Client
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """One and the same for some cells; ``words`` name the engine, or say why it is silent.
-    ``without_init`` counts the containers of these cells for which the engine had no init
-    process."""
+    """A driver that some cells have in common.
+
+    ``words`` name the engine, or the reason why it does not answer. ``without_init`` counts the
+    containers of these cells for which the engine had no init process.
+    """
 
     driver: str
     why: str

@@ -241,8 +241,11 @@ def is_overdue(deployment: WorkloadDeployment) -> bool:
 def expected_wait_s(
     deployments: Sequence[WorkloadDeployment], instances: Sequence[Instance]
 ) -> float:
-    """How long a rollout may take no step although nothing is wrong: the longest grace period of
-    an instance that stops, and the time that a ready instance needs to become available."""
+    """Return how long a rollout may take no step although nothing is wrong.
+
+    That is the longest grace period of a stopping instance, or the time that a ready instance needs
+    to become available if that is longer.
+    """
     graces = [grace_period_s(instance) for instance in instances if is_stopping(instance)]
     settling = [
         UNCHECKED_MIN_READY_S if seconds is None else seconds

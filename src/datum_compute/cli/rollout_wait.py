@@ -131,8 +131,11 @@ class RolloutWatch:
 
 
 def _counts(progress: Progress) -> object:
-    """What changes when a rollout takes a step. Becoming ready is none before the instance is
-    available: an image that starts and exits again and again makes no progress."""
+    """Return the values that change when a rollout takes a step.
+
+    Becoming ready is no step, becoming available is: an image that repeatedly starts and exits
+    makes no progress.
+    """
     return progress.observed, [
         (p.place, p.phase, p.available, p.updated, p.replicas, p.desired) for p in progress.places
     ]

@@ -31,8 +31,10 @@ async def can_undo(session: Session, workload: Workload) -> bool:
 def find_undo_target(
     session: Session, name: str, found: list[Recorded], only: Part | None
 ) -> Recorded:
-    """The newest revision that differs in what is restored; after a change of scale that is not
-    the previous one. UsageError if there is none."""
+    """Return the newest revision that differs in what is restored, or raise UsageError.
+
+    After a change of scale that is an older revision than the previous one.
+    """
     previous_revision(session, name, found)  # raises if there is none
     present = {"spec": with_defaults(asked_of(found[-1].revision.spec))}
     for earlier in reversed(found[:-1]):
@@ -48,7 +50,7 @@ def find_undo_target(
 
 
 def restore(workload: JsonObject, target: WorkloadRevision, only: Part | None) -> None:
-    """Edit the workload into what it was; what ``only`` does not name stays as it is now."""
+    """Change the workload back to the revision; with ``only``, only that part of it."""
     # Add the defaults that the server fills in; otherwise they would look like a change.
     spec, then = workload["spec"], with_defaults(asked_of(target.spec))
     match only:

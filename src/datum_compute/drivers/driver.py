@@ -18,8 +18,8 @@ from datum_compute.api.scaletozero import SleepMode, Wake
 from datum_compute.api.server import Phase, ServerSpec
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 
-# The recorded state of a machine that the driver cannot observe stays valid for this long; it
-# counts from the adoption of the machine, or from the loss of the engine.
+# The recorded state of a machine that the driver cannot observe stays valid for this long, from
+# the adoption of the machine or from the loss of the engine.
 OBSERVATION_DEADLINE_S = 30.0
 
 
@@ -53,12 +53,13 @@ class MachineState:
 
 
 class NotObserved(Enum):
-    """The machine exists or may exist, and the driver has not observed it yet."""
+    """The machine exists or may exist, and the driver cannot observe it at the moment."""
 
     NOT_OBSERVED = "NotObserved"
 
 
 NOT_OBSERVED: Final = NotObserved.NOT_OBSERVED
+# What observe() returns; None if there is no such machine.
 Observation = MachineState | NotObserved | None
 
 
@@ -67,9 +68,14 @@ def unknown_state(message: str) -> MachineState:
     return MachineState("Unknown", reason=Reason.NOT_OBSERVED, message=message)
 
 
-def unobserved(for_s: float, message: str) -> MachineState | NotObserved:
-    """What a driver reports of a machine that it has not observed for that many seconds."""
-    return NOT_OBSERVED if for_s < OBSERVATION_DEADLINE_S else unknown_state(message)
+def missing_observation(unobserved_for_s: float, message: str) -> MachineState | NotObserved:
+    """Return what a driver reports of a machine that it cannot observe.
+
+    ``message`` is the reason, reported when OBSERVATION_DEADLINE_S has passed.
+    """
+    if unobserved_for_s < OBSERVATION_DEADLINE_S:
+        return NOT_OBSERVED
+    return unknown_state(message)
 
 
 class Driver(Protocol):
@@ -77,7 +83,10 @@ class Driver(Protocol):
 
     @property
     def is_simulated(self) -> bool:
-        """Whether no process runs: a simulated machine that is Running serves by definition."""
+        """Whether machines are simulated and no process runs.
+
+        A simulated machine serves whenever it is Running, so its readiness needs no check.
+        """
         ...
 
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
@@ -89,13 +98,13 @@ class Driver(Protocol):
         ...
 
     async def observe(self, machine_id: str) -> Observation:
-        """The machine as the driver observes it now, or None if there is no such machine.
+        """Return the state of the machine, or None if there is no such machine.
 
-        NOT_OBSERVED while a machine of an earlier process, or of an engine that does not answer,
-        has not been observed: its containers have been inspected and its readiness has been
-        checked. What is recorded of it stays valid until then. After OBSERVATION_DEADLINE_S
-        without an observation the phase is Unknown. An engine that does not answer is therefore
-        never an error here, and never a reason for Pending or Failed.
+        Returns NOT_OBSERVED for a machine of an earlier process until its containers have been
+        inspected and its readiness has been checked, and for any machine while the engine does not
+        answer. The recorded state stays valid meanwhile. After OBSERVATION_DEADLINE_S without an
+        observation the phase is Unknown. An engine that does not answer therefore raises no error
+        and never results in Pending or Failed.
         """
         ...
 

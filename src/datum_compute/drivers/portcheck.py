@@ -12,11 +12,11 @@ PORT_CHECK = Probe(period_seconds=5, timeout_seconds=1, failure_threshold=3)
 
 
 def checked_ports(ports: Iterable[ContainerPort], readiness: Probe | None) -> list[ContainerPort]:
-    """The ports that are checked; a readiness probe replaces the check."""
+    """Return the ports to check; none if there is a readiness probe, which replaces the check."""
     return [] if readiness is not None else [port for port in ports if port.protocol == "TCP"]
 
 
-def closed_port(number: int, name: str, why: str = "") -> str:
-    """What is wrong with a port, for people."""
+def render_closed_port(number: int, name: str, why: str = "") -> str:
+    """Return a message about a port that does not accept connections, and why if that is known."""
     shown = f"port {number} ({name})" if name else f"port {number}"
     return f"{shown} does not accept connections{f': {why}' if why else ''}"

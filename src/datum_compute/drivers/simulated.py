@@ -30,7 +30,7 @@ from datum_compute.drivers.driver import (
     MachineState,
     Observation,
     TransientError,
-    unobserved,
+    missing_observation,
 )
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.drivers.machinetable import MachineTable
@@ -39,13 +39,14 @@ from datum_compute.drivers.turns import Turns
 __all__ = ["Machine", "SimulatedDriver"]
 
 
-def observe_at_once() -> float:
-    """The time that an adopted machine takes to be observed, unless a caller draws another."""
+def no_adoption_delay_s() -> float:
+    """Return the default time until an adopted machine is observed."""
     return 0.0
 
 
 class SimulatedDriver:
-    """``adoption_s`` is called once for each adopted machine, in the order of their ids."""
+    """``adoption_s`` returns how long it takes to observe an adopted machine. It is called once for
+    each of them, in the order of their ids."""
 
     is_simulated = True
 
@@ -57,7 +58,7 @@ class SimulatedDriver:
         save: Callable[[], None] = lambda: None,
         boot_s: float = 0.0,
         stop_s: float = 0.0,
-        adoption_s: Callable[[], float] = observe_at_once,
+        adoption_s: Callable[[], float] = no_adoption_delay_s,
     ) -> None:
         self._table = table
         self._now = now
@@ -102,18 +103,15 @@ class SimulatedDriver:
 
     async def observe(self, machine_id: str) -> Observation:
         state = self._state(machine_id)
-        if state is None or not self._is_unobserved(machine_id):
-            return state
-        return unobserved(self._now() - self._adopted_s, "the machine has not been observed")
+        if state is not None and self._is_unobserved(machine_id):
+            unobserved_for_s = self._now() - self._adopted_s
+            return missing_observation(unobserved_for_s, "the machine has not been observed")
+        self._observed_from_s.pop(machine_id, None)
+        return state
 
     def _is_unobserved(self, machine_id: str) -> bool:
         observed_from_s = self._observed_from_s.get(machine_id)
-        if observed_from_s is None:
-            return False
-        if self._now() < observed_from_s:
-            return True
-        del self._observed_from_s[machine_id]
-        return False
+        return observed_from_s is not None and self._now() < observed_from_s
 
     def _state(self, machine_id: str) -> MachineState | None:
         """The machine as it is, whether or not the driver has observed it."""

@@ -2,8 +2,8 @@
 
 ``maxUnavailable`` bounds how many of the wanted slots are out of service. An outdated instance is
 in service while it serves (Ready is True or became Unknown). A replacement is in service only while
-it is available. While any replacement is not, or has exited again, nothing else is removed, so that
-a release that does not work costs one step of the rollout and not the whole city.
+it is available. While any replacement is not available or has exited, nothing else is removed, so
+that a broken release costs one step of the rollout and not the whole city.
 
 A slot that waits for quota counts neither as wanted nor as out of service if the new template
 requests the same size. A slot keeps its claim when its instance is replaced, so such a rollout does
@@ -35,11 +35,15 @@ def rollout_budget(
     ``quota_waiting`` is the result of ``quota_waiters()``. ``updated_ordinals`` are the slots whose
     instance has the current template.
     """
-    if any(number not in slots.available for number in updated_ordinals - quota_waiting):
+    if has_unavailable_replacement(slots, updated_ordinals - quota_waiting):
         return 0
     allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(quota_waiting))
     unavailable = out_of_service(slots, wanted, updated_ordinals) - len(quota_waiting)
     return allowed - unavailable
+
+
+def has_unavailable_replacement(slots: Slots, replacements: frozenset[int]) -> bool:
+    return not replacements <= slots.available
 
 
 def out_of_service(slots: Slots, wanted: int, updated_ordinals: frozenset[int]) -> int:

@@ -16,10 +16,10 @@ from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.drivers.behaviours import state_of
-from datum_compute.drivers.driver import Observation, TransientError, unobserved
+from datum_compute.drivers.driver import Observation, TransientError, missing_observation
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import Machine, SimulatedDriver, observe_at_once
+from datum_compute.drivers.simulated import Machine, SimulatedDriver, no_adoption_delay_s
 
 _ADOPTION_S = (0.0, 0.5, 3.0, 40.0)
 
@@ -51,7 +51,7 @@ class Provider:
     stop_s: float = 0.1
     remove_s: float = 0.0  # how long it takes before it even begins to remove a machine
     # Called for each machine that a new life of a host adopts: how long to its first observation.
-    adoption_s: Callable[[], float] = observe_at_once
+    adoption_s: Callable[[], float] = no_adoption_delay_s
     observed_from_s: float = 0.0  # by then every adopted machine has been observed
     machines: MachineTable = field(default_factory=MachineTable)
     lie: Lie | None = None
@@ -171,7 +171,7 @@ class ProviderDriver:
         if self.provider.away:
             now_s = self.provider.now()
             since_s = self.unanswered_since_s.setdefault(machine_id, now_s)
-            return unobserved(now_s - since_s, "the engine does not answer")
+            return missing_observation(now_s - since_s, "the engine does not answer")
         self.unanswered_since_s.pop(machine_id, None)
         if machine_id in self.provider.hidden:
             return None

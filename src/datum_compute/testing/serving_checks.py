@@ -5,7 +5,8 @@ I28: nothing that the platform does takes a serving machine beyond the disruptio
 - A Server is not reported as down while its machine serves: a process that has just adopted a
   machine knows nothing of it yet.
 - A machine is not removed while its instance is wanted.
-I29: a replacement counts as out of service until it has served for ``minReadySeconds``.
+I29: no serving instance is deleted while a replacement of its deployment does not serve, or has not
+served for ``minReadySeconds`` yet.
 
 Ground truth is the provider: a machine serves if it runs or sleeps, whoever has observed it. A loss
 is excused where somebody asked for it (the deployment or its namespace goes, the slot is no longer
@@ -146,7 +147,7 @@ def _reported_down(truth: Truth, step: Step) -> str:
 def _budget_complaint(
     truth: Truth, step: Step, deployment: JsonObject, settings: JsonObject
 ) -> str:
-    """I28, I29: after the removal more slots are out of service than ``maxUnavailable`` allows."""
+    """Return what is wrong with the deletion under these scale settings; empty if nothing is."""
     wanted = int(settings.get("minReplicas", 1))
     if _ordinal(step.key.name) >= wanted:
         return ""
@@ -156,18 +157,22 @@ def _budget_complaint(
     rule = f"at most {allowed} of {wanted} may be out of service"
     down = [slot.name for slot in counted if not slot.serves]
     if len(down) + 1 > allowed:
-        return f"I28: {step.plane} {step.key.name} is taken though it serves, {down} do not: {rule}"
+        return (
+            f"I28: {step.plane} {step.key.name} is deleted while it serves, {down} do not: {rule}"
+        )
     ready_s = 0.0 if truth.clocks_jump else float(settings.get("minReadySeconds", 0))
-    young = [slot.name for slot in counted if _is_young(slot, ready_s)]
-    if len(down) + len(young) + 1 > allowed:
-        return f"I29: {step.plane} {step.key.name} is taken, {young} are not available: {rule}"
+    unavailable = [slot.name for slot in counted if _is_unavailable_replacement(slot, ready_s)]
+    if unavailable:
+        return (
+            f"I29: {step.plane} {step.key.name} is deleted while it serves and its replacements "
+            f"{unavailable} are not available"
+        )
     return ""
 
 
-def _is_young(slot: _Slot, ready_s: float) -> bool:
-    """A replacement that serves and is not available yet."""
-    too_short = slot.served_for_s < ready_s - ROUNDING_S
-    return slot.serves and slot.is_replacement and too_short
+def _is_unavailable_replacement(slot: _Slot, ready_s: float) -> bool:
+    served_too_short = slot.served_for_s < ready_s - ROUNDING_S
+    return slot.is_replacement and (not slot.serves or served_too_short)
 
 
 def _other_slots(truth: Truth, step: Step, deployment: JsonObject, wanted: int) -> Iterator[_Slot]:

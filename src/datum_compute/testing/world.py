@@ -31,7 +31,7 @@ from datum_compute.api.plane import (
 from datum_compute.client.client import Client
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
-from datum_compute.drivers.simulated import observe_at_once
+from datum_compute.drivers.simulated import no_adoption_delay_s
 from datum_compute.runtime.leader import LeadershipLost
 from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
@@ -343,7 +343,7 @@ class World:
         self.observer.say("everybody starts anew")
         writes, lines = self.truth.writes, len(self.observer.trace)
         for provider in self.providers.values():
-            provider.adoption_s = observe_at_once  # what takes too long is reported as Unknown
+            provider.adoption_s = no_adoption_delay_s  # what takes too long is reported as Unknown
         for host in self.hosts.values():
             host.crash(down_s=0.1)
         await asyncio.sleep(QUIET_S)

@@ -70,11 +70,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 async def _find_unobserved(
     context: Context, key: Key, deployment: WorkloadDeployment, instances: Sequence[Instance]
 ) -> frozenset[str]:
-    """Replacements that are recorded as ready and that the driver has not confirmed to serve.
+    """Return uids of replacements that are recorded as ready but not confirmed by the driver.
 
-    After a restart the record may be older than the machine's end. A rollout that relied on it
-    would remove the instances that still serve. One confirmation is enough: later changes are
-    events. Without outdated instances nothing is removed, and nothing is asked.
+    After a restart the machine may have ended since it was recorded as ready. A rollout that relied
+    on the record would remove the instances that still serve. One confirmation is enough, because
+    later changes cause events. The driver is not asked if no instance is outdated.
     """
     driver, current = context.drivers.get(key.plane), template_hash(deployment.spec.template)
     updated = [i for i in instances if i.spec.controller.template_hash == current]

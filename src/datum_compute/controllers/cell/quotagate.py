@@ -4,9 +4,9 @@ What the claim says is read from the cache, also while its project does not answ
 its claim needs nobody's consent for the next instance in it. A cell that starts anew while the
 project is away goes by its own record (``planning/grantedslots.py``).
 
-A claim that was granted a while ago is confirmed by a live read before it clears a gate. The hub
-releases the claims of a cell that was forced to leave; if that cell returns, its cache and its
-record still have them.
+A live read confirms a claim that was granted a while ago before it clears a gate. The hub releases
+the claims of a cell that was forced to leave, and the cache and the record of that cell still have
+them when it comes back.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def clears_gate(decision: Decision) -> bool:
 
 
 async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
-    """Check with the project that the slot still has its granted claim; NotSynced if it has not.
+    """Read from the project that the slot still has its granted claim; raise NotSynced if not.
 
-    A project that cannot be reached confirms nothing and denies nothing: the cell goes by what it
-    knows. A project that refuses the read (the cell is no longer a member) is an error to retry.
+    If the project cannot be reached, the cell relies on its cache. If the project refuses the read,
+    because the cell is no longer a member, the error is raised and retried.
     """
     home = home_of(context, key)
     view = context.planes.find(home.plane) if home is not None else None

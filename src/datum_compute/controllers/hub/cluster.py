@@ -120,17 +120,17 @@ async def probe_cell(cell: View | None, patience_s: float) -> Verdict:
 
 
 def relist_if_replaced(cell: View, found: Namespace) -> None:
-    """Detect a cell that returned empty: the uid of a namespace that every plane has identifies it.
+    """Relist a cell that lost its data.
 
-    Watches alone may miss that. They resume at a version, and the new plane may have reached that
-    version before they reconnect.
+    Every plane has the namespace ``default``, and its uid identifies the plane. Watches alone may
+    miss the loss: they resume at a resource version, which the new plane may have passed already.
     """
     informer, uid = cell.informer(NAMESPACE), found.metadata.uid
     cached = informer.cache.entry(_PROBED) if informer is not None else None
     known = {cell.identity or uid, cached.uid if cached is not None else uid}
     cell.identity = uid
     if known != {uid}:
-        _log.warning("%s was replaced by another of its name; listing it again", cell.plane)
+        _log.warning("%s lost its data or was replaced; listing it again", cell.plane)
         cell.relist()
 
 

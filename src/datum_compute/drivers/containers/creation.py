@@ -33,7 +33,7 @@ CAPABILITIES = (
 # Said by us, because the engine's own are refused where the kernel allows less.
 OPEN_FILES_MAX, PROCESSES_MAX = 4096, 4096
 LOG_BYTES_MAX = "10m"
-# Of containers whose image sets none.
+# PATH of containers whose image sets none.
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _WRITABLE = {"/tmp": "rw,mode=1777", "/run": "rw,mode=755"}  # noqa: S108 - in the container
 
@@ -90,8 +90,8 @@ def _share(whole: int, said: list[int]) -> int:
     return max(1, (whole - sum(said)) // silent) if whole else 0
 
 
-# Whether a container runs under the engine's init process; missing: it was to, but the engine has
-# none.
+# Whether a container runs under the engine's init process; "missing" if it should and the engine
+# has none.
 InitUse = Literal["on", "off", "missing"]
 
 
@@ -119,7 +119,7 @@ def container_body(
     if container.name == making.plan.containers[0].name:
         body["Hostname"] = making.machine_id.split("/")[1][:63]
         body["NetworkingConfig"] = _networking(making.plan)
-        if making.plan.addresses:  # where Docker before 25 reads it
+        if making.plan.addresses:  # read by Docker before version 25
             body["MacAddress"] = hardware_address(making.plan.addresses[0])
     return body
 
@@ -136,8 +136,11 @@ def command_line(container: Container, image: ImageFacts) -> list[str]:
 
 
 def program_paths(program: str, variables: Sequence[str]) -> list[str]:
-    """Where the program of a container can be, by its environment (``NAME=value``). None for a path
-    relative to the working directory, which is not checked."""
+    """Return the paths at which the engine looks for a program, given the container's environment.
+
+    ``variables`` are ``NAME=value``. The list is empty for a path relative to the working
+    directory, which is not checked.
+    """
     if "/" in program:
         return [program] if program.startswith("/") else []
     found = [text.partition("=")[2] for text in variables if text.startswith("PATH=")]
@@ -208,11 +211,12 @@ def _binds(making: Making, container: Container) -> list[str]:
 
 
 def _networking(plan: MachinePlan) -> JsonObject:
-    """The network, addresses and hardware address of a machine.
+    """Return the network of a machine, its IP addresses and its hardware address.
 
-    The hardware address follows from the IP address. A replacement that takes over the IP address
-    with another one is unreachable until the neighbor entry of the host expires, up to 55 s under
-    load. Podman and Docker from 25 on read it here, for each network.
+    The hardware address of the machine is derived from its IP address. Otherwise a machine that
+    takes over the IP address of another one is unreachable until the host's neighbor entry with the
+    old hardware address expires, which takes up to 55 s under load. Podman and Docker 25 or newer
+    read the hardware address here, for each network.
     """
     if plan.network == DEFAULT_NETWORK:
         return {}

@@ -2,7 +2,8 @@
 again; woken by the engine's events and by a list of all containers now and then.
 
 ``run`` must run for anything to happen. Until the engine's containers have been listed for the
-first time nothing is reported about any machine: absence that is not proven is not absence.
+first time nothing is reported about any machine: a machine is absent only if a list shows that it
+is.
 
 A machine that an earlier process made is adopted. It is observed when its containers have been
 inspected and its readiness checks have reached a first verdict. Until then, and while the engine
@@ -80,7 +81,7 @@ from datum_compute.drivers.driver import (
     Observation,
     PermanentError,
     TransientError,
-    unobserved,
+    missing_observation,
 )
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 
@@ -88,14 +89,14 @@ RESYNC_S = 30.0
 # The same while the engine sends no events.
 DEAF_S = 2.0
 # How long a request waits for the first list of the engine's containers.
-READ_S = 5.0
-# The engine answers a list of containers within this time, or it is lost.
-LIST_S = 10.0
+FIRST_LIST_WAIT_S = 5.0
+# An engine that takes longer to list its containers counts as lost.
+LIST_TIMEOUT_S = 10.0
 # An engine that has answered nothing for this time is pinged.
 PING_EVERY_S = 5.0
 NO_ANSWER = "the container engine does not answer"
-NO_VERDICT = "its readiness check has not reached a verdict"
-NO_INSPECTION = "the container engine does not show its containers"
+NO_VERDICT = "the readiness check of the machine has not finished"
+NO_INSPECTION = "the container engine cannot inspect the containers of the machine"
 
 _log = logging.getLogger(__name__)
 
@@ -121,11 +122,11 @@ class ContainersDriver:
         self._hands = hands
         self._probing = Probing(
             hands.engine,
-            self._hear_ready,
-            self._hear_live,
+            self._on_ready_verdict,
+            self._on_live_verdict,
             unix_s,
             confirm_engine=self._confirm_engine,
-            heard_words=self._tell,
+            on_early_failure=self._tell,
         )
         self._owner = owner
         self._records = records
@@ -173,7 +174,8 @@ class ContainersDriver:
         try:
             machine = (await self._known()).get(machine_id)
         except TransientError:
-            return self._unobserved(self._lost_since_s, NO_ANSWER)
+            assert self._lost_since_s is not None, "the first list has not succeeded"
+            return self._missing_observation(self._lost_since_s, NO_ANSWER)
         return self._observation(machine) if machine is not None else None
 
     async def machines(self, name: str = "") -> list[str]:
@@ -276,7 +278,7 @@ class ContainersDriver:
 
     async def _resync(self) -> None:
         """Adopt machines that are not known yet, and inspect all of them again."""
-        for labels in await self._hands.ours(timeout_s=LIST_S):
+        for labels in await self._hands.ours(timeout_s=LIST_TIMEOUT_S):
             self._adopt(labels)
         self._note_return()
         if not self._read.is_set():
@@ -296,7 +298,7 @@ class ContainersDriver:
         if machine_id.count("/") != 2 or plan is None or machine_id in self._machines:
             return self._machines.get(machine_id)
         record = self._records.get(machine_id, NOTHING)
-        machine = Machine(machine_id, plan, record=record, is_adopted=True)
+        machine = Machine(machine_id, plan, record=record, awaits_first_observation=True)
         machine.unobserved_since_s = self._elapsed_s()
         self._tend(machine)
         return machine
@@ -317,14 +319,19 @@ class ContainersDriver:
             async with asyncio.timeout(self._read_timeout_s()):
                 await self._read.wait()
         except TimeoutError:
-            why = "the containers of the engine have not been listed yet"
-            raise TransientError(why) from None
+            if not self._read.is_set():
+                why = "the containers of the engine have not been listed yet"
+                raise TransientError(why) from None
         return self._machines
 
     def _read_timeout_s(self) -> float:
-        """Not beyond the observation deadline, so that Unknown is reported in time."""
-        lost_for_s = self._elapsed_s() - (self._lost_since_s or 0.0)
-        return max(0.0, min(READ_S, OBSERVATION_DEADLINE_S - lost_for_s))
+        """Return how long to wait for the first list.
+
+        The wait ends at the observation deadline, so that Unknown is reported in time.
+        """
+        assert self._lost_since_s is not None, "the first list has not succeeded"
+        lost_for_s = self._elapsed_s() - self._lost_since_s
+        return max(0.0, min(FIRST_LIST_WAIT_S, OBSERVATION_DEADLINE_S - lost_for_s))
 
     def _tend(self, machine: Machine) -> None:
         assert self._group is not None
@@ -530,15 +537,19 @@ class ContainersDriver:
 
     # --- what probes say
 
-    async def _hear_ready(self, machine: Machine, name: str, is_good: bool, words: str) -> None:
+    async def _on_ready_verdict(
+        self, machine: Machine, name: str, is_good: bool, words: str
+    ) -> None:
         machine.ready[name], machine.words[name] = is_good, words
-        if machine.is_adopted:
+        if machine.awaits_first_observation:
             self._note_observation(machine)
         container = next(c for c in machine.plan.containers if c.name == name)
         self._note(machine, f"{check_title(container)}: {'ready' if is_good else words}")
         self._tell(machine)
 
-    async def _hear_live(self, machine: Machine, name: str, is_good: bool, words: str) -> None:
+    async def _on_live_verdict(
+        self, machine: Machine, name: str, is_good: bool, words: str
+    ) -> None:
         """One that does not live is stopped; that it ended is noted like any other end."""
         if is_good or not machine.wanted:
             return
@@ -554,10 +565,12 @@ class ContainersDriver:
     # --- what is observed
 
     def _note_observation(self, machine: Machine) -> None:
-        """The containers have been inspected, or a probe has reached a verdict. The first
-        observation of an adopted machine needs both."""
-        if not machine.is_adopted or machine.is_readiness_known(self._unix_s()):
-            machine.is_adopted = False
+        """Record that the containers were inspected or that a readiness check has finished.
+
+        The first observation of an adopted machine needs both.
+        """
+        if not machine.awaits_first_observation or machine.is_readiness_known(self._unix_s()):
+            machine.awaits_first_observation = False
             machine.unobserved_since_s = None
 
     def _note_answer(self) -> None:
@@ -572,24 +585,32 @@ class ContainersDriver:
             self._tell(machine)
 
     def _note_return(self) -> None:
-        """The engine answers. Machines may have ended while it did not: inspect them first."""
-        for machine in self._machines.values() if self._lost_since_s is not None else ():
+        """Record that the engine answers again.
+
+        Machines may have ended meanwhile, so each is unobserved until it has been inspected.
+        """
+        if self._lost_since_s is None:
+            return
+        for machine in self._machines.values():
             if machine.unobserved_since_s is None:
                 machine.unobserved_since_s = self._lost_since_s
         self._lost_since_s = None
 
     def _observation(self, machine: Machine) -> MachineState | NotObserved:
-        """A machine that this process makes or removes has the state that this process knows."""
+        """Return the state of the machine, unless it cannot be observed.
+
+        While this process creates or removes a machine, it knows the state without the engine.
+        """
         if machine.wanted and machine.spec is None:
             if self._lost_since_s is not None:
-                return self._unobserved(self._lost_since_s, NO_ANSWER)
+                return self._missing_observation(self._lost_since_s, NO_ANSWER)
             if machine.unobserved_since_s is not None:
                 why = NO_VERDICT if machine.seen else NO_INSPECTION
-                return self._unobserved(machine.unobserved_since_s, why)
+                return self._missing_observation(machine.unobserved_since_s, why)
         return machine.state(self._unix_s())
 
-    def _unobserved(self, since_s: float | None, why: str) -> MachineState | NotObserved:
-        return unobserved(self._elapsed_s() - (since_s or 0.0), why)
+    def _missing_observation(self, since_s: float, why: str) -> MachineState | NotObserved:
+        return missing_observation(self._elapsed_s() - since_s, why)
 
     # --- telling
 
@@ -602,10 +623,10 @@ class ContainersDriver:
             self._save()
 
     def _tell(self, machine: Machine) -> None:
-        """Announce what has changed. That a machine is not observed changes nothing."""
+        """Announce the machine if its state has changed. NOT_OBSERVED is not a change."""
         observed = self._observation(machine)
-        if observed is not NOT_OBSERVED and observed != machine.told:
-            machine.told = observed
+        if observed is not NOT_OBSERVED and observed != machine.announced:
+            machine.announced = observed
             self._announce(machine.id)
 
     def _announce(self, machine_id: str) -> None:

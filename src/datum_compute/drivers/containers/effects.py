@@ -128,7 +128,7 @@ class Hands:
     async def _create_container(
         self, making: Making, container: Container, image: ImageFacts
     ) -> None:
-        """With an init process if the engine has one.
+        """Create the container, with an init process if the engine has one.
 
         Podman does not report whether it has one: it refuses to create the container (5xx). It has
         none if it accepts the same container without an init process and then refuses it with one
@@ -136,18 +136,18 @@ class Hands:
         the package may be installed at any time.
         """
         if not container.init:
-            await self._ask_to_create(making, container, image, "off")
+            await self._post_container(making, container, image, "off")
             return
         if not await self._is_init_missing():
             if await self._create_with_init(making, container, image):
                 return
             if not self._is_init_refused:
-                await self._ask_to_create(making, container, image, "off")
+                await self._post_container(making, container, image, "off")
                 await self._delete_container(making, container)
                 if await self._create_with_init(making, container, image):
                     return
                 self._is_init_refused = True
-        await self._ask_to_create(making, container, image, "missing")
+        await self._post_container(making, container, image, "missing")
         _log.warning(
             "%s: container %s runs without an init process: the engine has none",
             making.machine_id,
@@ -159,35 +159,36 @@ class Hands:
     ) -> bool:
         """Return False if the engine fails to create it, perhaps because it has no init program."""
         try:
-            await self._ask_to_create(making, container, image, "on")
+            await self._post_container(making, container, image, "on")
         except EngineRefusal as refusal:
             if refusal.status < 500:
                 raise
             return False
         self._is_init_refused = False
-        await self._drop_init_without_program(making, container, image)
+        await self._recreate_without_init_if_program_missing(making, container, image)
         return True
 
     async def _delete_container(self, making: Making, container: Container) -> None:
         path = f"/containers/{container_name(self._owner, making.machine_id, container.name)}"
         await self.engine.ask("DELETE", path, {"force": "true", "v": "true"})
 
-    async def _ask_to_create(
+    async def _post_container(
         self, making: Making, container: Container, image: ImageFacts, init: InitUse
     ) -> None:
         query = {"name": container_name(self._owner, making.machine_id, container.name)}
         body = container_body(making, container, image, init)
         await self.engine.ask("POST", "/containers/create", query, body)
 
-    async def _drop_init_without_program(
+    async def _recreate_without_init_if_program_missing(
         self, making: Making, container: Container, image: ImageFacts
     ) -> None:
-        """Create the container again, without an init process, if its program cannot be run: it
-        is not found, is a directory, or is not executable.
+        """Recreate the container without an init process if its program cannot be run.
 
-        An init process starts in any case, and ends like a program that crashes. Without one the
-        engine refuses to start the container and says why. If the program is there after all, on a
-        mount that is not seen before the start, it runs.
+        It is not found, is a directory, or is not executable.
+
+        An init process starts even if the program is missing, and then looks like a program that
+        crashes. Without one the engine refuses to start the container and reports why. A program
+        on a mount, which cannot be seen before the start, still runs.
         """
         path = f"/containers/{container_name(self._owner, making.machine_id, container.name)}"
         config = (await self.engine.ask("GET", f"{path}/json")).get("Config") or {}
@@ -196,7 +197,7 @@ class Hands:
         if not places or await self._has_any_program(path, places):
             return
         await self._delete_container(making, container)
-        await self._ask_to_create(making, container, image, "off")
+        await self._post_container(making, container, image, "off")
 
     async def _has_any_program(self, container_path: str, places: Sequence[str]) -> bool:
         """Return whether one of the paths can be run, as far as the engine shows it."""
@@ -207,7 +208,7 @@ class Hands:
                     stat = await self._stat(container_path, str(stat.get("linkTarget") or place))
             except EngineRefusal as refusal:
                 if refusal.status != 404:
-                    return True  # unknown
+                    return True  # not known to be missing
             else:
                 if may_run(stat):
                     return True
@@ -236,7 +237,7 @@ class Hands:
         return is_missing
 
     async def count_without_init(self) -> int:
-        """Containers of the cell that were to have an init process and run without."""
+        """Count the containers of the cell that run without the init process they should have."""
         return len(await self.ours(f"{INIT}={INIT_MISSING}"))
 
     async def _image(self, machine: Machine, container: Container) -> ImageFacts:
@@ -362,8 +363,10 @@ class Hands:
 
 
 def lacks_init(info: JsonObject) -> bool:
-    """Whether the engine reports (``GET /info``) that its init program is missing. Docker names the
-    program and fails to read its version then; podman names none, whether it has one or not."""
+    """Whether the engine reports in ``GET /info`` that its init program is missing.
+
+    Docker names the program and reports the version N/A if it is missing. Podman never names it.
+    """
     version = info.get("InitCommit") or {}
     return bool(info.get("InitBinary")) and version.get("ID") == "N/A"
 

@@ -21,7 +21,7 @@ from datum_compute.drivers.machinedata import NO_DATA, MachineData
 
 
 def delay_left_s(probe: Probe, seen: Seen, now_s: float) -> float:
-    """How much of the initial delay of a probe is left; it counts from the container's start."""
+    """Return how much of the initial delay of a probe is left, from the start of the container."""
     if not seen.started_s:
         return float(probe.initial_delay_seconds)
     return max(0.0, seen.started_s + probe.initial_delay_seconds - now_s)
@@ -77,11 +77,11 @@ class Machine:
     # Takes long at times; a removal ends it.
     pulling: asyncio.Task[dict[str, ImageFacts] | DriverError] | None = None
     sleep: Sleep = field(default_factory=Sleep)
-    told: Observation = None  # what was announced last
-    # Since when it has not been observed, on a monotonic clock; None while it is observed.
+    announced: Observation = None  # the last observation that was announced
+    # Since when the machine has not been observed, on a monotonic clock; None while it is observed.
     unobserved_since_s: float | None = None
-    # An earlier process made it, and this one has not completed its first observation.
-    is_adopted: bool = False
+    # An earlier process created the machine, and this process has not observed it completely yet.
+    awaits_first_observation: bool = False
     # The last answers to each probe, with the time when each came.
     answered: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
@@ -95,8 +95,10 @@ class Machine:
         return [container.name for container in self.plan.containers]
 
     def is_readiness_known(self, now_s: float) -> bool:
-        """Whether every readiness check has reached its first verdict, as far as checks run: not
-        before their initial delay, and not while the machine sleeps or has ended."""
+        """Whether every readiness check that runs has reached its first verdict.
+
+        A check does not run before its initial delay, nor while the machine sleeps or has ended.
+        """
         seen = [self.seen.get(name) for name in self.containers]
         if self.record.asleep or not all(s and s.standing == "running" for s in seen):
             return True

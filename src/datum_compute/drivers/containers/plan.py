@@ -23,8 +23,8 @@ _PREFIX = "compute.datumapis.com/"
 PLATFORM, CELL = f"{_PREFIX}platform", f"{_PREFIX}cell"
 MACHINE, SERVER, CONTAINER = f"{_PREFIX}machine", f"{_PREFIX}server", f"{_PREFIX}container"
 PLAN = f"{_PREFIX}plan"
-# On containers that were to have an init process and run without, because the engine has none. Not
-# part of the plan: whether the engine has one does not make it another container.
+# Label of containers that should have an init process and run without, because the engine has none.
+# It is not part of the plan, so that installing an init program recreates no container.
 INIT, INIT_MISSING = f"{_PREFIX}init", "missing"
 DEFAULT_NETWORK = "bridge"  # the engine's own, for machines that were given no address
 

@@ -1,4 +1,4 @@
-"""Asks containers how they are: over HTTP, for connections, or by a command."""
+"""Probes containers: by an HTTP request, by connecting to ports, or by a command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from datum_compute.drivers.containers.logs import last_lines
 from datum_compute.drivers.containers.plan import ContainerPlan
 from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.onlink import open_on_link
-from datum_compute.drivers.portcheck import PORT_CHECK, closed_port
+from datum_compute.drivers.portcheck import PORT_CHECK, render_closed_port
 
 _WORDS_MAX = 256
 _EAGER_S = 1.0
@@ -37,33 +37,33 @@ class Target:
     container: ContainerPlan
 
 
-async def keep_asking(
+async def run_probe(
     probe: Probe,
     delay_s: float,
-    ask: Callable[[], Awaitable[str]],
-    told: Callable[[bool, str], Awaitable[None]],
+    check: Callable[[], Awaitable[str]],
+    on_verdict: Callable[[bool, str], Awaitable[None]],
     needs_confirmation: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Ask until cancelled, for the first time after ``delay_s``.
+    """Run the probe until cancelled, for the first time after ``delay_s``.
 
-    ``told`` receives the first verdict and every change of it: whether it is good, and the words
-    of the last bad answer. An inconclusive attempt (TransientError) is repeated and does not count.
-    If ``needs_confirmation``, the answer that would make the verdict bad is replaced by that of
-    one more attempt.
+    ``check`` returns what is wrong, or an empty string. ``on_verdict`` receives the first verdict
+    and every change of it: whether it is good, and what was wrong last. An inconclusive check
+    (TransientError) is repeated and does not count. If ``needs_confirmation``, the check is run
+    once more before it makes the verdict bad, and only its second result counts.
     """
     await asyncio.sleep(delay_s)
     tally = Tally(probe)
     while True:
         try:
-            words = await ask()
+            words = await check()
             if words and tally.is_last_failure() and needs_confirmation():
-                words = await ask()
+                words = await check()
         except TransientError:
             await asyncio.sleep(_ENGINE_RETRY_S)
             continue
         verdict = tally.count(is_good=not words)
         if verdict is not None:
-            await told(verdict, words)
+            await on_verdict(verdict, words)
         await asyncio.sleep(tally.pause_s())
 
 
@@ -115,10 +115,12 @@ class Tally:
 
 
 async def answer_to(engine: Engine, probe: Probe, target: Target) -> str:
-    """What is wrong, at the latest when the probe's time is over; empty if all is well. Raises
-    TransientError if the engine does not run the probe's command, and CommandTimeout if the
-    command does not end in time; that time does not include the wait for a turn at the engine."""
-    if probe is PORT_CHECK:
+    """Return what is wrong, within the timeout of the probe; empty if nothing is.
+
+    Raises TransientError if the engine does not run the command of the probe, and CommandTimeout
+    if the command does not end in time. That time does not include the wait for a turn.
+    """
+    if probe is PORT_CHECK:  # By identity: a user's probe may have the same values.
         return await _check_ports(target)
     if probe.exec_ is not None:
         return await _command(engine, probe.exec_, target, probe.timeout_seconds)
@@ -145,12 +147,8 @@ def port_number(container: ContainerPlan, port: int | str) -> int:
 
 
 async def _tcp(address: str, port: int) -> str:
-    try:
-        _, writer = await open_on_link(address, port)
-    except OSError as error:
-        return f"port {port}: {_connect_error(error)}"
-    writer.close()
-    return ""
+    error = await _connect(address, port)
+    return f"port {port}: {error}" if error else ""
 
 
 async def _check_ports(target: Target) -> str:
@@ -175,17 +173,24 @@ async def _check_port(address: str, port: ContainerPort) -> str:
     timeout_s = PORT_CHECK.timeout_seconds
     try:
         async with asyncio.timeout(timeout_s):
-            _, writer = await open_on_link(address, port.port)
+            error = await _connect(address, port.port)
     except TimeoutError:
-        return closed_port(port.port, port.name, f"no answer within {timeout_s} s")
+        error = f"no answer within {timeout_s} s"
+    return render_closed_port(port.port, port.name, error) if error else ""
+
+
+async def _connect(address: str, port: int) -> str:
+    """Connect and disconnect; return why that failed, empty if it succeeded."""
+    try:
+        _, writer = await open_on_link(address, port)
     except OSError as error:
-        return closed_port(port.port, port.name, _connect_error(error))
+        return _connect_error(error)
     writer.close()
     return ""
 
 
 def _connect_error(error: OSError) -> str:
-    """Why a connection failed. asyncio replaces the text of the system with the address."""
+    """Return why a connection failed. asyncio puts the address in place of the system's text."""
     return os.strerror(error.errno).lower() if error.errno else "no connection"
 
 

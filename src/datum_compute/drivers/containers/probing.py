@@ -12,12 +12,12 @@ from datum_compute.api.containeroptions import Probe
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.containers.machine import Machine, delay_left_s
 from datum_compute.drivers.containers.plan import ContainerPlan
-from datum_compute.drivers.containers.probes import CommandTimeout, Target, answer_to, keep_asking
+from datum_compute.drivers.containers.probes import CommandTimeout, Target, answer_to, run_probe
 from datum_compute.drivers.containers.state import check_title
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-# Machine, container, whether the answer was good, and its words.
-Told = Callable[[Machine, str, bool, str], Awaitable[None]]
+# Machine, container, whether the verdict is good, and what was wrong last.
+OnVerdict = Callable[[Machine, str, bool, str], Awaitable[None]]
 
 _ANSWERS_MAX = 20
 
@@ -25,26 +25,29 @@ _log = logging.getLogger(__name__)
 
 
 class Probing:
-    """``heard_ready`` and ``heard_live`` receive each verdict that changes what is known, and
-    ``heard_words`` the machine when an answer before the first verdict was bad.
-    ``confirm_engine`` raises TransientError if the engine does not answer: then a command that did
-    not end in time proves nothing about its container."""
+    """Runs probes and passes on their results.
+
+    ``on_ready_verdict`` and ``on_live_verdict`` receive the first verdict of a check and every
+    change of it. ``on_early_failure`` receives the machine when a readiness check fails before its
+    first verdict. ``confirm_engine`` raises TransientError if the engine does not answer: then a
+    command that did not end in time proves nothing about its container.
+    """
 
     def __init__(
         self,
         engine: Engine,
-        heard_ready: Told,
-        heard_live: Told,
+        on_ready_verdict: OnVerdict,
+        on_live_verdict: OnVerdict,
         unix_s: Callable[[], float],
         *,
         confirm_engine: Callable[[], Awaitable[None]] | None = None,
-        heard_words: Callable[[Machine], None] = lambda _machine: None,
+        on_early_failure: Callable[[Machine], None] = lambda _machine: None,
     ) -> None:
-        self._heard_words = heard_words
+        self._on_early_failure = on_early_failure
         self._unix_s = unix_s
         self._confirm_engine = confirm_engine or engine.ping
         self._engine = engine
-        self._heard = {"ready": heard_ready, "live": heard_live}
+        self._on_verdict = {"ready": on_ready_verdict, "live": on_live_verdict}
 
     def begin(self, machine: Machine, spawn: Spawn) -> None:
         """Run every probe of every container, for the start that the container has now."""
@@ -80,7 +83,9 @@ class Probing:
             target = _target(machine, container)
             try:
                 words = (
-                    await answer_to(self._engine, probe, target) if target else "it has no address"
+                    await answer_to(self._engine, probe, target)
+                    if target
+                    else "the machine has no address"
                 )
             except CommandTimeout as timeout:
                 await self._confirm_engine()
@@ -90,23 +95,23 @@ class Probing:
             del answers[:-_ANSWERS_MAX]
             if words and kind == "ready" and name not in machine.ready:
                 machine.words[name] = words
-                self._heard_words(machine)
+                self._on_early_failure(machine)
             return words
 
         # Thawed processes continue where they were, so their first probe runs at once.
         left_s = delay_left_s(probe, machine.seen[name], self._unix_s())
         delay_s = 0.0 if machine.sleep.thawed else left_s
-        told = partial(self._heard[kind], machine, name)
+        told = partial(self._on_verdict[kind], machine, name)
         try:
             # An engine that hung and has just come back answers the ping, although the command
             # timed out because of it. So one more attempt confirms a timeout that would count.
-            await keep_asking(probe, delay_s, asked, told, lambda: is_timeout)
+            await run_probe(probe, delay_s, asked, told, lambda: is_timeout)
         except Exception:  # in the group of all machines it would end everything else too
             _log.exception("%s: the %s failed", machine.id, title)
 
 
 def _target(machine: Machine, container: ContainerPlan) -> Target | None:
-    """Where the container is now: an address of the engine may change with each start."""
+    """Return where the container is now: the engine may assign an address with each start."""
     addresses = machine.plan.addresses or machine.seen[machine.containers[0]].addresses
     if not addresses:
         return None

@@ -101,16 +101,18 @@ def _unready(plan: MachinePlan, answers: Answers) -> tuple[str, str]:
     for container in plan.containers:
         if container.readiness_check is None or answers.ready.get(container.name):
             continue
-        words = answers.words.get(container.name) or "no answer yet"
-        # The answer of a port check names the port, and so needs no title.
-        is_named = container.readiness is None and container.name in answers.words
-        message = words if is_named else f"{check_title(container)}: {words}"
-        has_verdict = container.name in answers.ready
-        return Reason.NOT_READY if has_verdict else Reason.STARTING, message
+        reason = Reason.NOT_READY if container.name in answers.ready else Reason.STARTING
+        return reason, _unready_message(container, answers.words.get(container.name, ""))
     return "", ""
 
 
+def _unready_message(container: ContainerPlan, words: str) -> str:
+    if words and container.readiness is None:
+        return words  # a failed port check names the port
+    return f"{check_title(container)}: {words or 'no answer yet'}"
+
+
 def check_title(container: ContainerPlan) -> str:
-    """The readiness check of a container, for people."""
+    """Return the name of the readiness check of a container, for messages."""
     probed = container.readiness is not None
     return f"{'readiness probe' if probed else 'port check'} of {container.name}"

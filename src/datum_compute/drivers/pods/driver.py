@@ -22,7 +22,7 @@ from datum_compute.drivers.driver import (
     OBSERVATION_DEADLINE_S,
     DriverError,
     Observation,
-    unobserved,
+    missing_observation,
 )
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.drivers.pods.making import SPEC_FINGERPRINT, pod_body, pod_name
@@ -75,7 +75,7 @@ class PodsDriver:
         try:
             pod = await self._look(machine_id)
         except DriverError as error:
-            return unobserved(self._note_failure(), f"cannot read the pod: {error}")
+            return missing_observation(self._note_failure(), f"cannot read the pod: {error}")
         if pod is None:
             return None
         if is_dead(pod) and not pod.is_terminating and self._age_s(pod) >= REPLACED_S:

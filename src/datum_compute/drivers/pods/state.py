@@ -10,7 +10,7 @@ from datum_compute.api.pod import ContainerStatus, Pod, Terminated
 from datum_compute.api.reasons import Reason
 from datum_compute.drivers.driver import MachineState
 from datum_compute.drivers.pods.making import MACHINE, PORT_CHECKED, pod_name
-from datum_compute.drivers.portcheck import closed_port
+from datum_compute.drivers.portcheck import render_closed_port
 from datum_compute.drivers.registrywords import is_silence
 
 # A container that ended before and has no probe of the user has to stay up for this long.
@@ -194,7 +194,7 @@ def _unready(pod: Pod, name: str) -> str:
     if container is not None and _is_port_checked(pod, name):
         port = next((p for p in container.ports if p.protocol == "TCP"), None)
         if port is not None:
-            return closed_port(port.container_port, port.name)
+            return render_closed_port(port.container_port, port.name)
     return f"container {name} does not answer its readiness probe"
 
 

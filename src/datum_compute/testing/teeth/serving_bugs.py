@@ -14,7 +14,7 @@ from datum_compute.controllers.hub import cluster
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
 from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.planning.availability import MinReady, min_ready_seconds
-from datum_compute.planning.budget import out_of_service
+from datum_compute.planning.budget import has_unavailable_replacement, out_of_service
 from datum_compute.planning.ordinals import Slots, is_observed_not_ready, is_ready, serves
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import attribute_replaced, function_replaced
@@ -62,9 +62,13 @@ def _unknown_is_available() -> Iterator[None]:
     def in_service(slots: Slots, wanted: int, _updated: frozenset[int]) -> int:
         return wanted - sum(number < wanted for number in slots.serving)
 
+    def has_lost_replacement(slots: Slots, replacements: frozenset[int]) -> bool:
+        return not replacements <= slots.serving
+
     with (
         attribute_replaced(MinReady, "is_available", make),
         function_replaced(out_of_service, lambda _: in_service),
+        function_replaced(has_unavailable_replacement, lambda _: has_lost_replacement),
     ):
         yield
 
@@ -88,7 +92,10 @@ def _replacement_not_awaited() -> Iterator[None]:
     def counted(slots: Slots, wanted: int, updated: frozenset[int]) -> int:
         return wanted - sum(number < wanted for number in slots.serving | updated)
 
-    with function_replaced(out_of_service, lambda _: counted):
+    with (
+        function_replaced(out_of_service, lambda _: counted),
+        function_replaced(has_unavailable_replacement, lambda _: lambda *_: False),
+    ):
         yield
 
 
