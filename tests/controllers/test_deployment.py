@@ -11,13 +11,14 @@ import pytest
 
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta import Ref, owner_reference
+from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
 from datum_compute.client.client import Client
 from datum_compute.controllers.cell.deployment import CONTROLLER
-from datum_compute.drivers.driver import NOT_OBSERVED, MachineState, Observation
+from datum_compute.drivers.driver import NOT_OBSERVED, MachineState, Observation, unknown_state
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.testing.builders import a_deployment, an_instance
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
@@ -82,6 +83,56 @@ def test_nothing_is_removed_before_the_driver_has_confirmed_the_replacement(
         return early, late
 
     assert run_virtual(Random(1), main) == ([], ["web-dfw-0"])
+
+
+async def outdated_and_not_ready(client: Client) -> None:
+    """Two outdated instances under Parallel, both recorded as not ready, with their Servers."""
+    scale = ScaleSettings(min_replicas=2, instance_management_policy="Parallel")
+    deployment = await client.create(DEPLOYMENT, as_new(a_deployment(scale=scale)))
+    for number in range(2):
+        instance = an_instance(number, "web:0", deployment=deployment, ready=False)
+        stored = await client.create(INSTANCE, as_new(instance))
+        version = stored.metadata.resource_version
+        status = msgspec.to_builtins(instance.status)
+        name = instance.metadata.name
+        await client.patch_status(INSTANCE, Ref("default", name), status, version=version)
+        server = a_server()
+        owner = owner_reference(stored, INSTANCE)
+        metadata = msgspec.structs.replace(server.metadata, name=name, owner_references=[owner])
+        await client.create(SERVER, msgspec.structs.replace(server, metadata=metadata))
+
+
+@pytest.mark.parametrize("confirmed", [None, CRASHED, NOT_READY], ids=["gone", "crashed", "no"])
+@pytest.mark.parametrize(
+    "before",
+    [NOT_OBSERVED, unknown_state("no answer"), RUNNING],
+    ids=["unobserved", "unknown", "recovered"],
+)
+def test_an_outdated_instance_is_not_broken_before_the_driver_has_observed_it(
+    before: Observation, confirmed: Observation
+) -> None:
+    """It may have recovered while no process recorded that."""
+    driver = ScriptedDriver(before)
+
+    async def main(loop: VirtualLoop) -> tuple[list[str], list[str]]:
+        planes = Planes(loop)
+        client = await planes.create(CELL)
+        await ensure_plane(client, CELL)
+        await outdated_and_not_ready(client)
+        ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
+        manager = build_manager((CONTROLLER,), {CELL: driver}, ports)
+        manager.engage(CELL, client)
+        running = loop.create_task(manager.run())
+        await manager.synced()
+        await asyncio.sleep(20)
+        early = await leaving(client)
+        driver.observed = confirmed
+        await asyncio.sleep(20)
+        late = await leaving(client)
+        running.cancel()
+        return early, late
+
+    assert run_virtual(Random(1), main) == ([], ["web-dfw-0", "web-dfw-1"])
 
 
 async def leaving(client: Client) -> list[str]:

@@ -25,6 +25,7 @@ from datum_compute.drivers.driver import (
     NOT_OBSERVED,
     MachineState,
     Observation,
+    TransientError,
     unknown_state,
 )
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
@@ -155,6 +156,33 @@ def test_a_server_without_a_machine_is_not_called_unknown() -> None:
         assert driver.started == 0
         driver.observed = None
         await asyncio.sleep(15)
+        assert driver.started > 0
+
+    beside(driver, story)
+
+
+class WithoutStart(ScriptedDriver):
+    """Cannot start a machine."""
+
+    async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
+        await super().start(machine_id, spec, data)
+        raise TransientError("the engine is busy")
+
+
+def test_a_lost_machine_of_an_unknown_server_is_reported_while_its_start_fails() -> None:
+    """Unknown counts as serving, so the loss must not wait for a new machine."""
+    driver = WithoutStart(RUNNING)
+
+    async def story(client: Client) -> None:
+        driver.observed = UNKNOWN
+        driver.news.put_nowait(f"{REF}/{(await client.get(SERVER, REF)).metadata.uid}")
+        await asyncio.sleep(2)
+        assert (await client.get(SERVER, REF)).status.phase == "Unknown"
+        driver.observed = None
+        await asyncio.sleep(5)
+        assert (await client.get(SERVER, REF)).status.phase == "Pending"
+        await asyncio.sleep(60)
+        assert (await client.get(SERVER, REF)).status.phase == "Pending"
         assert driver.started > 0
 
     beside(driver, story)

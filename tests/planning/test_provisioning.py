@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -118,6 +120,25 @@ def test_the_observed_hash_is_that_of_what_the_driver_took_up(phase: Phase, echo
     """Ready or not: a crash of the new template is a crash of the new template."""
     status = status_of(an_instance(0), a_server(phase))
     assert bool(status.controller.observed_template_hash) is echoed
+
+
+def test_a_restart_of_the_same_machine_keeps_the_observed_hash() -> None:
+    """Otherwise every restart of a crash loop would look like a step of the rollout."""
+    instance = an_instance(0)
+    spec = a_server().spec
+    fingerprint = machine_fingerprint(spec)
+    crashed = status_of(instance, a_server("Failed"))
+    recorded = msgspec.structs.replace(instance, status=crashed)
+
+    def observed_hash(**status: Any) -> str:
+        pending = ServerStatus(phase="Pending", observed_generation=1, **status)
+        applied = status_of(recorded, a_server(status=pending)).controller
+        return applied.observed_template_hash
+
+    assert observed_hash(spec_fingerprint=fingerprint) == spec.template_hash
+    assert observed_hash(restarts=1) == spec.template_hash, "of an earlier release"
+    assert observed_hash(spec_fingerprint="1-another", restarts=1) == ""
+    assert observed_hash() == "", "the machine is gone"
 
 
 def test_a_machine_that_is_not_observed_makes_ready_unknown_and_keeps_what_is_recorded() -> None:

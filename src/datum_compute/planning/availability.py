@@ -25,7 +25,7 @@ class MinReady:
     """How long an instance must be Ready to count as available, as of ``now``.
 
     ``unobserved`` are uids of instances whose recorded Ready no driver has confirmed since this
-    process started. A rollout does not count them as available.
+    process started. A rollout neither counts them as available nor replaces them as broken.
     """
 
     seconds: int = 0

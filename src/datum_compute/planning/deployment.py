@@ -68,7 +68,7 @@ def plan_deployment(
     unobserved: frozenset[str] = frozenset(),
 ) -> Plan:
     """``size_of`` returns the size of an instance for quota; ``simulated``: the cell runs the
-    simulated driver; ``unobserved`` are uids of ready instances that no driver has confirmed."""
+    simulated driver; ``unobserved`` are uids of instances whose readiness is not confirmed."""
     guard = add_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
     if guard:
         return Plan(tuple(guard))

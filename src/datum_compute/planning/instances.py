@@ -5,8 +5,9 @@ These rules hold under both policies:
   ``maxUnavailable`` of the wanted slots are out of service because of it. A replacement counts as
   out of service until it is available (``planning/budget.py``).
 - Outdated instances that were observed as not ready are replaced first, outside that budget, so
-  that a broken template can always be replaced. An instance that was never observed is replaced
-  only after an observation. An instance whose readiness became Unknown counts as serving.
+  that a broken template can always be replaced. An instance that was never observed, or not since
+  this process started, is replaced only after an observation. An instance whose readiness became
+  Unknown counts as serving.
 - Instances that are no longer wanted are removed highest first, without waiting for anything.
 - Strays (controlled, but without a slot) are removed at once.
 - Labels are repaired independently: never skipped, never a step of the rollout.
@@ -133,7 +134,7 @@ def _slate(
             returns = can_return(deployment, number, waiting)
             rolled = drifted if returns else stranded
             rolled.insert(0, _delete(plane, instance, "of an older template"))
-        elif not is_observed_not_ready(instance):
+        elif number in slots.unobserved or not is_observed_not_ready(instance):
             filling.append(Wait(f"{instance.metadata.name} has not been observed yet"))
         else:
             broken.insert(0, _delete_unready(plane, instance))

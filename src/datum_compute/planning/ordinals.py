@@ -26,6 +26,7 @@ class Slots:
 
     ``held`` contains all of them, desired or not. ``serving``, ``ready`` and ``available`` are the
     ordinals that count as such; each is a subset of the one before. ``strays`` have no ordinal.
+    ``unobserved`` are the ordinals whose recorded readiness no driver has confirmed.
     """
 
     held: dict[int, Instance]
@@ -33,6 +34,7 @@ class Slots:
     ready: frozenset[int]
     available: frozenset[int]
     strays: tuple[Instance, ...]
+    unobserved: frozenset[int] = frozenset()
 
 
 def ordinal(instance: Instance) -> int:
@@ -77,7 +79,9 @@ def build_slots(
     serving = frozenset(n for n, instance in held.items() if serves(instance))
     ready = frozenset(n for n in serving if is_ready(held[n]))
     available = frozenset(n for n in ready if min_ready.is_confirmed_available(held[n]))
-    return Slots(held, serving, ready, available, tuple(strays))
+    uids = min_ready.unobserved
+    unobserved = frozenset(n for n, instance in held.items() if instance.metadata.uid in uids)
+    return Slots(held, serving, ready, available, tuple(strays), unobserved)
 
 
 def is_ready(instance: Instance) -> bool:

@@ -112,14 +112,29 @@ def _applied_template(
 ) -> tuple[InstanceControlStatus, ResourceAmounts]:
     """Return the template and the size that the driver has applied, successfully or not.
 
-    While the phase is Unknown the recorded ones stay.
+    The recorded ones stay while the phase is Unknown, and while a machine is Pending that applied
+    this template before: a restart takes nothing back.
     """
-    if server is None or not _is_seen(server) or server.status.phase == "Pending":
+    recorded = instance.status.controller
+    if server is None or not _is_seen(server):
         return InstanceControlStatus(), ResourceAmounts()
+    if server.status.phase == "Pending":
+        is_same = recorded.observed_template_hash == server.spec.template_hash
+        if not (is_same and _is_same_machine(server)):
+            return InstanceControlStatus(), ResourceAmounts()
+        return recorded, instance.status.resources
     if server.status.phase == "Unknown":
-        return instance.status.controller, instance.status.resources
+        return recorded, instance.status.resources
     observed = InstanceControlStatus(observed_template_hash=server.spec.template_hash)
     return observed, server.spec.resources
+
+
+def _is_same_machine(server: Server) -> bool:
+    """Whether a machine exists that was started from the containers the Server has now."""
+    status = server.status
+    if status.spec_fingerprint:
+        return not runs_other_spec(server)
+    return status.restarts > 0  # a machine that an earlier release started
 
 
 def _interfaces(instance: Instance, server: Server | None) -> list[NetworkInterfaceStatus]:

@@ -137,6 +137,16 @@ def test_one_that_ended_before_is_believed_only_after_a_while() -> None:
     assert (late.phase, late.restarts, late.exit_code) == ("Running", 1, 1)
 
 
+def test_a_machine_that_was_just_restarted_stays_crashed_until_it_is_inspected() -> None:
+    """Pending for a moment at every restart would look like a new machine."""
+    record = Record(restarts=3, exit_code=137, container="app", ended_s=200.0)
+    state = state_of(PLAN, Sight(["app"], {"app": ENDED}, record, now_s=210.0), Answers(), "")
+    assert (state.phase, state.reason, state.restarts) == ("Failed", "InstanceCrashing", 3)
+    probed = MachinePlan(containers=[ContainerPlan(name="app", image="web:1", readiness=Probe())])
+    state = state_of(probed, Sight(["app"], {"app": ENDED}, record, now_s=210.0), Answers(), "")
+    assert (state.phase, state.restarts) == ("Pending", 3)
+
+
 def test_a_problem_speaks_before_everything_else() -> None:
     problem = Problem(Reason.IMAGE_UNAVAILABLE, "no such image", 60.0, 10.0)
     sight = Sight(["app"], {}, problem=problem, can_create=True)

@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from datum_compute.api import labels
-from datum_compute.api.instance import Instance
+from datum_compute.api.conditions import is_true
+from datum_compute.api.instance import AVAILABLE, Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, INSTANCE_TYPE, SERVER
 from datum_compute.api.meta import Ref, controller_uid, ref_of
 from datum_compute.api.server import Server
@@ -16,9 +17,17 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.cell.machine import machine_id_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.drivers.driver import Driver, DriverError, MachineState
+from datum_compute.drivers.driver import (
+    NOT_OBSERVED,
+    Driver,
+    DriverError,
+    MachineState,
+    NotObserved,
+    Observation,
+)
 from datum_compute.planning.deployment import plan_deployment
-from datum_compute.planning.ordinals import is_ready
+from datum_compute.planning.ordinals import has_gates, is_observed_not_ready, is_ready
+from datum_compute.planning.ownership import belongs
 from datum_compute.planning.sizing import Size, size_of
 from datum_compute.planning.template import template_hash
 from datum_compute.runtime.cache import Index
@@ -70,10 +79,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 async def _find_unobserved(
     context: Context, key: Key, deployment: WorkloadDeployment, instances: Sequence[Instance]
 ) -> frozenset[str]:
-    """Return uids of replacements that are recorded as ready but not confirmed by the driver.
+    """Return uids of instances whose recorded readiness the driver has not confirmed.
 
-    After a restart the machine may have ended since it was recorded as ready. A rollout that relied
-    on the record would remove the instances that still serve. One confirmation is enough, because
+    These are replacements recorded as ready and outdated instances recorded as not ready. After a
+    restart the machine may have ended or recovered since it was recorded. A rollout that relied on
+    the record would remove the instances that still serve. One confirmation is enough, because
     later changes cause events. The driver is not asked if no instance is outdated.
     """
     driver, current = context.drivers.get(key.plane), template_hash(deployment.spec.template)
@@ -89,15 +99,50 @@ async def _find_unobserved(
             confirmed.add(uid)
         else:
             missing.add(uid)
+    for instance in instances:
+        uid, server = instance.metadata.uid, servers.get(ref_of(instance))
+        is_outdated = instance.spec.controller.template_hash != current
+        if server is None or not is_outdated or not _needs_confirmation(instance, server):
+            continue
+        if uid in known or await _is_known_down(driver, instance, server):
+            confirmed.add(uid)
+        else:
+            missing.add(uid)
     context.confirmed[key] = frozenset(confirmed)
     return frozenset(missing)
 
 
-async def _is_serving(driver: Driver, server: Server) -> bool:
-    try:
-        state = await driver.observe(machine_id_of(server))
-    except DriverError:
+def _needs_confirmation(instance: Instance, server: Server) -> bool:
+    """Whether the instance is recorded as not ready and may have a machine that recovered."""
+    if has_gates(instance) or instance.is_terminating or not is_observed_not_ready(instance):
         return False
+    return belongs(server, instance) and not server.is_terminating
+
+
+async def _is_known_down(driver: Driver, instance: Instance, server: Server) -> bool:
+    """Whether the driver has observed the machine and the record is not older than that.
+
+    A machine that serves contradicts a record that is not Available: its status is still on the
+    way. An instance that is Available is not ready for a reason that no driver observes.
+    """
+    state = await _observe(driver, server)
+    if isinstance(state, NotObserved) or (state is not None and state.phase == "Unknown"):
+        return False
+    return not _serves(state) or is_true(instance.status.conditions, AVAILABLE)
+
+
+async def _is_serving(driver: Driver, server: Server) -> bool:
+    return _serves(await _observe(driver, server))
+
+
+async def _observe(driver: Driver, server: Server) -> Observation:
+    try:
+        return await driver.observe(machine_id_of(server))
+    except DriverError:
+        return NOT_OBSERVED
+
+
+def _serves(state: Observation) -> bool:
     if not isinstance(state, MachineState):
         return False
     return state.phase == "Sleeping" or (state.phase == "Running" and not state.reason)

@@ -53,12 +53,14 @@ RECHECK_S = 1.0
 UNSETTLED_S = 10.0
 STEADY_S = 300.0
 SWEEP_S = 30.0
-# How often settled Servers are checked for a lost machine. An Instance is therefore Available for
-# at most 5 s without its machine, even if the driver's event was lost.
+# How often Servers that may serve are checked for a lost machine. An Instance is therefore counted
+# as serving for at most 5 s without its machine, even if the driver's event was lost.
 LOST_MACHINE_CHECK_S = 4.0
 # Such a check lets other tasks run after this many Servers.
 YIELD_EVERY_SERVERS = 500
 SETTLED = ("Running", "Sleeping")
+# An Instance of such a Server counts as serving. Unknown replaces only a phase that was observed.
+MAY_SERVE = (*SETTLED, "Unknown")
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +84,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return await carry_out(context.planes, Plan(tuple(guard)))
     state = await driver.observe(machine_id)
     if state is None:
-        if server.status.phase in SETTLED:
+        if server.status.phase in MAY_SERVE:
             # Report the loss before starting a new machine, which may take long or fail.
             return await _report(context, key, server, None)
         if await _remove_strangers(view, driver, key.ref, machine_id):
@@ -221,15 +223,15 @@ def waits_for(server: Server) -> Iterable[str]:
 WAITING = Index(SERVER, "waits-for-data", waits_for)
 
 
-def index_settled(server: Server) -> Iterable[str]:
-    return ("",) if server.status.phase in SETTLED else ()
+def index_may_serve(server: Server) -> Iterable[str]:
+    return ("",) if server.status.phase in MAY_SERVE else ()
 
 
-SETTLED_SERVERS = Index(SERVER, "settled-servers", index_settled)
+MAY_SERVE_SERVERS = Index(SERVER, "may-serve-servers", index_may_serve)
 
 
 async def find_lost_machines(context: Context, view: View) -> AsyncIterator[Key]:
-    """Yield, every LOST_MACHINE_CHECK_S, the settled Servers that have no machine.
+    """Yield, every LOST_MACHINE_CHECK_S, the Servers that may serve and have no machine.
 
     Drivers answer from memory for a machine that they know. Only the pods driver reads each pod
     from the cluster while its watch is lost.
@@ -238,7 +240,7 @@ async def find_lost_machines(context: Context, view: View) -> AsyncIterator[Key]
     while True:
         await asyncio.sleep(LOST_MACHINE_CHECK_S)
         servers = view.cached(SERVER)
-        for number, ref in enumerate(servers.refs_indexed(SETTLED_SERVERS.name, ""), start=1):
+        for number, ref in enumerate(servers.refs_indexed(MAY_SERVE_SERVERS.name, ""), start=1):
             try:
                 state = await driver.observe(f"{ref}/{servers.uid(ref)}")
             except DriverError:  # not known to be lost
@@ -309,7 +311,7 @@ CONTROLLER = Controller(
     role="cell",
     reconcile=reconcile,
     edges=(for_(SERVER, when=concerns_driver), *wakes(WAITING)),
-    indexes=(WAITING, SETTLED_SERVERS),
+    indexes=(WAITING, MAY_SERVE_SERVERS),
     finalizers=(labels.DRIVER_FINALIZER,),
     outside=(machine_news, missing, find_lost_machines),
     workers=MANY_WORKERS,

@@ -33,8 +33,10 @@ def state_of(plan: MachinePlan, sight: Sight, answers: Answers, stage: str) -> M
     if sight.problem is not None:
         problem = sight.problem
         return MachineState("Failed", problem.reason, problem.message, restarts=record.restarts)
+    restarts = record.restarts
     if any(name not in sight.seen for name in sight.containers):
-        return MachineState("Pending", Reason.STARTING, stage or "the containers are being set up")
+        message = stage or "the containers are being set up"
+        return MachineState("Pending", Reason.STARTING, message, restarts=restarts)
     seen = [sight.seen[name] for name in sight.containers]
     if record.is_down or unproven_until_s(plan, sight) is not None:
         return crashed(plan, sight)
@@ -43,14 +45,17 @@ def state_of(plan: MachinePlan, sight: Sight, answers: Answers, stage: str) -> M
     drowsy = sight.now_s < sight.drowsy_until_s and (reason or not is_up)
     asleep = record.asleep or all(s.standing == "paused" for s in seen)
     if not (is_up or asleep or drowsy):
-        return MachineState("Pending", Reason.STARTING, stage or "the containers are being started")
+        if _is_restarting(plan, sight):
+            return crashed(plan, sight)
+        message = stage or "the containers are being started"
+        return MachineState("Pending", Reason.STARTING, message, restarts=restarts)
     if asleep or drowsy:
         reason, message = "", ASLEEP
     return MachineState(
         "Sleeping" if asleep or drowsy else "Running",
         reason=reason,
         message=message,
-        restarts=record.restarts,
+        restarts=restarts,
         exit_code=record.exit_code,
         started_at=max(s.started_at for s in seen),
         addresses=tuple(plan.addresses) or seen[0].addresses,
@@ -68,6 +73,18 @@ def unproven_until_s(plan: MachinePlan, sight: Sight) -> float | None:
     started_s = max((s.started_s for s in sight.seen.values()), default=0.0)
     until_s = started_s + PROVEN_S
     return until_s if started_s > sight.record.ended_s and sight.now_s < until_s else None
+
+
+def _is_restarting(plan: MachinePlan, sight: Sight) -> bool:
+    """Whether the machine was started again after it ended and was not inspected since.
+
+    It counts as crashed until it has proven itself, as after the inspection.
+    """
+    record = sight.record
+    if record.woken or record.exit_code is None or any(c.readiness for c in plan.containers):
+        return False
+    ended = [s for s in sight.seen.values() if s.standing == "exited"]
+    return bool(ended) and all(s.finished_s <= record.ended_s for s in ended)
 
 
 def crashed(plan: MachinePlan, sight: Sight) -> MachineState:

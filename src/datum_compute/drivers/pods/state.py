@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from datum_compute.api.containeroptions import ImageRecord
-from datum_compute.api.pod import ContainerStatus, Pod, Terminated
+from datum_compute.api.pod import ContainerStatus, Pod, PodCondition, Terminated
 from datum_compute.api.reasons import Reason
 from datum_compute.drivers.driver import MachineState
 from datum_compute.drivers.pods.making import MACHINE, PORT_CHECKED, pod_name
@@ -146,6 +146,10 @@ def _running(pod: Pod) -> MachineState:
     if unready is not None:
         reason = Reason.NOT_READY if _has_readiness(pod, unready.name) else Reason.STARTING
         message = _unready(pod, unready.name)
+    elif (condition := _unready_condition(pod)) is not None:
+        reason = Reason.NOT_READY
+        words = ": ".join(filter(None, (condition.reason, condition.message)))
+        message = f"the pod is not ready: {words}" if words else "the pod is not ready"
     return MachineState(
         "Running",
         reason=reason,
@@ -156,6 +160,16 @@ def _running(pod: Pod) -> MachineState:
         addresses=tuple(address.ip for address in pod.status.addresses if address.ip),
         images=_images(pod),
     )
+
+
+def _unready_condition(pod: Pod) -> PodCondition | None:
+    """Return the Ready condition of the pod if it is False or Unknown.
+
+    The cluster sets it for a node that does not respond. The containers stay recorded as ready,
+    because only the kubelet of that node updates them. Without the condition they decide.
+    """
+    ready = next((c for c in pod.status.conditions if c.type == "Ready"), None)
+    return ready if ready is not None and ready.status in ("False", "Unknown") else None
 
 
 def _stage(pod: Pod) -> str:
