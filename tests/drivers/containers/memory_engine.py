@@ -45,6 +45,7 @@ class MemoryEngine(Engine):
         self.is_away = False
         self._went_away = asyncio.Event()
         self.hangs_commands = False
+        self.pings = 0
         self.hang_at_command = False
         self._serves = asyncio.Event()
         self._serves.set()
@@ -86,9 +87,10 @@ class MemoryEngine(Engine):
                 await self._serves.wait()
         except TimeoutError:
             raise EngineTimeout("no answer in time") from None
-        self.on_answer()
+        self.announce_answer()
 
     async def ping(self, timeout_s: float = PING_S) -> None:
+        self.pings += 1
         await self._answer(timeout_s)
 
     def changed(self) -> list[str]:

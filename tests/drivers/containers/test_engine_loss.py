@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from datum_compute.api.containeroptions import ExecAction, Probe
-from datum_compute.drivers.containers.driver import ContainersDriver
+from datum_compute.drivers.containers.driver import PING_EVERY_S, ContainersDriver
 from datum_compute.drivers.containers.engine import AT_ONCE, PING_S, Engine, EngineTimeout
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan
@@ -65,6 +65,22 @@ def with_probe(kind: str, probe: Probe = EXEC) -> MachinePlan:
 
 def stops(engine: MemoryEngine) -> list[str]:
     return [request for request in engine.requests if request.endswith("/stop")]
+
+
+def test_drivers_that_share_an_engine_ping_it_only_while_it_is_silent(tmp_path: Path) -> None:
+    """An answer counts for every driver; one that missed it would ping without a pause."""
+
+    async def main(loop: VirtualLoop) -> None:
+        engine = MemoryEngine(OWNER)
+        folders = [tmp_path / "dfw", tmp_path / "iad"]
+        drivers = [a_driver(engine, folder, loop.time) for folder in folders]
+        async with running(drivers[0]), running(drivers[1]):
+            await asyncio.sleep(5)
+            engine.pings = 0
+            await asyncio.sleep(120)
+        assert 0 < engine.pings <= 2 * 120 / PING_EVERY_S
+
+    run_virtual(Random(1), main)
 
 
 @KINDS

@@ -136,7 +136,7 @@ class ContainersDriver:
         self._lost_since_s: float | None = elapsed_s()
         # When the engine last answered any request, or sent an event.
         self._last_answer_s = elapsed_s()
-        hands.engine.on_answer = self._note_answer
+        hands.engine.answer_listeners.append(self._note_answer)
         self._ping_lock = asyncio.Lock()
         self._save = save
         self._save_now = save_now

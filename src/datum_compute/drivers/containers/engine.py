@@ -54,13 +54,16 @@ class EngineFacts:
 
 
 class Engine:
-    """Connections to one engine, reused; close it with ``aclose``. ``on_answer`` is called with
-    every answer, also a refusal, and with every piece of a stream."""
+    """Connections to one engine, reused; close it with ``aclose``.
+
+    Every answer, also a refusal, and every piece of a stream is announced to ``answer_listeners``.
+    The drivers of all cells of a process share one Engine.
+    """
 
     def __init__(self, socket: str) -> None:
         self.socket = socket
         self._session: aiohttp.ClientSession | None = None
-        self.on_answer: Callable[[], None] = lambda: None
+        self.answer_listeners: list[Callable[[], None]] = []
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def aclose(self) -> None:
@@ -163,12 +166,16 @@ class Engine:
                 headers=sent,
                 timeout=patience,
             ) as answer:
-                self.on_answer()
+                self.announce_answer()
                 if answer.status >= 400:
                     raise EngineRefusal(answer.status, engine_words(await self._read(answer)))
                 yield answer
         except _LOST as error:
             raise self._lost(error) from None  # its request may hold secrets: cut it off
+
+    def announce_answer(self) -> None:
+        for listener in self.answer_listeners:
+            listener()
 
     def _opened(self) -> aiohttp.ClientSession:
         """The session, made on first use because aiohttp wants a running loop for it."""
@@ -191,7 +198,7 @@ class Engine:
 
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
         async for chunk in answer.content.iter_any():
-            self.on_answer()
+            self.announce_answer()
             yield chunk
 
     def _lost(self, error: BaseException) -> TransientError:
