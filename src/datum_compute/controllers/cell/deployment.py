@@ -102,7 +102,7 @@ async def _find_unobserved(
     for instance in instances:
         uid, server = instance.metadata.uid, servers.get(ref_of(instance))
         is_outdated = instance.spec.controller.template_hash != current
-        if server is None or not is_outdated or not _needs_confirmation(instance, server):
+        if server is None or not is_outdated or not needs_confirmation(instance, server):
             continue
         if uid in known or await _is_known_down(driver, instance, server):
             confirmed.add(uid)
@@ -112,7 +112,7 @@ async def _find_unobserved(
     return frozenset(missing)
 
 
-def _needs_confirmation(instance: Instance, server: Server) -> bool:
+def needs_confirmation(instance: Instance, server: Server) -> bool:
     """Whether the instance is recorded as not ready and may have a machine that recovered."""
     if has_gates(instance) or instance.is_terminating or not is_observed_not_ready(instance):
         return False

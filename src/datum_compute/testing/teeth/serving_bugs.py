@@ -10,6 +10,7 @@ from datum_compute.api.conditions import UNKNOWN, find_condition
 from datum_compute.api.instance import READY, Instance
 from datum_compute.api.reasons import Reason
 from datum_compute.api.server import runs_other_spec
+from datum_compute.controllers.cell import deployment
 from datum_compute.controllers.hub import cluster
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
 from datum_compute.drivers.simulated import SimulatedDriver
@@ -39,8 +40,10 @@ def _adopted_reports_pending() -> Iterator[None]:
 
 @contextmanager
 def _unknown_does_not_serve() -> Iterator[None]:
-    """Only Ready True counts as serving; what is Unknown is replaced outside the budget."""
+    """Only Ready True counts as serving; what is Unknown is replaced outside the budget, and
+    without asking the driver first."""
     with (
+        attribute_replaced(deployment, "needs_confirmation", lambda _: lambda *_: False),
         function_replaced(serves, lambda _: lambda i: is_ready(i) and not i.is_terminating),
         function_replaced(is_observed_not_ready, lambda _: lambda i: not is_ready(i)),
     ):
