@@ -31,6 +31,11 @@ def endpoint_urls(real: Real, workload: str) -> list[str]:
     return [endpoint["url"] for endpoint in shown["endpoints"]]
 
 
+def crashing_cities(real: Real, workload: str) -> set[str]:
+    crashing = (i for i in real.instances(workload) if i["reason"] == "InstanceCrashing")
+    return {instance["city"] for instance in crashing}
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_deploy_and_rollback_of_a_working_release_lose_no_request(
     real: Real, engine: TestEngine, replicas: int
@@ -77,6 +82,11 @@ def test_a_release_that_never_serves_is_not_ready_and_the_service_stays(
         failed = real.deploy("shop", f"--image={engine.image(name)}", "--timeout=20s")
         assert failed.returncode != 0, failed.stdout + failed.stderr
         assert "is ready" not in failed.stdout
+        eventually(
+            lambda: crashing_cities(real, "shop") == {"DFW", "IAD"},
+            "the first replacement of each city has exited",
+            within_s=60,
+        )
         still = {i["name"] for i in real.ready("shop")}
         assert still == first, "the rollout stops after the first instance of each city"
         undone = real.run("rollout", "undo", "shop")
