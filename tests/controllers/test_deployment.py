@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TypeVar
 
@@ -41,18 +42,60 @@ def as_new(obj: T) -> T:
 
 async def half_rolled_out(client: Client) -> None:
     """One outdated and one updated instance, both recorded as ready."""
-    made = a_deployment(replicas=2)
-    deployment = await client.create(DEPLOYMENT, as_new(made))
+    deployment = await client.create(DEPLOYMENT, as_new(a_deployment(replicas=2)))
     for number, image in ((0, "web:0"), (1, "web:1")):
-        instance = an_instance(number, image, deployment=deployment)
-        stored = await client.create(INSTANCE, as_new(instance))
-        version = stored.metadata.resource_version
-        status = msgspec.to_builtins(instance.status)
-        name = instance.metadata.name
-        await client.patch_status(INSTANCE, Ref("default", name), status, version=version)
-        server = a_server()
-        metadata = msgspec.structs.replace(server.metadata, name=name)
-        await client.create(SERVER, msgspec.structs.replace(server, metadata=metadata))
+        await create_with_server(client, an_instance(number, image, deployment=deployment))
+
+
+async def outdated_and_not_ready(client: Client) -> None:
+    """Two outdated instances under Parallel, both recorded as not ready."""
+    scale = ScaleSettings(min_replicas=2, instance_management_policy="Parallel")
+    deployment = await client.create(DEPLOYMENT, as_new(a_deployment(scale=scale)))
+    for number in range(2):
+        instance = an_instance(number, "web:0", deployment=deployment, ready=False)
+        await create_with_server(client, instance)
+
+
+async def create_with_server(client: Client, instance: Instance) -> None:
+    stored = await client.create(INSTANCE, as_new(instance))
+    name, version = stored.metadata.name, stored.metadata.resource_version
+    status = msgspec.to_builtins(instance.status)
+    await client.patch_status(INSTANCE, Ref("default", name), status, version=version)
+    server, owner = a_server(), owner_reference(stored, INSTANCE)
+    metadata = msgspec.structs.replace(server.metadata, name=name, owner_references=[owner])
+    await client.create(SERVER, msgspec.structs.replace(server, metadata=metadata))
+
+
+def removed_before_and_after(
+    prepare: Callable[[Client], Awaitable[None]], before: Observation, confirmed: Observation
+) -> tuple[list[str], list[str]]:
+    """Return what the controller removes while the driver reports ``before``, and in all."""
+    driver = ScriptedDriver(before)
+
+    async def main(loop: VirtualLoop) -> tuple[list[str], list[str]]:
+        planes = Planes(loop)
+        client = await planes.create(CELL)
+        await ensure_plane(client, CELL)
+        await prepare(client)
+        ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
+        manager = build_manager((CONTROLLER,), {CELL: driver}, ports)
+        manager.engage(CELL, client)
+        running = loop.create_task(manager.run())
+        await manager.synced()
+        await asyncio.sleep(20)
+        early = await list_terminating(client)
+        driver.observed = confirmed
+        await asyncio.sleep(20)
+        late = await list_terminating(client)
+        running.cancel()
+        return early, late
+
+    return run_virtual(Random(1), main)
+
+
+async def list_terminating(client: Client) -> list[str]:
+    listed = await client.list(INSTANCE, "default")
+    return [i.metadata.name for i in listed.items if i.is_terminating]
 
 
 @pytest.mark.parametrize("confirmed", [RUNNING, SLEEPING], ids=["running", "sleeping"])
@@ -62,44 +105,8 @@ async def half_rolled_out(client: Client) -> None:
 def test_nothing_is_removed_before_the_driver_has_confirmed_the_replacement(
     before: Observation, confirmed: Observation
 ) -> None:
-    driver = ScriptedDriver(before)
-
-    async def main(loop: VirtualLoop) -> tuple[list[str], list[str]]:
-        planes = Planes(loop)
-        client = await planes.create(CELL)
-        await ensure_plane(client, CELL)
-        await half_rolled_out(client)
-        ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
-        manager = build_manager((CONTROLLER,), {CELL: driver}, ports)
-        manager.engage(CELL, client)
-        running = loop.create_task(manager.run())
-        await manager.synced()
-        await asyncio.sleep(20)
-        early = await leaving(client)
-        driver.observed = confirmed
-        await asyncio.sleep(20)
-        late = await leaving(client)
-        running.cancel()
-        return early, late
-
-    assert run_virtual(Random(1), main) == ([], ["web-dfw-0"])
-
-
-async def outdated_and_not_ready(client: Client) -> None:
-    """Two outdated instances under Parallel, both recorded as not ready, with their Servers."""
-    scale = ScaleSettings(min_replicas=2, instance_management_policy="Parallel")
-    deployment = await client.create(DEPLOYMENT, as_new(a_deployment(scale=scale)))
-    for number in range(2):
-        instance = an_instance(number, "web:0", deployment=deployment, ready=False)
-        stored = await client.create(INSTANCE, as_new(instance))
-        version = stored.metadata.resource_version
-        status = msgspec.to_builtins(instance.status)
-        name = instance.metadata.name
-        await client.patch_status(INSTANCE, Ref("default", name), status, version=version)
-        server = a_server()
-        owner = owner_reference(stored, INSTANCE)
-        metadata = msgspec.structs.replace(server.metadata, name=name, owner_references=[owner])
-        await client.create(SERVER, msgspec.structs.replace(server, metadata=metadata))
+    removed = removed_before_and_after(half_rolled_out, before, confirmed)
+    assert removed == ([], ["web-dfw-0"])
 
 
 @pytest.mark.parametrize("confirmed", [None, CRASHED, NOT_READY], ids=["gone", "crashed", "no"])
@@ -112,29 +119,5 @@ def test_an_outdated_instance_is_not_broken_before_the_driver_has_observed_it(
     before: Observation, confirmed: Observation
 ) -> None:
     """It may have recovered while no process recorded that."""
-    driver = ScriptedDriver(before)
-
-    async def main(loop: VirtualLoop) -> tuple[list[str], list[str]]:
-        planes = Planes(loop)
-        client = await planes.create(CELL)
-        await ensure_plane(client, CELL)
-        await outdated_and_not_ready(client)
-        ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
-        manager = build_manager((CONTROLLER,), {CELL: driver}, ports)
-        manager.engage(CELL, client)
-        running = loop.create_task(manager.run())
-        await manager.synced()
-        await asyncio.sleep(20)
-        early = await leaving(client)
-        driver.observed = confirmed
-        await asyncio.sleep(20)
-        late = await leaving(client)
-        running.cancel()
-        return early, late
-
-    assert run_virtual(Random(1), main) == ([], ["web-dfw-0", "web-dfw-1"])
-
-
-async def leaving(client: Client) -> list[str]:
-    listed = await client.list(INSTANCE, "default")
-    return [i.metadata.name for i in listed.items if i.is_terminating]
+    removed = removed_before_and_after(outdated_and_not_ready, before, confirmed)
+    assert removed == ([], ["web-dfw-0", "web-dfw-1"])
