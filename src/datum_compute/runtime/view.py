@@ -211,6 +211,10 @@ class View:
         for informer in self._informers.values():
             informer.relist()
 
+    def doubt(self, kind: KindInfo[Any]) -> None:
+        """Reads wait until the cache has caught up: a live read has contradicted it."""
+        self._doubt(kind)
+
     def close(self) -> None:
         """Nobody uses the view any more."""
         self._closed = True

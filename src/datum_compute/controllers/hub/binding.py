@@ -1,4 +1,8 @@
-"""Hub object + policies + clusters -> binding: to which cells it goes."""
+"""Hub object + policies + clusters -> binding: to which cells it goes.
+
+A binding is created only after a live read of its object. A cache that missed the deletion of the
+object would otherwise create the binding again and again, while garbage collection deletes it.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +43,14 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
 
 # The kinds that travel from the hub to cells; of some only those that are marked for it.
 PROPAGATED: tuple[KindInfo[Any], ...] = (NAMESPACE, DEPLOYMENT, CONFIG_MAP, SECRET)
 MARKED: tuple[KindInfo[Any], ...] = (CONFIG_MAP, SECRET)
+# Retry after a live read has contradicted the cache.
+RECHECK_S = 1.0
 
 
 def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
@@ -59,9 +65,17 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
         policies = _in_order_of_precedence(hub, key.ref.namespace)
         clusters = hub.read(CLUSTER).all()
         plan = plan_binding(kind, template, policies, clusters, binding, context.now())
+        if binding is None and plan.actions and not await _exists(hub, kind, template):
+            hub.doubt(kind)
+            return Later(RECHECK_S)
         return await carry_out(context.planes, plan)
 
     return reconcile
+
+
+async def _exists(hub: View, kind: KindInfo[Any], template: ApiObject) -> bool:
+    found = await hub.live(kind, ref_of(template))
+    return found is not None and found.metadata.uid == template.metadata.uid
 
 
 def _in_order_of_precedence(hub: View, namespace: str) -> list[Policy]:
