@@ -217,3 +217,31 @@ def test_a_timeout_does_not_count_if_the_engine_answers_no_ping_after_it(kind: s
 
     run_virtual(Random(1), main)
     assert verdicts == []
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_an_end_without_an_event_is_seen_within_5_s(tmp_path: Path, is_removed: bool) -> None:
+    async def story(driver: ContainersDriver, engine: MemoryEngine) -> None:
+        for _ in range(5):
+            assert isinstance(before := await driver.observe(ID), MachineState)
+            assert before.phase == "Running"
+            await asyncio.sleep(1.1)
+        if is_removed:
+            engine.containers.clear()
+        else:
+            engine.set_status(ID, "exited", exit_code=1)
+        await asyncio.sleep(5)
+        after = await driver.observe(ID)
+        assert after is None if is_removed else isinstance(after, MachineState)
+        assert after is None or after.phase == "Failed"
+
+    in_virtual_time(tmp_path, PLAIN, story)
+
+
+def test_machines_that_have_not_changed_are_not_inspected_every_time(tmp_path: Path) -> None:
+    async def story(_driver: ContainersDriver, engine: MemoryEngine) -> None:
+        engine.requests.clear()
+        await asyncio.sleep(20)
+        assert set(engine.requests) == {"GET /containers/json"}
+
+    in_virtual_time(tmp_path, PLAIN, story)
