@@ -110,7 +110,8 @@ class MemoryEngine(Engine):
         self.requests.append(f"{method} {path}")
         if path == "/containers/json":
             wanted = json.loads(str((query or {})["filters"]))["label"]
-            return [c for c in self.containers.values() if _has_labels(c, wanted)]
+            found = [c for c in self.containers.values() if _has_labels(c, wanted)]
+            return [c | {"State": c["State"]["Status"]} for c in found]
         if path.startswith("/exec/"):
             return {"ExitCode": 0}
         return {"Id": "command"} if path.endswith("/exec") else self._ask_container(method, path)

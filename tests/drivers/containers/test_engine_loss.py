@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from datum_compute.api.containeroptions import ExecAction, Probe
-from datum_compute.drivers.containers.driver import PING_EVERY_S, ContainersDriver
+from datum_compute.drivers.containers.driver import ContainersDriver
 from datum_compute.drivers.containers.engine import AT_ONCE, PING_S, Engine, EngineTimeout
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan
@@ -67,7 +67,7 @@ def stops(engine: MemoryEngine) -> list[str]:
     return [request for request in engine.requests if request.endswith("/stop")]
 
 
-def test_drivers_that_share_an_engine_ping_it_only_while_it_is_silent(tmp_path: Path) -> None:
+def test_drivers_that_share_an_engine_do_not_ping_one_that_answers(tmp_path: Path) -> None:
     """An answer counts for every driver; one that missed it would ping without a pause."""
 
     async def main(loop: VirtualLoop) -> None:
@@ -78,7 +78,7 @@ def test_drivers_that_share_an_engine_ping_it_only_while_it_is_silent(tmp_path: 
             await asyncio.sleep(5)
             engine.pings = 0
             await asyncio.sleep(120)
-        assert 0 < engine.pings <= 2 * 120 / PING_EVERY_S
+        assert engine.pings == 0
 
     run_virtual(Random(1), main)
 
@@ -233,3 +233,34 @@ def test_a_timeout_does_not_count_if_the_engine_answers_no_ping_after_it(kind: s
 
     run_virtual(Random(1), main)
     assert verdicts == []
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_an_end_without_an_event_is_seen_within_5_s(tmp_path: Path, is_removed: bool) -> None:
+    async def story(driver: ContainersDriver, engine: MemoryEngine) -> None:
+        for _ in range(5):
+            assert isinstance(before := await driver.observe(ID), MachineState)
+            assert before.phase == "Running"
+            await asyncio.sleep(1.1)
+        if is_removed:
+            engine.containers.clear()
+        else:
+            engine.set_status(ID, "exited", exit_code=1)
+        await asyncio.sleep(5)
+        after = await driver.observe(ID)
+        if is_removed:
+            assert after is None
+        else:
+            assert isinstance(after, MachineState)
+            assert after.phase == "Failed"
+
+    in_virtual_time(tmp_path, PLAIN, story)
+
+
+def test_machines_that_have_not_changed_are_not_inspected_every_time(tmp_path: Path) -> None:
+    async def story(_driver: ContainersDriver, engine: MemoryEngine) -> None:
+        engine.requests.clear()
+        await asyncio.sleep(20)
+        assert set(engine.requests) == {"GET /containers/json"}
+
+    in_virtual_time(tmp_path, PLAIN, story)

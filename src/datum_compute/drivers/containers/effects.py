@@ -25,9 +25,11 @@ from datum_compute.drivers.containers.loglines import LogArchive
 from datum_compute.drivers.containers.logs import last_frames, last_lines
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.plan import (
+    CONTAINER,
     DEFAULT_NETWORK,
     INIT,
     INIT_MISSING,
+    MACHINE,
     Owner,
     container_name,
     prefixes_of,
@@ -323,12 +325,21 @@ class Hands:
     async def ours(self, label: str = "", timeout_s: float = ANSWER_S) -> list[dict[str, str]]:
         """Labels of all containers of the cell (that have the label ``name=value``), running or
         not, as the engine has them now."""
+        return [c.get("Labels") or {} for c in await self._list(label, timeout_s)]
+
+    async def list_running(self, timeout_s: float) -> set[tuple[str, str]]:
+        """Return machine and name of each container of the cell that runs."""
+        running = [c for c in await self._list("", timeout_s) if c.get("State") == "running"]
+        labels = [container.get("Labels") or {} for container in running]
+        return {(found.get(MACHINE, ""), found.get(CONTAINER, "")) for found in labels}
+
+    async def _list(self, label: str, timeout_s: float) -> list[JsonObject]:
         labels = [f"{name}={value}" for name, value in self._owner.labels.items()]
         if label:
             labels.append(label)
         query = {"all": "true", "filters": filters(label=labels)}
         found = await self.engine.ask("GET", "/containers/json", query, timeout_s=timeout_s)
-        return [container.get("Labels") or {} for container in found or ()]
+        return found or []
 
     async def _ensure_network(self, name: str, prefixes: list[tuple[str, str]]) -> None:
         async with self._networks:
