@@ -52,7 +52,7 @@ def remaining_s(since: str, duration_s: float, now: str) -> float:
     """Seconds until ``duration_s`` has passed since a time that another process may have written.
 
     Zero when it has passed. A time that is further in the future than ``duration_s`` is ignored,
-    because the clocks disagree: nobody waits longer than twice the duration.
+    because the clocks disagree: no wait is longer than twice the duration.
     """
     left_s = parse_timestamp(since) + duration_s - parse_timestamp(now)
     return left_s if 0 < left_s <= 2 * duration_s else 0.0
