@@ -75,6 +75,12 @@ ORDERED: list[Case] = [
         ["delete-1", "delete-0 s"],
     ),
     (
+        "a slot that is filled again holds back the rollout",
+        {"min_replicas": 3, "max_unavailable": 2},
+        [old(0), now(1)],
+        ["create-2", "delete-0 s"],
+    ),
+    (
         "one that is not ready holds back those above",
         {"min_replicas": 3},
         [now(0), now(1, ready=False)],

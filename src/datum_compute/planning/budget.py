@@ -2,8 +2,8 @@
 
 ``maxUnavailable`` bounds how many of the wanted slots are out of service. An outdated instance is
 in service while it serves (Ready is True or became Unknown). A replacement is in service only while
-it is available. While any replacement is not available or has exited, nothing else is removed, so
-that a broken release costs one step of the rollout and not the whole city.
+it is available. While any replacement does not exist yet, is not available or has exited, nothing
+else is removed, so that a broken release costs one step of the rollout and not the whole city.
 
 A slot that waits for quota counts neither as wanted nor as out of service if the new template
 requests the same size. A slot keeps its claim when its instance is replaced, so such a rollout does
@@ -35,7 +35,8 @@ def rollout_budget(
     ``quota_waiting`` is the result of ``quota_waiters()``. ``updated_ordinals`` are the slots whose
     instance has the current template.
     """
-    if has_unavailable_replacement(slots, updated_ordinals - quota_waiting):
+    empty = frozenset(number for number in range(wanted) if number not in slots.held)
+    if has_unavailable_replacement(slots, (updated_ordinals | empty) - quota_waiting):
         return 0
     allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(quota_waiting))
     unavailable = out_of_service(slots, wanted, updated_ordinals) - len(quota_waiting)
