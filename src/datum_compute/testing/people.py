@@ -105,6 +105,8 @@ class People:
         self.newcomers: dict[str, None] = {}  # projects that came while the world ran
         self.serving: dict[str, str] = {}  # cells by their city, where cells join
         self.tokens = 0  # how many were made to join with
+        # Whether the host of a plane is lost for ever, so that operators stop to try.
+        self.is_lost: Callable[[str], bool] = lambda _plane: False
         self._machines = machines
         self.clients = {plane: client(plane) for plane in planes}
         self._client = client
@@ -246,8 +248,9 @@ class People:
         except (ApiError, Unreachable):
             return None
 
-    async def insist(self, ask: Callable[[], Awaitable[object]]) -> None:
-        while True:
+    async def insist(self, ask: Callable[[], Awaitable[object]], plane: str = "") -> None:
+        """Repeat a request until it is answered. With ``plane``, until its host is lost at most."""
+        while not (plane and self.is_lost(plane)):
             try:
                 await ask()
             except (AlreadyExists, NotFound):
@@ -306,7 +309,7 @@ class People:
             self.tamper(plane, ref)
             self.say(f"operator deletes {kind.kind} {ref} on {plane}")
             client, policy = self.clients[PlaneName(plane)], _policy(orphan)
-            await self.insist(lambda: client.delete(kind, ref, policy=policy))
+            await self.insist(lambda: client.delete(kind, ref, policy=policy), plane)
 
     async def _edit(self, operation: EditObject) -> None:
         kind = _BY_RESOURCE[operation.resource]
@@ -317,7 +320,7 @@ class People:
             self.tamper(operation.plane, ref)
             self.say(f"operator edits {kind.kind} {ref} on {operation.plane}: {patch}")
             client = self.clients[PlaneName(operation.plane)]
-            await self.insist(lambda: client.patch_plain(kind, ref, patch))
+            await self.insist(lambda: client.patch_plain(kind, ref, patch), operation.plane)
 
     async def _poison(self, plane: str, kind: KindInfo[Any]) -> None:
         """A copy of an object of the kind with a name and labels that belong to nothing."""
@@ -339,7 +342,7 @@ class People:
         self.tamper(plane, Ref(metadata.get("namespace", ""), "poison"))
         self.say(f"operator creates {kind.kind} poison on {plane}")
         client = self.clients[PlaneName(plane)]
-        await self.insist(lambda: client.create_plain(kind, odd))
+        await self.insist(lambda: client.create_plain(kind, odd), plane)
 
     async def picked(
         self, plane: str, kind: KindInfo[Any], pick: int, prefix: str

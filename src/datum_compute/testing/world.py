@@ -223,7 +223,11 @@ class World:
             restored=self.truth.restore,
             tamper=self.people.tamper,
         )
+        self.people.is_lost = self._is_lost
         self._mirrors = self._built_mirrors()
+
+    def _is_lost(self, plane: str) -> bool:
+        return host_of_plane(self._scenario.layout, PlaneName(plane)) in self.chaos.lost
 
     # --- the story
 
