@@ -28,6 +28,7 @@ from datum_compute.api.plane import (
     path_prefix,
     project_plane,
 )
+from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
@@ -51,6 +52,7 @@ from datum_compute.testing.faults import (
     ProviderAway,
     RepeatWrites,
     SkewClock,
+    Throttle,
 )
 from datum_compute.testing.host import (
     EPOCH_S,
@@ -89,6 +91,8 @@ T = TypeVar("T")
 
 CONVERGE_S = 300.0
 SETTLE_S = 5.0
+# A key that failed again and again in a throttled world is retried after this time at the latest.
+RETRY_MAX_S = Backoff().most_s
 ADOPTION_REPORTED_S = 2.0
 # Longer than nearly everything in the product waits before it looks again (a minute); in every n-th
 # world also longer than what looks again after five.
@@ -313,7 +317,8 @@ class World:
 
     async def _be_quiet(self) -> None:
         """I6, I20: a settled system writes nothing and asks for little."""
-        await asyncio.sleep(SETTLE_S)
+        throttled = any(isinstance(fault, Throttle) for fault in self._scenario.faults)
+        await asyncio.sleep(SETTLE_S + (RETRY_MAX_S if throttled else 0.0))
         quiet_s = self._quiet_s()
         while True:
             writes, lines = self.truth.writes, len(self.observer.trace)
