@@ -70,6 +70,7 @@ async def a_context(loop: VirtualLoop, planes: Planes, granted_s: float) -> Cont
         planes=EngagedPlanes(views.get),
         drivers={},
         unix_s=lambda: NOW_S,
+        elapsed_s=loop.time,
         holdings=planes.server.holdings,
         authority="",
     )

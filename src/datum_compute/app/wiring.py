@@ -157,6 +157,7 @@ def build_manager(
             planes,
             drivers,
             ports.unix_s,
+            ports.elapsed_s,
             holdings,
             authority,
             single_project,

@@ -56,7 +56,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if cluster is None:
         return Done()
     probe_s, grace_s = context.patience.probe_s, context.patience.grace_s
-    asked_s = context.unix_s()
+    asked_s = context.elapsed_s()
     verdict = await probe_cell(context.planes.cell(key.ref.name), min(ANSWER_S, probe_s))
     silent_s = _silent_s(context, key.ref.name, verdict, asked_s)
     if 0 < silent_s < grace_s and is_true(cluster.status.conditions, "Ready"):
@@ -100,9 +100,9 @@ def _silent_s(context: Context, cell: str, verdict: Verdict, asked_s: float) -> 
     if verdict.status == TRUE:
         context.silent_since_s.pop(cell, None)
         return 0.0
-    now = context.unix_s()
+    now_s = context.elapsed_s()
     # A moment at least, so that the first failure is one.
-    return max(0.001, now - context.silent_since_s.setdefault(cell, asked_s))
+    return max(0.001, now_s - context.silent_since_s.setdefault(cell, asked_s))
 
 
 async def probe_cell(cell: View | None, patience_s: float) -> Verdict:
