@@ -1,7 +1,7 @@
 """Hostile requests of a project user: how long each blocks the event loop, and its memory.
 
-The requests are those of ``tests/hostile/corpus.py``. Each run has a new server. The figure is the
-best of three runs, because other processes on the machine can only add to it.
+The requests are those of ``tests/hostile/corpus.py``. Each run has a new server. Time is processor
+time, the best of three runs, because other programs on the machine can only add to it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.hostile import documents
+from tests.hostile import definitions, documents
 from tests.hostile.request import HostileRequest
 
-CORPUS: tuple[HostileRequest, ...] = (*documents.REQUESTS,)
+CORPUS: tuple[HostileRequest, ...] = (*definitions.REQUESTS, *documents.REQUESTS)

@@ -29,8 +29,9 @@ _RESET_PEAK = "5"  # proc(5): sets the peak resident size to the current one
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """``blocked_ms``: the longest time in which the loop ran nothing else. ``growth_mb``: how far
-    the memory of the process rose above its size before the request, at any moment."""
+    """``blocked_ms``: the longest time for which the loop ran nothing else, as processor time of
+    its thread, so that other programs on the machine do not count. ``growth_mb``: how far the
+    memory of the process rose above its size before the request, at any moment."""
 
     responses: tuple[Response, ...]
     blocked_ms: float
@@ -63,14 +64,14 @@ async def _project_server() -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def _watched_loop() -> AsyncIterator[list[float]]:
-    """The time between two turns of a task that asks for every turn of the loop."""
+    """The processor time between two turns of a task that asks for every turn of the loop."""
     gaps_s = [0.0]
 
     async def note_gaps() -> None:
-        last = time.perf_counter()
+        last = time.thread_time()
         while True:
             await asyncio.sleep(0)
-            now = time.perf_counter()
+            now = time.thread_time()
             gaps_s.append(now - last)
             last = now
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from functools import cache
 from typing import Any
 
+from datum_compute.api.checkreport import Work
 from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import Invalid, RequestEntityTooLarge
 from datum_compute.api.meta import ApiObject, Column, KindInfo, Scale, Selectable
-from datum_compute.api.structural import Report, compiled, whole_object
+from datum_compute.api.structural import Report, compiled, structure_of, whole_object
 from datum_compute.server.catalogue import Served, served_kind
 from datum_compute.server.conversion import Conversion, Rewrite
 from datum_compute.server.definitions import is_established
@@ -43,11 +47,22 @@ def _served(definition: JsonObject, version: JsonObject, stored_in: str, since: 
 
 
 def _brought_up_to_date(schema: JsonObject, api_version: str) -> Rewrite:
-    """Pruned and defaulted as if it had been written now; errors are for the next write."""
-    check = compiled(whole_object(schema))
+    """Pruned and defaulted as if it had been written now; errors are for the next write.
+
+    An object that defaults would make too large is only pruned: it must stay readable, so that
+    its owner can change or delete it."""
+    whole = whole_object(schema)
+    check = compiled(structure_of(whole))
+    pruning = cache(lambda: compiled(structure_of(whole, defaults=False)))
 
     def rewrite(obj: JsonObject) -> JsonObject:
-        result: JsonObject = check({**obj, "apiVersion": api_version}, "", Report())
+        served = {**obj, "apiVersion": api_version}
+        result: JsonObject
+        try:
+            result = check(served, "", Report())
+        except (Invalid, RequestEntityTooLarge):
+            unlimited = Work(steps_left=sys.maxsize)
+            result = pruning()(served, "", Report(work=unlimited))
         return result
 
     return rewrite
