@@ -44,7 +44,7 @@ def _random_text(alphabet: str, length: int, seed: int = 1) -> str:
 
 _ITEM = objects(**{f"f{number}": {**TEXT, "default": "x" * 100} for number in range(300)})
 _DEFAULTS = _list_of(_ITEM)
-_EMPTY_ITEMS = {"list": [{} for _ in range(4000)]}
+_EMPTY_ITEMS: JsonObject = {"list": [{} for _ in range(4000)]}
 
 
 def _existing_object() -> Sequence[Request]:

@@ -6,19 +6,23 @@ to a plain JSON value, listed in ``_FORMATS``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
-from datum_compute.api.errors import BadRequest
+from datum_compute.api.errors import BadRequest, RequestEntityTooLarge
 from datum_compute.api.exchange import JSON, PROTOBUF, YAML, Request
 from datum_compute.server.negotiation import content_type, unsupported
 from datum_compute.server.protobuf.envelope import decoded_protobuf
 from datum_compute.server.yamlbody import decoded_yaml
 
 DEPTH_MAX = 64
+VALUES_MAX = 100_000  # in one document: each costs several walks, whatever it weighs
+_BYTES_OF_A_VALUE = 2  # at least: a digit and a comma
+_STRING = re.compile(rb'"[^"]*"')  # in text without escaped quotes
 _OWNERS_DEEPER = 8
 
 
@@ -44,6 +48,7 @@ def decoded_json_or_yaml(body: bytes) -> Any:
 def decoded_json(body: bytes) -> Any:
     if not body:
         raise BadRequest("the request has no body; send a JSON document")
+    check_number_of_values(body)
     try:
         value = decode(body)
     except DecodeError as error:
@@ -51,6 +56,24 @@ def decoded_json(body: bytes) -> Any:
     if _opening_brackets(body) > DEPTH_MAX:  # no document is deeper than it has those
         _check_object_depth(value)
     return value
+
+
+def check_number_of_values(body: bytes) -> None:
+    """Refuse JSON with very many values before it is decoded. Separators are counted, first all of
+    them and then those outside of strings, which takes longer."""
+    if len(body) <= _BYTES_OF_A_VALUE * VALUES_MAX or _separators(body) <= VALUES_MAX:
+        return
+    unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    found = _separators(_STRING.sub(b"", unescaped))
+    if found > VALUES_MAX:
+        raise RequestEntityTooLarge(
+            f"the document has {found} values, it may have {VALUES_MAX}; split it into several "
+            "objects"
+        )
+
+
+def _separators(body: bytes) -> int:
+    return len(body) - len(body.replace(b",", b"")) + _opening_brackets(body)
 
 
 def _opening_brackets(body: bytes) -> int:
