@@ -132,7 +132,7 @@ async def test_a_template_has_a_limit_of_its_own_that_says_what_to_do(server: Se
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 async def test_deep_documents_are_refused(server: Server, opening: bytes) -> None:
     closing = b"]" if opening == b"[" else b"}"
-    for depth in (100, 100_000):
+    for depth in (100, 50_000):
         body = b'{"spec":' + opening * depth + b"1" + closing * depth + b"}"
         assert (await server.ask("POST", WORKLOADS, body)).status == 400
 

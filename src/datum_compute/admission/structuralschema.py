@@ -29,6 +29,7 @@ _MAP_TYPE = "x-kubernetes-map-type"
 _CEL = "x-kubernetes-validations"
 
 _NUMBER, _COUNT, _TEXT, _FLAG, _LIST = (int, float), (int,), (str,), (bool,), (list,)
+_ANYTHING: tuple[type, ...] = (object,)
 _KEYWORDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("type", "description", "title", "format", "pattern"), _TEXT),
     **dict.fromkeys(("minimum", "maximum", "multipleOf"), _NUMBER),
@@ -40,7 +41,7 @@ _KEYWORDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys((_LIST_TYPE, _MAP_TYPE), _TEXT),
     **dict.fromkeys(("properties", "items", "not", "externalDocs"), (dict,)),
     "additionalProperties": (dict, bool),
-    **dict.fromkeys(("default", "example"), (object,)),
+    **dict.fromkeys(("default", "example"), _ANYTHING),
 }
 _REFUSED = {
     "$ref": "references are not supported; write the schema out",
@@ -54,10 +55,11 @@ _REFUSED = {
 }
 NODES_MAX = 10_000  # in all versions of a definition
 PROBLEMS_MAX = 100
-PATTERN_STATES_MAX = 20_000  # of all patterns in all versions
+PATTERN_STATES_MAX = 20_000  # and characters, of all patterns in all versions
 COSTLY_CHARACTER_STEPS = 100  # a pattern that needs more must have room for its maxLength
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
 _OF_PLAIN_SCALARS = frozenset({"type", "description"})
+_BRANCHES = ("allOf", "anyOf", "oneOf")
 _ONLY_OUTSIDE = ("description", "title", "default", "nullable", "additionalProperties", PRESERVE)
 
 
@@ -77,34 +79,35 @@ class SchemaBudget:
             self.nodes_left -= len(level)
             if self.nodes_left < 0:
                 return False
-            level = [inner for node in level for inner in _inner_nodes(node)]
+            level = [inner for node in level for inner in self._inner_nodes(node)]
         return True
+
+    def _inner_nodes(self, schema: Any) -> Iterator[Any]:
+        """A branch counts twice: every value is checked against it, not only those of a field."""
+        if not isinstance(schema, dict):
+            return
+        for keyword in schema.keys() & _WITH_NODES:
+            match schema[keyword]:
+                case dict() as fields if keyword == "properties":
+                    yield from fields.values()
+                case list() as branches if keyword in _BRANCHES:
+                    self.nodes_left -= len(branches)
+                    yield from branches
+                case dict() as inner:
+                    yield inner
 
     def add_pattern(self, pattern: str) -> Search:
         """Raises re.error for a pattern that is not supported or costs too much."""
-        search = compiled_search(pattern)
-        if pattern not in self.patterns:
+        if pattern not in self.patterns and self.states_left >= 0:
             self.patterns.add(pattern)
-            self.states_left -= search.states
+            self.states_left -= len(pattern)  # to parse it
+            self.states_left -= compiled_search(pattern).states
         if self.states_left < 0:
             raise re.error(
                 f"the patterns of the definition have more than {PATTERN_STATES_MAX} states "
-                "together; use fewer or simpler ones"
+                "and characters together; use fewer or simpler ones"
             )
-        return search
-
-
-def _inner_nodes(schema: Any) -> Iterator[Any]:
-    if not isinstance(schema, dict):
-        return
-    for keyword in schema.keys() & _WITH_NODES:
-        match schema[keyword]:
-            case dict() as fields if keyword == "properties":
-                yield from fields.values()
-            case list() as branches:
-                yield from branches
-            case dict() as inner:
-                yield inner
+        return compiled_search(pattern)
 
 
 _WITH_NODES = frozenset(
@@ -117,7 +120,8 @@ def schema_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> list
     if not budget.count_nodes(schema):
         why = (
             f"Too many: the schemas of the definition have more than {NODES_MAX} nodes "
-            "(properties, items and branches of allOf, anyOf, oneOf and not, in all versions); "
+            "(properties and items, and twice the branches of allOf, anyOf and oneOf, in all "
+            "versions); "
             "describe less, or use x-kubernetes-preserve-unknown-fields"
         )
         return [Cause(path, "FieldValueTooMany", why)]
@@ -149,7 +153,7 @@ def _find_problems(schema: JsonObject, path: str, budget: SchemaBudget, found: l
     """Adds the problems of a node, and of the nodes in it, to ``found``."""
     if _is_plain_scalar(schema) or len(found) > PROBLEMS_MAX:
         return
-    shape = list(_keyword_problems(schema, path))
+    shape = _keyword_problems(schema, path)
     if shape:
         found += shape
         return
@@ -172,28 +176,33 @@ def _is_plain_scalar(schema: JsonObject) -> bool:
     )
 
 
-def _keyword_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
+def _keyword_problems(schema: JsonObject, path: str) -> list[Cause]:
     """Words nobody knows, and words with values of the wrong kind."""
+    found: list[Cause] = []
     for keyword, value in schema.items():
-        where = f"{path}.{keyword}"
-        expected = _KEYWORDS.get(keyword)
-        if keyword in _REFUSED:
-            yield _forbidden(where, _REFUSED[keyword])
-        elif expected is None:
-            yield _forbidden(where, "is not a keyword of a structural schema; remove it")
-        elif not isinstance(value, expected) or (
-            isinstance(value, bool) and bool not in expected and object not in expected
-        ):
-            yield _invalid(where, value, "has a value of the wrong type")
-    for keyword in ("allOf", "anyOf", "oneOf"):
-        for index, inner in enumerate(_list_of(schema, keyword)):
+        expected = _KEYWORDS.get(keyword, ())
+        if type(value) not in expected and expected is not _ANYTHING:
+            found.append(_keyword_problem(keyword, value, f"{path}.{keyword}"))
+    for keyword in _BRANCHES:
+        if keyword in schema:
+            for index, inner in enumerate(_list_of(schema, keyword)):
+                if not isinstance(inner, dict):
+                    found.append(_invalid(f"{path}.{keyword}[{index}]", inner, "must be a schema"))
+    if _is_map(schema):
+        for name, inner in schema["properties"].items():
             if not isinstance(inner, dict):
-                yield _invalid(f"{path}.{keyword}[{index}]", inner, "must be a schema")
-    for name, inner in schema.get("properties", {}).items() if _is_map(schema) else ():
-        if not isinstance(inner, dict):
-            yield _invalid(f"{path}.properties[{name}]", inner, "must be a schema")
+                found.append(_invalid(f"{path}.properties[{name}]", inner, "must be a schema"))
     if any(not isinstance(name, str) for name in _list_of(schema, "required")):
-        yield _invalid(f"{path}.required", schema["required"], "must be a list of names")
+        found.append(_invalid(f"{path}.required", schema["required"], "must be a list of names"))
+    return found[:PROBLEMS_MAX]
+
+
+def _keyword_problem(keyword: str, value: Any, where: str) -> Cause:
+    if keyword in _REFUSED:
+        return _forbidden(where, _REFUSED[keyword])
+    if keyword not in _KEYWORDS:
+        return _forbidden(where, "is not a keyword of a structural schema; remove it")
+    return _invalid(where, value, "has a value of the wrong type")
 
 
 def _type_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
@@ -285,7 +294,7 @@ def _find_junction_problems(
     """A branch may only speak of what the structural part has described."""
     if len(found) > PROBLEMS_MAX:
         return
-    shape = list(_keyword_problems(schema, path))
+    shape = _keyword_problems(schema, path)
     if shape:
         found += shape
         return

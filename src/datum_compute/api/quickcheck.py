@@ -21,6 +21,7 @@ from datum_compute.api.remembered import VALUE_BYTES_MAX, Remembered, key_of
 from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.structural import (
     Compiler,
+    FieldChecks,
     check_unique,
     default_size,
     list_keys,
@@ -223,14 +224,15 @@ def _object_fit(
     fields, others = schema.get("properties", {}), schema.get("additionalProperties")
     if not fields and schema.get(PRESERVE) and not schema.get("required") and others is None:
         return _anything_inside  # metadata, which has rules of its own
-    fits = {name: (part or _fit)(field, compiler) for name, field in fields.items()}
+    make = part or _fit
+    fits = FieldChecks(fields, lambda field: make(field, compiler))
     other = _fit(others, compiler) if isinstance(others, dict) else None
     # The type that is all a field must have: most fields need no more than a look at that.
     plain = {name: plain_type(field) for name, field in fields.items()}
     plain_other = plain_type(others) if isinstance(others, dict) else None
     keeps_unknown = bool(schema.get(PRESERVE)) or others is True
     defaults = {
-        name: (_default_of(field, compiler), default_size(name, field["default"]))
+        name: (_default_of(name, field, fits, compiler), default_size(name, field["default"]))
         for name, field in fields.items()
         if "default" in field
     }
@@ -244,9 +246,9 @@ def _object_fit(
         for name, item in value.items():
             if type(item) is plain.get(name, plain_other):
                 continue
-            if item is None and name in fits:
+            if item is None and name in fields:
                 raise _Misfit  # null means absent, and a default may take its place
-            inner = fits.get(name, other)
+            inner = fits[name] if name in fields else other
             if inner is not None:
                 kept = inner(item, report)
                 if kept is not item:
@@ -272,14 +274,14 @@ def _anything_inside(value: Any, _report: Report) -> Any:
     return value
 
 
-def _default_of(field: JsonObject, compiler: Compiler) -> Callable[[Report], Any]:
+def _default_of(
+    name: str, field: JsonObject, fits: FieldChecks[Fit], compiler: Compiler
+) -> Callable[[Report], Any]:
     """Makes the default of a field; one with parts is made anew for every object."""
     default = field["default"]
     if not isinstance(default, dict | list):
-        fit, kept = _fit(field, compiler), default
-        return lambda report: fit(kept, report)
-    careful = compiler.check(field)
-    return lambda report: careful(default, "", report)
+        return lambda report: fits[name](default, report)
+    return lambda report: compiler.check(field)(default, "", report)
 
 
 def _array_fit(schema: JsonObject, compiler: Compiler) -> Fit:

@@ -12,7 +12,8 @@ bytes: a small object and a small schema can multiply to gigabytes.
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from datum_compute.api.checkreport import HIDDEN, Check, Report, joined, shown
 from datum_compute.api.codec import JsonObject, encode, sorted_bytes
@@ -40,13 +41,14 @@ _STRUCTURE = (
     INT_OR_STRING,
 )
 _BYTES_OF_A_STEP = 64  # of an item that is compared with others
-_STEPS_OF_A_BRANCH = 3
+_STEPS_OF_A_BRANCH = 4
 _JUNCTIONS = ("allOf", "anyOf", "oneOf", "not")
 _METADATA: JsonObject = {"type": "object", PRESERVE: True}
 
 
 class Compiler:
-    """Compiles the nodes of one schema, each of them once."""
+    """Compiles the nodes of one schema, each of them once and not before it is needed: a large
+    schema of which few fields are used costs little."""
 
     def __init__(self) -> None:
         # By identity. The node is kept too, so that its identity is not given to another one.
@@ -83,6 +85,21 @@ def _compiled(schema: JsonObject, compiler: Compiler) -> Check:
         return result
 
     return check
+
+
+T = TypeVar("T")
+
+
+class FieldChecks(dict[str, T]):
+    """What ``compile_field`` makes of the fields of an object, each made at its first use."""
+
+    def __init__(self, fields: JsonObject, compile_field: Callable[[JsonObject], T]) -> None:
+        super().__init__()
+        self._fields, self._compile_field = fields, compile_field
+
+    def __missing__(self, name: str) -> T:
+        made = self[name] = self._compile_field(self._fields[name])
+        return made
 
 
 def structure_of(schema: JsonObject, *, defaults: bool = True) -> JsonObject:
@@ -167,7 +184,7 @@ def _object_check(schema: JsonObject, compiler: Compiler) -> Check:
         own = {"apiVersion": {"type": "string", "minLength": 1}, "metadata": _METADATA}
         fields = {**fields, **own, "kind": own["apiVersion"]}
         required += [name for name in ("apiVersion", "kind") if name not in required]
-    properties = {name: compiler.check(field) for name, field in fields.items()}
+    checks = FieldChecks(fields, compiler.check)
     nullable = frozenset(name for name, field in fields.items() if field.get("nullable"))
     defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
     default_bytes = {name: default_size(name, default) for name, default in defaults.items()}
@@ -186,8 +203,8 @@ def _object_check(schema: JsonObject, compiler: Compiler) -> Check:
             if type(item) is plain.get(name, plain_other):
                 result[name] = item  # most values are of this sort, and need no more than that
                 continue
-            rule = properties.get(name, other)
-            if item is None and name in properties and name not in nullable:
+            rule = checks[name] if name in fields else other
+            if item is None and name in fields and name not in nullable:
                 continue  # null means absent, so that a default can take its place
             if rule is not None:
                 result[name] = rule(item, joined(path, name), report)
@@ -198,7 +215,7 @@ def _object_check(schema: JsonObject, compiler: Compiler) -> Check:
         for name, default in defaults.items():
             if name not in result:
                 report.work.spend_default(default_bytes[name], joined(path, name))
-                result[name] = properties[name](default, joined(path, name), report)
+                result[name] = checks[name](default, joined(path, name), report)
         for name in required:
             if name not in result:
                 report.required(joined(path, name))
@@ -274,33 +291,31 @@ def _hashable_identity(identity: Any) -> tuple[Any, int]:
 def _junctions(schema: JsonObject, compiler: Compiler) -> list[Check]:
     found: list[Check] = []
     if schema.get("allOf"):
-        found.append(_all_of([compiler.check(inner) for inner in schema["allOf"]]))
+        found.append(_all_of(schema["allOf"], compiler))
     if schema.get("anyOf"):
-        checks = [compiler.check(inner) for inner in schema["anyOf"]]
-        found.append(_some_of(checks, only_one=False))
+        found.append(_some_of(schema["anyOf"], compiler, only_one=False))
     if schema.get("oneOf"):
-        checks = [compiler.check(inner) for inner in schema["oneOf"]]
-        found.append(_some_of(checks, only_one=True))
+        found.append(_some_of(schema["oneOf"], compiler, only_one=True))
     if "not" in schema:
-        found.append(_none_of(compiler.check(schema["not"])))
+        found.append(_none_of(schema["not"], compiler))
     return found
 
 
-def _all_of(checks: list[Check]) -> Check:
+def _all_of(schemas: list[JsonObject], compiler: Compiler) -> Check:
     def check(value: Any, path: str, report: Report) -> None:
-        for one in checks:
-            report.fail_each(_errors(one, value, path, report))
+        for schema in schemas:
+            report.fail_each(_errors(compiler.check(schema), value, path, report))
 
     return check
 
 
-def _some_of(checks: list[Check], *, only_one: bool) -> Check:
+def _some_of(schemas: list[JsonObject], compiler: Compiler, *, only_one: bool) -> Check:
     keyword = "oneOf" if only_one else "anyOf"
 
     def check(value: Any, path: str, report: Report) -> None:
         fitting, fewest = 0, None
-        for one in checks:
-            errors = _errors(one, value, path, report)
+        for schema in schemas:
+            errors = _errors(compiler.check(schema), value, path, report)
             if not errors:
                 fitting += 1
                 if not only_one or fitting > 1:
@@ -316,9 +331,9 @@ def _some_of(checks: list[Check], *, only_one: bool) -> Check:
     return check
 
 
-def _none_of(inner: Check) -> Check:
+def _none_of(schema: JsonObject, compiler: Compiler) -> Check:
     def check(value: Any, path: str, report: Report) -> None:
-        if not _errors(inner, value, path, report):
+        if not _errors(compiler.check(schema), value, path, report):
             report.invalid(path, value, 'must not validate the schema ("not")')
 
     return check

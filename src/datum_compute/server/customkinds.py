@@ -11,7 +11,7 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Invalid, RequestEntityTooLarge
 from datum_compute.api.meta import ApiObject, Column, KindInfo, Scale, Selectable
 from datum_compute.api.structural import Report, compiled, structure_of, whole_object
-from datum_compute.server.catalogue import Served, served_kind
+from datum_compute.server.catalogue import AcceptedNames, Served, served_kind
 from datum_compute.server.conversion import Conversion, Rewrite
 from datum_compute.server.definitions import is_established
 
@@ -33,6 +33,19 @@ def custom_kinds(definition: JsonObject, since: int) -> list[Served]:
     ]
 
 
+def accepted_names(definition: JsonObject) -> AcceptedNames | None:
+    """None for a definition whose names are not accepted."""
+    names = definition.get("status", {}).get("acceptedNames") or {}
+    if not names.get("kind"):
+        return None
+    return AcceptedNames(
+        definition["metadata"]["name"],
+        definition["spec"]["group"],
+        frozenset({names["plural"], names["singular"], *names.get("shortNames", ())}),
+        frozenset({names["kind"], names["listKind"]}),
+    )
+
+
 def _served(definition: JsonObject, version: JsonObject, stored_in: str, since: int) -> Served:
     kind = _kind(definition, version)
     schema = version["schema"]["openAPIV3Schema"]
@@ -43,7 +56,9 @@ def _served(definition: JsonObject, version: JsonObject, stored_in: str, since: 
         differs=version["name"] != stored_in,
         since=since,
     )
-    return served_kind(kind, schema, conversion)
+    metadata = definition["metadata"]
+    revision = f"{metadata['uid']}/{metadata['resourceVersion']}"
+    return served_kind(kind, schema, conversion, revision)
 
 
 def _brought_up_to_date(schema: JsonObject, api_version: str) -> Rewrite:
@@ -51,15 +66,14 @@ def _brought_up_to_date(schema: JsonObject, api_version: str) -> Rewrite:
 
     An object that defaults would make too large is only pruned: it must stay readable, so that
     its owner can change or delete it."""
-    whole = whole_object(schema)
-    check = compiled(structure_of(whole))
-    pruning = cache(lambda: compiled(structure_of(whole, defaults=False)))
+    structure = cache(lambda: compiled(structure_of(whole_object(schema))))
+    pruning = cache(lambda: compiled(structure_of(whole_object(schema), defaults=False)))
 
     def rewrite(obj: JsonObject) -> JsonObject:
         served = {**obj, "apiVersion": api_version}
         result: JsonObject
         try:
-            result = check(served, "", Report())
+            result = structure()(served, "", Report())
         except (Invalid, RequestEntityTooLarge):
             unlimited = Work(steps_left=sys.maxsize)
             result = pruning()(served, "", Report(work=unlimited))

@@ -20,7 +20,7 @@ from datum_compute.server.protobuf.envelope import decoded_protobuf
 from datum_compute.server.yamlbody import decoded_yaml
 
 DEPTH_MAX = 64
-VALUES_MAX = 100_000  # in one document: each costs several walks, whatever it weighs
+VALUES_MAX = 60_000  # and containers, in one document: each costs several walks
 _BYTES_OF_A_VALUE = 2  # at least: a digit and a comma
 _STRING = re.compile(rb'"[^"]*"')  # in text without escaped quotes
 _OWNERS_DEEPER = 8
@@ -67,8 +67,8 @@ def check_number_of_values(body: bytes) -> None:
     found = _separators(_STRING.sub(b"", unescaped))
     if found > VALUES_MAX:
         raise RequestEntityTooLarge(
-            f"the document has {found} values, it may have {VALUES_MAX}; split it into several "
-            "objects"
+            f"the document has {found} values and containers, it may have {VALUES_MAX}; split "
+            "it into several objects"
         )
 
 
