@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Sequence
 
 from tests.hostile.corpus import CORPUS
-from tests.hostile.measure import BLOCKED_MAX_MS, GROWTH_MAX_MB, measure_cost
+from tests.hostile.logs import LOGS
+from tests.hostile.measure import (
+    BLOCKED_MAX_MS,
+    GROWTH_MAX_MB,
+    Cost,
+    measure_cost,
+    measure_log_cost,
+)
 
 from bench.measurement import Measurement
 
@@ -25,10 +33,17 @@ def measure() -> list[Measurement]:
         statuses = {response.status for cost in costs for response in cost.responses}
         if statuses != {hostile.status}:
             raise SystemExit(f"{hostile.name}: expected {hostile.status}, got {statuses}")
-        blocked_ms = min(cost.blocked_ms for cost in costs)
-        growth_mb = min(cost.growth_mb for cost in costs)
-        found += [
-            Measurement(f"{hostile.name}: blocked", blocked_ms, "ms", at_most=BLOCKED_MAX_MS),
-            Measurement(f"{hostile.name}: memory", growth_mb, "MB", at_most=GROWTH_MAX_MB),
-        ]
+        found += _limits(hostile.name, costs)
+    for log in LOGS:
+        costs = [asyncio.run(measure_log_cost(log)) for _ in range(RUNS)]
+        found += _limits(log.name, costs)
     return found
+
+
+def _limits(name: str, costs: Sequence[Cost]) -> list[Measurement]:
+    blocked_ms = min(cost.blocked_ms for cost in costs)
+    growth_mb = min(cost.growth_mb for cost in costs)
+    return [
+        Measurement(f"{name}: blocked", blocked_ms, "ms", at_most=BLOCKED_MAX_MS),
+        Measurement(f"{name}: memory", growth_mb, "MB", at_most=GROWTH_MAX_MB),
+    ]

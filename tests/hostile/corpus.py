@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tests.hostile import definitions, documents
+from tests.hostile import definitions, documents, process_input, yaml_bodies
 from tests.hostile.request import HostileRequest
 
-CORPUS: tuple[HostileRequest, ...] = (*definitions.REQUESTS, *documents.REQUESTS)
+CORPUS: tuple[HostileRequest, ...] = (
+    *definitions.REQUESTS,
+    *documents.REQUESTS,
+    *process_input.REQUESTS,
+    *yaml_bodies.REQUESTS,
+)

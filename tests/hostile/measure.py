@@ -13,8 +13,10 @@ from pathlib import Path
 
 from datum_compute.api.exchange import Response
 from datum_compute.api.plane import PlaneName
+from datum_compute.drivers.containers.loglines import PAGE_BYTES_MAX
 from datum_compute.planes.roles import admin_user
 from datum_compute.server.authentication import User
+from tests.hostile.logs import HostileLog, read_hostile_log
 from tests.hostile.request import PROJECT_TOKEN, HostileRequest
 from tests.server.granting import ensure_first_roles
 from tests.server.running_server import Server, running_server
@@ -52,6 +54,16 @@ async def measure_cost(hostile: HostileRequest) -> Cost:
             if response.stream is not None:
                 await response.stream.aclose()
         return Cost(tuple(responses), max(gaps_s) * 1000, growth_mb)
+
+
+async def measure_log_cost(hostile: HostileLog) -> Cost:
+    content = hostile.content()
+    before_mb = _reset_peak_mb()
+    async with _watched_loop() as gaps_s:
+        page = await read_hostile_log(content, hostile.wish)
+    growth_mb = _memory_mb("VmHWM") - before_mb
+    assert sum(len(line.text) for line in page.lines) <= PAGE_BYTES_MAX
+    return Cost((), max(gaps_s) * 1000, growth_mb)
 
 
 @asynccontextmanager
