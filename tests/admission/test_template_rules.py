@@ -58,6 +58,7 @@ FINE = [
     env(name="%1$s"),
     volume(secret={"secretName": "a"}),
     volume(**files("a/b", "c..d")),
+    *(volume(path=p, secret={"secretName": "a"}) for p in ("/procs", "/etc/proc", "/devices/")),
     on_networks({"name": "net", "namespace": "other"}),
     running(resources={"requests": {"cpu": "1", "memory": "1Gi"}}),
     with_amounts({"cpu": "500m", "memory": "1Gi"}, {"cpu": 1, "memory": "1024Mi"}),
@@ -103,6 +104,40 @@ WRONG = [
         volume(path="/a/../etc", secret={"secretName": "a"}),
         f"{CONTAINER}.volumeAttachments[0].mountPath",
         "Invalid",
+    ),
+    *(
+        (
+            volume(path=path, secret={"secretName": "a"}),
+            f"{CONTAINER}.volumeAttachments[0].mountPath",
+            "Invalid",
+        )
+        for path in (
+            *("/", "//", "/.", "/./", "/proc", "/proc/", "//proc", "/./proc", "/proc/self"),
+            *("/sys", "/sys/fs/cgroup", "/dev", "/dev/shm", "/dev//null", "/etc/../proc", "/a\0b"),
+        )
+    ),
+    (
+        running(
+            volumes=[{"name": "v", "secret": {"secretName": "a"}}],
+            volumeAttachments=[
+                {"name": "v", "mountPath": "/a/b"},
+                {"name": "v", "mountPath": "/a//b/"},
+            ],
+        ),
+        f"{CONTAINER}.volumeAttachments[1].mountPath",
+        "Duplicate",
+    ),
+    (running(command=["a", "b\0"]), f"{CONTAINER}.command[1]", "Invalid"),
+    (running(args=["\0"]), f"{CONTAINER}.args[0]", "Invalid"),
+    (env(value="a\0b"), f"{CONTAINER}.env[0].value", "Invalid"),
+    (volume(**files("a\0b")), f"{VOLUME}.configMap.items[0].path", "Invalid"),
+    *(
+        (
+            running(**{probe: {"exec": {"command": ["a\0"]}}}),
+            f"{CONTAINER}.{probe}.exec.command[0]",
+            "Invalid",
+        )
+        for probe in ("readinessProbe", "livenessProbe")
     ),
     (volume(**files("../up")), f"{VOLUME}.configMap.items[0].path", "Invalid"),
     (volume(**files("a", "a")), f"{VOLUME}.configMap.items[1].path", "Duplicate"),

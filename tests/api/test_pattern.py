@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from datum_compute.api import pattern
+from datum_compute.api.checkreport import STEPS_MAX, Work
+from datum_compute.api.errors import Invalid
 from datum_compute.api.pattern import compiled_search
 
 PATTERNS = [
@@ -32,6 +35,13 @@ PATTERNS = [
     "",
     "a|",
     r"[\da-b]+[^\s]$",
+    "^(a|ab)(c|bcd)?$",
+    r"(\b|a)[ab]*(c\b|$)",
+    "((a|b)(b|c)){2,3}",
+    "(^a|b$)+",
+    "[ab]*a[ab]{5}c$",
+    "(a{0,3}b){0,2}c?",
+    "(?i)[^a-b]B",
 ]
 
 
@@ -40,7 +50,7 @@ PATTERNS = [
 def test_answers_are_those_of_python(text: str, value: str) -> None:
     expected = re.search(text.replace("$", r"\Z"), value, re.ASCII) is not None
     assert compiled_search(text)(value) is expected
-    assert pattern._Machine(pattern._sre.parse(text)).search(value) is expected
+    assert pattern._Machine(pattern._sre.parse(text)).search(value, Work(), "") is expected
 
 
 @pytest.mark.parametrize("text", ["(a+)+$", "^(a|aa)+$", "(.*)*x", "^(a?){40}a{40}$", "a*a*a*a*b"])
@@ -57,7 +67,55 @@ def test_what_cannot_be_had_is_refused(text: str) -> None:
         compiled_search(text)
 
 
-def test_more_characters_than_are_remembered_change_no_answer() -> None:
-    many = "".join(map(chr, range(0x100, 0x100 + 3 * pattern._MOVES_MAX // 2)))
-    search = compiled_search("^(a|[^b])+b$")
-    assert [search(many + end) for end in ("b", "bb", "a", "ab")] == [True, False, False, True]
+def test_caches_that_are_emptied_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pattern, "CACHE_BYTES_MAX", 100_000)
+    many = "".join(map(chr, range(0x100, 0x100 + 2000)))
+    machine = pattern._Machine(pattern._sre.parse("^(a|[^b])+b$"))
+    found = [machine.search(many + end, Work(), "") for end in ("b", "bb", "a", "ab")]
+    assert found == [True, False, False, True]
+    assert pattern._CACHES.bytes_used <= 100_000
+
+
+def test_the_caches_of_all_patterns_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pattern, "CACHE_BYTES_MAX", 100_000)
+    machines = [pattern._Machine(pattern._sre.parse(f"[ab]*a[ab]{{50}}{end}$")) for end in "cdefgh"]
+    text = "".join("ab"[number % 7 % 2] for number in range(300))
+    for machine in machines:
+        assert machine.search(text, Work(), "") is False
+    crowds = sum(len(machine._crowds) for machine in machines)
+    assert crowds * pattern._CROWD_BYTES <= 100_000
+
+
+def random_text(alphabet: str, length: int) -> str:
+    random = Random(1)
+    return "".join(random.choice(alphabet) for _ in range(length))
+
+
+def test_a_match_of_many_states_costs_few_steps_for_a_character() -> None:
+    search = compiled_search("[ab]*a[ab]{800}c$")
+    text = random_text("ab", 3000)
+    work = Work()
+    assert search(text, work) is False
+    assert STEPS_MAX - work.steps_left < 40 * len(text)
+
+
+def test_a_match_ends_when_its_work_is_spent() -> None:
+    search = compiled_search("[ab]*a[ab]{90}x$")
+    with pytest.raises(Invalid) as raised:
+        search(random_text("ab", 10_000), Work(steps_left=5000), "spec.text")
+    assert raised.value.causes[0].field == "spec.text"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" * 5000, "((a?){30}){30}", "(a|b){3000}c", "|".join(f"a{n}" for n in range(1200)) + "|(x)"],
+    ids=lambda text: text[:20],
+)
+def test_a_pattern_that_costs_too_much_is_refused(text: str) -> None:
+    with pytest.raises(re.error):
+        compiled_search(text)
+
+
+def test_python_is_given_no_pattern_with_many_ways_to_match() -> None:
+    assert not pattern._is_harmless(list(pattern._sre.parse("^" + "(a|ab)" * 4 + "$")))
+    assert compiled_search("^" + "(a|aa)" * 40 + "c$")("a" * 70) is False

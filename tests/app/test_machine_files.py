@@ -46,32 +46,32 @@ def test_files_go_with_their_machine_also_if_nobody_saw_it_go(tmp_path: Path) ->
     assert (kept.exists(), gone.exists(), lost.exists()) == (True, False, False)
 
 
-def test_what_was_said_is_found_by_the_name_of_the_instance(tmp_path: Path) -> None:
+async def test_what_was_said_is_found_by_the_name_of_the_instance(tmp_path: Path) -> None:
     archive = FileArchive(tmp_path / "logs" / "dfw", lambda: 0.0)
-    archive.keep("ns/web/1", "app", b"one")
-    archive.keep("ns/web-other/1", "app", b"other")
-    archive.keep("ns/web/2", "app", b"")
-    assert archive.kept("ns/web") == [("ns/web/1", "app", b"one")]
-    assert archive.kept("ns/nobody") == []
+    await archive.keep("ns/web/1", "app", b"one")
+    await archive.keep("ns/web-other/1", "app", b"other")
+    await archive.keep("ns/web/2", "app", b"")
+    assert await archive.kept("ns/web") == [("ns/web/1", "app", b"one")]
+    assert await archive.kept("ns/nobody") == []
 
 
-def test_the_oldest_goes_first_by_age_and_by_size(
+async def test_the_oldest_goes_first_by_age_and_by_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1_000_000.0
     archive = FileArchive(tmp_path / "logs" / "dfw", lambda: now_s)
     for number in range(3):
-        archive.keep(f"ns/web/{number}", "app", b"x" * 10)
+        await archive.keep(f"ns/web/{number}", "app", b"x" * 10)
         (file,) = (tmp_path / "logs" / "dfw").glob(f"*%2F{number},app*")
         os.utime(file, (now_s + number, now_s + number))
     monkeypatch.setattr(archive._files, "_limits", Limits(bytes_max=35, files_max=100))
-    archive.keep("ns/web/3", "app", b"x" * 10)
-    assert [machine for machine, _, _ in archive.kept("ns/web")] == [
+    await archive.keep("ns/web/3", "app", b"x" * 10)
+    assert [machine for machine, _, _ in await archive.kept("ns/web")] == [
         *("ns/web/1", "ns/web/2", "ns/web/3"),
     ]
     now_s += AGE_S + 1.5
-    archive.keep("ns/web/4", "app", b"x")
-    assert "ns/web/1" not in [machine for machine, _, _ in archive.kept("ns/web")]
+    await archive.keep("ns/web/4", "app", b"x")
+    assert "ns/web/1" not in [machine for machine, _, _ in await archive.kept("ns/web")]
 
 
 def test_cards_are_kept_for_a_day_and_not_too_many_of_one_machine(tmp_path: Path) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from datum_compute.cli import yamldocuments
 from datum_compute.cli.edits import Flags, flags_edit, manifest_edit
 from datum_compute.cli.errors import UsageError
+from datum_compute.cli.files import FILE_BYTES_MAX, read_file, read_stdin
 from datum_compute.cli.manifest import parse_manifests
+from datum_compute.cli.yamldocuments import read_documents
 from tests.cli.objects import workload_spec
 
 
@@ -51,7 +57,7 @@ def test_what_was_read_from_the_server_can_be_given_back() -> None:
         ("a: [", "neither YAML nor JSON"),
         ("just text", "does not hold an object"),
         ("", "holds no document"),
-        ("a: 1\na: 2\n", "web.yaml:2:1: 'a' stands there twice"),
+        ("a: 1\na: 2\n", 'web.yaml:2:1: duplicate key "a"'),
         (document(metadata={"name": "web", "lables": {}}), "unknown field, did you mean labels?"),
     ],
 )
@@ -195,3 +201,75 @@ def test_a_file_replaces_the_spec_and_adds_its_labels() -> None:
     assert [p["name"] for p in changed["spec"]["placements"]] == ["default"]
     assert changed["metadata"]["labels"] == {"theirs": "1", "tier": "front"}
     assert changed["metadata"]["resourceVersion"] == "7"
+
+
+def test_anchors_aliases_and_merge_keys_are_read() -> None:
+    text = yaml.safe_dump(document())
+    text += "\n---\n"
+    text = text.replace("labels:\n    tier: front", "labels: &l {tier: front}\n  annotations: *l")
+    (manifest,) = parse_manifests(text, "web.yaml")
+    assert manifest["metadata"]["annotations"] == {"tier": "front"}
+
+
+def test_the_place_of_a_key_with_dots_is_found() -> None:
+    text = yaml.safe_dump(document()).replace("tier: front", "a.b/c: x\n    a: {b: 1}")
+    with pytest.raises(UsageError, match=r"web.yaml:\d+:3: metadata.labels must map"):
+        parse(text)
+    (read,) = read_documents("a:\n  b.c: 1\n  b:\n    c: [1, 2]\n", "x")
+    assert [read.place(p) for p in ("a.b.c", "a.b", "a.b.c[1]", "a.z.z", "z")] == [
+        (2, 3),
+        (3, 3),
+        (2, 3),
+        (1, 1),
+        (1, 1),
+    ]
+
+
+HOSTILE = {
+    "aliases": "\n".join(
+        ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+        + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 20)]
+    ),
+    "merged aliases": "\n".join(
+        ["a0: &a0 {x: 1}"]
+        + [
+            f"a{n}: &a{n} {{<<: *a{n - 1}, b: [{', '.join([f'*a{n - 1}'] * 9)}]}}"
+            for n in range(1, 20)
+        ]
+    ),
+    "one long text many times": f"a: &a {'x' * 100_000}\nb: [{', '.join(['*a'] * 100)}]",
+    "deep": "[" * 100_000,
+    "deep block": "- " * 100_000,
+    "many values": "a: [" + "1," * 300_000 + "]",
+    "many documents": "---\na: 1\n" * 2000,
+    "long key": f"? {'x' * 5000}\n: 1",
+    "too long": "a: " + "x" * 4_000_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_text_that_takes_too_much_work_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(yamldocuments, "_LIMITS", replace(yamldocuments._LIMITS, values_max=5000))
+    with pytest.raises(UsageError, match=r"more than|nested|longer than|no complete value"):
+        parse_manifests(HOSTILE[name], "web.yaml")
+
+
+def test_only_the_allowed_size_of_stdin_and_of_a_device_is_read() -> None:
+    endless = EndlessText()
+    with pytest.raises(UsageError, match="stdin is larger than"):
+        read_stdin(endless)
+    assert endless.chars_read == FILE_BYTES_MAX + 1
+    with pytest.raises(UsageError, match="zero is larger than 1000 bytes"):
+        read_file(Path("/dev/zero"), "zero", 1000)
+
+
+class EndlessText(io.StringIO):
+    chars_read = 0
+
+    def read(self, size: int | None = -1, /) -> str:
+        assert size is not None
+        assert size >= 0
+        self.chars_read += size
+        return "x" * size

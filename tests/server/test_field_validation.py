@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.codec import JsonObject, decode, encode
-from datum_compute.server.fieldvalidation import duplicate_fields
+from datum_compute.server.fieldvalidation import DUPLICATES_MAX, duplicate_fields
 from tests.server.running_server import WORKLOADS, Server, workload
 
 
@@ -91,3 +91,16 @@ async def test_a_field_name_cannot_break_out_of_the_warning_header(server: Serve
     assert warning.isascii()
     assert warning.isprintable()
     assert len(warning) <= 4096
+
+
+def test_a_long_key_is_not_copied_for_every_field_below_it() -> None:
+    long = "k" * 1_000_000
+    fields = ",".join(f'"f{number}":{{}}' for number in range(1000))
+    body = f'{{"{long}":{{{fields},"f0":1}}}}'.encode()
+    (path,) = duplicate_fields(body)
+    assert (path[:3], path[-2:], len(path) < 200) == ("kkk", "f0", True)
+
+
+def test_the_number_of_reported_duplicates_is_limited() -> None:
+    body = ("[" + ",".join(['{"a":1,"a":2}'] * 5000) + "]").encode()
+    assert len(list(duplicate_fields(body))) == DUPLICATES_MAX

@@ -8,12 +8,15 @@ import pytest
 
 from datum_compute.admission.workload import TEMPLATE_BYTES_MAX
 from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.api.errors import RequestEntityTooLarge
+from datum_compute.server import document
 from datum_compute.server.access.watches import RETRY_AFTER_S
 from datum_compute.server.commit import (
     CONTENT_BYTES_MAX,
     METADATA_BYTES_MAX,
     OBJECT_BYTES_MAX,
 )
+from datum_compute.server.document import decoded_json
 from tests.server.granting import ANN, grant, rule, server_with_ann
 from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, workload
 
@@ -132,7 +135,7 @@ async def test_a_template_has_a_limit_of_its_own_that_says_what_to_do(server: Se
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 async def test_deep_documents_are_refused(server: Server, opening: bytes) -> None:
     closing = b"]" if opening == b"[" else b"}"
-    for depth in (100, 100_000):
+    for depth in (100, 50_000):
         body = b'{"spec":' + opening * depth + b"1" + closing * depth + b"}"
         assert (await server.ask("POST", WORKLOADS, body)).status == 400
 
@@ -152,3 +155,28 @@ async def test_a_user_has_only_so_many_watches_open_on_a_plane() -> None:
         await watches.pop().stream.aclose()
         gc.collect()
         await server.watch(WORKLOADS, token=ANN)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" + b"[]," * 60_000 + b"0]",
+        b"[" + b"1," * 200_000 + b"0]",
+        b'{"a":"\\"' + b'","b":"' * 150_000 + b'"}',
+        b"[" + b'"\\\\",' * 150_000 + b"0]",
+    ],
+    ids=["containers", "numbers", "fields", "strings"],
+)
+def test_too_many_values_are_refused_before_they_are_built(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document, "decode", lambda body: pytest.fail("it was decoded"))
+    with pytest.raises(RequestEntityTooLarge, match="more than 60000 values and containers"):
+        decoded_json(body)
+
+
+@pytest.mark.parametrize(
+    "text", [",[{" * 200_000, '",[{' * 100_000, "\\" * 300_001 + '",' * 99_999]
+)
+def test_separators_inside_of_a_text_are_not_values(text: str) -> None:
+    assert decoded_json(encode({"data": {"a": text}})) == {"data": {"a": text}}

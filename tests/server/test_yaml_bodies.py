@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from datum_compute.api.codec import decode
 from datum_compute.api.errors import BadRequest, RequestEntityTooLarge
 from datum_compute.api.exchange import YAML
-from datum_compute.server.yamlbody import YAML_BYTES_MAX, decoded_yaml
+from datum_compute.server.yamlbody import YAML_BYTES_MAX, YAML_VALUES_MAX, decoded_yaml
 from tests.server.running_server import WORKLOADS, Server, workload
 
 HEADERS = {"content-type": YAML}
@@ -89,6 +89,41 @@ def test_a_long_text_is_refused() -> None:
         decoded_yaml(b"a: " + b"x" * YAML_BYTES_MAX)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"a: [" + b"1," * 500_000 + b"1]",
+        b"a:\n" + b"- 1\n" * 200_000,
+        b"[" + b"[]," * 300_000 + b"]",
+        b"[" + b"{a}," * 200_000 + b"]",
+        b"".join(b"%x:\n" % number for number in range(150_000)),
+    ],
+    ids=["flow", "block", "containers", "mappings", "keys"],
+)
+def test_parsing_stops_at_the_limit_of_values(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = count_events(monkeypatch)
+    with pytest.raises(RequestEntityTooLarge, match="more than 20000 values; send JSON"):
+        decoded_yaml(body[:YAML_BYTES_MAX])
+    assert len(events) < YAML_VALUES_MAX + 10
+
+
+def count_events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    taken: list[str] = []
+    parse = yaml.parse
+
+    def counted(text: str, Loader: Any) -> Any:  # noqa: N803 - the name of the parameter
+        for event in parse(text, Loader=Loader):
+            taken.append(type(event).__name__)
+            yield event
+
+    monkeypatch.setattr(yaml, "parse", counted)
+    return taken
+
+
+def test_a_key_is_text_whatever_it_looks_like() -> None:
+    assert decoded_yaml(b"1e999: a\n0x10: b\n") == {"1e999": "a", "0x10": "b"}
+
+
 def _is_text_in_any_yaml(text: str) -> bool:
     """PyYAML writes 0E0 without quotes; to every newer reader, ours too, that is a number."""
     try:
@@ -147,4 +182,4 @@ async def test_unknown_fields_of_yaml_are_reported_and_doubled_ones_refused(
     assert "colour" in status["message"]
     twice = yaml.safe_dump(workload()).encode() + b"kind: Workload\n"
     status = await server.status("POST", WORKLOADS, twice, headers=HEADERS)
-    assert (status["code"], "twice" in status["message"]) == (400, True)
+    assert (status["code"], "duplicate key" in status["message"]) == (400, True)

@@ -6,10 +6,10 @@ The schema itself is the subject of ``structuralschema.py``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from datum_compute.admission.structuralschema import schema_problems
+from datum_compute.admission.structuralschema import SchemaBudget, schema_problems
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.jsonpath import compiled_path, field_names
@@ -19,6 +19,10 @@ _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _COLUMN_TYPES = ("integer", "number", "string", "boolean", "date")
 _SELECTABLE_TYPES = ("string", "integer", "boolean")
 _SELECTABLE_MAX = 8
+VERSIONS_MAX = 20
+COLUMNS_MAX = 100
+NAMES_MAX = 100  # short names, and categories
+PATH_LENGTH_MAX = 1024
 _PROTECTED = (".k8s.io", ".kubernetes.io")
 _APPROVAL = "api-approved.kubernetes.io"
 
@@ -51,6 +55,10 @@ def names_fit(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     if names["kind"] == names["listKind"]:
         yield _invalid("spec.names.listKind", names["listKind"], "must differ from the kind")
     for field in ("shortNames", "categories"):
+        if len(names.get(field, ())) > NAMES_MAX:
+            why = f"Too many: {len(names[field])}: must have at most {NAMES_MAX} items"
+            yield Cause(f"spec.names.{field}", "FieldValueTooMany", why)
+            continue
         for index, text in enumerate(names.get(field, ())):
             if not _LABEL.fullmatch(text):
                 yield _invalid(f"spec.names.{field}[{index}]", text, _LABEL_RULE)
@@ -84,7 +92,12 @@ def nothing_is_asked_that_is_not_supported(
 
 def versions_fit(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     versions = new["spec"]["versions"]
+    if len(versions) > VERSIONS_MAX:
+        why = f"must have at most {VERSIONS_MAX} items; remove versions that are no longer served"
+        yield Cause("spec.versions", "FieldValueTooMany", f"Too many: {len(versions)}: {why}")
+        return
     seen: set[str] = set()
+    budget = SchemaBudget()
     for index, version in enumerate(versions):
         path, name = f"spec.versions[{index}]", version["name"]
         if not _LABEL.fullmatch(name):
@@ -92,7 +105,7 @@ def versions_fit(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
         if name in seen:
             yield Cause(f"{path}.name", "FieldValueDuplicate", f'Duplicate value: "{name}"')
         seen.add(name)
-        yield from _version_problems(version, path)
+        yield from _version_problems(version, path, budget)
     if sum(1 for version in versions if version["storage"]) != 1:
         yield _invalid("spec.versions", len(versions), "must have exactly one storage version")
 
@@ -113,13 +126,13 @@ def what_stays(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
             yield _invalid(field, stored, why)
 
 
-def _version_problems(version: JsonObject, path: str) -> Iterator[Cause]:
+def _version_problems(version: JsonObject, path: str, budget: SchemaBudget) -> Iterator[Cause]:
     schema = version.get("schema", {}).get("openAPIV3Schema")
     where = f"{path}.schema.openAPIV3Schema"
     if not schema:
         yield Cause(where, "FieldValueRequired", "Required value: schemas are required")
         return
-    yield from schema_problems(schema, where)
+    yield from schema_problems(schema, where, budget)
     yield from _column_problems(version.get("additionalPrinterColumns", ()), path)
     scale = (version.get("subresources") or {}).get("scale")
     if scale is not None:
@@ -127,13 +140,21 @@ def _version_problems(version: JsonObject, path: str) -> Iterator[Cause]:
     yield from _selectable_problems(version.get("selectableFields", []), schema, path)
 
 
-def _column_problems(columns: Iterable[JsonObject], path: str) -> Iterator[Cause]:
+def _column_problems(columns: Sequence[JsonObject], path: str) -> Iterator[Cause]:
+    if len(columns) > COLUMNS_MAX:
+        why = f"Too many: {len(columns)}: must have at most {COLUMNS_MAX} items"
+        yield Cause(f"{path}.additionalPrinterColumns", "FieldValueTooMany", why)
+        return
     for index, column in enumerate(columns):
         where = f"{path}.additionalPrinterColumns[{index}]"
         if not column["name"]:
             yield Cause(f"{where}.name", "FieldValueRequired", "Required value")
         if column["type"] not in _COLUMN_TYPES:
             yield _unsupported(f"{where}.type", column["type"], _COLUMN_TYPES)
+        if len(column["jsonPath"]) > PATH_LENGTH_MAX:
+            why = f"may not be longer than {PATH_LENGTH_MAX} characters"
+            yield _invalid(f"{where}.jsonPath", column["jsonPath"], why)
+            continue
         try:
             compiled_path(column["jsonPath"])
         except ValueError as error:
@@ -147,7 +168,7 @@ def _scale_problems(scale: JsonObject, path: str) -> Iterator[Cause]:
         ("labelSelectorPath", ("spec", "status")),
     ):
         value = scale.get(field, "")
-        names = field_names(value)
+        names = field_names(value) if len(value) <= PATH_LENGTH_MAX else None
         if not value and field == "labelSelectorPath":
             continue
         if names is None or len(names) < 2 or names[0] not in roots:
@@ -161,6 +182,7 @@ def _selectable_problems(
     if len(fields) > _SELECTABLE_MAX:
         why = f"must have at most {_SELECTABLE_MAX} items"
         yield _invalid(f"{path}.selectableFields", len(fields), why)
+        return
     for index, field in enumerate(fields):
         where, value = f"{path}.selectableFields[{index}].jsonPath", field["jsonPath"]
         names = field_names(value)

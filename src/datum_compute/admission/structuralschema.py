@@ -3,20 +3,24 @@
 Every node says its type; ``allOf``, ``anyOf``, ``oneOf`` and ``not`` only narrow what the rest has
 described. Each problem names its field. What this platform cannot keep is refused here, when the
 kind is defined, and never skipped when an object is written.
+
+``SchemaBudget`` is shared by all versions of a definition. It counts what the schemas cost to
+check, to compile and to keep, before any of that is done.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
-from datum_compute.api.checkreport import shown
+from datum_compute.api.checkreport import STEPS_MAX, Work, shown
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.errors import Cause
-from datum_compute.api.pattern import compiled_search
+from datum_compute.api.errors import Cause, Invalid, RequestEntityTooLarge
+from datum_compute.api.pattern import Search, compiled_search
 from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE
-from datum_compute.api.structural import Report, compiled
+from datum_compute.api.structural import Compiler, Report
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean")
 _BEYOND = 2.0**63  # the first that is too large, which is what the largest is as a float
@@ -25,6 +29,7 @@ _MAP_TYPE = "x-kubernetes-map-type"
 _CEL = "x-kubernetes-validations"
 
 _NUMBER, _COUNT, _TEXT, _FLAG, _LIST = (int, float), (int,), (str,), (bool,), (list,)
+_ANYTHING: tuple[type, ...] = (object,)
 _KEYWORDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("type", "description", "title", "format", "pattern"), _TEXT),
     **dict.fromkeys(("minimum", "maximum", "multipleOf"), _NUMBER),
@@ -36,7 +41,7 @@ _KEYWORDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys((_LIST_TYPE, _MAP_TYPE), _TEXT),
     **dict.fromkeys(("properties", "items", "not", "externalDocs"), (dict,)),
     "additionalProperties": (dict, bool),
-    **dict.fromkeys(("default", "example"), (object,)),
+    **dict.fromkeys(("default", "example"), _ANYTHING),
 }
 _REFUSED = {
     "$ref": "references are not supported; write the schema out",
@@ -48,11 +53,87 @@ _REFUSED = {
     _CEL: "validation rules (CEL) are not supported yet; remove them, or say the same with "
     "pattern, enum, minimum, maximum, oneOf or not",
 }
+NODES_MAX = 10_000  # in all versions of a definition
+PROBLEMS_MAX = 100
+PATTERN_STATES_MAX = 20_000  # and characters, of all patterns in all versions
+COSTLY_CHARACTER_STEPS = 100  # a pattern that needs more must have room for its maxLength
+_SCALARS = frozenset({"string", "integer", "number", "boolean"})
+_OF_PLAIN_SCALARS = frozenset({"type", "description"})
+_BRANCHES = ("allOf", "anyOf", "oneOf")
 _ONLY_OUTSIDE = ("description", "title", "default", "nullable", "additionalProperties", PRESERVE)
 
 
-def schema_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
-    """Everything that keeps the schema of a version from being structural."""
+@dataclass(slots=True)
+class SchemaBudget:
+    """What the schemas of one definition may still cost."""
+
+    nodes_left: int = NODES_MAX
+    states_left: int = PATTERN_STATES_MAX
+    patterns: set[str] = field(default_factory=set)  # the same pattern costs once
+    defaults: Work = field(default_factory=Work)
+
+    def count_nodes(self, schema: Any) -> bool:
+        """Whether there is room for all nodes of a schema. Malformed nodes count too."""
+        level = [schema]
+        while level:
+            self.nodes_left -= len(level)
+            if self.nodes_left < 0:
+                return False
+            level = [inner for node in level for inner in self._inner_nodes(node)]
+        return True
+
+    def _inner_nodes(self, schema: Any) -> Iterator[Any]:
+        """A branch counts twice: every value is checked against it, not only those of a field."""
+        if not isinstance(schema, dict):
+            return
+        for keyword in schema.keys() & _WITH_NODES:
+            match schema[keyword]:
+                case dict() as fields if keyword == "properties":
+                    yield from fields.values()
+                case list() as branches if keyword in _BRANCHES:
+                    self.nodes_left -= len(branches)
+                    yield from branches
+                case dict() as inner:
+                    yield inner
+
+    def add_pattern(self, pattern: str) -> Search:
+        """Raises re.error for a pattern that is not supported or costs too much."""
+        if pattern not in self.patterns and self.states_left >= 0:
+            self.patterns.add(pattern)
+            self.states_left -= len(pattern)  # to parse it
+            self.states_left -= compiled_search(pattern).states
+        if self.states_left < 0:
+            raise re.error(
+                f"the patterns of the definition have more than {PATTERN_STATES_MAX} states "
+                "and characters together; use fewer or simpler ones"
+            )
+        return compiled_search(pattern)
+
+
+_WITH_NODES = frozenset(
+    {"properties", "items", "additionalProperties", "allOf", "anyOf", "oneOf", "not"}
+)
+
+
+def schema_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> list[Cause]:
+    """What keeps the schema of a version from being structural; the first of it, if it is much."""
+    if not budget.count_nodes(schema):
+        why = (
+            f"Too many: the schemas of the definition have more than {NODES_MAX} nodes "
+            "(properties and items, and twice the branches of allOf, anyOf and oneOf, in all "
+            "versions); "
+            "describe less, or use x-kubernetes-preserve-unknown-fields"
+        )
+        return [Cause(path, "FieldValueTooMany", why)]
+    found = list(_root_problems(schema, path))
+    if schema.get("type") == "object":
+        _find_problems(schema, path, budget, found)
+        if not found:
+            found += _default_problems(schema, path, budget)
+    return found[:PROBLEMS_MAX]
+
+
+def _root_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
     if schema.get("type") != "object":
         yield _invalid(f"{path}.type", schema.get("type"), "must be object at the root")
         return
@@ -66,48 +147,62 @@ def schema_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
         if name not in ("name", "generateName"):
             where = f"{path}.properties[metadata].properties[{name}]"
             yield _forbidden(where, "only name and generateName of the metadata can be restricted")
-    found = list(_node_problems(schema, path))
-    yield from found
-    if not found:
-        yield from _default_problems(schema, path)
 
 
-def _node_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
-    shape = list(_keyword_problems(schema, path))
-    yield from shape
-    if shape:
+def _find_problems(schema: JsonObject, path: str, budget: SchemaBudget, found: list[Cause]) -> None:
+    """Adds the problems of a node, and of the nodes in it, to ``found``."""
+    if _is_plain_scalar(schema) or len(found) > PROBLEMS_MAX:
         return
-    yield from _type_problems(schema, path)
-    yield from _list_problems(schema, path)
-    yield from _value_problems(schema, path)
+    shape = _keyword_problems(schema, path)
+    if shape:
+        found += shape
+        return
+    found += _type_problems(schema, path)
+    found += _list_problems(schema, path)
+    found += _value_problems(schema, path, budget)
     for name, inner in _children(schema):
-        yield from _node_problems(inner, f"{path}.{name}")
+        _find_problems(inner, f"{path}.{name}", budget, found)
     for name, inner in _junctions(schema):
-        yield from _junction_problems(inner, schema, f"{path}.{name}")
+        _find_junction_problems(inner, schema, f"{path}.{name}", budget, found)
 
 
-def _keyword_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
+def _is_plain_scalar(schema: JsonObject) -> bool:
+    """Most nodes have a type, perhaps a description, and nothing that could be wrong."""
+    return (
+        schema.keys() <= _OF_PLAIN_SCALARS
+        and type(kind := schema.get("type")) is str
+        and kind in _SCALARS
+        and isinstance(schema.get("description", ""), str)
+    )
+
+
+def _keyword_problems(schema: JsonObject, path: str) -> list[Cause]:
     """Words nobody knows, and words with values of the wrong kind."""
+    found: list[Cause] = []
     for keyword, value in schema.items():
-        where = f"{path}.{keyword}"
-        expected = _KEYWORDS.get(keyword)
-        if keyword in _REFUSED:
-            yield _forbidden(where, _REFUSED[keyword])
-        elif expected is None:
-            yield _forbidden(where, "is not a keyword of a structural schema; remove it")
-        elif not isinstance(value, expected) or (
-            isinstance(value, bool) and bool not in expected and object not in expected
-        ):
-            yield _invalid(where, value, "has a value of the wrong type")
-    for keyword in ("allOf", "anyOf", "oneOf"):
-        for index, inner in enumerate(_list_of(schema, keyword)):
+        expected = _KEYWORDS.get(keyword, ())
+        if type(value) not in expected and expected is not _ANYTHING:
+            found.append(_keyword_problem(keyword, value, f"{path}.{keyword}"))
+    for keyword in _BRANCHES:
+        if keyword in schema:
+            for index, inner in enumerate(_list_of(schema, keyword)):
+                if not isinstance(inner, dict):
+                    found.append(_invalid(f"{path}.{keyword}[{index}]", inner, "must be a schema"))
+    if _is_map(schema):
+        for name, inner in schema["properties"].items():
             if not isinstance(inner, dict):
-                yield _invalid(f"{path}.{keyword}[{index}]", inner, "must be a schema")
-    for name, inner in schema.get("properties", {}).items() if _is_map(schema) else ():
-        if not isinstance(inner, dict):
-            yield _invalid(f"{path}.properties[{name}]", inner, "must be a schema")
+                found.append(_invalid(f"{path}.properties[{name}]", inner, "must be a schema"))
     if any(not isinstance(name, str) for name in _list_of(schema, "required")):
-        yield _invalid(f"{path}.required", schema["required"], "must be a list of names")
+        found.append(_invalid(f"{path}.required", schema["required"], "must be a list of names"))
+    return found[:PROBLEMS_MAX]
+
+
+def _keyword_problem(keyword: str, value: Any, where: str) -> Cause:
+    if keyword in _REFUSED:
+        return _forbidden(where, _REFUSED[keyword])
+    if keyword not in _KEYWORDS:
+        return _forbidden(where, "is not a keyword of a structural schema; remove it")
+    return _invalid(where, value, "has a value of the wrong type")
 
 
 def _type_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
@@ -160,12 +255,9 @@ def _list_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
             yield _required(f"{path}.items.properties[{key}]", "a key is required or has a default")
 
 
-def _value_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
+def _value_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> Iterator[Cause]:
     if "pattern" in schema:
-        try:
-            compiled_search(schema["pattern"])
-        except (re.error, OverflowError, RecursionError) as error:
-            yield _invalid(f"{path}.pattern", schema["pattern"], f"cannot be read: {error}")
+        yield from _pattern_problems(schema, path, budget)
     if "enum" in schema and not schema["enum"]:
         yield _required(f"{path}.enum", "must list at least one value")
     if schema.get("type") == "integer":
@@ -178,46 +270,87 @@ def _value_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
         yield _invalid(f"{path}.multipleOf", schema["multipleOf"], "must be greater than 0")
 
 
-def _junction_problems(schema: JsonObject, outer: JsonObject, path: str) -> Iterator[Cause]:
+def _pattern_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> Iterator[Cause]:
+    pattern, longest = schema["pattern"], schema.get("maxLength")
+    try:
+        search = budget.add_pattern(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        yield _invalid(f"{path}.pattern", pattern, f"cannot be used: {error}")
+        return
+    if longest is None or search.character_steps < COSTLY_CHARACTER_STEPS:
+        return
+    if longest * search.character_steps > STEPS_MAX:
+        why = (
+            f"a value of maxLength characters can take {longest * search.character_steps} steps "
+            f"to match, at most {STEPS_MAX} are allowed; simplify the pattern, or set maxLength "
+            f"to at most {STEPS_MAX // search.character_steps}"
+        )
+        yield _invalid(f"{path}.pattern", pattern, why)
+
+
+def _find_junction_problems(
+    schema: JsonObject, outer: JsonObject, path: str, budget: SchemaBudget, found: list[Cause]
+) -> None:
     """A branch may only speak of what the structural part has described."""
-    shape = list(_keyword_problems(schema, path))
-    yield from shape
+    if len(found) > PROBLEMS_MAX:
+        return
+    shape = _keyword_problems(schema, path)
     if shape:
+        found += shape
         return
     for keyword in _ONLY_OUTSIDE:
         if keyword in schema:
-            yield _forbidden(f"{path}.{keyword}", "belongs outside allOf, anyOf, oneOf and not")
+            why = "belongs outside allOf, anyOf, oneOf and not"
+            found.append(_forbidden(f"{path}.{keyword}", why))
     if "type" in schema and not outer.get(INT_OR_STRING):
-        yield _forbidden(f"{path}.type", "belongs outside allOf, anyOf, oneOf and not")
-    yield from _value_problems(schema, path)
+        found.append(_forbidden(f"{path}.type", "belongs outside allOf, anyOf, oneOf and not"))
+    found += _value_problems(schema, path, budget)
     described = outer.get("properties", {})
     for name, inner in schema.get("properties", {}).items():
         where = f"{path}.properties[{name}]"
         if name in described:
-            yield from _junction_problems(inner, described[name], where)
+            _find_junction_problems(inner, described[name], where, budget, found)
         elif not outer.get(PRESERVE):
-            yield _required(where, "is not described by the schema outside; describe it there")
+            why = "is not described by the schema outside; describe it there"
+            found.append(_required(where, why))
     if "items" in schema:
-        yield from _junction_problems(schema["items"], outer.get("items", {}), f"{path}.items")
+        items = outer.get("items", {})
+        _find_junction_problems(schema["items"], items, f"{path}.items", budget, found)
     for name, inner in _junctions(schema):
-        yield from _junction_problems(inner, outer, f"{path}.{name}")
+        _find_junction_problems(inner, outer, f"{path}.{name}", budget, found)
 
 
-def _default_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
+def _default_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> Iterator[Cause]:
     """A default must be what the server would store: valid, with nothing to prune."""
-    if "default" in schema:
-        report = Report()
-        if schema["default"] is None and not schema.get("nullable"):
-            report.invalid("", None, "must not be null unless nullable is true")
-        else:
-            compiled(schema)(schema["default"], "", report)
+    compiler = Compiler()
+    for where, node in _nodes_with_default(schema, path):
+        report = Report(work=budget.defaults)
+        try:
+            if node["default"] is None and not node.get("nullable"):
+                report.invalid("", None, "must not be null unless nullable is true")
+            else:
+                compiler.check(node)(node["default"], "", report)
+        except (Invalid, RequestEntityTooLarge):
+            why = (
+                "Too long: the defaults of the definition, with the defaults inside of them, are "
+                "too large; use smaller ones"
+            )
+            yield Cause(f"{where}.default", "FieldValueTooLong", why)
+            return
         for cause in report.errors:
-            where = ".".join(filter(None, (f"{path}.default", cause.field)))
-            yield Cause(where, cause.reason, cause.message)
-        for field in report.unknown:
-            yield _invalid(f"{path}.default.{field}", field, "would be pruned; describe it first")
-    for name, inner in _children(schema):
-        yield from _default_problems(inner, f"{path}.{name}")
+            field = ".".join(filter(None, (f"{where}.default", cause.field)))
+            yield Cause(field, cause.reason, cause.message)
+        for name in report.unknown:
+            yield _invalid(f"{where}.default.{name}", name, "would be pruned; describe it first")
+
+
+def _nodes_with_default(schema: JsonObject, path: str) -> Iterator[tuple[str, JsonObject]]:
+    left = [(path, schema)]
+    while left:
+        where, node = left.pop()
+        if "default" in node:
+            yield where, node
+        left += [(f"{where}.{name}", inner) for name, inner in _children(node)]
 
 
 def _children(schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:

@@ -13,6 +13,12 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.datasources import VARIABLE_FROM_KEY
 from datum_compute.api.errors import Cause
 from datum_compute.api.names import dns_label_problem
+from datum_compute.api.process_input import (
+    NUL,
+    NUL_PROBLEM,
+    mount_path_problem,
+    normalized_mount_path,
+)
 from datum_compute.api.quantities import mebibytes, millicores
 
 _TEMPLATE = "spec.template.spec"
@@ -67,12 +73,34 @@ def volumes_and_attachments_match(new: JsonObject, old: JsonObject | None) -> It
             if name not in named:
                 message = f'Not found: "{name}" is not among {_TEMPLATE}.volumes'
                 yield Cause(f"{where}.name", "FieldValueNotFound", message)
-            if ".." in attachment["mountPath"].split("/"):
-                yield _invalid(f"{where}.mountPath", 'must not contain ".."')
     for name, path in named.items():
         if name not in attached:
             why = f'volume "{name}" is not attached to any container; attach it or remove it'
             yield _invalid(path, why)
+
+
+def texts_have_no_nul(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Of texts that are given for the first time. ``api/process_input.py`` lists the fields."""
+    known = {text for _, text in _process_texts(old) if NUL in text} if old else set()
+    for path, text in _process_texts(new):
+        if NUL in text and text not in known:
+            yield _invalid(path, NUL_PROBLEM)
+
+
+def mounts_leave_the_system_alone(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Of directories that are given for the first time: no container starts with others."""
+    known = {path for _, path in _mount_paths(old)} if old else set()
+    for field, path in _mount_paths(new):
+        if path not in known and (problem := mount_path_problem(path)):
+            yield _invalid(field, f"{path[:120]!a}: {problem}")
+    for where, container in containers(new):
+        seen: set[str] = set()
+        for index, attachment in enumerate(container.get("volumeAttachments", ())):
+            path = normalized_mount_path(attachment["mountPath"])
+            if path in seen and attachment["mountPath"] not in known:
+                field = f"{where}.volumeAttachments[{index}].mountPath"
+                yield Cause(field, "FieldValueDuplicate", f"Duplicate value: {path[:120]!a}")
+            seen.add(path)
 
 
 def networks_are_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -123,6 +151,33 @@ def _variable_names(workload: JsonObject) -> Iterator[tuple[str, str]]:
     for path, container in containers(workload):
         for index, variable in enumerate(container.get("env", ())):
             yield f"{path}.env[{index}].name", variable["name"]
+
+
+def _mount_paths(workload: JsonObject) -> Iterator[tuple[str, str]]:
+    for path, container in containers(workload):
+        for index, attachment in enumerate(container.get("volumeAttachments", ())):
+            yield f"{path}.volumeAttachments[{index}].mountPath", attachment["mountPath"]
+
+
+def _process_texts(workload: JsonObject) -> Iterator[tuple[str, str]]:
+    for path, container in containers(workload):
+        for field in ("command", "args"):
+            yield from _words(f"{path}.{field}", container.get(field, ()))
+        for field in ("readinessProbe", "livenessProbe"):
+            action = (container.get(field) or {}).get("exec") or {}
+            yield from _words(f"{path}.{field}.exec.command", action.get("command", ()))
+        for index, variable in enumerate(container.get("env", ())):
+            yield f"{path}.env[{index}].value", variable.get("value", "")
+    for path, volume in _volumes(workload):
+        for field in ("configMap", "secret"):
+            items = (volume.get(field) or {}).get("items", ())
+            for index, item in enumerate(items):
+                yield f"{path}.{field}.items[{index}].path", item["path"]
+
+
+def _words(path: str, words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for index, word in enumerate(words):
+        yield f"{path}[{index}]", word
 
 
 def _prefixes(workload: JsonObject) -> Iterator[tuple[str, str]]:

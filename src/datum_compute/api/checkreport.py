@@ -1,16 +1,54 @@
-"""What a check of a value against its schema finds, and the words it finds for it."""
+"""The result of checking a value against its schema, and how much work the check may do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
-from datum_compute.api.errors import Cause
+from datum_compute.api.errors import Cause, Invalid, RequestEntityTooLarge
 
 # The value, its path and the report to fill; returns the value as it should be stored.
 Check = Callable[[Any, str, "Report"], Any]
+
+ERRORS_MAX = 100
+STEPS_MAX = 300_000  # 30 to 60 ms
+DEFAULT_BYTES_MAX = 1536 * 1024  # no larger object can be stored
+_STEPS_OF_AN_ERROR = 20
+_SHOWN_MAX = 120
+
+
+class Work(msgspec.Struct):
+    """What one check may still do; spent while it runs, so that it ends before the work is done.
+
+    A step is one comparison of a value with a node of the schema. The number of steps is the
+    product of both, so neither the size of the object nor that of the schema limits it.
+    """
+
+    steps_left: int = STEPS_MAX
+    default_bytes_left: int = DEFAULT_BYTES_MAX
+
+    def spend(self, steps: int, path: str) -> None:
+        self.steps_left -= steps
+        if self.steps_left < 0:
+            why = (
+                f"Forbidden: checking the value takes more than {STEPS_MAX} steps; send fewer "
+                "items, or simplify the schema of the custom resource definition (anyOf, oneOf, "
+                "allOf, not, pattern)"
+            )
+            cause = Cause(path, "FieldValueForbidden", why)
+            raise Invalid(f"{path}: {why}", causes=[cause])
+
+    def spend_default(self, size_bytes: int, path: str) -> None:
+        self.default_bytes_left -= size_bytes
+        if self.default_bytes_left < 0:
+            why = (
+                f"the defaults of its schema add more than {DEFAULT_BYTES_MAX} bytes to the "
+                "object; send fewer items, or remove defaults from the custom resource definition"
+            )
+            cause = Cause(path, "FieldValueTooLong", f"Too long: {why}")
+            raise RequestEntityTooLarge(f"{path}: {why}", causes=[cause])
 
 
 class Report(msgspec.Struct):
@@ -18,12 +56,27 @@ class Report(msgspec.Struct):
 
     errors: list[Cause] = []
     unknown: list[str] = []
+    work: Work = msgspec.field(default_factory=Work)
+    failures: int = 0  # errors that were found, also those that ERRORS_MAX kept out
+
+    def fail(self, cause: Cause) -> None:
+        self.failures += 1
+        if len(self.errors) < ERRORS_MAX:
+            self.errors.append(cause)
+        elif len(self.errors) == ERRORS_MAX:
+            why = f"more than {ERRORS_MAX} errors; fix these first"
+            self.errors.append(Cause(cause.field, "FieldValueInvalid", f"Invalid value: {why}"))
+        self.work.spend(_STEPS_OF_AN_ERROR, cause.field)
+
+    def fail_each(self, causes: Iterable[Cause]) -> None:
+        for cause in causes:
+            self.fail(cause)
 
     def invalid(self, path: str, value: Any, why: str, reason: str = "FieldValueInvalid") -> None:
-        self.errors.append(Cause(path, reason, f"Invalid value: {shown(value)}: {why}"))
+        self.fail(Cause(path, reason, f"Invalid value: {shown(value)}: {why}"))
 
     def required(self, path: str) -> None:
-        self.errors.append(Cause(path, "FieldValueRequired", "Required value"))
+        self.fail(Cause(path, "FieldValueRequired", "Required value"))
 
 
 class Hidden:
@@ -38,8 +91,20 @@ HIDDEN = Hidden()
 
 def shown(value: Any) -> str:
     """The value as people should see it in an error: short, quoted where it is text."""
-    text = f'"{value}"' if isinstance(value, str) else _literal(value)
-    return text if len(text) <= 120 else text[:117] + "..."
+    text = f'"{value[:_SHOWN_MAX]}"' if isinstance(value, str) else _literal(value)
+    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Values separated by commas, as far as they fit into an error."""
+    texts: list[str] = []
+    room = 10 * _SHOWN_MAX
+    for value in values:
+        texts.append(shown(value))
+        room -= len(texts[-1])
+        if room < 0:
+            return ", ".join([*texts, "..."])
+    return ", ".join(texts)
 
 
 def joined(path: str, name: str) -> str:
@@ -47,11 +112,36 @@ def joined(path: str, name: str) -> str:
 
 
 def _literal(value: Any) -> str:
-    """As JSON says it, where Python says it otherwise."""
+    """As JSON writes it, where Python writes it otherwise; only the beginning of what is large."""
     match value:
         case None:
             return "null"
         case bool():
             return "true" if value else "false"
+        case dict() | list():
+            return repr(_beginning(value, [_SHOWN_MAX]))
         case _:
             return repr(value)
+
+
+def _beginning(value: Any, room: list[int]) -> Any:
+    """A copy of the first parts of a value, at least as many as can be shown."""
+    if isinstance(value, str):
+        room[0] -= min(len(value), _SHOWN_MAX)
+        return value[:_SHOWN_MAX]
+    room[0] -= 1
+    if isinstance(value, dict):
+        copied: dict[Any, Any] = {}
+        for name, item in value.items():
+            if room[0] < 0:
+                break
+            copied[_beginning(name, room)] = _beginning(item, room)
+        return copied
+    if isinstance(value, list):
+        items: list[Any] = []
+        for item in value:
+            if room[0] < 0:
+                break
+            items.append(_beginning(item, room))
+        return items
+    return value

@@ -15,6 +15,7 @@ ApiError                    code  reason
 |- Invalid                   422  Invalid
 |- TooManyRequests           429  TooManyRequests
 |- InternalError             500  InternalError
+|- UnsupportedFeature        501  UnsupportedFeature
 |- ServiceUnavailable        503  ServiceUnavailable
 `- Timeout                   504  Timeout
 
@@ -119,6 +120,12 @@ class InternalError(ApiError):
     code, reason = 500, "InternalError"
 
 
+class UnsupportedFeature(ApiError):
+    """An optional part of HTTP that this server does not have."""
+
+    code, reason = 501, "UnsupportedFeature"
+
+
 class ServiceUnavailable(ApiError):
     code, reason = 503, "ServiceUnavailable"
 
@@ -146,6 +153,7 @@ ERRORS: tuple[type[ApiError], ...] = (
     Invalid,
     TooManyRequests,
     InternalError,
+    UnsupportedFeature,
     ServiceUnavailable,
     Timeout,
 )

@@ -13,15 +13,25 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from datum_compute.api.checkreport import Check, Report
+from datum_compute.api.checkreport import DEFAULT_BYTES_MAX, STEPS_MAX, Check, Report, Work
 from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.api.errors import Invalid, RequestEntityTooLarge
 from datum_compute.api.formats import ANY_INTEGER, INTEGER_RANGES
-from datum_compute.api.remembered import Remembered, key_of
+from datum_compute.api.remembered import VALUE_BYTES_MAX, Remembered, key_of
 from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE
-from datum_compute.api.structural import check_unique, compiled, list_keys, plain_type
+from datum_compute.api.structural import (
+    Compiler,
+    FieldChecks,
+    check_unique,
+    default_size,
+    list_keys,
+    plain_type,
+)
 from datum_compute.api.valuerules import value_rules
 
-Fit = Callable[[Any], Any]  # returns the value as it should be stored, or raises _Misfit
+# Returns the value as it should be stored, or raises _Misfit. The report refuses every error; the
+# fit spends its work.
+Fit = Callable[[Any, Report], Any]
 
 _LONG_WAY = ("nullable", "allOf", "anyOf", "oneOf", "not", EMBEDDED)
 _OF_LENGTH = frozenset({"minLength", "maxLength"})
@@ -37,6 +47,8 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 
 
 _AS_IT_IS = b"="  # no JSON
+_QUICK_PART = 8  # of the work that a check may do
+_KEPT_BYTES_MAX = 4 * VALUE_BYTES_MAX  # with defaults
 
 
 class _Misfit(Exception):
@@ -55,75 +67,85 @@ class _Refusal(list[Any]):
         return self
 
 
-_REFUSING = Report(_Refusal(), _Refusal())
+_NO_ERRORS, _NO_UNKNOWN = _Refusal(), _Refusal()
 
 
 def quick(schema: JsonObject) -> Check:
     """The same check as ``compiled(schema)``, sooner done with a value that fits."""
-    careful, fit = compiled(schema), _whole_fit(schema)
+    compiler = Compiler()
+    careful, fit = compiler.check(schema), _whole_fit(schema, compiler)
 
     def check(value: Any, path: str, report: Report) -> Any:
         try:
-            return fit(value)
-        except _Misfit:
+            return fit(value, refusing_report())
+        except (_Misfit, Invalid, RequestEntityTooLarge):
             return careful(value, path, report)
 
     return check
 
 
-def _whole_fit(schema: JsonObject) -> Fit:
+def refusing_report() -> Report:
+    """A report that ends the quick way at the first find, and soon if there is much work: then the
+    careful check, which can name the field, does it again."""
+    work = Work(STEPS_MAX // _QUICK_PART, DEFAULT_BYTES_MAX // _QUICK_PART)
+    return Report(_NO_ERRORS, _NO_UNKNOWN, work)
+
+
+def _whole_fit(schema: JsonObject, compiler: Compiler) -> Fit:
     """As ``_fit``, for a whole object: its large parts are remembered."""
     if schema.get("type") != "object" or any(keyword in schema for keyword in _LONG_WAY):
-        return _fit(schema)
-    return _with_rules(_object_fit(schema, _remembering), value_rules(schema))
+        return _fit(schema, compiler)
+    return _with_rules(_object_fit(schema, compiler, _remembering), value_rules(schema))
 
 
-def _remembering(schema: JsonObject) -> Fit:
+def _remembering(schema: JsonObject, compiler: Compiler) -> Fit:
     """The fit of a part of an object, worked out once for equal values. What defaults changed is
     kept as bytes: every object gets a value of its own."""
-    fit, remembered = _fit(schema), Remembered[bytes]()
+    fit, remembered = _fit(schema, compiler), Remembered[bytes]()
     if schema.get("type") != "object" or not schema.get("properties"):
         return fit
 
-    def remembering(value: Any) -> Any:
+    def remembering(value: Any, report: Report) -> Any:
         key = key_of(value)
         known = remembered.get(key)
         if known is not None:
             return value if known == _AS_IT_IS else decode(known)
-        fitted = fit(value)
-        remembered.put(key, _AS_IT_IS if fitted is value else encode(fitted))
+        fitted = fit(value, report)
+        kept = _AS_IT_IS if fitted is value or not key else encode(fitted)
+        if len(kept) <= _KEPT_BYTES_MAX:
+            remembered.put(key, kept)
         return fitted
 
     return remembering
 
 
-def _fit(schema: JsonObject) -> Fit:
+def _fit(schema: JsonObject, compiler: Compiler) -> Fit:
     kind = schema.get("type")
     if _is_int_or_text(schema):
         return _ruled_fit((int, str), value_rules(schema))
     if any(keyword in schema for keyword in _LONG_WAY):
-        return _long_way(schema)
+        return _long_way(schema, compiler)
     if kind in _SCALARS:
         return _scalar_fit(schema)
     if kind in ("object", "array"):
-        inner = _object_fit(schema) if kind == "object" else _array_fit(schema)
+        inner = (_object_fit if kind == "object" else _array_fit)(schema, compiler)
         return _with_rules(inner, value_rules(schema))
-    return _long_way(schema)
+    return _long_way(schema, compiler)
 
 
-def _long_way(schema: JsonObject) -> Fit:
-    careful = compiled(schema)
-    return lambda value: careful(value, "", _REFUSING)
+def _long_way(schema: JsonObject, compiler: Compiler) -> Fit:
+    careful = compiler.check(schema)
+    return lambda value, report: careful(value, "", report)
 
 
 def _with_rules(inner: Fit, rules: tuple[Check, ...]) -> Fit:
     if not rules:
         return inner
 
-    def fit(value: Any) -> Any:
-        result = inner(value)
+    def fit(value: Any, report: Report) -> Any:
+        result = inner(value, report)
         for rule in rules:
-            rule(result, "", _REFUSING)
+            rule(result, "", report)
         return result
 
     return fit
@@ -148,8 +170,10 @@ def _scalar_fit(schema: JsonObject) -> Fit:
 
 
 def _choice_fit(allowed: list[Any]) -> Fit:
-    def fit(value: Any) -> Any:
-        if type(value) is not str or value not in allowed:
+    texts = frozenset(value for value in allowed if isinstance(value, str))
+
+    def fit(value: Any, _report: Report) -> Any:
+        if type(value) is not str or value not in texts:
             raise _Misfit
         return value
 
@@ -159,7 +183,7 @@ def _choice_fit(allowed: list[Any]) -> Fit:
 def _number_fit(low: float, high: float) -> Fit:
     """Whole numbers that need only be as large as their format allows."""
 
-    def fit(value: Any) -> Any:
+    def fit(value: Any, _report: Report) -> Any:
         if type(value) is not int or not low <= value <= high:
             raise _Misfit
         return value
@@ -168,11 +192,11 @@ def _number_fit(low: float, high: float) -> Fit:
 
 
 def _ruled_fit(expected: tuple[type, ...], rules: tuple[Check, ...]) -> Fit:
-    def fit(value: Any) -> Any:
+    def fit(value: Any, report: Report) -> Any:
         if type(value) not in expected:
             raise _Misfit
         for rule in rules:
-            rule(value, "", _REFUSING)
+            rule(value, "", report)
         return value
 
     return fit
@@ -183,7 +207,7 @@ def _text_fit(schema: JsonObject) -> Fit:
     shortest, said = schema.get("minLength") or 0, schema.get("maxLength")
     longest = sys.maxsize if said is None else said
 
-    def fit(value: Any) -> Any:
+    def fit(value: Any, _report: Report) -> Any:
         if type(value) is not str or not shortest <= len(value) <= longest:
             raise _Misfit
         return value
@@ -191,79 +215,92 @@ def _text_fit(schema: JsonObject) -> Fit:
     return fit
 
 
-def _object_fit(schema: JsonObject, part: Callable[[JsonObject], Fit] | None = None) -> Fit:
+def _object_fit(
+    schema: JsonObject,
+    compiler: Compiler,
+    part: Callable[[JsonObject, Compiler], Fit] | None = None,
+) -> Fit:
     """``part`` makes the fit of each field, if not ``_fit`` does."""
     fields, others = schema.get("properties", {}), schema.get("additionalProperties")
     if not fields and schema.get(PRESERVE) and not schema.get("required") and others is None:
         return _anything_inside  # metadata, which has rules of its own
-    fits = {name: (part or _fit)(field) for name, field in fields.items()}
-    other = _fit(others) if isinstance(others, dict) else None
+    make = part or _fit
+    fits = FieldChecks(fields, lambda field: make(field, compiler))
+    other = _fit(others, compiler) if isinstance(others, dict) else None
     # The type that is all a field must have: most fields need no more than a look at that.
     plain = {name: plain_type(field) for name, field in fields.items()}
     plain_other = plain_type(others) if isinstance(others, dict) else None
     keeps_unknown = bool(schema.get(PRESERVE)) or others is True
-    defaults = {name: _default_of(field) for name, field in fields.items() if "default" in field}
+    defaults = {
+        name: (_default_of(name, field, fits, compiler), default_size(name, field["default"]))
+        for name, field in fields.items()
+        if "default" in field
+    }
     required = frozenset(name for name in schema.get("required", ()) if name not in defaults)
+    steps = len(defaults)
 
-    def fit(value: Any) -> Any:
+    def fit(value: Any, report: Report) -> Any:
         if type(value) is not dict:
             raise _Misfit
         changes: JsonObject = {}
         for name, item in value.items():
             if type(item) is plain.get(name, plain_other):
                 continue
-            if item is None and name in fits:
+            if item is None and name in fields:
                 raise _Misfit  # null means absent, and a default may take its place
-            inner = fits.get(name, other)
+            inner = fits[name] if name in fields else other
             if inner is not None:
-                kept = inner(item)
+                kept = inner(item, report)
                 if kept is not item:
                     changes[name] = kept
             elif not keeps_unknown:
                 raise _Misfit
+        if steps:
+            report.work.spend(steps, "")
         if not required <= value.keys():
             raise _Misfit
-        for name, default in defaults.items():
+        for name, (default, size_bytes) in defaults.items():
             if name not in value:
-                changes[name] = default()
+                report.work.spend_default(size_bytes, name)
+                changes[name] = default(report)
         return {**value, **changes} if changes else value
 
     return fit
 
 
-def _anything_inside(value: Any) -> Any:
+def _anything_inside(value: Any, _report: Report) -> Any:
     if type(value) is not dict:
         raise _Misfit
     return value
 
 
-def _default_of(field: JsonObject) -> Callable[[], Any]:
+def _default_of(
+    name: str, field: JsonObject, fits: FieldChecks[Fit], compiler: Compiler
+) -> Callable[[Report], Any]:
     """Makes the default of a field; one with parts is made anew for every object."""
     default = field["default"]
     if not isinstance(default, dict | list):
-        fit, kept = _fit(field), default
-        return lambda: fit(kept)
-    careful = compiled(field)
-    return lambda: careful(default, "", _REFUSING)
+        return lambda report: fits[name](default, report)
+    return lambda report: compiler.check(field)(default, "", report)
 
 
-def _array_fit(schema: JsonObject) -> Fit:
+def _array_fit(schema: JsonObject, compiler: Compiler) -> Fit:
     items = schema.get("items", {})
-    inner, plain = _fit(items), plain_type(items)
+    inner, plain = _fit(items, compiler), plain_type(items)
     check = _uniqueness(schema)
 
-    def fit(value: Any) -> Any:
+    def fit(value: Any, report: Report) -> Any:
         if type(value) is not list:
             raise _Misfit
-        result = [item if type(item) is plain else inner(item) for item in value]
+        result = [item if type(item) is plain else inner(item, report) for item in value]
         if check is not None:
-            check(result)
+            check(result, report)
         return result
 
     return fit
 
 
-def _uniqueness(schema: JsonObject) -> Callable[[list[Any]], None] | None:
+def _uniqueness(schema: JsonObject) -> Callable[[list[Any], Report], None] | None:
     """The items of a map or a set differ. Texts are compared as they are, all else as JSON."""
     keys, items = list_keys(schema), schema.get("items", {})
     if keys is None:
@@ -272,8 +309,8 @@ def _uniqueness(schema: JsonObject) -> Callable[[list[Any]], None] | None:
         return _differ
     if len(keys) == 1 and _always_has_text(items, keys[0]):
         (key,) = keys
-        return lambda found: _differ([item[key] for item in found])
-    return lambda found: check_unique(found, keys, "", _REFUSING)
+        return lambda found, report: _differ([item[key] for item in found], report)
+    return lambda found, report: check_unique(found, keys, "", report)
 
 
 def _always_has_text(schema: JsonObject, name: str) -> bool:
@@ -283,6 +320,6 @@ def _always_has_text(schema: JsonObject, name: str) -> bool:
     return never_null and has and (schema.get("type"), field.get("type")) == ("object", "string")
 
 
-def _differ(texts: list[str]) -> None:
+def _differ(texts: list[str], _report: Report) -> None:
     if len(set(texts)) < len(texts):
         raise _Misfit

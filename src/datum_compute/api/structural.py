@@ -2,21 +2,26 @@
 
 ``compiled(schema)`` turns a schema into nested closures once; calling the result returns the
 pruned and defaulted value and fills a Report. A value with an error is returned as it came.
-Null means absent, unless the schema says nullable. ``allOf``, ``anyOf``, ``oneOf`` and ``not``
+Null means absent, unless the schema is nullable. ``allOf``, ``anyOf``, ``oneOf`` and ``not``
 only validate: what they would prune or default is thrown away.
+
+Each container and each branch spends steps of the report's ``Work``, and each default spends
+bytes: a small object and a small schema can multiply to gigabytes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from datum_compute.api.checkreport import HIDDEN, Check, Report, joined, shown
-from datum_compute.api.codec import JsonObject, sorted_bytes
+from datum_compute.api.codec import JsonObject, encode, sorted_bytes
 from datum_compute.api.errors import Cause
 from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE
-from datum_compute.api.valuerules import is_secret, value_rules
+from datum_compute.api.valuerules import has_value_rules, is_secret, value_rules
 
-__all__ = ["Check", "Report", "compiled", "whole_object"]
+__all__ = ["Check", "Report", "compiled", "structure_of", "whole_object"]
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -26,13 +31,45 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "number": (int, float),
     "boolean": (bool,),
 }
+_STRUCTURE = (
+    "type",
+    "nullable",
+    "default",
+    "additionalProperties",
+    PRESERVE,
+    EMBEDDED,
+    INT_OR_STRING,
+)
+_BYTES_OF_A_STEP = 64  # of an item that is compared with others
+_STEPS_OF_A_BRANCH = 4
+_JUNCTIONS = ("allOf", "anyOf", "oneOf", "not")
 _METADATA: JsonObject = {"type": "object", PRESERVE: True}
 
 
+class Compiler:
+    """Compiles the nodes of one schema, each of them once and not before it is needed: a large
+    schema of which few fields are used costs little."""
+
+    def __init__(self) -> None:
+        # By identity. The node is kept too, so that its identity is not given to another one.
+        self._checks: dict[int, tuple[JsonObject, Check]] = {}
+
+    def check(self, schema: JsonObject) -> Check:
+        """The check of one schema node."""
+        known = self._checks.get(id(schema))
+        if known is None:
+            known = self._checks[id(schema)] = (schema, _compiled(schema, self))
+        return known[1]
+
+
 def compiled(schema: JsonObject) -> Check:
-    """The check of one schema node."""
-    typed = _typed(schema)
-    rules = (*value_rules(schema), *_junctions(schema))
+    """The check of a schema."""
+    return Compiler().check(schema)
+
+
+def _compiled(schema: JsonObject, compiler: Compiler) -> Check:
+    typed = _typed(schema, compiler)
+    rules = (*value_rules(schema), *_junctions(schema, compiler))
     nullable = bool(schema.get("nullable"))
     if not rules and not nullable:
         return typed
@@ -40,14 +77,43 @@ def compiled(schema: JsonObject) -> Check:
     def check(value: Any, path: str, report: Report) -> Any:
         if value is None and nullable:
             return None
-        before = len(report.errors)
+        before = report.failures
         result = typed(value, path, report)
-        if len(report.errors) == before:
+        if report.failures == before:
             for rule in rules:
                 rule(result, path, report)
         return result
 
     return check
+
+
+T = TypeVar("T")
+
+
+class FieldChecks(dict[str, T]):
+    """What ``compile_field`` makes of the fields of an object, each made at its first use."""
+
+    def __init__(self, fields: JsonObject, compile_field: Callable[[JsonObject], T]) -> None:
+        super().__init__()
+        self._fields, self._compile_field = fields, compile_field
+
+    def __missing__(self, name: str) -> T:
+        made = self[name] = self._compile_field(self._fields[name])
+        return made
+
+
+def structure_of(schema: JsonObject, *, defaults: bool = True) -> JsonObject:
+    """The schema without the rules that only validate: it prunes and defaults as before. Without
+    ``defaults`` it only prunes."""
+    left_out = () if defaults else ("default",)
+    kept = {name: schema[name] for name in _STRUCTURE if name in schema and name not in left_out}
+    if "properties" in schema:
+        fields = schema["properties"].items()
+        kept["properties"] = {name: structure_of(f, defaults=defaults) for name, f in fields}
+    for keyword in ("items", "additionalProperties"):
+        if isinstance(schema.get(keyword), dict):
+            kept[keyword] = structure_of(schema[keyword], defaults=defaults)
+    return kept
 
 
 def whole_object(schema: JsonObject) -> JsonObject:
@@ -60,12 +126,13 @@ def whole_object(schema: JsonObject) -> JsonObject:
     return {**schema, "properties": properties}
 
 
-def _typed(schema: JsonObject) -> Check:
+def _typed(schema: JsonObject, compiler: Compiler) -> Check:
     """The check of the type, then of what is inside."""
     kind = schema.get("type")
     if kind is None:
-        return _int_or_string if schema.get(INT_OR_STRING) else _any_check(schema)
-    inner = {"object": _object_check, "array": _array_check}.get(kind, _as_it_is)(schema)
+        return _int_or_string if schema.get(INT_OR_STRING) else _any_check(schema, compiler)
+    make = {"object": _object_check, "array": _array_check}.get(kind, _as_it_is)
+    inner = make(schema, compiler)
     expected, secret = _TYPES[kind], is_secret(schema)
 
     def check(value: Any, path: str, report: Report) -> Any:
@@ -78,7 +145,7 @@ def _typed(schema: JsonObject) -> Check:
     return check
 
 
-def _as_it_is(_schema: JsonObject) -> Check:
+def _as_it_is(_schema: JsonObject, _compiler: Compiler) -> Check:
     return lambda value, _path, _report: value
 
 
@@ -88,12 +155,13 @@ def _int_or_string(value: Any, path: str, report: Report) -> Any:
     return value
 
 
-def _any_check(schema: JsonObject) -> Check:
+def _any_check(schema: JsonObject, compiler: Compiler) -> Check:
     """No type is said: rules for objects and lists hold for those, any other value passes, and
     nothing is pruned."""
     open_schema = {**schema, PRESERVE: True}
-    objects = _object_check(open_schema) if _says_of(schema, "properties", "required") else None
-    arrays = _array_check(schema) if _says_of(schema, "items") else None
+    has_fields = _says_of(schema, "properties", "required")
+    objects = _object_check(open_schema, compiler) if has_fields else None
+    arrays = _array_check(schema, compiler) if _says_of(schema, "items") else None
 
     def check(value: Any, path: str, report: Report) -> Any:
         if objects is not None and isinstance(value, dict):
@@ -109,18 +177,20 @@ def _says_of(schema: JsonObject, *keywords: str) -> bool:
     return any(keyword in schema for keyword in keywords)
 
 
-def _object_check(schema: JsonObject) -> Check:
+def _object_check(schema: JsonObject, compiler: Compiler) -> Check:
     fields = dict(schema.get("properties", {}))
     required = list(schema.get("required", ()))
     if schema.get(EMBEDDED):
         own = {"apiVersion": {"type": "string", "minLength": 1}, "metadata": _METADATA}
         fields = {**fields, **own, "kind": own["apiVersion"]}
         required += [name for name in ("apiVersion", "kind") if name not in required]
-    properties = {name: compiled(field) for name, field in fields.items()}
+    checks = FieldChecks(fields, compiler.check)
     nullable = frozenset(name for name, field in fields.items() if field.get("nullable"))
     defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
+    default_bytes = {name: default_size(name, default) for name, default in defaults.items()}
+    steps = 1 + len(required) + len(defaults)
     others = schema.get("additionalProperties")
-    other = compiled(others) if isinstance(others, dict) else None
+    other = compiler.check(others) if isinstance(others, dict) else None
     keep = bool(schema.get(PRESERVE)) or others is True
 
     plain = {name: plain_type(field) for name, field in fields.items()}
@@ -128,12 +198,13 @@ def _object_check(schema: JsonObject) -> Check:
 
     def check(value: JsonObject, path: str, report: Report) -> JsonObject:
         result: JsonObject = {}
+        report.work.spend(steps + len(value), path)
         for name, item in value.items():
             if type(item) is plain.get(name, plain_other):
                 result[name] = item  # most values are of this sort, and need no more than that
                 continue
-            rule = properties.get(name, other)
-            if item is None and name in properties and name not in nullable:
+            rule = checks[name] if name in fields else other
+            if item is None and name in fields and name not in nullable:
                 continue  # null means absent, so that a default can take its place
             if rule is not None:
                 result[name] = rule(item, joined(path, name), report)
@@ -143,7 +214,8 @@ def _object_check(schema: JsonObject) -> Check:
                 report.unknown.append(joined(path, name))
         for name, default in defaults.items():
             if name not in result:
-                result[name] = properties[name](default, joined(path, name), report)
+                report.work.spend_default(default_bytes[name], joined(path, name))
+                result[name] = checks[name](default, joined(path, name), report)
         for name in required:
             if name not in result:
                 report.required(joined(path, name))
@@ -154,15 +226,25 @@ def _object_check(schema: JsonObject) -> Check:
 
 def plain_type(schema: JsonObject) -> type | None:
     """The type that is all a schema asks of a scalar; None where it asks for more."""
-    known = {"string": str, "boolean": bool}.get(str(schema.get("type")))
-    return known if known and not value_rules(schema) and not _junctions(schema) else None
+    if has_value_rules(schema) or _says_of(schema, *_JUNCTIONS):
+        return None
+    return {"string": str, "boolean": bool}.get(str(schema.get("type")))
 
 
-def _array_check(schema: JsonObject) -> Check:
-    item_check = compiled(schema.get("items", {}))
+def default_size(name: str, default: Any) -> int:
+    """The bytes that a default adds to an object."""
+    try:
+        return len(name) + len(encode(default)) + 4
+    except (TypeError, ValueError):  # a number that JSON has no bytes for
+        return len(name) + len(repr(default)) + 4
+
+
+def _array_check(schema: JsonObject, compiler: Compiler) -> Check:
+    item_check = compiler.check(schema.get("items", {}))
     keys = list_keys(schema)
 
     def check(value: list[Any], path: str, report: Report) -> list[Any]:
+        report.work.spend(1 + len(value), path)
         result = [item_check(v, f"{path}[{i}]", report) for i, v in enumerate(value)]
         if keys is not None:
             check_unique(result, keys, path, report)
@@ -183,69 +265,83 @@ def list_keys(schema: JsonObject) -> tuple[str, ...] | None:
 
 
 def check_unique(items: list[Any], keys: tuple[str, ...], path: str, report: Report) -> None:
-    seen: set[bytes] = set()
+    seen: set[Any] = set()
     for index, item in enumerate(items):
         identity = {k: item.get(k) for k in keys} if keys and isinstance(item, dict) else item
-        found = _identity_bytes(identity)
+        found, size_bytes = _hashable_identity(identity)
+        report.work.spend(1 + size_bytes // _BYTES_OF_A_STEP, path)
         if found in seen:
             message = f"Duplicate value: {shown(identity)}"
-            report.errors.append(Cause(f"{path}[{index}]", "FieldValueDuplicate", message))
+            report.fail(Cause(f"{path}[{index}]", "FieldValueDuplicate", message))
         seen.add(found)
 
 
-def _identity_bytes(identity: Any) -> bytes:
-    """Also of numbers that JSON has no room for; that those do not fit is said elsewhere."""
+def _hashable_identity(identity: Any) -> tuple[Any, int]:
+    """A value by which equal items are found, and the bytes that were read to make it. As in JSON,
+    1, 1.0 and true differ."""
+    if not isinstance(identity, dict | list):
+        return (type(identity), identity), 0
     try:
-        return sorted_bytes(identity)
-    except TypeError:
-        return repr(identity).encode(errors="surrogatepass")
+        found = sorted_bytes(identity)
+    except TypeError:  # numbers that JSON has no room for; another check refuses those
+        found = repr(identity).encode(errors="surrogatepass")
+    return hashlib.sha256(found).digest(), len(found)
 
 
-def _junctions(schema: JsonObject) -> list[Check]:
-    found = [_all_of(map(compiled, schema["allOf"]))] if schema.get("allOf") else []
+def _junctions(schema: JsonObject, compiler: Compiler) -> list[Check]:
+    found: list[Check] = []
+    if schema.get("allOf"):
+        found.append(_all_of(schema["allOf"], compiler))
     if schema.get("anyOf"):
-        found.append(_some_of(list(map(compiled, schema["anyOf"])), only_one=False))
+        found.append(_some_of(schema["anyOf"], compiler, only_one=False))
     if schema.get("oneOf"):
-        found.append(_some_of(list(map(compiled, schema["oneOf"])), only_one=True))
+        found.append(_some_of(schema["oneOf"], compiler, only_one=True))
     if "not" in schema:
-        found.append(_none_of(compiled(schema["not"])))
+        found.append(_none_of(schema["not"], compiler))
     return found
 
 
-def _all_of(checks: Any) -> Check:
-    every = list(checks)
-
+def _all_of(schemas: list[JsonObject], compiler: Compiler) -> Check:
     def check(value: Any, path: str, report: Report) -> None:
-        for one in every:
-            report.errors += _errors(one, value, path)
+        for schema in schemas:
+            report.fail_each(_errors(compiler.check(schema), value, path, report))
 
     return check
 
 
-def _some_of(checks: list[Check], *, only_one: bool) -> Check:
+def _some_of(schemas: list[JsonObject], compiler: Compiler, *, only_one: bool) -> Check:
     keyword = "oneOf" if only_one else "anyOf"
 
     def check(value: Any, path: str, report: Report) -> None:
-        found = sorted((_errors(one, value, path) for one in checks), key=len)
-        fitting = sum(1 for errors in found if not errors)
+        fitting, fewest = 0, None
+        for schema in schemas:
+            errors = _errors(compiler.check(schema), value, path, report)
+            if not errors:
+                fitting += 1
+                if not only_one or fitting > 1:
+                    break
+            elif fewest is None or len(errors) < len(fewest):
+                fewest = errors
         if fitting == 0:
             report.invalid(path, value, f'must validate at least one schema ("{keyword}")')
-            report.errors += found[0]
+            report.fail_each(fewest or ())
         elif only_one and fitting > 1:
             report.invalid(path, value, 'must validate one and only one schema ("oneOf")')
 
     return check
 
 
-def _none_of(inner: Check) -> Check:
+def _none_of(schema: JsonObject, compiler: Compiler) -> Check:
     def check(value: Any, path: str, report: Report) -> None:
-        if not _errors(inner, value, path):
+        if not _errors(compiler.check(schema), value, path, report):
             report.invalid(path, value, 'must not validate the schema ("not")')
 
     return check
 
 
-def _errors(check: Check, value: Any, path: str) -> list[Cause]:
-    scratch = Report()
+def _errors(check: Check, value: Any, path: str, report: Report) -> list[Cause]:
+    """What a branch finds. It spends the work of the report that it belongs to."""
+    report.work.spend(_STEPS_OF_A_BRANCH, path)
+    scratch = Report(work=report.work)
     check(value, path, scratch)
     return scratch.errors

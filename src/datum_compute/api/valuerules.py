@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.checkreport import HIDDEN, Check, Report, shown
+from datum_compute.api.checkreport import HIDDEN, Check, Report, listed, shown
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.formats import (
@@ -21,6 +21,18 @@ from datum_compute.api.formats import (
 from datum_compute.api.pattern import compiled_search
 from datum_compute.api.patternwords import WORDS
 from datum_compute.api.schema import INT_OR_STRING
+
+_KEYWORDS = frozenset(
+    {
+        *("enum", "minLength", "maxLength", "pattern", "format", "minimum", "maximum"),
+        *("multipleOf", "minItems", "maxItems", "minProperties", "maxProperties"),
+    }
+)
+
+
+def has_value_rules(schema: JsonObject) -> bool:
+    """Whether more than the type is asked of a text or a boolean."""
+    return not _KEYWORDS.isdisjoint(schema)
 
 
 def value_rules(schema: JsonObject) -> tuple[Check, ...]:
@@ -47,14 +59,26 @@ def _enum_rule(schema: JsonObject) -> Check | None:
     allowed = schema.get("enum")
     if allowed is None:
         return None
-    listed = ", ".join(shown(a) for a in allowed)
+    scalars, containers = _hashable(allowed)
+    supported = listed(allowed)
 
     def check(value: Any, path: str, report: Report) -> None:
-        if value not in allowed:
-            message = f"Unsupported value: {shown(value)}: supported values: {listed}"
-            report.errors.append(Cause(path, "FieldValueNotSupported", message))
+        if isinstance(value, dict | list):
+            report.work.spend(len(containers), path)
+            if value in containers:
+                return
+        elif value in scalars:
+            return
+        message = f"Unsupported value: {shown(value)}: supported values: {supported}"
+        report.fail(Cause(path, "FieldValueNotSupported", message))
 
     return check
+
+
+def _hashable(values: list[Any]) -> tuple[frozenset[Any], list[Any]]:
+    """Scalars, which are found without a look at each of them, and the rest."""
+    containers = [value for value in values if isinstance(value, dict | list)]
+    return frozenset(value for value in values if not isinstance(value, dict | list)), containers
 
 
 def _text_rule(schema: JsonObject) -> Check | None:
@@ -73,7 +97,7 @@ def _text_rule(schema: JsonObject) -> Check | None:
         if longest is not None and len(value) > longest:
             why = f"may not be longer than {longest} chars"
             report.invalid(path, value, why, "FieldValueTooLong")
-        elif fits is not None and not fits(value):
+        elif fits is not None and not fits(value, report.work, path):
             report.invalid(path, value, asked)
 
     return check

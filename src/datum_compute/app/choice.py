@@ -85,7 +85,7 @@ def _wanted(settings: LocalSettings | CellSettings, last: str) -> tuple[str, str
     if settings.driver != "auto":
         return settings.driver, f"as --driver={settings.driver} says"
     if settings.engine:
-        return "containers", f"as --engine={settings.engine} says"
+        return "containers", "as --engine says"
     return last or "auto", AS_LAST_TIME
 
 

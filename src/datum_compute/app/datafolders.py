@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from datum_compute.api.process_input import NUL, NUL_PROBLEM
 from datum_compute.app.files import private_directory
 from datum_compute.drivers.driver import PermanentError
 from datum_compute.drivers.machinedata import DataFile
@@ -33,6 +34,8 @@ class HostFolders:
         return str(folder)
 
     def _write(self, folder: Path, file: DataFile, volume: str) -> None:
+        if NUL in file.path:
+            raise PermanentError(f"volume {volume}: the path of a file {NUL_PROBLEM}")
         path = folder / file.path
         if not path.resolve().is_relative_to(folder.resolve()):
             raise PermanentError(f"volume {volume}: {file.path} lies outside of it")

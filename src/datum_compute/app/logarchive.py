@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from datum_compute.app.agedfiles import AgedFiles, Limits
 from datum_compute.drivers.containers.cards import CrashCard
 
 LOGS = Limits(bytes_max=64 * 1024 * 1024, files_max=10_000)
+READ_BYTES_MAX = 4 * 1024 * 1024  # for one request
 CARDS = Limits(bytes_max=16 * 1024 * 1024, files_max=2000)
 CARDS_EACH = 10  # of one machine: one that crashes all day must not drive out the others
 
@@ -19,17 +21,30 @@ class FileArchive:
 
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
         self._files = AgedFiles(folder, ".log", LOGS, unix_s)
+        self._turn = asyncio.Lock()  # one thread at a time works with the folder
 
-    def keep(self, machine_id: str, container: str, framed: bytes) -> None:
+    async def keep(self, machine_id: str, container: str, framed: bytes) -> None:
         if framed:
-            self._files.keep((machine_id, container), framed)
+            async with self._turn:
+                await asyncio.to_thread(self._files.keep, (machine_id, container), framed)
 
-    def kept(self, server: str) -> list[tuple[str, str, bytes]]:
-        return [
-            (name[0], name[1], file.read_bytes())
-            for name, file in self._files.kept()
-            if len(name) == 2 and name[0].rpartition("/")[0] == server
-        ]
+    async def kept(self, server: str) -> list[tuple[str, str, bytes]]:
+        async with self._turn:
+            return await asyncio.to_thread(self._read, server)
+
+    def _read(self, server: str) -> list[tuple[str, str, bytes]]:
+        """The newest files as far as ``READ_BYTES_MAX`` reaches, oldest first."""
+        found: list[tuple[str, str, bytes]] = []
+        room = READ_BYTES_MAX
+        for name, file in reversed(self._files.kept()):
+            if len(name) != 2 or name[0].rpartition("/")[0] != server:
+                continue
+            content = file.read_bytes()
+            room -= len(content)
+            if room < 0:
+                break
+            found.append((name[0], name[1], content))
+        return found[::-1]
 
 
 class CardArchive:

@@ -12,7 +12,17 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
+from datum_compute.api.yaml_codec import (
+    Mark,
+    YamlDocument,
+    YamlError,
+    YamlLimits,
+    YamlSyntaxError,
+    parse_yaml,
+)
+
+SETTINGS_CHARS_MAX = 1024 * 1024
+_LIMITS = YamlLimits(chars_max=SETTINGS_CHARS_MAX, values_max=100_000)
 
 
 class SettingsFileError(Exception):
@@ -20,45 +30,44 @@ class SettingsFileError(Exception):
 
 
 def read_settings(file: Path, known: Collection[str]) -> dict[str, Any]:
-    try:
-        loader = yaml.SafeLoader(file.read_text())
-        node = loader.get_single_node()
-        if not isinstance(node, yaml.MappingNode):
-            raise SettingsFileError(f"{file} holds no settings: write `name: value` lines")
-        found: dict[str, Any] = {}
-        for name, key, value in _entries(node, "", known):
-            if name in found:
-                raise SettingsFileError(f"{_at(file, key)}: {name} stands there twice")
-            if name not in known:
-                raise SettingsFileError(f"{_at(file, key)}: {_unknown(name, known)}")
-            _refuse_twins(file, value)
-            found[name] = _text_of(loader.construct_document(value))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
-        raise SettingsFileError(f"{file} cannot be read: {error}") from error
+    document = _read_document(file)
+    found: dict[str, Any] = {}
+    for name, mark, value in _entries(document.value, document.mark, "", known):
+        if name in found:
+            raise SettingsFileError(f"{_at(file, mark)}: {name} is set twice")
+        if name not in known:
+            raise SettingsFileError(f"{_at(file, mark)}: {_unknown(name, known)}")
+        found[name] = _text_of(value)
     return found
 
 
+def _read_document(file: Path) -> YamlDocument:
+    try:
+        with file.open() as stream:
+            text = stream.read(SETTINGS_CHARS_MAX + 1)
+        documents = parse_yaml(text, _LIMITS)
+    except YamlError as error:
+        where = f"{file}:{error.line}:{error.column}" if error.line else str(file)
+        why = " cannot be read: " if isinstance(error, YamlSyntaxError) else ": "
+        raise SettingsFileError(f"{where}{why}{error.message}") from error
+    except (OSError, ValueError) as error:
+        raise SettingsFileError(f"{file} cannot be read: {error}") from error
+    if not documents or not isinstance(documents[0].value, dict):
+        raise SettingsFileError(f"{file} holds no settings: write `name: value` lines")
+    return documents[0]
+
+
 def _entries(
-    node: yaml.MappingNode, prefix: str, known: Collection[str]
-) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
-    """Name, where it stands, and value of every setting."""
-    for key, value in node.value:
-        name = prefix + str(key.value)
-        if isinstance(value, yaml.MappingNode) and name not in known:
-            yield from _entries(value, f"{name}-", known)
+    value: dict[str, Any], mark: Mark, prefix: str, known: Collection[str]
+) -> Iterator[tuple[str, Mark, Any]]:
+    """Name, position and value of every setting."""
+    assert isinstance(mark.inside, dict)
+    for key, inner in value.items():
+        name, inside = prefix + key, mark.inside[key]
+        if isinstance(inner, dict) and name not in known:
+            yield from _entries(inner, inside, f"{name}-", known)
         else:
-            yield name, key, value
-
-
-def _refuse_twins(file: Path, node: yaml.Node) -> None:
-    """Of ``capacity: {cpu: 1, cpu: 2}`` YAML would keep the last one without a word."""
-    if not isinstance(node, yaml.MappingNode):
-        return
-    seen: list[str] = []
-    for key, _ in node.value:
-        if key.value in seen:
-            raise SettingsFileError(f"{_at(file, key)}: {key.value} stands there twice")
-        seen.append(key.value)
+            yield name, inside, inner
 
 
 def _text_of(value: Any) -> Any:
@@ -76,6 +85,5 @@ def _unknown(name: str, known: Collection[str]) -> str:
     return f"unknown setting {name}" + (f", did you mean {close[0]}?" if close else "")
 
 
-def _at(file: Path, node: yaml.Node) -> str:
-    mark = node.start_mark
-    return f"{file}:{mark.line + 1}:{mark.column + 1}"
+def _at(file: Path, mark: Mark) -> str:
+    return f"{file}:{mark.line}:{mark.column}"

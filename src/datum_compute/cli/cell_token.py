@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from datum_compute.cli.context import JOIN_TOKEN, Surroundings
-from datum_compute.cli.errors import OtherError, UsageError
+from datum_compute.cli.errors import UsageError
+from datum_compute.cli.files import read_file, read_stdin, read_text_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +28,7 @@ def read_token(
     address = hub or document.get("hub", "")
     authority = document.get("authority", "").encode() or None
     if hub_ca is not None:
-        try:
-            authority = hub_ca.expanduser().read_bytes()
-        except OSError as error:
-            raise OtherError(f"{hub_ca} cannot be read: {error.strerror}.") from error
+        authority = read_file(hub_ca.expanduser(), str(hub_ca))
     if not token or not token.isprintable() or " " in token:
         raise UsageError(f"{source} holds no join token.")
     if not address.startswith("https://"):
@@ -40,12 +38,9 @@ def read_token(
 
 def _text(surroundings: Surroundings, file: str | None) -> tuple[str, str]:
     if file == "-":
-        return surroundings.stdin.read(), "stdin"
+        return read_stdin(surroundings.stdin), "stdin"
     if file:
-        try:
-            return Path(file).expanduser().read_text(), file
-        except (OSError, UnicodeDecodeError) as error:
-            raise OtherError(f"{file} cannot be read: {error}.") from error
+        return read_text_file(Path(file).expanduser(), file), file
     named = surroundings.environ.get(JOIN_TOKEN, "")
     if not named:
         raise UsageError("There is no join token.", f"Pass --token-file FILE, or set {JOIN_TOKEN}.")
@@ -57,6 +52,6 @@ def _document(text: str, source: str) -> dict[str, str]:
         return {}
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{source} is not what 'cell token -o json' prints: {error}.") from None
     return {name: value for name, value in found.items() if isinstance(value, str)}

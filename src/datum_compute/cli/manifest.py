@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
@@ -18,6 +17,7 @@ from datum_compute.api.schema import structural_schema
 from datum_compute.api.structural import Check, Report, compiled, whole_object
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.errors import UsageError
+from datum_compute.cli.files import read_stdin, read_text_file
 from datum_compute.cli.names import NAME_RULE, is_workload_name
 from datum_compute.cli.yamldocuments import Document, read_documents
 
@@ -32,15 +32,15 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 def read_manifests(path: str, surroundings: Surroundings) -> list[JsonObject]:
     """Every Workload of a file, of the files of a directory, or of stdin for ``-``."""
     if path == "-":
-        return parse_manifests(surroundings.stdin.read(), "stdin")
+        return parse_manifests(read_stdin(surroundings.stdin), "stdin")
     asked = surroundings.cwd / path
     if not asked.is_dir():
-        return parse_manifests(_text(asked, path), path)
+        return parse_manifests(read_text_file(asked, path), path)
     files = sorted(f for f in asked.iterdir() if f.suffix in _SUFFIXES and f.is_file())
     if not files:
         raise UsageError(f"{path} holds no file that ends in {', '.join(_SUFFIXES)}.")
     shown = {file: f"{path.rstrip('/')}/{file.name}" for file in files}
-    found = [m for f in files for m in parse_manifests(_text(f, shown[f]), shown[f])]
+    found = [m for f in files for m in parse_manifests(read_text_file(f, shown[f]), shown[f])]
     return _without_twins(found, path)
 
 
@@ -50,15 +50,6 @@ def parse_manifests(text: str, shown: str) -> list[JsonObject]:
     if not documents:
         raise UsageError(f"{shown} holds no document.", "Give it at least one Workload.")
     return _without_twins([_manifest(document) for document in documents], shown)
-
-
-def _text(file: Path, shown: str) -> str:
-    try:
-        return file.read_text("utf-8")
-    except OSError as error:
-        raise UsageError(f"{shown} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError:
-        raise UsageError(f"{shown} is not text in UTF-8.") from None
 
 
 def _without_twins(manifests: list[JsonObject], shown: str) -> list[JsonObject]:

@@ -19,9 +19,12 @@ from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta import Ref
 from datum_compute.cli.edits import Edit, Target
 from datum_compute.cli.errors import ConflictError, UsageError
+from datum_compute.cli.files import read_text_file
 from datum_compute.cli.plan import Plan
 from datum_compute.cli.session import Session
 
+# A plan of many workloads, each with its old and its new spec.
+PLAN_BYTES_MAX = 64 * 1024 * 1024
 SCHEMA = "compute.datumapis.com/cli-plan/v1"
 
 
@@ -115,10 +118,8 @@ def _changed(name: str) -> ConflictError:
 def _read(session: Session, path: str) -> JsonObject:
     file: Path = session.surroundings.cwd / path
     try:
-        document = json.loads(file.read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValueError:
+        document = json.loads(read_text_file(file, path, PLAN_BYTES_MAX))
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise UsageError(f"{path} is not a plan of this command.", "Make one with --plan-out.")

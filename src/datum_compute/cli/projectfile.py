@@ -15,7 +15,9 @@ from pathlib import Path
 
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.errors import UsageError
+from datum_compute.cli.files import read_text_file
 
+PROJECT_FILE_BYTES_MAX = 64 * 1024
 FILE_NAME = "datum.toml"
 _KEYS = ("project", "workload", "cities")
 
@@ -43,8 +45,8 @@ def read_project_file(path: Path) -> ProjectFile:
     import tomllib  # only where there is a file to read
 
     try:
-        found = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        found = tomllib.loads(read_text_file(path, str(path), PROJECT_FILE_BYTES_MAX))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}.") from error
     unknown = [key for key in found if key not in _KEYS]
     if unknown:

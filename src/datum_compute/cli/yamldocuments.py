@@ -1,34 +1,41 @@
 """The documents of a YAML or JSON text, each with the line and column of every field.
 
-A key that stands twice in one mapping is refused: YAML would keep the last one without a word.
+The limits are those of the server, so that a file which cannot be deployed anyway is rejected
+before it costs minutes and gigabytes. Unlike request bodies, files may use anchors, aliases and
+merge keys; each use counts as much as what it repeats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import yaml
-
 from datum_compute.api.codec import JsonObject
+from datum_compute.api.yaml_codec import Mark, YamlError, YamlLimits, YamlSyntaxError, parse_yaml
 from datum_compute.cli.errors import UsageError
+from datum_compute.cli.files import FILE_BYTES_MAX
 
 Place = tuple[int, int]
+
+_LIMITS = YamlLimits(
+    chars_max=FILE_BYTES_MAX, values_max=100_000, documents_max=1000, allow_aliases=True
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """``places`` by the path of a field, such as ``spec.placements[0].name``; counted from 1."""
-
     value: JsonObject
     shown: str
-    places: Mapping[str, Place]
+    mark: Mark
 
     def place(self, path: str) -> Place:
-        """Of the field, or of the nearest above it that is there."""
-        while path and path not in self.places:
-            path = path[: max(path.rfind("."), path.rfind("["), 0)]
-        return self.places.get(path, (1, 1))
+        """Return where a field is, such as ``spec.placements[0].name``, or its nearest parent."""
+        mark, rest = self.mark, path
+        while rest:
+            inside, rest = _step(mark, rest)
+            if inside is None:
+                break
+            mark = inside
+        return mark.line, mark.column
 
     def at(self, path: str) -> str:
         line, column = self.place(path)
@@ -36,57 +43,38 @@ class Document:
 
 
 def read_documents(text: str, shown: str) -> list[Document]:
-    documents = []
     try:
-        loader = yaml.SafeLoader(text)
-        while loader.check_node():
-            node = loader.get_node()
-            if node is None or node.tag == "tag:yaml.org,2002:null":
-                continue
-            places = dict(_places(node, "", shown))
-            documents.append(Document(_value(loader, node, shown), shown, places))
-    except yaml.MarkedYAMLError as error:
-        raise UsageError(f"{_at(shown, error)} is neither YAML nor JSON: {_said(error)}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"{shown} is neither YAML nor JSON: {error}") from error
-    return documents
+        documents = parse_yaml(text, _LIMITS)
+    except YamlError as error:
+        where = f"{shown}:{error.line}:{error.column}" if error.line else shown
+        is_syntax = isinstance(error, YamlSyntaxError)
+        why = " is neither YAML nor JSON: " if is_syntax else ": "
+        raise UsageError(f"{where}{why}{error.message}.") from error
+    found = []
+    for document in documents:
+        if document.value is None:
+            continue
+        if not isinstance(document.value, dict):
+            mark = document.mark
+            raise UsageError(f"{shown}:{mark.line}:{mark.column} does not hold an object.")
+        found.append(Document(document.value, shown, document.mark))
+    return found
 
 
-def _value(loader: yaml.SafeLoader, node: yaml.Node, shown: str) -> JsonObject:
-    if not isinstance(node, yaml.MappingNode):
-        mark = node.start_mark
-        raise UsageError(f"{shown}:{mark.line + 1}:{mark.column + 1} does not hold an object.")
-    value: JsonObject = loader.construct_document(node)
-    return value
+def _step(mark: Mark, path: str) -> tuple[Mark | None, str]:
+    """Return the mark of the first field of the path, and the rest of the path.
 
-
-def _places(node: yaml.Node, path: str, shown: str) -> Iterator[tuple[str, Place]]:
-    if isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield f"{path}[{index}]", _place(item)
-            yield from _places(item, f"{path}[{index}]", shown)
-    elif isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, inner in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                continue
-            line, column = _place(key)
-            if key.value in seen and key.value != "<<":
-                raise UsageError(f"{shown}:{line}:{column}: {key.value!r} stands there twice.")
-            seen.add(key.value)
-            below = f"{path}.{key.value}" if path else key.value
-            yield below, (line, column)
-            yield from _places(inner, below, shown)
-
-
-def _place(node: yaml.Node) -> Place:
-    return node.start_mark.line + 1, node.start_mark.column + 1
-
-
-def _at(shown: str, error: yaml.MarkedYAMLError) -> str:
-    mark = error.problem_mark
-    return f"{shown}:{mark.line + 1}:{mark.column + 1}" if mark else shown
-
-
-def _said(error: yaml.MarkedYAMLError) -> str:
-    return f"{error.problem or error.context or 'it cannot be read'}."
+    Keys may contain dots, as those of labels do: the longest that exists is the one.
+    """
+    match mark.inside:
+        case list() if path.startswith("["):
+            index, _, rest = path[1:].partition("]")
+            if index.isdecimal() and int(index) < len(mark.inside):
+                return mark.inside[int(index)], rest.removeprefix(".")
+        case dict():
+            end = len(path)
+            while end > 0:
+                if found := mark.inside.get(path[:end]):
+                    return found, path[end:].removeprefix(".")
+                end = max(path.rfind(".", 0, end), path.rfind("[", 0, end))
+    return None, ""

@@ -19,9 +19,11 @@ from pathlib import Path
 import yaml
 
 from datum_compute.api.codec import JsonObject
+from datum_compute.api.yaml_codec import YamlError, YamlLimits, YamlTooLarge, parse_yaml
 
-# The one written in C where it was built: a command reads its kubeconfig at every start.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# Some people have all clusters of a company in one file.
+FILE_BYTES_MAX = 16 * 1024 * 1024
+_LIMITS = YamlLimits(chars_max=FILE_BYTES_MAX, values_max=500_000, allow_aliases=True)
 
 
 class KubeconfigError(ValueError):
@@ -117,14 +119,22 @@ def read_named_file(entry: Entry, path: str, key: str, context: str) -> bytes:
 
 def _document(file: Path) -> JsonObject:
     try:
-        document = yaml.load(file.read_bytes(), _LOADER)  # noqa: S506 - a safe one
+        with file.open("rb") as stream:
+            content = stream.read(FILE_BYTES_MAX + 1)
+        if len(content) > FILE_BYTES_MAX:
+            raise KubeconfigError(f"{file} is larger than {FILE_BYTES_MAX} bytes")
+        documents = parse_yaml(content.decode("utf-8-sig"), _LIMITS)
     except OSError as error:
         raise KubeconfigError(f"{file} cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        # The error's own text quotes the lines around the place, which may hold a token.
-        mark = getattr(error, "problem_mark", None)
-        where = f" (line {mark.line + 1})" if mark else ""
+    except YamlTooLarge as error:
+        raise KubeconfigError(f"{file} is too large: {error.message}") from None
+    except YamlError as error:
+        # The message may quote the value at that place, which may be a token.
+        where = f" (line {error.line})" if error.line else ""
         raise KubeconfigError(f"{file} is not YAML{where}") from None
+    except UnicodeDecodeError:
+        raise KubeconfigError(f"{file} is not text in UTF-8") from None
+    document = documents[0].value if documents else None
     if not isinstance(document, dict):
         raise KubeconfigError(f"{file} is not a kubeconfig: its top level is not a mapping")
     return document

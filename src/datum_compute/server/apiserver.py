@@ -240,7 +240,9 @@ class ApiServer:
         if is_definition(call.kind) and request.method not in _READS:
             # One after the other, so that two cannot be promised the same name.
             async with self._definition_writes:
-                return await self._resource(trail.wanted.verb, served.catalogue, call)
+                # Another write may have changed them while this one waited.
+                catalogue = self._catalogues.of(plane).catalogue
+                return await self._resource(trail.wanted.verb, catalogue, call)
         response = await self._resource(trail.wanted.verb, served.catalogue, call)
         return _warned(response, call.kind.deprecation or _told_of_none(call))
 

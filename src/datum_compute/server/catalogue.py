@@ -7,7 +7,7 @@ status, so that neither side can be blocked by what the other wrote.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -38,10 +38,11 @@ class Served:
     schema: JsonObject
     check_main: Check
     check_status: Check
-    shape: ObjectShape
+    make_shape: Callable[[], ObjectShape]  # made when an object is first written
     conversion: Conversion = AS_STORED
     status_at_first: JsonObject | None = None  # what a new object says before anybody looked at it
     stored: bool = True  # reviews are answered only
+    revision: str = ""  # of the definition, for a custom kind
     # Made once, because every request asks for them.
     verbs: tuple[str, ...] = field(init=False)
     subresources: dict[str, tuple[str, ...]] = field(init=False)  # verbs of each
@@ -49,6 +50,10 @@ class Served:
     def __post_init__(self) -> None:
         object.__setattr__(self, "verbs", self._verbs())
         object.__setattr__(self, "subresources", self._subresources())
+
+    @property
+    def shape(self) -> ObjectShape:
+        return self.make_shape()
 
     def _verbs(self) -> tuple[str, ...]:
         if not self.stored:
@@ -75,13 +80,27 @@ class Served:
         return TOKEN_REQUEST if subresource == "token" else self.kind
 
 
+@dataclass(frozen=True, slots=True)
+class AcceptedNames:
+    """The names that a definition holds in its group, also while it serves no version."""
+
+    definition: str
+    group: str
+    resources: frozenset[str]
+    kinds: frozenset[str]
+
+
 class Catalogue:
-    def __init__(self, served: Iterable[Served]) -> None:
+    def __init__(self, served: Iterable[Served], accepted: Iterable[AcceptedNames] = ()) -> None:
+        self.accepted = tuple(accepted)
         self._served: dict[tuple[str, str, str], Served] = {}
         for one in served:
             # What is there first stays: a definition cannot take the place of a built-in kind.
             place = (one.kind.group, one.kind.version, one.kind.plural)
             self._served.setdefault(place, one)
+        self._by_version: dict[str, dict[str, list[Served]]] = {}
+        for (group, version, _), one in self._served.items():
+            self._by_version.setdefault(group, {}).setdefault(version, []).append(one)
         self._by_storage = self._reachable()
 
     @classmethod
@@ -90,8 +109,10 @@ class Catalogue:
         own = map(_own_kind, (*kinds, *NOTHING_HERE))
         return cls((*own, *map(served_review, REVIEWS)))
 
-    def with_more(self, served: Iterable[Served]) -> Catalogue:
-        return Catalogue((*self._served.values(), *served))
+    def with_more(
+        self, served: Iterable[Served], accepted: Iterable[AcceptedNames] = ()
+    ) -> Catalogue:
+        return Catalogue((*self._served.values(), *served), accepted)
 
     def kinds(self) -> list[KindInfo[Any]]:
         return [served.kind for served in self._served.values()]
@@ -126,15 +147,14 @@ class Catalogue:
 
     def groups(self) -> list[str]:
         """Named groups; the core group is served apart."""
-        return sorted({group for group, _, _ in self._served if group})
+        return sorted(group for group in self._by_version if group)
 
     def versions(self, group: str) -> list[str]:
         """The preferred version first."""
-        found = {version for at, version, _ in self._served if at == group}
-        return sorted(found, key=_stability, reverse=True)
+        return sorted(self._by_version.get(group, ()), key=_stability, reverse=True)
 
     def of_version(self, group: str, version: str) -> list[Served]:
-        found = [s for (g, v, _), s in self._served.items() if (g, v) == (group, version)]
+        found = self._by_version.get(group, {}).get(version, [])
         return sorted(found, key=lambda served: served.kind.plural)
 
 
@@ -143,18 +163,24 @@ def is_namespace(kind: KindInfo[Any]) -> bool:
 
 
 def served_kind(
-    kind: KindInfo[Any], schema: JsonObject, conversion: Conversion = AS_STORED
+    kind: KindInfo[Any],
+    schema: JsonObject,
+    conversion: Conversion = AS_STORED,
+    revision: str = "",
 ) -> Served:
     whole = whole_object(schema)
-    shape = object_shape(whole, has_status=kind.has_status)
+    shape = cache(lambda: object_shape(whole, has_status=kind.has_status))
     if not kind.has_status:
-        return Served(kind, schema, quick(whole), quick({}), shape, conversion)
+        none = quick({})
+        return Served(kind, schema, quick(whole), none, shape, conversion, revision=revision)
     properties = {name: s for name, s in whole["properties"].items() if name != "status"}
     required = [name for name in schema.get("required", ()) if name != "status"]
     main = {**whole, "properties": properties, "required": required}
     status = whole["properties"].get("status", {"type": "object", PRESERVE: PRESERVE in schema})
     first = None if kind.defined else status.get("default")
-    return Served(kind, schema, quick(main), quick(status), shape, conversion, first)
+    return Served(
+        kind, schema, quick(main), quick(status), shape, conversion, first, revision=revision
+    )
 
 
 @cache

@@ -17,8 +17,8 @@ from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import DEFINITION
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName
-from datum_compute.server.catalogue import Catalogue, Served
-from datum_compute.server.customkinds import custom_kinds
+from datum_compute.server.catalogue import AcceptedNames, Catalogue, Served
+from datum_compute.server.customkinds import accepted_names, custom_kinds
 from datum_compute.server.openapi import OpenApi
 from datum_compute.store.record import Record
 from datum_compute.store.store import Store
@@ -38,6 +38,7 @@ class _Defined:
 
     version: int
     kinds: list[Served]
+    names: AcceptedNames | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +77,17 @@ class Catalogues:
                 known = self._defined(plane, record, is_live=last is not None)
             defined[record.key.name] = known
         kinds = [served for definition in defined.values() for served in definition.kinds]
-        if not kinds:
+        names = [one.names for one in defined.values() if one.names is not None]
+        if not names:
             return _Built(version, self.platform, defined)
-        catalogue = self.platform.catalogue.with_more(kinds)
-        shared = last.api.openapi if last else self.platform.openapi
-        return _Built(version, PlaneApi(catalogue, OpenApi(catalogue, shared)), defined)
+        catalogue = self.platform.catalogue.with_more(kinds, names)
+        openapi = OpenApi(catalogue, self.platform.openapi, last.api.openapi if last else None)
+        return _Built(version, PlaneApi(catalogue, openapi), defined)
 
     def _defined(self, plane: PlaneName, record: Record, *, is_live: bool) -> _Defined:
         # Writes that were checked under an earlier definition may still be on their way to the
         # disk; after a start there are none.
         since = self._store.assigned(plane) if is_live else record.version
-        return _Defined(record.version, custom_kinds(decode(record.body), since))
+        definition = decode(record.body)
+        kinds = custom_kinds(definition, since)
+        return _Defined(record.version, kinds, accepted_names(definition))

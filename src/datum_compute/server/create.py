@@ -146,7 +146,7 @@ async def _attempt(
     headers = proposal.accepted(kind, creation.validation)
     new = proposal.obj
     if definitions.is_definition(kind):
-        new = definitions.settled(ports, plane, catalogue.kinds(), new, None)
+        new = definitions.settled(ports, catalogue, new, None)
     owned = with_author(kind, creation.own(new), None, call.user.name)
     with ports.creations.counted(plane, identity.namespace, kind.storage):
         stored = await commit.put(ports, call, key, owned, old=None, dry_run=creation.dry_run)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from functools import cache
 from typing import Any
 
+from datum_compute.api.checkreport import Work
 from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import Invalid, RequestEntityTooLarge
 from datum_compute.api.meta import ApiObject, Column, KindInfo, Scale, Selectable
-from datum_compute.api.structural import Report, compiled, whole_object
-from datum_compute.server.catalogue import Served, served_kind
+from datum_compute.api.structural import Report, compiled, structure_of, whole_object
+from datum_compute.server.catalogue import AcceptedNames, Served, served_kind
 from datum_compute.server.conversion import Conversion, Rewrite
 from datum_compute.server.definitions import is_established
 
@@ -29,6 +33,19 @@ def custom_kinds(definition: JsonObject, since: int) -> list[Served]:
     ]
 
 
+def accepted_names(definition: JsonObject) -> AcceptedNames | None:
+    """None for a definition whose names are not accepted."""
+    names = definition.get("status", {}).get("acceptedNames") or {}
+    if not names.get("kind"):
+        return None
+    return AcceptedNames(
+        definition["metadata"]["name"],
+        definition["spec"]["group"],
+        frozenset({names["plural"], names["singular"], *names.get("shortNames", ())}),
+        frozenset({names["kind"], names["listKind"]}),
+    )
+
+
 def _served(definition: JsonObject, version: JsonObject, stored_in: str, since: int) -> Served:
     kind = _kind(definition, version)
     schema = version["schema"]["openAPIV3Schema"]
@@ -39,15 +56,27 @@ def _served(definition: JsonObject, version: JsonObject, stored_in: str, since: 
         differs=version["name"] != stored_in,
         since=since,
     )
-    return served_kind(kind, schema, conversion)
+    metadata = definition["metadata"]
+    revision = f"{metadata['uid']}/{metadata['resourceVersion']}"
+    return served_kind(kind, schema, conversion, revision)
 
 
 def _brought_up_to_date(schema: JsonObject, api_version: str) -> Rewrite:
-    """Pruned and defaulted as if it had been written now; errors are for the next write."""
-    check = compiled(whole_object(schema))
+    """Pruned and defaulted as if it had been written now; errors are for the next write.
+
+    An object that defaults would make too large is only pruned: it must stay readable, so that
+    its owner can change or delete it."""
+    structure = cache(lambda: compiled(structure_of(whole_object(schema))))
+    pruning = cache(lambda: compiled(structure_of(whole_object(schema), defaults=False)))
 
     def rewrite(obj: JsonObject) -> JsonObject:
-        result: JsonObject = check({**obj, "apiVersion": api_version}, "", Report())
+        served = {**obj, "apiVersion": api_version}
+        result: JsonObject
+        try:
+            result = structure()(served, "", Report())
+        except (Invalid, RequestEntityTooLarge):
+            unlimited = Work(steps_left=sys.maxsize)
+            result = pruning()(served, "", Report(work=unlimited))
         return result
 
     return rewrite

@@ -7,10 +7,9 @@ and none is on its way; deleting those is the work of a controller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, decode
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.conditions import FALSE, TRUE
 from datum_compute.api.customresourcedefinition import (
     CLEANUP_FINALIZER,
@@ -24,6 +23,7 @@ from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.timestamps import timestamp
 from datum_compute.server import problems
+from datum_compute.server.catalogue import Catalogue
 from datum_compute.server.metadata import ordered
 from datum_compute.server.ports import Ports
 from datum_compute.store.journal import ObjectKey
@@ -54,11 +54,7 @@ def condition_of(definition: JsonObject, kind: str) -> str:
 
 
 def settled(
-    ports: Ports,
-    plane: PlaneName,
-    kinds: Iterable[KindInfo[Any]],
-    definition: JsonObject,
-    old: JsonObject | None,
+    ports: Ports, catalogue: Catalogue, definition: JsonObject, old: JsonObject | None
 ) -> JsonObject:
     """The definition with the status that is true once this write lands. Callers have a say only
     in storedVersions: whoever has migrated objects may take old ones off."""
@@ -66,7 +62,7 @@ def settled(
     if "deletionTimestamp" in metadata:
         return definition
     wanted, now = definition["spec"]["names"], timestamp(ports.clock())
-    conflict = _conflict(ports, plane, kinds, definition)
+    conflict = _conflict(catalogue, definition)
     accepted = status.get("acceptedNames", _NO_NAMES) if conflict else wanted
     told = (FALSE, *conflict) if conflict else (TRUE, "NoConflicts", "no conflicts found")
     conditions = _with(status.get("conditions", []), NAMES_ACCEPTED, *told, now=now)
@@ -114,12 +110,10 @@ def check_empty(ports: Ports, plane: PlaneName, resource: str) -> None:
         raise problems.conflict(DEFINITION, resource, why)
 
 
-def _conflict(
-    ports: Ports, plane: PlaneName, kinds: Iterable[KindInfo[Any]], definition: JsonObject
-) -> tuple[str, str] | None:
+def _conflict(catalogue: Catalogue, definition: JsonObject) -> tuple[str, str] | None:
     """Why and in which words the names cannot be had; None if they can."""
     group, own = definition["spec"]["group"], definition["metadata"]["name"]
-    resources, type_names = _taken(ports, plane, kinds, group, own)
+    resources, type_names = _taken(catalogue, group, own)
     names = definition["spec"]["names"]
     for field, reason in _SINGLE_NAMES.items():
         taken = type_names if field in ("kind", "listKind") else resources
@@ -131,24 +125,18 @@ def _conflict(
     return None
 
 
-def _taken(
-    ports: Ports, plane: PlaneName, kinds: Iterable[KindInfo[Any]], group: str, own: str
-) -> tuple[set[str], set[str]]:
+def _taken(catalogue: Catalogue, group: str, own: str) -> tuple[set[str], set[str]]:
     """Names of resources and of types that others in the group have."""
     resources: set[str] = set()
     type_names: set[str] = set()
-    for kind in kinds:
+    for kind in catalogue.kinds():
         if kind.group == group and not kind.defined:
             resources |= {kind.plural, kind.singular, *kind.short_names}
             type_names |= {kind.kind, kind.list_kind}
-    for record in ports.store.snapshot(plane, DEFINITION.storage).records:
-        if record.key.name != own:
-            other = decode(record.body)
-            names = other.get("status", {}).get("acceptedNames") or {}
-            if other["spec"]["group"] == group and names.get("kind"):
-                short_names = names.get("shortNames", ())
-                resources |= {names["plural"], names["singular"], *short_names}
-                type_names |= {names["kind"], names["listKind"]}
+    for names in catalogue.accepted:
+        if names.group == group and names.definition != own:
+            resources |= names.resources
+            type_names |= names.kinds
     return resources, type_names
 
 

@@ -12,14 +12,17 @@ from typing import Any
 import orjson
 
 from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
-from datum_compute.api.errors import BadRequest
+from datum_compute.api.errors import BadRequest, RequestEntityTooLarge
 from datum_compute.api.exchange import JSON, PROTOBUF, YAML, Request
 from datum_compute.server.negotiation import content_type, unsupported
 from datum_compute.server.protobuf.envelope import decoded_protobuf
 from datum_compute.server.yamlbody import decoded_yaml
 
 DEPTH_MAX = 64
+VALUES_MAX = 60_000  # and containers, in one document: each costs several walks
+_BYTES_OF_A_VALUE = 2  # at least: a digit and a comma
 _OWNERS_DEEPER = 8
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b'",{['))
 
 
 def decoded_body(request: Request) -> JsonObject:
@@ -44,6 +47,7 @@ def decoded_json_or_yaml(body: bytes) -> Any:
 def decoded_json(body: bytes) -> Any:
     if not body:
         raise BadRequest("the request has no body; send a JSON document")
+    check_number_of_values(body)
     try:
         value = decode(body)
     except DecodeError as error:
@@ -51,6 +55,30 @@ def decoded_json(body: bytes) -> Any:
     if _opening_brackets(body) > DEPTH_MAX:  # no document is deeper than it has those
         _check_object_depth(value)
     return value
+
+
+def check_number_of_values(body: bytes) -> None:
+    """Refuse JSON with very many values before it is decoded. Separators are counted, first all of
+    them and then those outside of strings, which takes longer."""
+    if len(body) <= _BYTES_OF_A_VALUE * VALUES_MAX or _separators(body) <= VALUES_MAX:
+        return
+    if b"\\" in body:
+        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # A field has at most two strings, its name and its value.
+    if body.count(b'"') > 4 * VALUES_MAX or _separators(_outside_strings(body)) > VALUES_MAX:
+        raise RequestEntityTooLarge(
+            f"the document has more than {VALUES_MAX} values and containers; split it into "
+            "several objects"
+        )
+
+
+def _outside_strings(body: bytes) -> bytes:
+    """Return quotes and separators of a text without escapes, less what is inside strings."""
+    return b"".join(body.translate(None, _NOT_STRUCTURE).split(b'"')[::2])
+
+
+def _separators(body: bytes) -> int:
+    return len(body) - len(body.replace(b",", b"")) + _opening_brackets(body)
 
 
 def _opening_brackets(body: bytes) -> int:

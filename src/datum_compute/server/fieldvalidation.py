@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from datum_compute.server.options import choice
 from datum_compute.server.problems import shortened
 
 STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
+DUPLICATES_MAX = 100  # that are reported
 _WARNINGS_BYTES_MAX = 4096
 
 
@@ -52,32 +54,70 @@ def field_validation(query: Mapping[str, str], body: bytes) -> FieldValidation:
     return FieldValidation(asked or WARN, duplicates)
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object with every pair it was written with."""
+class _Doubled(dict[str, Any]):
+    """A JSON object some of whose keys occur more than once."""
+
+    doubled: tuple[str, ...] = ()
+
+
+# A field inside an object: the path of the object, and the name of the field.
+_Path = tuple["_Path", str] | None
 
 
 def duplicate_fields(body: bytes) -> Iterator[str]:
-    """Paths of keys that stand twice in their object. Other formats than JSON have none: YAML
-    with such a key is refused when it is read."""
+    """Paths of keys that occur twice in their object, at most ``DUPLICATES_MAX`` of them. Formats
+    other than JSON have none: YAML with such a key is refused when it is read."""
+    found: list[_Doubled] = []
+
+    def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        plain = dict(pairs)
+        if len(plain) == len(pairs) or len(found) >= DUPLICATES_MAX:
+            return plain
+        doubled = _Doubled(plain)
+        doubled.doubled = _doubled_names(pairs)
+        found.append(doubled)
+        return doubled
+
     try:
-        found = json.loads(body, object_pairs_hook=_Pairs)
-    except ValueError:
+        value = json.loads(body, object_pairs_hook=read_object)
+    except (ValueError, RecursionError):
         return
-    yield from _duplicates(found, "")
+    if found:
+        yield from islice(_paths_of_doubled(value), DUPLICATES_MAX)
 
 
-def _duplicates(value: Any, path: str) -> Iterator[str]:
-    if isinstance(value, _Pairs):
-        seen: set[str] = set()
-        for name, inner in value:
-            inner_path = f"{path}.{name}" if path else name
-            if name in seen:
-                yield inner_path
-            seen.add(name)
-            yield from _duplicates(inner, inner_path)
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from _duplicates(inner, f"{path}[{index}]")
+def _doubled_names(pairs: list[tuple[str, Any]]) -> tuple[str, ...]:
+    seen: set[str] = set()
+    doubled: dict[str, None] = {}
+    for name, _ in pairs:
+        if name in seen:
+            doubled[name] = None
+        seen.add(name)
+    return tuple(doubled)
+
+
+def _paths_of_doubled(value: Any) -> Iterator[str]:
+    """Paths are joined only for what is reported: a long key with many fields below it would
+    otherwise be copied for each of them."""
+    stack: list[tuple[Any, _Path]] = [(value, None)]
+    while stack:
+        inside, path = stack.pop()
+        if isinstance(inside, _Doubled):
+            yield from (_joined((path, name)) for name in inside.doubled)
+        if isinstance(inside, dict):
+            steps: list[tuple[str, Any]] = list(inside.items())
+        else:
+            steps = [(f"[{index}]", item) for index, item in enumerate(inside)]
+        nested = [(item, (path, step)) for step, item in steps if isinstance(item, dict | list)]
+        stack += reversed(nested)
+
+
+def _joined(path: _Path) -> str:
+    steps: list[str] = []
+    while path is not None:
+        path, step = path
+        steps.append(shortened(step))
+    return "".join(s if s.startswith("[") else f".{s}" for s in reversed(steps)).removeprefix(".")
 
 
 def warning_header(texts: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ patch types listed are the ones this server takes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,19 +42,24 @@ class _Document:
 
 
 class OpenApi:
-    """Documents are made when they are first asked for, and taken from ``shared`` where that has
-    one of the very same kinds."""
+    """The documents of a plane. Each is made when it is first read. Documents of the same kinds are
+    shared with ``platform``, and with ``last``, the documents before definitions changed."""
 
-    def __init__(self, catalogue: Catalogue, shared: OpenApi | None = None) -> None:
-        self._shared = shared.documents() if shared is not None else {}
-        self._catalogue = catalogue
-        self._made: dict[str, _Document] | None = None
-
-    def documents(self) -> dict[str, _Document]:
-        if self._made is None:
-            self._made = dict(self._all_documents())
-            self._shared = {}
-        return self._made
+    def __init__(
+        self, catalogue: Catalogue, platform: OpenApi | None = None, last: OpenApi | None = None
+    ) -> None:
+        self._platform = platform
+        self._kinds = {
+            f"apis/{group}/{version}" if group else f"api/{version}": tuple(
+                catalogue.of_version(group, version)
+            )
+            for group in ("", *catalogue.groups())
+            for version in catalogue.versions(group)
+        }
+        known: dict[str, _Document] = last._made if last is not None else {}
+        self._made: dict[str, _Document] = {
+            path: made for path, made in known.items() if self._kinds.get(path) == made.kinds
+        }
 
     def answer(self, plane: PlaneName, path: str) -> Response | None:
         """The answer to an OpenAPI path, or None if it is none."""
@@ -62,28 +67,44 @@ class OpenApi:
             return None
         if path.rstrip("/") == _INDEX:
             return json_answer({"paths": self._index(path_prefix(plane))})
-        found = self.documents().get(path.removeprefix(f"{_INDEX}/"))
-        if found is None:
+        name = path.removeprefix(f"{_INDEX}/")
+        if name not in self._kinds:
             return None
+        found = self.document(name)
         headers = {"etag": f'"{found.digest}"', "vary": "Accept"}
         return json_answer(found.body, headers=headers)
 
+    def document(self, path: str) -> _Document:
+        kinds = self._kinds[path]
+        if self._platform is not None and self._platform._kinds.get(path) == kinds:
+            return self._platform.document(path)
+        made = self._made.get(path)
+        if made is None:
+            body = encode(_document(kinds))
+            digest = _sha256(body) if self._platform is None else self._digest(path)
+            made = self._made[path] = _Document(kinds, body, digest)
+        return made
+
     def _index(self, prefix: str) -> JsonObject:
         return {
-            path: {"serverRelativeURL": f"{prefix}{_INDEX}/{path}?hash={document.digest}"}
-            for path, document in self.documents().items()
+            path: {"serverRelativeURL": f"{prefix}{_INDEX}/{path}?hash={self._digest(path)}"}
+            for path in self._kinds
         }
 
-    def _all_documents(self) -> Iterator[tuple[str, _Document]]:
-        for group in ("", *self._catalogue.groups()):
-            for version in self._catalogue.versions(group):
-                path = f"apis/{group}/{version}" if group else f"api/{version}"
-                kinds = tuple(self._catalogue.of_version(group, version))
-                shared = self._shared.get(path)
-                if shared is None or shared.kinds != kinds:
-                    body = encode(_document(kinds))
-                    shared = _Document(kinds, body, hashlib.sha256(body).hexdigest().upper())
-                yield path, shared
+    def _digest(self, path: str) -> str:
+        """Changes with the document, and does not need it: the index names the documents of all
+        definitions, and few of them are ever read."""
+        if self._platform is None:
+            return self.document(path).digest
+        own = self._platform._digest(path) if path in self._platform._kinds else __version__
+        revisions = [
+            f"{kind.kind.plural}/{kind.revision}" for kind in self._kinds[path] if kind.revision
+        ]
+        return _sha256("\n".join([own, *revisions]).encode()) if revisions else own
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest().upper()
 
 
 def _document(kinds: Sequence[Served]) -> JsonObject:

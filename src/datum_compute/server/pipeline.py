@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from datum_compute.admission.chain import admit
 from datum_compute.admission.unsupported import unsupported_fields
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.errors import BadRequest, Cause
+from datum_compute.api.errors import BadRequest, Cause, Invalid, RequestEntityTooLarge
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.structural import Report
 from datum_compute.server import namespaces, problems
@@ -145,7 +145,10 @@ def updated_status(
 
 def _with_status(served: Served, rest: Proposal, status: Any) -> Proposal:
     report = Report()
-    checked = served.check_status(status, "status", report)
+    try:
+        checked = served.check_status(status, "status", report)
+    except (Invalid, RequestEntityTooLarge) as error:
+        raise problems.unfinished(error, served.kind, rest.obj, report) from error
     return replace(
         rest,
         obj={**rest.obj, "status": checked},
@@ -234,7 +237,10 @@ def _checked(
 ) -> Proposal:
     """The object pruned, defaulted and admitted, with all that was found on the way."""
     report = Report()
-    checked = served.check_main(new, "", report)
+    try:
+        checked = served.check_main(new, "", report)
+    except (Invalid, RequestEntityTooLarge) as error:
+        raise problems.unfinished(error, served.kind, new, report) from error
     admitted, more = (checked, []) if report.errors else admit(served.kind, checked, old)
     if not report.unknown:
         return Proposal(admitted, unknown, (*causes, *report.errors, *more))

@@ -9,7 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from datum_compute.admission.refusal import invalid as invalid
-from datum_compute.api.errors import AlreadyExists, Cause, Conflict, Forbidden, NotFound
+from datum_compute.api.checkreport import Report
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.errors import (
+    AlreadyExists,
+    Cause,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    RequestEntityTooLarge,
+)
 from datum_compute.api.meta import KindInfo
 
 MODIFIED = (
@@ -35,6 +45,19 @@ def conflict(kind: KindInfo[Any], name: str, why: str = MODIFIED) -> Conflict:
 def forbidden(kind: KindInfo[Any], name: str, why: str, causes: Sequence[Cause] = ()) -> Forbidden:
     message = f'{kind.resource} "{name}" is forbidden: {why}'
     return Forbidden(message, name=name, group=kind.group, kind=kind.plural, causes=causes)
+
+
+def unfinished(
+    error: Invalid | RequestEntityTooLarge, kind: KindInfo[Any], obj: JsonObject, report: Report
+) -> Invalid | RequestEntityTooLarge:
+    """The error that ended the check of an object early, with the name of the object and what
+    the check had found until then."""
+    name, causes = obj["metadata"].get("name", ""), (*report.errors, *error.causes)
+    if isinstance(error, Invalid):
+        return invalid(kind, name, causes)
+    message = f'{kind.resource} "{name}" is too large: {error.message}'
+    about = {"name": name, "group": kind.group, "kind": kind.plural}
+    return RequestEntityTooLarge(message, causes=causes, **about)
 
 
 def field_error(field: str, value: str, why: str) -> Cause:

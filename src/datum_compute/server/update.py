@@ -120,7 +120,7 @@ async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: 
         headers = proposal.accepted(call.kind, change.validation)
         new = proposal.obj
         if definitions.is_definition(call.kind):
-            new = definitions.settled(ports, call.plane, catalogue.kinds(), new, old)
+            new = definitions.settled(ports, catalogue, new, old)
         new = with_author(call.kind, change.own(old, proposed, new), old, call.user.name)
         if same(new, old) and conversion.is_current(record):
             return conversion.body_of(record), headers

@@ -21,6 +21,9 @@ async def asked(server: Server, *sent: bytes) -> Answer:
     return await wire.answer()
 
 
+CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+
+
 async def test_a_request_and_its_answer(server: Server) -> None:
     sent = request("POST", body=encode(workload()))
     created = await asked(server, *(sent[i : i + 7] for i in range(0, len(sent), 7)))
@@ -212,6 +215,24 @@ async def test_an_odd_content_length_is_refused(server: Server, length: str) -> 
         b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked, nonsense\r\n\r\n0\r\n\r\n",
+        b"GET /version HTTP/1.1\r\n\r\n",
+        b"GET /version HTTP/1.1\r\nHost: a b\r\n\r\n",
+        b"GET /version HTTP/1.1\r\nHost: a@b\r\n\r\n",
+        b"GET /version HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+        b"GET /version HTTP/1.1\r\nHost: x\r\nX-A: a\r\n b\r\n\r\n",
+        b"GET /version HTTP/1.1\nHost: x\n\n",
+        b"GET /version HTTP/1.1\r\nHost: x\r\n\n",
+        b"GET /version HTTP/1.1\r\nHost: x\rX-A: a\r\n\r\n",
+        b"GET /version HTTP/1.1\r\nHost: x\r\nX-A: a\0b\r\n\r\n",
+        CHUNKED + b"Content-Length: 4\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity\r\nContent-Length: 2\r\n\r\nab",
+        CHUNKED + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\na\n0\n\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nab",
+        b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
 )
 async def test_what_is_not_http_is_400_and_the_end(server: Server, sent: bytes) -> None:
@@ -224,6 +245,23 @@ async def test_what_is_not_http_is_400_and_the_end(server: Server, sent: bytes) 
     assert answer.reason == "BadRequest"
     await wire.end()
     assert len(wire.answers) == 2
+
+
+@pytest.mark.parametrize("encoding", ["gzip, chunked", "chunked;q=1, chunked", "deflate,chunked"])
+async def test_an_encoding_other_than_chunked_is_501_and_the_end(
+    server: Server, encoding: str
+) -> None:
+    head = f"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {encoding}\r\n\r\n"
+    wire = Wire(front_of(server))
+    wire.send(head.encode() + b"0\r\n\r\n" + request(target="/version"))
+    answer = await wire.answer(0)
+    assert (answer.status, answer.reason) == (501, "UnsupportedFeature")
+    await wire.end()
+    assert len(wire.answers) == 1
+
+
+async def test_a_client_of_http_1_0_needs_no_host(server: Server) -> None:
+    assert (await asked(server, b"GET /version HTTP/1.0\r\n\r\n")).status == 200
 
 
 async def test_what_is_wrong_is_told_after_the_answers_before_it(server: Server) -> None:
@@ -330,7 +368,7 @@ async def test_a_write_goes_on_when_its_client_has_gone(server: Server) -> None:
 
 
 async def test_damaged_requests_never_harm(server: Server) -> None:
-    """No bytes whatever give a 5xx, an exception or an answer too many."""
+    """No bytes whatever give a 5xx but 501, an exception or an answer too many."""
     random = Random(7)
     body = encode(workload())
     good = [
@@ -355,5 +393,7 @@ async def test_damaged_requests_never_harm(server: Server) -> None:
         if not wire.closed:
             wire.send(bytes(sent[cut:]))
         await wire.settled()
-        assert all(answer.status < 500 for answer in wire.answers), bytes(sent)
+        assert all(answer.status < 500 or answer.status == 501 for answer in wire.answers), bytes(
+            sent
+        )
         wire.connection.connection_lost(None)

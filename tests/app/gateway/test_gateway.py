@@ -27,11 +27,13 @@ from datum_compute.api.gatewaypaths import (
 )
 from datum_compute.api.plane import cell_plane, path_prefix
 from datum_compute.api.remotecommand import STATUS, STDIN, STDOUT, read_ending, resize_message
-from datum_compute.app.gateway.gateway import SESSIONS_MAX
+from datum_compute.app.gateway.gateway import PLANE_LOG_READERS_MAX, SESSIONS_MAX
 from datum_compute.app.gateway.remote import RemoteCell
 from datum_compute.app.gateway.talk import AGAIN_S, SILENCE_S
 from datum_compute.client.client import Client
 from datum_compute.client.websocket import FAILED, MESSAGE_BYTES_MAX, POLICY, TOO_LARGE
+from datum_compute.drivers.containers.loglines import LogPage
+from datum_compute.drivers.containers.reading import LogWish
 from tests.app.gateway.made_up import DFW, EVE, Desk, MadeUpCell, Socketless, a_desk, at_a_desk
 from tests.server.running_server import PROJECT, TOKEN
 
@@ -270,7 +272,7 @@ def test_what_runs_instances_is_told_of_every_cell_also_of_one_that_is_away() ->
             ("lost", "unknown", False, ""),
             ("pretended", "simulated", True, "it is told so"),
         ]
-        assert told[0]["engine"] == "/engine.sock"
+        assert told[0]["engine"] == "engine.sock"
         assert told[2]["words"] == "cell lost does not answer: no route"
         with pytest.raises(Forbidden):
             await desk.client(EVE).ask(drivers_path("default"))
@@ -333,5 +335,85 @@ def test_a_question_about_an_image_that_makes_no_sense_is_refused(query: dict[st
         cell = desk.client(prefix=path_prefix(DFW))
         with pytest.raises(BadRequest):
             await cell.tell(images_path("default"), {"image": "a", "configs": ["%"] * 21})
+
+    at_a_desk(scenario)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "GET"])
+@pytest.mark.parametrize("what", ["log", "usage", "crashes", "exec", "nonsense"])
+def test_a_caller_without_credentials_learns_nothing(method: str, what: str) -> None:
+    async def scenario(desk: Desk) -> None:
+        paths = (instance_path("default", "web", what), instance_path("nowhere", "none", what))
+        for path in (*paths, images_path("default"), drivers_path("default")):
+            for plane in (PROJECT, path_prefix(DFW)):
+                answer = await desk.gateway.dispatch(
+                    Request(method, plane + path, {"tail": "x"}, {})
+                )
+                assert answer.status == Unauthorized.code
+
+    at_a_desk(scenario)
+
+
+def test_a_caller_without_the_right_does_not_learn_the_method() -> None:
+    async def scenario(desk: Desk) -> None:
+        headers = {"authorization": f"Bearer {EVE}"}
+        answer = await desk.gateway.dispatch(Request("POST", PROJECT + LOG, {}, headers))
+        assert answer.status == Forbidden.code
+
+    at_a_desk(scenario)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"cursor": '{"one/app": {"second": 999999999999999, "lines": 0}}'},
+        {"cursor": '{"one/app": {"second": -1, "lines": 0}}'},
+        {"cursor": '{"one/app": {"second": 1, "lines": -1}}'},
+        {"since": "999999999999"},
+        {"since": "nan"},
+        {"sinceSeconds": "inf"},
+    ],
+)
+def test_a_place_outside_of_time_is_refused(query: dict[str, str]) -> None:
+    async def scenario(desk: Desk) -> None:
+        with pytest.raises(BadRequest):
+            await desk.client().ask(LOG, query)
+
+    at_a_desk(scenario)
+
+
+def test_only_so_many_logs_are_read_at_once() -> None:
+    async def scenario(desk: Desk) -> None:
+        reading, release = 0, asyncio.Event()
+        read_page = desk.cell.log_page
+
+        async def wait(server: str, wish: LogWish) -> LogPage:
+            nonlocal reading
+            reading += 1
+            await release.wait()
+            return await read_page(server, wish)
+
+        desk.cell.log_page = wait  # type: ignore[method-assign]
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        asked = Request("GET", PROJECT + LOG, {}, headers)
+        tasks = [asyncio.create_task(desk.gateway.dispatch(asked)) for _ in range(40)]
+        await asyncio.sleep(1)
+        assert reading == PLANE_LOG_READERS_MAX
+        refused = [task.result() for task in tasks if task.done()]
+        assert {answer.status for answer in refused} == {429}
+        assert {answer.headers["retry-after"] for answer in refused} == {"1"}
+        release.set()
+        statuses = [(await task).status for task in tasks]
+        assert statuses.count(200) == PLANE_LOG_READERS_MAX
+        assert (await desk.gateway.dispatch(asked)).status == 200
+
+    at_a_desk(scenario)
+
+
+@pytest.mark.parametrize("image", ["../containers", "a\0b", "a b", "/a", "a/../b", "web:1:2", ""])
+def test_an_image_that_is_no_image_is_refused(image: str) -> None:
+    async def scenario(desk: Desk) -> None:
+        with pytest.raises(BadRequest, match="image must be the name of an image"):
+            await desk.client().ask(images_path("default"), {"image": image})
 
     at_a_desk(scenario)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -151,6 +151,19 @@ class MemoryEngine(Engine):
             await asyncio.sleep(timeout_s)
             raise EngineTimeout("no answer in time")
         return b""
+
+    async def fetch_into(
+        self,
+        take: Callable[[bytes], bool],
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: JsonObject | None = None,
+        *,
+        timeout_s: float = ANSWER_S,
+        bytes_max: int | None = None,
+    ) -> bool:
+        return not take(await self.fetch(method, path, query, body, timeout_s=timeout_s))
 
     @asynccontextmanager
     async def stream(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.codec import JsonObject, encode
-from datum_compute.api.containeroptions import SecurityContext
+from datum_compute.api.containeroptions import ExecAction, Probe, SecurityContext
 from datum_compute.api.datasources import VolumeAttachment
 from datum_compute.api.instance import (
     Container,
@@ -33,8 +33,8 @@ from datum_compute.drivers.containers.creation import (
     limits_of,
     program_paths,
 )
-from datum_compute.drivers.containers.effects import PATH_STAT, Hands, lacks_init
-from datum_compute.drivers.containers.engine import ANSWER_S, EngineRefusal, Query
+from datum_compute.drivers.containers.effects import PATH_STAT, Hands, hide_folders, lacks_init
+from datum_compute.drivers.containers.engine import ANSWER_S, EngineRefusal, Query, engine_words
 from datum_compute.drivers.containers.images import ImageFacts
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.plan import (
@@ -47,7 +47,7 @@ from datum_compute.drivers.containers.plan import (
     read_plan,
 )
 from datum_compute.drivers.driver import PermanentError
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
+from datum_compute.drivers.machinedata import NO_DATA, DataFile, MachineData
 from tests.drivers.containers.memory_engine import MemoryEngine
 
 OWNER = Owner("platform", "dfw")
@@ -378,3 +378,57 @@ async def test_an_init_program_that_is_installed_later_is_used(tmp_path: Path) -
     assert (await create())["Labels"][INIT] == INIT_MISSING
     engine.has_init = True
     assert (await create())["HostConfig"]["Init"] is True
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"command": ["a\0"]},
+        {"args": ["a", "\0b"]},
+        {"env": [EnvVar(name="A", value="a\0b")]},
+        {"env": [EnvVar(name="A\0", value="")]},
+        {"readiness_probe": Probe(exec_=ExecAction(command=["\0"]))},
+        {"liveness_probe": Probe(exec_=ExecAction(command=["\0"]))},
+        {"volume_attachments": [VolumeAttachment(name="v", mount_path="/a\0")]},
+        {"volume_attachments": [VolumeAttachment(name="v", mount_path="/./proc/1")]},
+        {"volume_attachments": [VolumeAttachment(name="v", mount_path="//")]},
+    ],
+)
+def test_what_no_process_can_be_started_with_is_never_sent(fields: dict[str, Any]) -> None:
+    """An object may be older than the rule that rejects it."""
+    with pytest.raises(PermanentError, match=r"NUL byte|must not be"):
+        body(a_spec(a_container(**fields)))
+
+
+def test_a_file_whose_path_has_a_nul_byte_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(PermanentError, match="NUL byte"):
+        HostFolders(tmp_path / "data").write(ID, "v", [DataFile("a\0b", b"x")])
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (
+            'error mounting "/var/lib/docker/overlay2/ab/merged" to rootfs',
+            'error mounting "(path on the host)" to rootfs',
+        ),
+        (
+            "crun: open /srv/me/.local/share/containers/storage/overlay/x/etc: denied",
+            "crun: open (path on the host): denied",
+        ),
+        ("dial unix /run/user/1000/podman/podman.sock: no", "dial unix (path on the host): no"),
+        ("dial unix /var/run/docker.sock: no", "dial unix (path on the host): no"),
+        ("open /proc/4242/ns/net", "open (path on the host)"),
+        ('exec: "/app/server": no such file', 'exec: "/app/server": no such file'),
+        ("/opt/app/run.sh: permission denied", "/opt/app/run.sh: permission denied"),
+        ("/run/dockerfiles/x: not found", "/run/dockerfiles/x: not found"),
+    ],
+)
+def test_words_of_the_engine_have_no_paths_of_the_host(words: str, shown: str) -> None:
+    assert engine_words(encode({"message": words})) == shown
+
+
+def test_folders_of_volumes_are_not_shown() -> None:
+    words = "statfs /state/data/ns-web/v/key: no such file or directory"
+    shown = hide_folders(words, {"v": "/state/data/ns-web/v"})
+    assert shown == "statfs (volume v)/key: no such file or directory"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -183,6 +183,9 @@ class CrowdedEngine(Engine):
 
     async def _read(self, answer: Any) -> bytes:
         return b'{"Id": "command", "ExitCode": 0}'
+
+    async def _chunks(self, answer: Any) -> AsyncGenerator[bytes, None]:
+        yield await self._read(answer)
 
 
 def test_the_time_of_a_command_does_not_include_the_wait_for_its_turn() -> None:

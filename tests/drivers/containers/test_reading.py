@@ -20,7 +20,7 @@ from datum_compute.drivers.containers.images import (
     pull_reference,
     registry_of,
 )
-from datum_compute.drivers.containers.logs import Unframed, last_lines
+from datum_compute.drivers.containers.logs import FrameDecoder, LastLines
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan
 from datum_compute.drivers.containers.probes import Tally
@@ -78,12 +78,17 @@ def test_frames_are_put_together_however_they_are_cut(
     frames: list[tuple[int, bytes]], data: st.DataObject
 ) -> None:
     whole = b"".join(bytes([s, 0, 0, 0]) + len(b).to_bytes(4) + b for s, b in frames)
-    reader, found = Unframed(), []
+    decoder, found = FrameDecoder(), [b""]
+    streams = []
     while whole:
         cut = data.draw(st.integers(1, len(whole)))
-        found += reader.take(whole[:cut])
+        for stream, part, is_end in decoder.feed(whole[:cut]):
+            found[-1] += part
+            if is_end:
+                streams.append(stream)
+                found.append(b"")
         whole = whole[cut:]
-    assert found == frames
+    assert list(zip(streams, found, strict=False)) == [frame for frame in frames if frame[1]]
 
 
 def test_last_lines_are_those_of_both_streams() -> None:
@@ -91,7 +96,10 @@ def test_last_lines_are_those_of_both_streams() -> None:
         bytes([stream, 0, 0, 0]) + len(text).to_bytes(4) + text
         for stream, text in ((1, b"one\ntwo\n"), (2, b"three\n"))
     )
-    assert last_lines(framed, 2) == ("two", "three")
+    last = LastLines(2)
+    for start in range(len(framed)):
+        last.feed(framed[start : start + 1])
+    assert last.texts() == ("two", "three")
 
 
 def test_containers_are_read_as_engines_show_them() -> None:

@@ -7,7 +7,8 @@ has left HTTP.
 
 Rules kept: answers go out in the order of their requests; nothing a client sends makes the server
 keep more than one body and one read of the socket for it; every wait for a client ends; what is
-not HTTP is answered with 400 and the connection closed, never with a 5xx.
+not HTTP is answered with 400 and the connection closed, never with a 5xx. Only a transfer encoding
+other than chunked is answered with 501.
 
 May not enter: what a request means. A request may ask to leave HTTP; if it is answered with 101,
 the connection belongs to whoever answered (``switched.py``) until that ends. If it is not, it was

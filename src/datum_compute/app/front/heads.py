@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qsl, unquote
 
 import httptools
 
-from datum_compute.api.errors import BadRequest
+from datum_compute.api.errors import BadRequest, UnsupportedFeature
 from datum_compute.server.access.impersonation import SEPARATOR
 
 HEAD_BYTES_MAX = 64 * 1024
 QUERY_FIELDS_MAX = 100
+_NOT_IN_HOST = re.compile(r"[^!-~]|[/?#@\\\\<>\"{}|^`,]")
 _SINGLE = frozenset({"authorization", "content-type", "content-length", "host", "impersonate-user"})
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -36,6 +38,26 @@ def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     if size > HEAD_BYTES_MAX:
         raise head_too_large()
     return headers
+
+
+def check_framing(version: str, headers: Mapping[str, str]) -> None:
+    """Reject a head that another reader of the same bytes could take for a different request.
+
+    The parser rejects what is ambiguous about Content-Length, line ends and folded headers.
+    """
+    host = headers.get("host")
+    if host is None:
+        if version == "1.1":
+            raise BadRequest("a request of HTTP/1.1 needs the header Host")
+    elif _NOT_IN_HOST.search(host):
+        raise BadRequest("the header Host is not a host and a port")
+    encoding = headers.get("transfer-encoding")
+    if encoding is None:
+        return
+    if version == "1.0":
+        raise BadRequest("a request of HTTP/1.0 cannot have the header Transfer-Encoding")
+    if encoding.strip(" \t").lower() != "chunked":
+        raise UnsupportedFeature("of Transfer-Encoding only chunked is supported")
 
 
 def target_of(url: bytes) -> Target:

@@ -18,6 +18,7 @@ from datum_compute.app.front.heads import (
     HEAD_BYTES_MAX,
     RawHeaders,
     Target,
+    check_framing,
     head_too_large,
     headers_of,
     target_of,
@@ -145,6 +146,7 @@ class RequestReader:
         if raw != self._last_headers:
             self._headers, self._last_headers = headers_of(raw), raw
         headers = self._headers
+        check_framing(self._version, headers)
         if int(headers.get("content-length", 0)) > BODY_BYTES_MAX:  # the parser knows it is one
             raise _too_large()
         self.wants_continue = headers.get("expect", "").lower() == "100-continue"

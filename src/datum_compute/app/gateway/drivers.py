@@ -7,6 +7,7 @@ that does not answer has a row all the same.
 from __future__ import annotations
 
 import asyncio
+from pathlib import PurePosixPath
 
 from datum_compute.api.codec import ApiStruct
 from datum_compute.api.errors import ApiError
@@ -47,7 +48,7 @@ async def _driver(ways: CellWays, plane: PlaneName) -> CellDriver:
         cell=member_name(plane),
         driver=told.driver,
         why=told.why,
-        engine=told.engine,
+        engine=PurePosixPath(told.engine).name,  # its folder is a path on the host
         answers=told.answers,
         words=told.words,
         without_init=told.without_init,

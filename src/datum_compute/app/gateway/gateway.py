@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,7 +22,6 @@ from datum_compute.api.errors import (
     ServiceUnavailable,
     TooManyRequests,
     Unreachable,
-    to_status,
 )
 from datum_compute.api.exchange import Duplex, Request, Response
 from datum_compute.api.gatewaypaths import NOT_HERE, ROOT
@@ -39,14 +40,23 @@ from datum_compute.app.gateway.ways import CellWay, CellWays
 from datum_compute.client.client import Client
 from datum_compute.client.websocket import WebSocket, answer_headers
 from datum_compute.drivers.containers.cards import Crashes
-from datum_compute.drivers.containers.loglines import LINES_MAX, LogLine, LogPage, Place
+from datum_compute.drivers.containers.loglines import (
+    LINES_MAX,
+    PLACE_LINES_MAX,
+    SECOND_MAX,
+    LogLine,
+    LogPage,
+    Place,
+)
 from datum_compute.drivers.containers.reading import LogWish
 from datum_compute.drivers.driver import DriverError
 from datum_compute.drivers.execution import ExecSession, NoSuchContainer, NotRunning
+from datum_compute.server.answer import error_answer
 
 T = TypeVar("T")
 
 SESSIONS_MAX = 200
+LOG_READERS_MAX, PLANE_LOG_READERS_MAX = 64, 16
 _ASKED = re.compile(
     r"/gateway/v1alpha/namespaces/([^/]+)/instances/([^/]+)/(log|usage|crashes|exec)"
 )
@@ -81,6 +91,7 @@ class Gateway:
         self._unix_s = unix_s
         self._space_of = space_of
         self._sessions = 0
+        self._log_readers: Counter[PlaneName] = Counter()
         self._images = ImageDesk(client_of, ways)
 
     async def dispatch(self, request: Request) -> Response:
@@ -93,23 +104,25 @@ class Gateway:
             return await asyncio.create_task(answer(request, about))
         except ApiError as error:
             await self._doorkeeper.refused(request, about, error)
-            return Response(error.code, encode(to_status(error)))
+            return error_answer(error)
         except Unreachable as error:
             silent = ServiceUnavailable(f"{about.plane} does not answer: {error}")
-            return Response(silent.code, encode(to_status(silent)))
+            return error_answer(silent)
         except Exception:
             _log.exception("%s: the gateway failed", request.path)
             failed = InternalError("the gateway failed; its log says why")
-            return Response(failed.code, encode(to_status(failed)))
+            return error_answer(failed)
 
     async def _answered(self, request: Request, about: About) -> Response:
+        request_id = await self._doorkeeper.check(request, about)
         if request.method != "GET":
             raise MethodNotAllowed("the gateway is asked with GET")
-        request_id = await self._doorkeeper.check(request, about)
         match about.what:
             case "log":
                 wish = self._log_wish(request.query)
-                found: object = await self._asked(about, partial(_page, wish=wish))
+                with self._log_turn(about.plane):
+                    found: object = await self._asked(about, partial(_page, wish=wish))
+                    return Response(200, encode(plain(found)))
             case "usage":
                 found = await self._asked(about, _usage)
             case "crashes":
@@ -199,6 +212,22 @@ class Gateway:
             self._sessions -= 1
         await noted(reason=reason, since_s=since_s)
 
+    # --- limits
+
+    @contextmanager
+    def _log_turn(self, plane: PlaneName) -> Iterator[None]:
+        """Reject a reader beyond the limit: a page is a few megabytes of memory on its way."""
+        readers = self._log_readers
+        if readers[plane] >= PLANE_LOG_READERS_MAX or readers.total() >= LOG_READERS_MAX:
+            raise TooManyRequests("too many logs are read at once; try again", retry_after_s=1)
+        readers[plane] += 1
+        try:
+            yield
+        finally:
+            readers[plane] -= 1
+            if not readers[plane]:
+                del readers[plane]
+
     # --- what is asked for
 
     def _log_wish(self, query: Mapping[str, str]) -> LogWish:
@@ -209,8 +238,11 @@ class Gateway:
             since_s = float(query.get("since", "0"))
         except (DecodeError, ValueError) as error:
             raise BadRequest(f"the query is not understood: {error}") from error
-        if not 0 <= tail <= LINES_MAX or not 0 <= ago_s < 1e9 or not 0 <= since_s < 1e12:
+        if not 0 <= tail <= LINES_MAX or not 0 <= ago_s < 1e9 or not 0 <= since_s <= SECOND_MAX:
             raise BadRequest(f"tail is 0 to {LINES_MAX}, sinceSeconds a number of seconds")
+        for place in cursor.values():
+            if not 0 <= place.second <= SECOND_MAX or not 0 <= place.lines <= PLACE_LINES_MAX:
+                raise BadRequest("the cursor is not one of this server")
         return LogWish(
             container=query.get("container", ""),
             tail=tail,

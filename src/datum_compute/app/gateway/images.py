@@ -11,13 +11,18 @@ import base64
 import binascii
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args
 
 from datum_compute.api.codec import ApiStruct, DecodeError, decode_as
+from datum_compute.api.containeroptions import PullPolicy
 from datum_compute.api.errors import BadRequest, MethodNotAllowed, NotFound
 from datum_compute.api.exchange import Request
 from datum_compute.api.gatewaypaths import NO_PROCESS
 from datum_compute.api.kinds import SECRET
 from datum_compute.api.meta import Ref
+from datum_compute.api.names import dns_subdomain_problem
+from datum_compute.api.pattern import compiled_search
+from datum_compute.api.patternwords import IMAGE, WORDS
 from datum_compute.api.plane import PlaneName, cell_plane, plane_role
 from datum_compute.api.references import DOCKER_CONFIG_KEY
 from datum_compute.app.gateway.ways import CellWay, CellWays
@@ -26,6 +31,8 @@ from datum_compute.drivers.containers.registry import ImageVerdict
 
 SECRETS_MAX = 20
 _IMAGE_MAX = 1024
+_POLICIES = get_args(PullPolicy)
+_is_image = compiled_search(IMAGE)
 
 
 class ImageQuestion(ApiStruct, frozen=True, kw_only=True):
@@ -56,8 +63,12 @@ def read_question(request: Request, plane: PlaneName) -> ImageQuestion:
             )
     except DecodeError as error:
         raise BadRequest(f"the question about an image is not understood: {error}") from error
-    if not asked.image or len(asked.image) > _IMAGE_MAX or not asked.image.isascii():
-        raise BadRequest("image is the reference of an image")
+    if len(asked.image) > _IMAGE_MAX or not _is_image(asked.image):
+        raise BadRequest(f"image must be {WORDS[IMAGE]}")
+    if asked.policy not in _POLICIES:
+        raise BadRequest(f"policy must be one of {', '.join(filter(None, _POLICIES))}, or empty")
+    if any(dns_subdomain_problem(name) for name in asked.secrets):
+        raise BadRequest("secrets are names of Secrets")
     if len(asked.secrets) > SECRETS_MAX or len(asked.configs) > SECRETS_MAX:
         raise BadRequest(f"at most {SECRETS_MAX} secrets are tried")
     return asked

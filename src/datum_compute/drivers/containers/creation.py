@@ -10,6 +10,7 @@ from typing import Literal
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.instance import Container
+from datum_compute.api.process_input import container_input_problems
 from datum_compute.api.quantities import mebibytes, millicores
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.containers.images import ImageFacts
@@ -99,6 +100,7 @@ def container_body(
     making: Making, container: Container, image: ImageFacts, init: InitUse = "on"
 ) -> JsonObject:
     """For ``POST /containers/create``."""
+    check_container_input(container)
     argv = command_line(container, image)
     security = container.security_context
     body: JsonObject = {
@@ -122,6 +124,11 @@ def container_body(
         if making.plan.addresses:  # read by Docker before version 25
             body["MacAddress"] = hardware_address(making.plan.addresses[0])
     return body
+
+
+def check_container_input(container: Container) -> None:
+    for problem in container_input_problems(container):
+        raise PermanentError(f"container {container.name}: {problem}")
 
 
 def command_line(container: Container, image: ImageFacts) -> list[str]:

@@ -22,7 +22,7 @@ from datum_compute.drivers.containers.creation import (
 from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, filters
 from datum_compute.drivers.containers.images import ImageFacts, Images
 from datum_compute.drivers.containers.loglines import LogArchive
-from datum_compute.drivers.containers.logs import last_frames, last_lines
+from datum_compute.drivers.containers.logs import LastFrames, LastLines
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.plan import (
     CONTAINER,
@@ -40,6 +40,8 @@ from datum_compute.drivers.driver import PermanentError
 from datum_compute.drivers.machinedata import DataFile
 
 LAST_LINES = 20
+# Less than the engine's own turns: reading logs does not keep it from starting containers.
+LOG_READERS_AT_ONCE = 4
 KEPT_LINES, KEPT_BYTES = 2000, 256 * 1024
 # The engine's own time on top of the grace period.
 STOP_S = 30.0
@@ -72,6 +74,8 @@ class Hands:
         self, engine: Engine, owner: Owner, folders: DataFolders, archive: LogArchive
     ) -> None:
         self.engine = engine
+        # Readers of logs that the engine serves at a time.
+        self.log_turns = asyncio.Semaphore(LOG_READERS_AT_ONCE)
         self._archive = archive
         self._owner = owner
         self._folders = folders
@@ -117,6 +121,7 @@ class Hands:
         if machine.plan.network != DEFAULT_NETWORK:
             await self._ensure_network(machine.plan.network, prefixes_of(spec))
         folders = {v: self._folders.write(machine.id, v, files) for v, files in data.files.items()}
+        machine.folders = folders
         limits = limits_of(spec)
         making = Making(self._owner, machine.id, spec, data, machine.plan, limits, folders)
         for container in spec.containers:
@@ -124,8 +129,8 @@ class Hands:
                 await self._create_container(making, container, images[container.name])
             except EngineRefusal as refusal:
                 self._known_networks.discard(machine.plan.network)
-                why = f"container {container.name}: {without_secrets(refusal.words, machine)}"
-                raise PermanentError(why) from None
+                words = hide_folders(without_secrets(refusal.words, machine), folders)
+                raise PermanentError(f"container {container.name}: {words}") from None
 
     async def _create_container(
         self, making: Making, container: Container, image: ImageFacts
@@ -257,8 +262,8 @@ class Hands:
             try:
                 await self.engine.ask("POST", f"/containers/{self.name(machine, name)}/start")
             except EngineRefusal as refusal:
-                why = f"container {name}: {without_secrets(refusal.words, machine)}"
-                raise PermanentError(why) from None
+                words = hide_folders(without_secrets(refusal.words, machine), machine.folders)
+                raise PermanentError(f"container {name}: {words}") from None
 
     async def stop(self, machine: Machine, names: Sequence[str]) -> None:
         """All at once: asked to end, and ended after the grace period."""
@@ -287,7 +292,7 @@ class Hands:
     async def remove(self, machine: Machine) -> None:
         await self.stop(machine, [s.name for s in machine.seen.values() if s.is_up])
         for name in machine.seen:
-            self._archive.keep(machine.id, name, await self.whole_log(machine, name))
+            await self._archive.keep(machine.id, name, await self.whole_log(machine, name))
         for name in reversed(machine.containers):  # those that joined, before what they joined
             await self._delete(machine, name)
 
@@ -308,19 +313,23 @@ class Hands:
     async def last_lines(self, machine: Machine, name: str) -> tuple[str, ...]:
         query = {"stdout": "true", "stderr": "true", "tail": str(LAST_LINES)}
         path = f"/containers/{self.name(machine, name)}/logs"
+        lines = LastLines(LAST_LINES)
         try:
-            return last_lines(await self.engine.fetch("GET", path, query), LAST_LINES)
+            await self.engine.fetch_into(lines.feed, "GET", path, query)
         except EngineRefusal:
             return ()
+        return lines.texts()
 
     async def whole_log(self, machine: Machine, name: str) -> bytes:
         """The last lines with their times, framed, for whoever keeps them."""
         query = {"stdout": "true", "stderr": "true", "timestamps": "true", "tail": str(KEPT_LINES)}
         path = f"/containers/{self.name(machine, name)}/logs"
+        last = LastFrames(KEPT_BYTES)
         try:
-            return last_frames(await self.engine.fetch("GET", path, query), KEPT_BYTES)
+            await self.engine.fetch_into(last.feed, "GET", path, query)
         except EngineRefusal:
             return b""
+        return last.frames()
 
     async def ours(self, label: str = "", timeout_s: float = ANSWER_S) -> list[dict[str, str]]:
         """Labels of all containers of the cell (that have the label ``name=value``), running or
@@ -403,4 +412,11 @@ def without_secrets(words: str, machine: Machine) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SECRET_MIN:
             words = words.replace(secret, "(value)")
+    return words
+
+
+def hide_folders(words: str, folders: Mapping[str, str]) -> str:
+    """Replace the folders of this host that hold the files of volumes."""
+    for volume, folder in folders.items():
+        words = words.replace(folder, f"(volume {volume})")
     return words

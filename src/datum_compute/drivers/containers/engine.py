@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+import re
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,23 @@ ANSWER_S = 30.0
 PING_S = 5.0
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 AT_ONCE = 8
+PIECE_BYTES = 32 * 1024
 LINE_BYTES_MAX = 1024 * 1024
+# Where engines and their runtimes keep containers, and the sockets of engines.
+_ENGINE_PATH = re.compile(
+    r"""(?x)
+    (?<![\w.-])
+    (?:
+        /var/lib/(?:docker|containers|containerd)
+        | /(?:var/)?run/(?:user/[0-9]+/)?
+          (?:docker|podman|containers|containerd|crun|runc|netns|libpod)(?=[/.\s:"',;)]|$)
+        | /[^\s:"',;)]*?/(?:containers/storage|\.local/share/containers|libpod/tmp)
+        | /proc/[0-9]+
+        | /sys/fs/cgroup
+    )
+    [^\s:"',;)]*
+    """
+)
 _HOST = URL("http://engine")
 _LOST = (aiohttp.ClientError, OSError, TimeoutError)
 
@@ -116,6 +133,32 @@ class Engine:
             opened = self._request(method, path, query, body, timeout_s=timeout_s)
             async with opened as answer:
                 return await self._read(answer)
+
+    async def fetch_into(
+        self,
+        take: Callable[[bytes], bool],
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: JsonObject | None = None,
+        *,
+        timeout_s: float = ANSWER_S,
+        bytes_max: int | None = None,
+    ) -> bool:
+        """Pass the answer to ``take`` piece by piece, until it returns True, or ``bytes_max`` were
+        passed. Nothing of it is kept, and other work runs after every piece. Return whether all of
+        it was passed."""
+        size = 0
+        async with self._turns:
+            opened = self._request(method, path, query, body, timeout_s=timeout_s)
+            async with opened as answer:
+                async for chunk in self._chunks(answer):
+                    for piece in pieces_of(chunk):
+                        size += len(piece)
+                        if take(piece) or (bytes_max is not None and size >= bytes_max):
+                            return False
+                        await asyncio.sleep(0)
+        return True
 
     async def head(self, path: str, query: Query | None = None) -> Mapping[str, str]:
         """Return the headers of the answer; their names ignore case."""
@@ -212,7 +255,7 @@ class Engine:
                 kind, why = EngineTimeout, "no answer in time"
             case _:
                 why = "the connection was lost"
-        return kind(f"the container engine at {self.socket} does not answer: {why}")
+        return kind(f"the container engine does not answer: {why}")
 
 
 Stream = AbstractAsyncContextManager[AsyncGenerator[bytes, None]]
@@ -232,6 +275,12 @@ async def json_lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[Json
         yield found
 
 
+def pieces_of(content: bytes) -> Iterator[bytes]:
+    """Cut what is processed on the loop into pieces that take a few milliseconds each."""
+    for start in range(0, len(content), PIECE_BYTES):
+        yield content[start : start + PIECE_BYTES]
+
+
 def filters(**values: list[str]) -> str:
     return json.dumps(values)
 
@@ -248,4 +297,11 @@ def engine_words(body: bytes) -> str:
     """What the engine says, without its own wrapping."""
     found = _object(body)
     words = str(found.get("message") or found.get("cause") or "") if found else ""
-    return (words or body.decode(errors="replace")).strip()[:1024] or "it gives no reason"
+    words = hide_engine_paths((words or body.decode(errors="replace")).strip()[:4096])
+    return words[:1024] or "it gives no reason"
+
+
+def hide_engine_paths(words: str) -> str:
+    """Replace paths of the host in an engine's text: users see it. Paths inside the container, such
+    as that of a missing program, stay."""
+    return _ENGINE_PATH.sub("(path on the host)", words)

@@ -24,7 +24,7 @@ from datum_compute.api.remotecommand import (
 )
 from datum_compute.drivers.containers.engine import Engine, EngineRefusal
 from datum_compute.drivers.containers.hijack import Hijacked, hijack
-from datum_compute.drivers.containers.logs import Unframed
+from datum_compute.drivers.containers.logs import FrameDecoder
 from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.execution import NotRunning
 
@@ -83,7 +83,7 @@ class Execution:
         self._container_id = container_id
         self._streams = streams
         self._hang_up = hang_up
-        self._frames = Unframed() if is_framed else None
+        self._frames = FrameDecoder() if is_framed else None
         self._ready: deque[bytes] = deque()
         self._has_ended = False
         if refused:
@@ -137,7 +137,7 @@ class Execution:
         if self._frames is None:
             self._ready.append(bytes((STDOUT,)) + data)
             return
-        for stream, part in self._frames.take(data):
+        for stream, part, _ in self._frames.feed(data):
             self._ready.append(bytes((STDERR if stream == 2 else STDOUT,)) + part)
 
     def _refuse(self, words: str) -> None:

@@ -49,7 +49,7 @@ async def hijack(socket: str, path: str, body: JsonObject) -> Hijacked:
         async with asyncio.timeout(ANSWER_S):
             return await _hijacked(socket, path, body)
     except (TimeoutError, *_BROKEN) as error:
-        why = f"the container engine at {socket} does not answer"
+        why = "the container engine does not answer"
         raise TransientError(why) from error
 
 

@@ -1,24 +1,32 @@
-"""Lines of containers, and how far a reader has come.
+"""Lines of containers, and how far a reader has read.
 
-Engines tell the time of a line in seconds only. So a reader's place is a second and how many lines
-of that second it has had: asked for all lines from that second on, the engine gives those again,
-and they are passed over. Nothing is missed and nothing comes twice, whatever restarts in between.
+Engines filter lines by whole seconds. So the place of a reader is a second and the number of lines
+of that second that it has received: the engine returns all lines from that second on, and those
+are skipped. Nothing is missed and nothing is returned twice, whatever restarts in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from datum_compute.api.codec import ApiStruct
-from datum_compute.drivers.containers.logs import LINE_MAX, Unframed
+from datum_compute.drivers.containers.logs import LineDecoder, RawLine, decode_text
 from datum_compute.drivers.containers.seen import unix_time
 
 LINES_MAX = 5000
+PAGE_BYTES_MAX = 4 * 1024 * 1024
+SECOND_MAX = 253_402_300_799  # the last one of the year 9999
+PLACE_LINES_MAX = 2**53
+# Lines of the two streams can be a little out of order, and so can their seconds.
+_SECONDS_COUNTED = 16
+_SECOND_CHARS = len("2026-01-01T00:00:00")
 
 
 class LogLine(ApiStruct, frozen=True, kw_only=True):
-    """One line that a container said."""
+    """One line that a container wrote."""
 
     time: str
     container: str
@@ -42,53 +50,140 @@ class LogPage(ApiStruct, frozen=True, kw_only=True):
 
 
 class LogArchive(Protocol):
-    """What machines that are gone have said, bounded in size and age."""
+    """The last output of machines that are gone, bounded in size and age."""
 
-    def keep(self, machine_id: str, container: str, framed: bytes) -> None: ...
+    async def keep(self, machine_id: str, container: str, framed: bytes) -> None: ...
 
-    def kept(self, server: str) -> list[tuple[str, str, bytes]]:
-        """Machine, container and framed lines of all machines of a Server's name, oldest first."""
+    async def kept(self, server: str) -> list[tuple[str, str, bytes]]:
+        """Return machine, container and framed lines of the last machines of a Server's name,
+        oldest first."""
         ...
 
 
-def read_lines(container: str, framed: bytes) -> list[LogLine]:
-    """Frames of lines that begin with their time."""
-    found = []
-    for stream, part in Unframed().take(framed):
-        found += plain_lines(container, part, "err" if stream == 2 else "out")
-    return found
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which lines of one container to collect: the first ones after a place, or the last ones.
+
+    ``before_s`` excludes lines from that second on, because a later run of the container wrote
+    them. Limits are those of the whole page, divided among its containers.
+    """
+
+    place: Place | None = None
+    is_first: bool = False  # collect the first lines, not the last ones
+    since_s: float = 0.0
+    before_s: float = float("inf")
+    lines_max: int = LINES_MAX
+    bytes_max: int = PAGE_BYTES_MAX
 
 
-def plain_lines(container: str, text: bytes, stream: str = "out") -> list[LogLine]:
-    """Lines that begin with their time, of one stream."""
-    found = []
-    # Only a line feed ends a line: it may hold whatever else ends lines elsewhere.
-    for line in filter(None, text.decode(errors="replace").split("\n")):
-        time, _, said = line.partition(" ")
-        said = said.rstrip("\r")[:LINE_MAX]
-        found.append(LogLine(time=time, container=container, stream=stream, text=said))
-    return found
+class LineCollector:
+    """Collects selected lines of one container from output that arrives piece by piece.
+
+    Memory is bounded by the selection, whatever the length of the output.
+    """
+
+    def __init__(self, container: str, selection: Selection, *, is_framed: bool = True) -> None:
+        self._container = container
+        self._selection = selection
+        self._decoder = LineDecoder(is_framed=is_framed)
+        self._kept: deque[tuple[int, RawLine]] = deque()
+        self._bytes = 0
+        self._skipped = 0
+        self._time_start = b""
+        self._second = 0
+        self._last: int | None = None
+        self._counts: dict[int, int] = {}
+        if selection.place is not None:
+            self._counts[selection.place.second] = selection.place.lines
+        self.is_full = False
+        self.seconds: set[int] = set()  # at most two of those seen
+
+    def feed(self, data: bytes) -> bool:
+        """Return whether no further line will be collected."""
+        self._add(self._decoder.feed(data))
+        return self.is_full
+
+    def finish(self) -> None:
+        self._add(self._decoder.finish())
+
+    @property
+    def lines(self) -> list[tuple[int, LogLine]]:
+        """The collected lines, each with its second."""
+        return [(second, self._line(raw)) for second, raw in self._kept]
+
+    @property
+    def place(self) -> Place | None:
+        """Where a reader is after the collected lines."""
+        if self._last is None:
+            return self._selection.place
+        return Place(second=self._last, lines=self._counts[self._last])
+
+    def _add(self, lines: list[RawLine]) -> None:
+        for line in lines:
+            if self.is_full:
+                return
+            second = self._read_second(line[1])
+            if second >= self._selection.before_s:
+                self.is_full = True
+            elif not self._was_read(second):
+                self._take(second, line)
+
+    def _read_second(self, line: bytes) -> int:
+        """Consecutive lines mostly have the same second; parsing it takes the longest."""
+        start = line[:_SECOND_CHARS]
+        if start != self._time_start:
+            self._time_start, self._second = start, int(_time_of(line))
+            if len(self.seconds) < 2:
+                self.seconds.add(self._second)
+        return self._second
+
+    def _was_read(self, second: int) -> bool:
+        place = self._selection.place
+        if place is None or second > place.second:
+            return False
+        if second == place.second and self._skipped >= place.lines:
+            return False
+        self._skipped += second == place.second
+        return True
+
+    def _take(self, second: int, line: RawLine) -> None:
+        wanted = self._selection
+        is_shown = second > wanted.since_s or _time_of(line[1]) >= wanted.since_s
+        if wanted.is_first and not is_shown:
+            return
+        self._count(second)
+        if not is_shown:
+            return
+        self._kept.append((second, line))
+        self._bytes += len(line[1])
+        is_over = len(self._kept) > wanted.lines_max or self._bytes > wanted.bytes_max
+        if wanted.is_first:
+            self.is_full = len(self._kept) >= wanted.lines_max or is_over
+        elif is_over:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        wanted = self._selection
+        while len(self._kept) > wanted.lines_max or self._bytes > wanted.bytes_max:
+            _, (_, line) = self._kept.popleft()
+            self._bytes -= len(line)
+
+    def _count(self, second: int) -> None:
+        self._last = second
+        if second not in self._counts and len(self._counts) >= _SECONDS_COUNTED:
+            del self._counts[next(iter(self._counts))]
+        self._counts[second] = self._counts.get(second, 0) + 1
+
+    def _line(self, raw: RawLine) -> LogLine:
+        stream, line = raw
+        time, _, text = line.partition(b" ")
+        return LogLine(
+            time=decode_text(time),
+            container=self._container,
+            stream="err" if stream == 2 else "out",
+            text=decode_text(text),
+        )
 
 
-def lines_after(lines: Sequence[LogLine], place: Place | None) -> list[LogLine]:
-    if place is None:
-        return list(lines)
-    seconds = [int(unix_time(line.time)) for line in lines]
-    had = 0
-    found = []
-    for line, second in zip(lines, seconds, strict=True):
-        if second == place.second and had < place.lines:
-            had += 1
-        elif second >= place.second:
-            found.append(line)
-    return found
-
-
-def place_after(lines: Sequence[LogLine], place: Place | None) -> Place | None:
-    """Where a reader is who has had these lines, coming from the place."""
-    if not lines:
-        return place
-    last = int(unix_time(lines[-1].time))
-    own = sum(1 for line in lines if int(unix_time(line.time)) == last)
-    before = place.lines if place is not None and place.second == last else 0
-    return Place(second=last, lines=own + before)
+def _time_of(line: bytes) -> float:
+    return unix_time(line[:64].partition(b" ")[0].decode("latin-1"))

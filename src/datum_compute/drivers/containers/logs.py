@@ -1,59 +1,147 @@
-"""Output of containers as the engine frames it: eight bytes that say the stream and the length,
-then so many bytes."""
+"""Decodes container output as the engine frames it: eight bytes with stream and length, then so
+many bytes.
+
+Everything here takes output piece by piece, in time linear in its length, and keeps only what was
+requested: neither a long frame nor a line without end is ever held as a whole.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections import deque
 
-LINE_MAX = 4096
+LINE_MAX = 4096  # characters
+# A line is cut to so many bytes before it is decoded: its time, and characters of four bytes.
+LINE_BYTES_MAX = 4 * LINE_MAX + 64
 _HEADER = 8
-_FRAME_MAX = 16 * 1024 * 1024
+
+# Stream (1 output, 2 errors), payload, and whether it ends its frame.
+Part = tuple[int, bytes, bool]
+RawLine = tuple[int, bytes]
 
 
-class Unframed:
-    """Takes bytes as they come and gives back what was said; incomplete frames wait."""
+class FrameDecoder:
+    """Returns the payload of frames as it arrives. Keeps nothing but an incomplete header.
+
+    Output of a terminal is not framed: what does not begin with a header is returned as it is.
+    """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._header = b""
+        self._stream = 1
+        self._left = 0  # bytes of the current frame that have not arrived
+        self._is_framed = True
 
-    def take(self, chunk: bytes) -> list[tuple[int, bytes]]:
-        """Stream (1 output, 2 errors) and bytes, in order."""
-        self._rest += chunk
-        found: list[tuple[int, bytes]] = []
-        while len(self._rest) >= _HEADER:
-            stream, size = self._rest[0], int.from_bytes(self._rest[4:_HEADER])
-            if stream > 2 or size > _FRAME_MAX:  # of a terminal: nothing is framed
-                found.append((1, self._rest))
-                self._rest = b""
-                break
-            if len(self._rest) < _HEADER + size:
-                break
-            found.append((stream, self._rest[_HEADER : _HEADER + size]))
-            self._rest = self._rest[_HEADER + size :]
-        return found
-
-
-def last_frames(framed: bytes, bytes_max: int) -> bytes:
-    """As many whole frames from the end as there is room for."""
-    kept: list[bytes] = []
-    room = bytes_max
-    for stream, part in reversed(Unframed().take(framed)):
-        room -= _HEADER + len(part)
-        if room < 0:
-            break
-        kept.append(bytes((stream, 0, 0, 0)) + len(part).to_bytes(4) + part)
-    return b"".join(reversed(kept))
-
-
-def last_lines(framed: bytes, count: int) -> tuple[str, ...]:
-    """The last lines of both streams, in the order in which they were said."""
-    said = b"".join(part for _, part in Unframed().take(framed))
-    lines = said.decode(errors="replace").splitlines()
-    return tuple(line[:LINE_MAX] for line in lines[-count:])
+    def feed(self, data: bytes) -> list[Part]:
+        if not self._is_framed:
+            return [(1, data, False)]
+        if self._header:
+            data, self._header = self._header + data, b""
+        parts: list[Part] = []
+        position, end = 0, len(data)
+        while position < end:
+            if not self._left:
+                if end - position < _HEADER:
+                    self._header = data[position:]
+                    break
+                header = data[position : position + _HEADER]
+                if header[0] > 2 or header[1:4] != b"\0\0\0":
+                    self._is_framed = False
+                    parts.append((1, data[position:], False))
+                    break
+                self._stream, self._left = header[0], int.from_bytes(header[4:])
+                position += _HEADER
+                continue
+            taken = min(self._left, end - position)
+            self._left -= taken
+            parts.append((self._stream, data[position : position + taken], not self._left))
+            position += taken
+        return parts
 
 
-async def unframed(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[tuple[int, bytes], None]:
-    frames = Unframed()
-    async for chunk in chunks:
-        for part in frames.take(chunk):
-            yield part
+class LineDecoder:
+    """Returns the lines of framed output, each cut to ``LINE_BYTES_MAX``.
+
+    Only a line feed ends a line: it may contain whatever else ends lines elsewhere. Logs with
+    times have at least one frame for each line, so that the end of a frame ends a line, too.
+    """
+
+    def __init__(self, *, is_framed: bool = True, ends_with_frame: bool = True) -> None:
+        self._frames = FrameDecoder() if is_framed else None
+        self._ends_with_frame = ends_with_frame
+        self._stream = 1
+        self._begun = b""  # the line that has not ended
+
+    def feed(self, data: bytes) -> list[RawLine]:
+        parts = self._frames.feed(data) if self._frames is not None else [(1, data, False)]
+        lines: list[RawLine] = []
+        for stream, payload, is_end in parts:
+            *ended, begun = payload.split(b"\n")
+            self._stream = stream
+            for piece in ended:
+                self._extend(piece)
+                self._end_line(lines)
+            self._extend(begun)
+            if is_end and self._ends_with_frame:
+                self._end_line(lines)
+        return lines
+
+    def finish(self) -> list[RawLine]:
+        """Return the last line, if no line feed ended it."""
+        lines: list[RawLine] = []
+        self._end_line(lines)
+        return lines
+
+    def _extend(self, piece: bytes) -> None:
+        if len(self._begun) < LINE_BYTES_MAX:
+            self._begun += piece[: LINE_BYTES_MAX - len(self._begun)]
+
+    def _end_line(self, lines: list[RawLine]) -> None:
+        if self._begun:
+            lines.append((self._stream, self._begun))
+            self._begun = b""
+
+
+class LastFrames:
+    """The last whole frames of output that fit into ``bytes_max``, each cut to a line's length."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._lines = LineDecoder()
+        self._kept: deque[bytes] = deque()
+        self._room = bytes_max
+
+    def feed(self, data: bytes) -> bool:
+        self._keep(self._lines.feed(data))
+        return False
+
+    def frames(self) -> bytes:
+        self._keep(self._lines.finish())
+        return b"".join(self._kept)
+
+    def _keep(self, lines: list[RawLine]) -> None:
+        for stream, line in lines:
+            payload = line + b"\n"
+            frame = bytes((stream, 0, 0, 0)) + len(payload).to_bytes(4) + payload
+            self._kept.append(frame)
+            self._room -= len(frame)
+        while self._room < 0:
+            self._room += len(self._kept.popleft())
+
+
+class LastLines:
+    """The last lines of both streams, in the order in which they were written."""
+
+    def __init__(self, count: int) -> None:
+        self._lines = LineDecoder(ends_with_frame=False)
+        self._kept: deque[RawLine] = deque(maxlen=count)
+
+    def feed(self, data: bytes) -> bool:
+        self._kept += self._lines.feed(data)
+        return False
+
+    def texts(self) -> tuple[str, ...]:
+        self._kept += self._lines.finish()
+        return tuple(decode_text(line) for _, line in self._kept)
+
+
+def decode_text(line: bytes) -> str:
+    return line.decode(errors="replace").rstrip("\r")[:LINE_MAX]

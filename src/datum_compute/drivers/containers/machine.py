@@ -85,6 +85,8 @@ class Machine:
     # The last answers to each probe, with the time when each came.
     answered: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
+    # Folders of this host with the files of its volumes, while this process has created it.
+    folders: dict[str, str] = field(default_factory=dict)
     has_card: bool = False  # its last end has been kept
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     # The probes that run, by container and kind, and the start of the container they are about.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datum_compute.api.containeroptions import ExecAction, HttpGet, Probe
 from datum_compute.api.instance import ContainerPort
 from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, EngineTimeout
-from datum_compute.drivers.containers.logs import last_lines
+from datum_compute.drivers.containers.logs import LastLines
 from datum_compute.drivers.containers.plan import ContainerPlan
 from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.onlink import open_on_link
@@ -226,25 +226,27 @@ async def _command(engine: Engine, action: ExecAction, target: Target, timeout_s
         raise
     except DriverError as error:
         return str(error)[:_WORDS_MAX]
-    last = last_lines(said, 1)
-    words = f": {last[0][:_WORDS_MAX]}" if last else ""
+    words = f": {said[:_WORDS_MAX]}" if said else ""
     return "" if code == 0 else f"{action.command[0]} ended with code {code}{words}"
 
 
 async def run_command(
     engine: Engine, container_id: str, command: list[str], timeout_s: float = ANSWER_S
-) -> tuple[int, bytes]:
-    """Return exit code and framed output of a command in the container. Raises CommandTimeout if it
-    has not ended ``timeout_s`` after the engine was asked to start it."""
+) -> tuple[int, str]:
+    """Return exit code and last line of output of a command in the container. Raises CommandTimeout
+    if it has not ended ``timeout_s`` after the engine was asked to start it."""
     made = await engine.ask(
         "POST",
         f"/containers/{container_id}/exec",
         body={"Cmd": command, "AttachStdout": True, "AttachStderr": True},
     )
     start = f"/exec/{made['Id']}/start"
+    last = LastLines(1)
     try:
-        said = await engine.fetch("POST", start, body={"Detach": False}, timeout_s=timeout_s)
+        await engine.fetch_into(
+            last.feed, "POST", start, body={"Detach": False}, timeout_s=timeout_s
+        )
     except EngineTimeout:
         raise CommandTimeout(f"no answer within {timeout_s:.0f} s") from None
     ended = await engine.ask("GET", f"/exec/{made['Id']}/json")
-    return int(ended.get("ExitCode") or 0), said
+    return int(ended.get("ExitCode") or 0), "".join(last.texts())

@@ -1,26 +1,35 @@
-"""Reads what machines say: those that are there from the engine, those that are gone from the
-archive."""
+"""Reads the output of machines: of those that exist from the engine, of those that are gone from
+the archive.
+
+A page is bounded in lines and bytes, however much a container has written, and reading it gives
+way to other work after every piece.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from datum_compute.drivers.containers.effects import Hands
-from datum_compute.drivers.containers.engine import EngineRefusal
+from datum_compute.drivers.containers.engine import EngineRefusal, pieces_of
 from datum_compute.drivers.containers.loglines import (
     LINES_MAX,
+    PAGE_BYTES_MAX,
     Cursor,
+    LineCollector,
     LogArchive,
     LogLine,
     LogPage,
     Place,
-    lines_after,
-    place_after,
-    read_lines,
+    Selection,
 )
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.seen import unix_time
+
+# Of one log. A reader that follows goes on where it ended.
+SCANNED_BYTES_MAX = 64 * 1024 * 1024
+_SOURCE_LINES_MIN, _SOURCE_BYTES_MIN = 100, 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,76 +48,131 @@ class Source:
     """Lines of one container of one machine, under the key by which a reader's place is kept."""
 
     key: str
-    lines: list[LogLine]
+    lines: Sequence[tuple[int, LogLine]]  # each with its second
+    place: Place | None
+
+
+class PageBuilder:
+    """Merges the lines of containers into one page. Holds at most a page and one container."""
+
+    def __init__(self, wish: LogWish, sources: int) -> None:
+        self._wish = wish
+        self._cursor: dict[str, Place] = dict(wish.cursor)
+        self._lines: list[tuple[int, LogLine]] = []
+        # A reader that goes on gets some lines of every container: a busy one stops no other.
+        self._share = max(1, sources) if wish.cursor else 1
+
+    def selection(self, key: str) -> Selection:
+        """Return which lines of a container belong on the page."""
+        wish = self._wish
+        lines_max = LINES_MAX if wish.cursor else min(wish.tail, LINES_MAX)
+        return Selection(
+            place=wish.cursor.get(key),
+            is_first=bool(wish.cursor),
+            since_s=wish.since_s,
+            lines_max=max(lines_max // self._share, min(lines_max, _SOURCE_LINES_MIN)),
+            bytes_max=max(PAGE_BYTES_MAX // self._share, _SOURCE_BYTES_MIN),
+        )
+
+    def add(self, source: Source) -> None:
+        # A container that has written nothing is in the cursor, too: its next line is new.
+        self._cursor[source.key] = source.place or Place(second=0, lines=0)
+        self._lines = sorted([*self._lines, *source.lines], key=lambda line: line[0])
+        if not self._wish.cursor:
+            self._drop_oldest()
+
+    def page(self) -> LogPage:
+        return LogPage(lines=[line for _, line in self._lines], cursor=self._cursor)
+
+    def _drop_oldest(self) -> None:
+        excess = len(self._lines) - min(self._wish.tail, LINES_MAX)
+        size = sum(len(line.text) for _, line in self._lines)
+        start = 0
+        while start < len(self._lines) and (start < excess or size > PAGE_BYTES_MAX):
+            size -= len(self._lines[start][1].text)
+            start += 1
+        del self._lines[:start]
 
 
 async def read_page(
     hands: Hands, archive: LogArchive, server: str, machines: Iterable[Machine], wish: LogWish
 ) -> LogPage:
-    """A page of the lines of all machines of a Server's name, in their order."""
-    sources = [
-        Source(source_key(machine_id, container), read_lines(container, framed))
-        for machine_id, container, framed in archive.kept(server)
+    """Return a page of the lines of all machines of a Server's name, in their order."""
+    archived = [
+        (source_key(machine_id, container), container, framed)
+        for machine_id, container, framed in await archive.kept(server)
         if not wish.container or container == wish.container
     ]
-    sources += [
-        await _of_engine(hands, machine, name, wish)
+    present = [
+        (machine, name)
         for machine in machines
         for name in machine.containers
         if not wish.container or name == wish.container
     ]
-    return page_of(sources, wish)
+    builder = PageBuilder(wish, len(archived) + len(present))
+    for key, container, framed in archived:
+        builder.add(await _read_archived(key, container, framed, builder.selection(key)))
+    for machine, name in present:
+        builder.add(await _read_engine(hands, machine, name, wish, builder))
+    return builder.page()
 
 
-def page_of(sources: Sequence[Source], wish: LogWish) -> LogPage:
-    cursor: dict[str, Place] = dict(wish.cursor)
-    found: list[tuple[str, LogLine]] = []
-    for source in sources:
-        place = wish.cursor.get(source.key)
-        new = lines_after(source.lines, place)
-        new = [line for line in new if unix_time(line.time) >= wish.since_s]
-        if not wish.cursor:
-            after = place_after(source.lines, None)  # also of lines that are not shown
-        else:
-            new = new[:LINES_MAX]
-            after = place_after(new, place)
-        # One that has said nothing is known all the same: what it says next is new.
-        cursor[source.key] = after or Place(second=0, lines=0)
-        found += [(source.key, line) for line in new]
-    found.sort(key=lambda pair: int(unix_time(pair[1].time)))
-    lines = [line for _, line in found]
-    if not wish.cursor:
-        lines = lines[max(0, len(lines) - min(wish.tail, LINES_MAX)) :]
-    return LogPage(lines=lines, cursor=cursor)
+def tail_lines(wish: LogWish) -> int:
+    """Return how many lines to request: at least one, or the place of the reader is unknown."""
+    return max(1, min(wish.tail, LINES_MAX))
 
 
-async def _of_engine(hands: Hands, machine: Machine, name: str, wish: LogWish) -> Source:
+async def _read_archived(key: str, container: str, framed: bytes, selection: Selection) -> Source:
+    collector = LineCollector(container, selection)
+    await feed_pieces(collector, framed)
+    return Source(key, collector.lines, collector.place)
+
+
+async def feed_pieces(collector: LineCollector, content: bytes) -> None:
+    """Collect lines of output that is in memory, giving way to other work after every piece."""
+    for piece in pieces_of(content):
+        if collector.feed(piece):
+            return
+        await asyncio.sleep(0)
+    collector.finish()
+
+
+async def _read_engine(
+    hands: Hands, machine: Machine, name: str, wish: LogWish, builder: PageBuilder
+) -> Source:
     key = source_key(machine.id, name)
-    place = wish.cursor.get(key)
+    selection = builder.selection(key)
+    if wish.previous and name in machine.seen:
+        selection = replace(selection, before_s=int(machine.seen[name].started_s))
     query = {"stdout": "true", "stderr": "true", "timestamps": "true"}
+    place = selection.place
     if place is not None and place.second:
         query["since"] = str(place.second)
     elif wish.since_s:
         query["since"] = str(int(wish.since_s))
-    elif not wish.previous and not wish.cursor:
-        query["tail"] = str(min(wish.tail, LINES_MAX))
-    lines = await _asked(hands, machine, name, query)
-    if "tail" in query and lines and lines[0].time == lines[-1].time:
-        # All of one second: to know one's place in it all of it must be seen.
-        whole = {**query, "tail": "all", "since": str(int(unix_time(lines[0].time)))}
-        lines = await _asked(hands, machine, name, whole)
-    if wish.previous and name in machine.seen:
-        started_s = int(machine.seen[name].started_s)
-        lines = [line for line in lines if unix_time(line.time) < started_s]
-    return Source(key, lines)
+    if not wish.previous and not wish.cursor:
+        query["tail"] = str(tail_lines(wish))
+    collector = await _collect(hands, machine, name, query, selection)
+    if "tail" in query and len(collector.seconds) == 1:
+        # All of one second: the place in it is known only after all of it was read.
+        whole = {**query, "tail": "all", "since": str(min(collector.seconds))}
+        collector = await _collect(hands, machine, name, whole, selection)
+    return Source(key, collector.lines, collector.place)
 
 
-async def _asked(hands: Hands, machine: Machine, name: str, query: dict[str, str]) -> list[LogLine]:
+async def _collect(
+    hands: Hands, machine: Machine, name: str, query: dict[str, str], selection: Selection
+) -> LineCollector:
+    collector = LineCollector(name, selection)
     path = f"/containers/{hands.name(machine, name)}/logs"
-    try:
-        return read_lines(name, await hands.engine.fetch("GET", path, query))
-    except EngineRefusal:
-        return []  # not made yet, or just removed
+    with suppress(EngineRefusal):  # not created yet, or just removed
+        async with hands.log_turns:
+            is_whole = await hands.engine.fetch_into(
+                collector.feed, "GET", path, query, bytes_max=SCANNED_BYTES_MAX
+            )
+        if is_whole:
+            collector.finish()
+    return collector
 
 
 def source_key(machine_id: str, container: str) -> str:

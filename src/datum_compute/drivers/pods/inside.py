@@ -7,6 +7,7 @@ of a pod go with the pod: the cluster keeps none of those that are gone.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -17,16 +18,17 @@ from datum_compute.api.pod import ContainerStatus, Pod, Terminated
 from datum_compute.api.quantities import mebibytes, millicores
 from datum_compute.api.remotecommand import ExecWish
 from datum_compute.drivers.containers.cards import CrashCard
-from datum_compute.drivers.containers.loglines import (
-    LINES_MAX,
-    LogLine,
-    LogPage,
-    Place,
-    plain_lines,
+from datum_compute.drivers.containers.effects import LOG_READERS_AT_ONCE
+from datum_compute.drivers.containers.loglines import LineCollector, LogPage, Place
+from datum_compute.drivers.containers.reading import (
+    LogWish,
+    PageBuilder,
+    Source,
+    feed_pieces,
+    source_key,
+    tail_lines,
 )
-from datum_compute.drivers.containers.reading import LogWish, Source, page_of, source_key
 from datum_compute.drivers.containers.registry import ImageVerdict
-from datum_compute.drivers.containers.seen import unix_time
 from datum_compute.drivers.containers.usage import Usage
 from datum_compute.drivers.execution import ExecSession, NoSuchContainer, NotRunning
 from datum_compute.drivers.pods.making import SERVER_NAME, server_label
@@ -41,15 +43,19 @@ BYTES_MAX = 8 * 1024 * 1024
 class PodsInside:
     def __init__(self, api: PodInsides) -> None:
         self._api = api
+        self._log_turns = asyncio.Semaphore(LOG_READERS_AT_ONCE)
 
     async def log_page(self, server: str, wish: LogWish) -> LogPage:
-        sources = [
-            await self._source(pod, container.name, wish)
+        found = [
+            (pod, container.name)
             for pod in await self._pods(server)
             for container in pod.spec.containers
             if not wish.container or container.name == wish.container
         ]
-        return page_of(sources, wish)
+        builder = PageBuilder(wish, len(found))
+        for pod, container in found:
+            builder.add(await self._source(pod, container, wish, builder))
+        return builder.page()
 
     async def usage(self, server: str) -> Usage | None:
         """What the pod uses now; nothing while it is new and nobody has measured it."""
@@ -102,24 +108,36 @@ class PodsInside:
 
     # --- lines
 
-    async def _source(self, pod: Pod, container: str, wish: LogWish) -> Source:
+    async def _source(
+        self, pod: Pod, container: str, wish: LogWish, builder: PageBuilder
+    ) -> Source:
         key = source_key(machine_of(pod), container)
-        place = wish.cursor.get(key)
-        query = _query(wish, place)
-        lines = await self._lines(pod, container, query)
-        if "tailLines" in query and lines and _second(lines[0]) == _second(lines[-1]):
-            # All of one second: to know one's place in it all of it must be seen.
-            since = {"sinceTime": _moment(_second(lines[0]))}
-            lines = await self._lines(pod, container, since)
+        selection = builder.selection(key)
+        query = _query(wish, selection.place)
+        collector = LineCollector(container, selection, is_framed=False)
         if wish.cursor and not wish.previous and _restarts(pod, container):
-            # What it said last before it was started again.
-            before = await self._lines(pod, container, {**query, "previous": "true"})
-            lines = before + lines
-        return Source(key, lines)
+            # The last lines of the run before.
+            await self._collect(collector, pod, container, {**query, "previous": "true"})
+        await self._collect(collector, pod, container, query)
+        if "tailLines" in query and len(collector.seconds) == 1:
+            # All of one second: the place in it is known only after all of it was read.
+            since = {"sinceTime": _moment(min(collector.seconds))}
+            since |= {"previous": "true"} if wish.previous else {}
+            collector = LineCollector(container, selection, is_framed=False)
+            await self._collect(collector, pod, container, since)
+        return Source(key, collector.lines, collector.place)
 
-    async def _lines(self, pod: Pod, container: str, query: Mapping[str, str]) -> list[LogLine]:
+    async def _collect(
+        self, collector: LineCollector, pod: Pod, container: str, query: Mapping[str, str]
+    ) -> None:
+        if collector.is_full:
+            return
         usual = {"container": container, "timestamps": "true", "limitBytes": str(BYTES_MAX)}
-        return plain_lines(container, await self._api.log(pod, {**usual, **query}))
+        async with self._log_turns:
+            content = await self._api.log(pod, {**usual, **query})
+            # The cluster cuts in the middle of a line; the next page begins with it.
+            whole = content if len(content) < BYTES_MAX else content[: content.rfind(b"\n") + 1]
+            await feed_pieces(collector, whole)
 
 
 def _query(wish: LogWish, place: Place | None) -> dict[str, str]:
@@ -129,12 +147,8 @@ def _query(wish: LogWish, place: Place | None) -> dict[str, str]:
     elif wish.since_s:
         query["sinceTime"] = _moment(int(wish.since_s))
     elif not wish.cursor:
-        query["tailLines"] = str(min(wish.tail, LINES_MAX))
+        query["tailLines"] = str(tail_lines(wish))
     return query
-
-
-def _second(line: LogLine) -> int:
-    return int(unix_time(line.time))
 
 
 def _moment(second: int) -> str:

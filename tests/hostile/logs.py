@@ -1,0 +1,82 @@
+"""Logs of containers that write much, or write it in a way that is expensive to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from datum_compute.drivers.containers.effects import Hands
+from datum_compute.drivers.containers.engine import Engine
+from datum_compute.drivers.containers.loglines import LogPage, Place
+from datum_compute.drivers.containers.machine import Machine
+from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan, Owner
+from datum_compute.drivers.containers.reading import LogWish, read_page
+
+_TIME = b"2026-01-01T00:00:00Z "
+_FROM_START = LogWish(cursor={"u/app": Place(second=1, lines=0)})
+
+
+@dataclass(frozen=True, slots=True)
+class HostileLog:
+    name: str
+    content: Callable[[], bytes]
+    wish: LogWish
+
+
+def _frames(payload: bytes, count: int) -> bytes:
+    return (b"\1\0\0\0" + len(payload).to_bytes(4) + payload) * count
+
+
+LOGS = (
+    HostileLog("log of 10 MB, short lines of one second", lambda: _short_lines(), LogWish()),
+    HostileLog("log of 10 MB, followed", lambda: _short_lines(), _FROM_START),
+    HostileLog(
+        "log of 10 MB, previous run", lambda: _short_lines(), LogWish(previous=True, tail=5000)
+    ),
+    HostileLog("log of 50 MB, long lines", lambda: _long_lines(), LogWish(tail=5000)),
+    HostileLog("log with a line of 50 MB", lambda: _frames(b"x" * 50_000_000, 1), LogWish()),
+    HostileLog("log of a terminal without line ends", lambda: b"x" * 50_000_000, LogWish()),
+    HostileLog("log with empty frames", lambda: _frames(b"", 1_000_000), LogWish()),
+)
+
+
+def _short_lines() -> bytes:
+    return _frames(_TIME + b"x\n", 320_000)
+
+
+def _long_lines() -> bytes:
+    return _frames(_TIME + b"\xff" * 16_000 + b"\n", 3_000)
+
+
+class _ContentEngine(Engine):
+    """Answers every request with the same content."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__("unused")
+        self._content = content
+
+    async def _chunks(self, answer: Any) -> Any:
+        yield self._content
+
+    def _request(self, *_: Any, **__: Any) -> Any:
+        return _NoContext()
+
+
+class _NoContext:
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+class _EmptyArchive:
+    async def keep(self, machine_id: str, container: str, framed: bytes) -> None: ...
+
+    async def kept(self, server: str) -> list[tuple[str, str, bytes]]:
+        return []
+
+
+async def read_hostile_log(content: bytes, wish: LogWish) -> LogPage:
+    plan = MachinePlan(containers=[ContainerPlan(name="app", image="web:1")])
+    hands = Hands(_ContentEngine(content), Owner("p", "dfw"), cast(Any, None), _EmptyArchive())
+    return await read_page(hands, _EmptyArchive(), "ns/web", [Machine("ns/web/u", plan)], wish)

@@ -1,0 +1,44 @@
+"""One hostile request, and short ways to write one down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datum_compute.api.codec import encode
+from datum_compute.api.exchange import JSON, Request
+
+PROJECT_PREFIX = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/demo/control-plane"
+PROJECT_TOKEN = "token-of-the-project"
+
+Build = Callable[[], Sequence[Request]]
+
+
+def no_requests() -> Sequence[Request]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostileRequest:
+    """What a project user sends, and the response that the server owes.
+
+    ``setup`` is sent first and must succeed. ``requests`` are measured together; the server must
+    answer each with ``status``, and the message of the last answer must contain ``mentions``.
+    Both are built before the measurement starts. Streams stay open and unread until it ends.
+    """
+
+    name: str
+    requests: Build
+    status: int
+    mentions: str = ""
+    setup: Build = no_requests
+
+
+def project_request(
+    method: str, path: str, body: Any = None, *, content_type: str = JSON, **query: str
+) -> Request:
+    """A request of a project user to the plane of the project; ``path`` starts below the plane."""
+    sent = body if isinstance(body, bytes) else b"" if body is None else encode(body)
+    headers = {"authorization": f"Bearer {PROJECT_TOKEN}", "content-type": content_type}
+    return Request(method, PROJECT_PREFIX + path, query, headers, sent)

@@ -1,0 +1,31 @@
+"""No request of a project user grows the memory of the server by more than 64 MB."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from datum_compute.api.codec import decode
+from tests.hostile.corpus import CORPUS
+from tests.hostile.measure import GROWTH_MAX_MB, measure_cost
+from tests.hostile.request import HostileRequest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
+
+
+@pytest.mark.parametrize("hostile", CORPUS, ids=lambda hostile: hostile.name)
+async def test_a_hostile_request_gets_its_answer_within_the_memory_limit(
+    hostile: HostileRequest,
+) -> None:
+    cost = await measure_cost(hostile)
+    for response in cost.responses:
+        assert response.status == hostile.status, response.body[:500]
+    if hostile.mentions:
+        assert hostile.mentions in decode(cost.responses[-1].body)["message"]
+    assert cost.growth_mb <= GROWTH_MAX_MB
+
+
+def test_every_hostile_request_has_a_name_of_its_own() -> None:
+    names = [hostile.name for hostile in CORPUS]
+    assert len(set(names)) == len(names)
