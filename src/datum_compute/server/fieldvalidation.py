@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from datum_compute.server.problems import shortened
 
 STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
 _WARNINGS_BYTES_MAX = 4096
+_FIELDS_MAX = 100  # that are named
 
 
 class FieldValidation(msgspec.Struct, frozen=True):
@@ -35,8 +37,10 @@ class FieldValidation(msgspec.Struct, frozen=True):
             return {}
         if self.mode == IGNORE:
             return {"warning": warning_header(warnings)} if warnings else {}
-        found = [f'unknown field "{shortened(field)}"' for field in unknown]
+        found = [f'unknown field "{shortened(field)}"' for field in unknown[:_FIELDS_MAX]]
         found += [f'duplicate field "{shortened(field)}"' for field in self.duplicates]
+        if len(unknown) > _FIELDS_MAX:
+            found.append(f"{len(unknown) - _FIELDS_MAX} more unknown fields")
         if found and self.mode == STRICT:
             raise BadRequest(
                 f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
@@ -48,7 +52,9 @@ class FieldValidation(msgspec.Struct, frozen=True):
 
 def field_validation(query: Mapping[str, str], body: bytes) -> FieldValidation:
     asked = choice(query, "fieldValidation", (STRICT, WARN, IGNORE))
-    duplicates = tuple(duplicate_fields(body)) if asked in (STRICT, WARN) else ()
+    duplicates = (
+        tuple(islice(duplicate_fields(body), _FIELDS_MAX)) if asked in (STRICT, WARN) else ()
+    )
     return FieldValidation(asked or WARN, duplicates)
 
 
@@ -58,12 +64,23 @@ class _Pairs(list[tuple[str, Any]]):
 
 def duplicate_fields(body: bytes) -> Iterator[str]:
     """Paths of keys that stand twice in their object. Other formats than JSON have none: YAML
-    with such a key is refused when it is read."""
+    with such a key is refused when it is read. Paths are made only if there is such a key."""
     try:
-        found = json.loads(body, object_pairs_hook=_Pairs)
+        if _has_duplicates(body):
+            yield from _duplicates(json.loads(body, object_pairs_hook=_Pairs), "")
     except ValueError:
         return
-    yield from _duplicates(found, "")
+
+
+def _has_duplicates(body: bytes) -> bool:
+    found = False
+
+    def note_duplicates(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal found
+        found = found or (len(pairs) > 1 and len({name for name, _ in pairs}) < len(pairs))
+
+    json.loads(body, object_pairs_hook=note_duplicates)
+    return found
 
 
 def _duplicates(value: Any, path: str) -> Iterator[str]:
