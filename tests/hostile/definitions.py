@@ -9,14 +9,22 @@ from typing import Any
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.exchange import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Request
 from tests.hostile.request import HostileRequest, project_request
-from tests.server.definitions import DEFINITIONS, WIDGETS, objects, widget, with_schema
+from tests.server.definitions import (
+    DEFINITIONS,
+    WIDGETS,
+    definition,
+    objects,
+    version,
+    widget,
+    with_schema,
+)
 
 TEXT: JsonObject = {"type": "string"}
 
 
-def _define(schema: JsonObject, **version: Any) -> Request:
+def _define(schema: JsonObject, **more: Any) -> Request:
     """A definition whose spec has this schema."""
-    body = with_schema(objects(spec=schema), **version)
+    body = with_schema(objects(spec=schema), **more)
     return project_request("POST", DEFINITIONS, body)
 
 
@@ -35,9 +43,8 @@ def _list_of(items: JsonObject, **more: Any) -> JsonObject:
     return objects(list={"type": "array", "items": items, **more})
 
 
-def _random_text(alphabet: str, length: int, seed: int = 1) -> str:
-    random = Random(seed)
-    return "".join(random.choice(alphabet) for _ in range(length))
+def _random_text(alphabet: str, length: int) -> str:
+    return "".join(Random(1).choices(alphabet, k=length))
 
 
 # --- defaults
@@ -133,25 +140,27 @@ _DEFAULT_REQUESTS = (
 
 # --- values that meet costly schemas
 
+_RANDOM = _random_text("ab", 100_000)
+
 _VALUE_REQUESTS = (
     _object(
         "pattern of 800 states with 3,000 random characters",
         objects(a={**TEXT, "pattern": "[ab]*a[ab]{800}c$"}),
-        {"a": _random_text("ab", 3000)},
+        {"a": _RANDOM[:3000]},
         422,
         "should match",
     ),
     _object(
         "pattern of 2,300 states with 100,000 random characters",
         objects(a={**TEXT, "pattern": "[ab]*a[ab]{2300}c$"}),
-        {"a": _random_text("ab", 100_000)},
+        {"a": _RANDOM},
         422,
         "simplify the schema",
     ),
     _object(
         "pattern in each of 3,000 items",
         _list_of({**TEXT, "pattern": "[ab]*a[ab]{200}c$"}),
-        {"list": [_random_text("ab", 300, seed) for seed in range(3000)]},
+        {"list": [_RANDOM[start : start + 300] for start in range(3000)]},
         422,
         "simplify the schema",
     ),
@@ -204,4 +213,259 @@ _VALUE_REQUESTS = (
     ),
 )
 
-REQUESTS = (*_DEFAULT_REQUESTS, *_VALUE_REQUESTS)
+# --- definitions
+
+_HEAVY: JsonObject = {**TEXT, "pattern": "^a+$", "enum": ["a"], "maxLength": 5}
+
+
+def _fields(count: int, schema: JsonObject) -> JsonObject:
+    return objects(**{f"p{number}": schema for number in range(count)})
+
+
+def _definition(
+    name: str, schema: JsonObject, status: int, mentions: str = "", **more: Any
+) -> HostileRequest:
+    """A definition that is refused."""
+    return HostileRequest(
+        name, requests=lambda: [_define(schema, **more)], status=status, mentions=mentions
+    )
+
+
+def _nested(depth: int) -> JsonObject:
+    branch: JsonObject = {"required": ["a"]}
+    for _ in range(depth):
+        branch = {"anyOf": [branch, branch]}
+    return {"type": "object", **branch}
+
+
+def _chain(depth: int) -> JsonObject:
+    schema: JsonObject = {**TEXT, "default": "x"}
+    for _ in range(depth):
+        fields = {f"b{number}": {**TEXT, "default": "y"} for number in range(150)}
+        schema = {**objects(a=schema, **fields), "default": {}}
+    return schema
+
+
+def _many_versions(count: int, kind: str = "Widget", group: str = "example.com") -> Request:
+    versions = [version(f"v{number}", storage=number == 1) for number in range(1, count + 1)]
+    body = definition(*versions, kind=kind, group=group)
+    return project_request("POST", DEFINITIONS, body)
+
+
+_PATTERNS = {
+    f"p{number}": {**TEXT, "pattern": "(a|b){1200}c" + str(number)} for number in range(1000)
+}
+
+_DEFINITION_REQUESTS = (
+    HostileRequest(
+        "definition of 9,900 plain fields",
+        requests=lambda: [_define(_fields(9900, TEXT))],
+        status=201,
+    ),
+    HostileRequest(
+        "definition of 5,000 fields with rules",
+        requests=lambda: [_define(_fields(5000, _HEAVY))],
+        status=201,
+    ),
+    _object("first object of a kind with 5,000 fields", _fields(5000, _HEAVY), {}, 201, ""),
+    _definition("definition of 30,000 fields", _fields(29_000, TEXT), 422, "more than 10000 nodes"),
+    _definition("definition of nested anyOf", _nested(13), 422, "more than 10000 nodes"),
+    HostileRequest(
+        "definition of 4,900 branches",
+        requests=lambda: [
+            _define({"type": "object", "anyOf": [{"required": ["a"]} for _ in range(4900)]})
+        ],
+        status=201,
+    ),
+    _definition(
+        "definition of 1,000 patterns",
+        objects(**_PATTERNS),
+        422,
+        "states and characters together",
+    ),
+    _definition(
+        "definition of a pattern of a million characters",
+        {**TEXT, "pattern": "^" + "a" * 1_000_000},
+        422,
+        "it may have 4096",
+    ),
+    _definition(
+        "definition of a default with 20,000 items",
+        {"type": "array", "items": _fields(20, {**TEXT, "default": "x"}), "default": [{}] * 20_000},
+        422,
+        "use smaller ones",
+    ),
+    HostileRequest(
+        "definition of defaults inside of defaults",
+        requests=lambda: [_define(_chain(20))],
+        status=201,
+    ),
+    _definition(
+        "definition of 10,000 columns",
+        TEXT,
+        422,
+        "at most 100 items",
+        additionalPrinterColumns=[
+            {"name": f"c{number}", "type": "string", "jsonPath": ".spec"} for number in range(9000)
+        ],
+    ),
+    _definition(
+        "definition of a column with a long path",
+        TEXT,
+        422,
+        "1024 characters",
+        additionalPrinterColumns=[{"name": "c", "type": "string", "jsonPath": ".a" * 400_000}],
+    ),
+    HostileRequest(
+        "definition of 2,000 versions",
+        requests=lambda: [_many_versions(2000)],
+        status=422,
+        mentions="must have at most 20 items",
+    ),
+    HostileRequest(
+        "definition next to 15 others with 20 versions",
+        setup=lambda: [
+            _many_versions(20, f"Kind{number}", f"g{number}.example.com") for number in range(15)
+        ],
+        requests=lambda: [_define(TEXT)],
+        status=201,
+    ),
+    HostileRequest(
+        "discovery of 15 definitions with 20 versions",
+        setup=lambda: [
+            _many_versions(20, f"Kind{number}", f"g{number}.example.com") for number in range(15)
+        ],
+        requests=lambda: [
+            project_request("GET", "/apis"),
+            project_request("GET", "/openapi/v3"),
+            project_request("GET", "/apis/g1.example.com"),
+        ],
+        status=200,
+    ),
+    HostileRequest(
+        "OpenAPI index of 4 large definitions",
+        setup=lambda: [
+            project_request(
+                "POST",
+                DEFINITIONS,
+                definition(version(schema=objects(spec=_fields(9000, TEXT))), kind=f"Kind{number}"),
+            )
+            for number in range(4)
+        ],
+        requests=lambda: [project_request("GET", "/openapi/v3")],
+        status=200,
+    ),
+)
+
+# --- large objects
+
+_KEYED = _list_of(
+    {**objects(k=TEXT, v=TEXT), "required": ["k"]},
+    **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]},
+)
+_INTEGERS = _list_of({"type": "integer"})
+
+
+def _keyed_items(count: int, **more: str) -> JsonObject:
+    return {"list": [{"k": str(number), **more} for number in range(count)]}
+
+
+_LARGE_REQUESTS = (
+    HostileRequest(
+        "server-side apply of 10,000 items that others own",
+        setup=lambda: [
+            _define(_KEYED),
+            project_request("POST", WIDGETS, widget(spec=_keyed_items(10_000))),
+        ],
+        requests=lambda: [
+            project_request(
+                "PATCH",
+                f"{WIDGETS}/w",
+                widget(spec=_keyed_items(10_000, v="1")),
+                content_type=APPLY_PATCH,
+                fieldManager="other",
+                force="true",
+            )
+        ],
+        status=200,
+    ),
+    HostileRequest(
+        "10,000 insertions at the begin of a list",
+        setup=lambda: [
+            _define(_INTEGERS),
+            project_request("POST", WIDGETS, widget(spec={"list": [1] * 55_000})),
+        ],
+        requests=lambda: [
+            project_request(
+                "PATCH",
+                f"{WIDGETS}/w",
+                [{"op": "add", "path": "/spec/list/0", "value": 1}] * 10_000,
+                content_type=JSON_PATCH,
+            )
+        ],
+        status=400,
+        mentions="replace the list",
+    ),
+    HostileRequest(
+        "strict validation of 50,000 integers",
+        setup=lambda: [_define(_INTEGERS)],
+        requests=lambda: [
+            project_request(
+                "POST", WIDGETS, widget(spec={"list": [1] * 50_000}), fieldValidation="Strict"
+            )
+        ],
+        status=201,
+    ),
+    HostileRequest(
+        "strict validation of 25,000 unknown fields",
+        setup=lambda: [_define(_INTEGERS)],
+        requests=lambda: [
+            project_request(
+                "POST",
+                WIDGETS,
+                widget(spec={f"k{number}": 1 for number in range(25_000)}),
+                fieldValidation="Strict",
+            )
+        ],
+        status=400,
+        mentions="24900 more unknown fields",
+    ),
+    _object(
+        "20,000 addresses",
+        _list_of({**TEXT, "format": "ipv6"}),
+        {"list": [f"::{number % 9999}" for number in range(20_000)]},
+        201,
+        "",
+    ),
+    _object(
+        "duration of 200,000 characters",
+        objects(a={**TEXT, "format": "duration"}),
+        {"a": "1m" * 100_000 + "x"},
+        422,
+        "must be valid duration",
+    ),
+    HostileRequest(
+        "100 columns that search a long list",
+        setup=lambda: [
+            _define(
+                {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                additionalPrinterColumns=[
+                    {"name": f"c{n}", "type": "string", "jsonPath": '.spec.a[?(@.b=="x")].c'}
+                    for n in range(100)
+                ],
+            ),
+            project_request("POST", WIDGETS, widget(spec={"a": [{"b": "y"}] * 25_000})),
+        ],
+        requests=lambda: [
+            project_request("GET", WIDGETS, accept="application/json;as=Table;g=meta.k8s.io;v=v1")
+        ],
+        status=200,
+    ),
+)
+
+REQUESTS = (
+    *_DEFAULT_REQUESTS,
+    *_VALUE_REQUESTS,
+    *_DEFINITION_REQUESTS,
+    *_LARGE_REQUESTS,
+)

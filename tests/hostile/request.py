@@ -36,9 +36,16 @@ class HostileRequest:
 
 
 def project_request(
-    method: str, path: str, body: Any = None, *, content_type: str = JSON, **query: str
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    content_type: str = JSON,
+    accept: str = JSON,
+    **query: str,
 ) -> Request:
     """A request of a project user to the plane of the project; ``path`` starts below the plane."""
     sent = body if isinstance(body, bytes) else b"" if body is None else encode(body)
-    headers = {"authorization": f"Bearer {PROJECT_TOKEN}", "content-type": content_type}
+    authorization = f"Bearer {PROJECT_TOKEN}"
+    headers = {"authorization": authorization, "content-type": content_type, "accept": accept}
     return Request(method, PROJECT_PREFIX + path, query, headers, sent)

@@ -26,6 +26,8 @@ _MAC = re.compile(r"([0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}")
 _DATE = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
 _DATE_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,24}(Z|[-+][0-9]{2}:[0-9]{2})")
 _DURATION = re.compile(r"[-+]?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h|d|w) ?)+|0")
+_SPACE = re.compile(r"\s")
+_SHORT_MAX = 320  # characters of a format that has a longest value, or needs no longer one
 
 
 def is_base64(text: str) -> bool:
@@ -69,7 +71,7 @@ def _is_uri(text: str) -> bool:
         parts = urlsplit(text)
     except ValueError:
         return False
-    return bool(parts.scheme or parts.path.startswith("/")) and not any(c.isspace() for c in text)
+    return bool(parts.scheme or parts.path.startswith("/")) and _SPACE.search(text) is None
 
 
 def _is_hostname(text: str) -> bool:
@@ -81,20 +83,25 @@ def _matches(pattern: re.Pattern[str]) -> Callable[[str], bool]:
     return lambda text: pattern.fullmatch(text) is not None
 
 
+def _short(fits: Callable[[str], bool]) -> Callable[[str], bool]:
+    """A format of short texts: a long text is not read at all."""
+    return lambda text: len(text) <= _SHORT_MAX and fits(text)
+
+
 FORMATS: Mapping[str, Callable[[str], bool]] = {
     "byte": is_base64,
-    "date-time": is_date_time,
-    "datetime": is_date_time,
-    "date": _matches(_DATE),
-    "duration": _matches(_DURATION),
-    "uuid": _matches(_UUID),
-    "ipv4": _is_address(4),
-    "ipv6": _is_address(6),
-    "cidr": _is_network,
-    "mac": _matches(_MAC),
+    "date-time": _short(is_date_time),
+    "datetime": _short(is_date_time),
+    "date": _short(_matches(_DATE)),
+    "duration": _short(_matches(_DURATION)),
+    "uuid": _short(_matches(_UUID)),
+    "ipv4": _short(_is_address(4)),
+    "ipv6": _short(_is_address(6)),
+    "cidr": _short(_is_network),
+    "mac": _short(_matches(_MAC)),
     "uri": _is_uri,
-    "hostname": _is_hostname,
-    "email": _matches(_EMAIL),
+    "hostname": _short(_is_hostname),
+    "email": _short(_matches(_EMAIL)),
 }
 
 Range = tuple[int | float, int | float]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
@@ -21,6 +22,7 @@ _STEP = re.compile(
       | \[\?\(\s*@\.(?P<key>[A-Za-z0-9_]+)\s*==\s*["'](?P<value>[^"',]*)["']\s*\)\]""",
     re.VERBOSE,
 )
+_SEARCHED_ITEMS_MAX = 1000  # of a list, for the one with a value; a column is for people
 _FIELDS_ONLY = re.compile(r"(\.[A-Za-z0-9_-]+)+")
 
 Step = Callable[[Any], Any]
@@ -73,4 +75,5 @@ def _step(found: re.Match[str]) -> Step:
 def _item_with(items: Any, key: str, wanted: str) -> Any:
     if not isinstance(items, list):
         return None
-    return next((i for i in items if isinstance(i, dict) and i.get(key) == wanted), None)
+    first = islice(items, _SEARCHED_ITEMS_MAX)
+    return next((i for i in first if isinstance(i, dict) and i.get(key) == wanted), None)

@@ -22,6 +22,8 @@ from datum_compute.api.pattern import compiled_search
 from datum_compute.api.patternwords import WORDS
 from datum_compute.api.schema import INT_OR_STRING
 
+_STEPS_OF_A_FORMAT = 8
+_CHARACTERS_OF_A_STEP = 32
 _KEYWORDS = frozenset(
     {
         *("enum", "minLength", "maxLength", "pattern", "format", "minimum", "maximum"),
@@ -111,7 +113,10 @@ def _format_rule(schema: JsonObject) -> Check | None:
     secret = name in SECRET_FORMATS
 
     def check(value: Any, path: str, report: Report) -> None:
-        if isinstance(value, str) and not fits(value):
+        if not isinstance(value, str):
+            return
+        report.work.spend(_STEPS_OF_A_FORMAT + len(value) // _CHARACTERS_OF_A_STEP, path)
+        if not fits(value):
             word = "base64" if name == "byte" else name
             report.invalid(path, HIDDEN if secret else value, f"must be valid {word}")
 

@@ -22,6 +22,7 @@ from datum_compute.server.problems import shortened
 STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
 DUPLICATES_MAX = 100  # that are reported
 _WARNINGS_BYTES_MAX = 4096
+_FIELDS_MAX = 100  # that are named
 
 
 class FieldValidation(msgspec.Struct, frozen=True):
@@ -37,8 +38,10 @@ class FieldValidation(msgspec.Struct, frozen=True):
             return {}
         if self.mode == IGNORE:
             return {"warning": warning_header(warnings)} if warnings else {}
-        found = [f'unknown field "{shortened(field)}"' for field in unknown]
+        found = [f'unknown field "{shortened(field)}"' for field in unknown[:_FIELDS_MAX]]
         found += [f'duplicate field "{shortened(field)}"' for field in self.duplicates]
+        if len(unknown) > _FIELDS_MAX:
+            found.append(f"{len(unknown) - _FIELDS_MAX} more unknown fields")
         if found and self.mode == STRICT:
             raise BadRequest(
                 f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
@@ -50,7 +53,9 @@ class FieldValidation(msgspec.Struct, frozen=True):
 
 def field_validation(query: Mapping[str, str], body: bytes) -> FieldValidation:
     asked = choice(query, "fieldValidation", (STRICT, WARN, IGNORE))
-    duplicates = tuple(duplicate_fields(body)) if asked in (STRICT, WARN) else ()
+    duplicates = (
+        tuple(islice(duplicate_fields(body), _FIELDS_MAX)) if asked in (STRICT, WARN) else ()
+    )
     return FieldValidation(asked or WARN, duplicates)
 
 
@@ -65,6 +70,7 @@ _Path = tuple["_Path", str] | None
 
 
 def duplicate_fields(body: bytes) -> Iterator[str]:
+<<<<<<< HEAD
     """Paths of keys that occur twice in their object, at most ``DUPLICATES_MAX`` of them. Formats
     other than JSON have none: YAML with such a key is refused when it is read."""
     found: list[_Doubled] = []
@@ -84,6 +90,26 @@ def duplicate_fields(body: bytes) -> Iterator[str]:
         return
     if found:
         yield from islice(_paths_of_doubled(value), DUPLICATES_MAX)
+=======
+    """Paths of keys that stand twice in their object. Other formats than JSON have none: YAML
+    with such a key is refused when it is read. Paths are made only if there is such a key."""
+    try:
+        if _has_duplicates(body):
+            yield from _duplicates(json.loads(body, object_pairs_hook=_Pairs), "")
+    except ValueError:
+        return
+
+
+def _has_duplicates(body: bytes) -> bool:
+    found = False
+
+    def note_duplicates(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal found
+        found = found or (len(pairs) > 1 and len({name for name, _ in pairs}) < len(pairs))
+
+    json.loads(body, object_pairs_hook=note_duplicates)
+    return found
+>>>>>>> work/schema-limits
 
 
 def _doubled_names(pairs: list[tuple[str, Any]]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from datum_compute.server.problems import shortened
 
 OPERATIONS_MAX = 10_000
 COPIED_BYTES_MAX = 3 * 1024 * 1024
+SHIFTED_ITEMS_MAX = 50_000_000  # by insertions into lists, and removals
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -53,6 +54,7 @@ class _Session:
     def __init__(self, document: Any) -> None:
         self.document = document
         self._copied_bytes = 0
+        self._shifted_items = 0
         self._ours: dict[int, JsonObject | list[Any]] = {}  # by address; kept, so that none is new
 
     def add(self, operation: JsonObject, path: Pointer) -> None:
@@ -110,7 +112,9 @@ class _Session:
         elif last == "-":
             parent.append(value)
         else:
-            parent.insert(_index(last, len(parent), path), value)
+            index = _index(last, len(parent), path)
+            self._shift(len(parent) - index)
+            parent.insert(index, value)
 
     def _discard(self, path: Pointer) -> None:
         _require(bool(path), path)
@@ -119,7 +123,18 @@ class _Session:
             _require(last in parent, path)
             del parent[last]
         else:
-            del parent[_index(last, len(parent) - 1, path)]
+            index = _index(last, len(parent) - 1, path)
+            self._shift(len(parent) - index)
+            del parent[index]
+
+    def _shift(self, items: int) -> None:
+        """All items behind a place in a list move when one is inserted or removed there."""
+        self._shifted_items += items
+        if self._shifted_items > SHIFTED_ITEMS_MAX:
+            raise BadRequest(
+                f"a JSON patch may shift at most {SHIFTED_ITEMS_MAX} items of lists; replace the "
+                "list instead"
+            )
 
     def _read(self, path: Pointer) -> Any:
         found = self.document

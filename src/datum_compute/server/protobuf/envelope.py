@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.errors import BadRequest, UnsupportedMediaType
+from datum_compute.api.errors import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 from datum_compute.server.problems import shortened
 from datum_compute.server.protobuf import core, rbac, reviews
 from datum_compute.server.protobuf.message import Field, Message, one, text
 from datum_compute.server.protobuf.metadata import DELETE_OPTIONS
-from datum_compute.server.protobuf.wire import LENGTH, WireError
+from datum_compute.server.protobuf.wire import (
+    FIELDS_MAX,
+    LENGTH,
+    TooManyFields,
+    WireError,
+    limited_fields,
+)
 
 MAGIC = b"k8s\x00"
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
@@ -52,14 +58,23 @@ def decoded_protobuf(body: bytes) -> JsonObject:
     if not body.startswith(MAGIC):
         raise BadRequest("the body is not Kubernetes protobuf: it must begin with 'k8s' and a zero")
     try:
-        envelope = _ENVELOPE.read(body[len(MAGIC) :])
-        if envelope.get("encoding"):
-            raise UnsupportedMediaType("a protobuf body with a content encoding is not supported")
-        named = envelope.get("type", {})
-        message = _message_of(named.get("apiVersion", ""), named.get("kind", ""))
-        return {**named, **message.read(envelope.get("raw", b""))}
+        with limited_fields():
+            return _read_envelope(body[len(MAGIC) :])
     except WireError as error:
         raise BadRequest(f"the body is not valid protobuf: {error}") from error
+    except TooManyFields as error:
+        raise RequestEntityTooLarge(
+            f"the document has more than {FIELDS_MAX} fields; split it into several objects"
+        ) from error
+
+
+def _read_envelope(body: bytes) -> JsonObject:
+    envelope = _ENVELOPE.read(body)
+    if envelope.get("encoding"):
+        raise UnsupportedMediaType("a protobuf body with a content encoding is not supported")
+    named = envelope.get("type", {})
+    message = _message_of(named.get("apiVersion", ""), named.get("kind", ""))
+    return {**named, **message.read(envelope.get("raw", b""))}
 
 
 def _message_of(api_version: str, kind: str) -> Message:

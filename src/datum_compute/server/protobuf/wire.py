@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
 _VARINT_BYTES_MAX = 10
@@ -11,14 +13,39 @@ _FIXED = {EIGHT_BYTES: 8, FOUR_BYTES: 4}
 Value = int | bytes
 
 
+FIELDS_MAX = 30_000  # in a message with all messages in it
+
+
 class WireError(ValueError):
     """The bytes are not a protobuf message."""
+
+
+class TooManyFields(ValueError):
+    """The message has more fields than a server can read in a short time."""
+
+
+# What the message that is being read may still have. A message reads the messages in it.
+_fields_left: ContextVar[list[int]] = ContextVar("fields_left")
+
+
+@contextmanager
+def limited_fields() -> Iterator[None]:
+    """Count the fields of everything that is read inside."""
+    token = _fields_left.set([FIELDS_MAX])
+    try:
+        yield
+    finally:
+        _fields_left.reset(token)
 
 
 def fields(body: bytes) -> Iterator[tuple[int, int, Value]]:
     """Number, wire type and raw value of every field, in the order they were written."""
     place, end = 0, len(body)
+    left = _fields_left.get(None) or [FIELDS_MAX]
     while place < end:
+        left[0] -= 1
+        if left[0] < 0:
+            raise TooManyFields
         key, place = _varint(body, place)
         number, wire_type = key >> 3, key & 7
         value: Value
