@@ -16,6 +16,7 @@ from bench import (
     server,
     simulator,
     store,
+    unread_watches,
     wake,
     watch,
 )
@@ -34,6 +35,7 @@ BENCHES: dict[str, Callable[[], list[Measurement]]] = {
     "server": server.measure,
     "simulator": simulator.measure,
     "store": store.measure,
+    "unread": unread_watches.measure,
     "wake": wake.measure,
     "watch": watch.measure,
 }
