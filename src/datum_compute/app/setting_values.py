@@ -33,6 +33,12 @@ def duration_value(text: str) -> float:
     return float(int(found[1]) * {"h": 3600, "m": 60, "s": 1}[found[2]])
 
 
+def count_value(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 999999999")
+    return int(text)
+
+
 def port_value(text: str) -> int:
     port = int(text)
     if not 0 <= port <= 65535:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from datum_compute.admission.grace import DEPRECATION_GRACE_S
 from datum_compute.api.plane import PlaneName
+from datum_compute.app.connection_settings import add_connection_limits, port_limits
 from datum_compute.app.discovery_settings import (
     DiscoverySettings,
     FederationSettings,
@@ -23,6 +24,7 @@ from datum_compute.app.discovery_settings import (
     add_mode,
 )
 from datum_compute.app.featuregates import Gates, add_gates
+from datum_compute.app.front.limits import PortLimits
 from datum_compute.app.layers import merged
 from datum_compute.app.patience_settings import (
     CELL_CREDENTIAL_S,
@@ -78,6 +80,7 @@ class LocalSettings:
     server_names: tuple[str, ...] = ()  # of its certificate, besides this machine
     patience: Patience = field(default_factory=Patience)
     cell_credential_s: float = CELL_CREDENTIAL_S
+    port_limits: PortLimits = field(default_factory=PortLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ class CellSettings:
     heartbeat_s: float = 10.0
     capacity: Mapping[str, str] = field(default_factory=dict)  # by resource; what is told the hub
     engine: str = ""
+    port_limits: PortLimits = field(default_factory=PortLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,7 @@ def local_settings(
         server_names=parsed.server_names,
         patience=Patience(parsed.cell_probe_seconds, parsed.cell_grace_seconds),
         cell_credential_s=parsed.cell_credential_lifetime,
+        port_limits=port_limits(parsed),
     )
 
 
@@ -186,6 +191,7 @@ def cell_settings(
         heartbeat_s=parsed.heartbeat_seconds,
         capacity=parsed.capacity,
         engine=parsed.engine,
+        port_limits=port_limits(parsed),
     )
 
 
@@ -337,6 +343,7 @@ def local_parser() -> argparse.ArgumentParser:
     )
     add_patience(parser)
     add_credential_lifetime(parser)
+    add_connection_limits(parser)
     add_boot_time(parser)
     add_grace(parser)
     add_telemetry(parser)
@@ -347,6 +354,7 @@ def cell_parser() -> argparse.ArgumentParser:
     parser = _parser("compute-cell", "Serve the plane of one cell that has joined a hub.")
     add_serving(parser)
     add_heartbeat(parser)
+    add_connection_limits(parser)
     add_boot_time(parser)
     add_telemetry(parser)
     return parser

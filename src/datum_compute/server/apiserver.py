@@ -45,6 +45,7 @@ from datum_compute.server.creations import CreationsUnderWay
 from datum_compute.server.definitions import is_definition
 from datum_compute.server.delete import delete, delete_collection
 from datum_compute.server.discovery import discovery_answer
+from datum_compute.server.event_encoder import EventEncoder
 from datum_compute.server.fieldvalidation import warning_header
 from datum_compute.server.health import PATHS, health_answer
 from datum_compute.server.holdings import COLLECTOR, PlaneHoldings
@@ -132,7 +133,16 @@ class ApiServer:
             authorizer,
             deprecation_grace_s,
         )
+        self._metrics.watch_encoder(self._ports.encoder)
         self._is_ready = is_ready
+
+    @property
+    def watches(self) -> OpenWatches:
+        return self._watches
+
+    @property
+    def event_encoder(self) -> EventEncoder:
+        return self._ports.encoder
 
     @property
     def streams(self) -> OpenStreams:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,13 @@ class PartialForm:
 
     def bookmark(self, metadata: JsonObject) -> bytes:
         return encode(partial_object({"metadata": metadata}))
+
+    @property
+    def form_key(self) -> Hashable:
+        return "metadata"
+
+    def event_variant(self, *, first: bool) -> Hashable:
+        return None
 
 
 def partial_object(obj: Any) -> JsonObject:

@@ -59,7 +59,8 @@ async def list_objects(ports: Ports, call: Call) -> Response:
     if after is not None:
         found = [r for r in found if _place(r) > (after.namespace, after.name)]
     page = _page(found, limit, snapshot.version, counts=not has_selector(call.query))
-    return json_answer(shown.listed(page.metadata, call.served.conversion.bodies_of(page.records)))
+    listed = shown.listed(page.metadata, call.served.conversion.bodies_of(page.records))
+    return json_answer(listed) if isinstance(listed, bytes) else Response(200, pieces=listed)
 
 
 async def _wanted_snapshot(ports: Ports, call: Call, after: Continuation | None) -> Snapshot:

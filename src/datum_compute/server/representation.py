@@ -5,7 +5,7 @@ The Accept header chooses. Errors and deletion results stay Status objects in ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.exchange import JSON
 from datum_compute.api.meta import KindInfo
 from datum_compute.server.call import Call
+from datum_compute.server.list_body import ListBody, list_body
 from datum_compute.server.negotiation import MediaType, preferred
 from datum_compute.server.options import choice
 from datum_compute.server.partial import PartialForm
@@ -31,13 +32,22 @@ class Representation(Protocol):
 
     def single(self, body: bytes) -> bytes: ...
 
-    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes: ...
+    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes | ListBody: ...
 
     def event(self, body: bytes, *, first: bool) -> bytes:
         """The object of a watch event; ``first`` for one of which readers know no form yet."""
         ...
 
     def bookmark(self, metadata: JsonObject) -> bytes: ...
+
+    @property
+    def form_key(self) -> Hashable:
+        """Equal for representations that show objects alike."""
+        ...
+
+    def event_variant(self, *, first: bool) -> Hashable:
+        """What else ``event`` depends on, such as the time: equal for equal results."""
+        ...
 
 
 class PlainForm(msgspec.Struct, frozen=True):
@@ -48,20 +58,18 @@ class PlainForm(msgspec.Struct, frozen=True):
     def single(self, body: bytes) -> bytes:
         return body
 
-    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes:
+    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes | ListBody:
         head = {
             "apiVersion": self.kind.api_version,
             "kind": self.kind.list_kind,
             "metadata": metadata,
         }
-        items = list(map(self._untyped, bodies) if self.kind.built_in else bodies)
-        start, end = encode(head)[:-1] + b',"items":[', b"]}"
-        if not items:
-            return start + end
-        # Into the first and the last one: the whole may be large, and is copied only once so.
-        items[0] = start + items[0]
-        items[-1] += end
-        return b",".join(items)
+        if not self.kind.built_in:
+            return list_body(head, list(bodies))
+        # Items of built-in lists do not repeat what the list says: apiVersion and kind.
+        types = encode({"apiVersion": self.kind.api_version, "kind": self.kind.kind})[:-1] + b","
+        items = [body if body.startswith(types) else _types_first(body, types) for body in bodies]
+        return list_body(head, items, left_out=types)
 
     def event(self, body: bytes, *, first: bool) -> bytes:
         return body
@@ -70,14 +78,18 @@ class PlainForm(msgspec.Struct, frozen=True):
         kind = self.kind
         return encode({"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata})
 
-    def _untyped(self, body: bytes) -> bytes:
-        """Items of built-in lists do not repeat what the list says: apiVersion and kind."""
-        kind = self.kind
-        types = encode({"apiVersion": kind.api_version, "kind": kind.kind})[:-1] + b","
-        if body.startswith(types):
-            return b"{" + body.removeprefix(types)
-        obj = decode(body)
-        return encode({name: obj[name] for name in obj if name not in ("apiVersion", "kind")})
+    @property
+    def form_key(self) -> Hashable:
+        return "plain"
+
+    def event_variant(self, *, first: bool) -> Hashable:
+        return None
+
+
+def _types_first(body: bytes, types: bytes) -> bytes:
+    obj = decode(body)
+    rest = {name: obj[name] for name in obj if name not in ("apiVersion", "kind")}
+    return types + encode(rest)[1:]
 
 
 @lru_cache(maxsize=256)  # as for the header itself

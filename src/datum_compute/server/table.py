@@ -6,7 +6,7 @@ columns gets its age.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,13 @@ class TableForm:
 
     def bookmark(self, metadata: JsonObject) -> bytes:
         return self._table(metadata, [], first=False)
+
+    @property
+    def form_key(self) -> Hashable:
+        return ("table", self.include, self.kind.api_version, self.kind.kind, _columns(self.kind))
+
+    def event_variant(self, *, first: bool) -> Hashable:
+        return (first, int(self.clock()))  # ages are shown in seconds
 
     def _table(self, metadata: JsonObject, rows: list[JsonObject], *, first: bool) -> bytes:
         """Later events of a watch do not repeat the definitions."""
