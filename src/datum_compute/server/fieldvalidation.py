@@ -70,7 +70,6 @@ _Path = tuple["_Path", str] | None
 
 
 def duplicate_fields(body: bytes) -> Iterator[str]:
-<<<<<<< HEAD
     """Paths of keys that occur twice in their object, at most ``DUPLICATES_MAX`` of them. Formats
     other than JSON have none: YAML with such a key is refused when it is read."""
     found: list[_Doubled] = []
@@ -90,26 +89,6 @@ def duplicate_fields(body: bytes) -> Iterator[str]:
         return
     if found:
         yield from islice(_paths_of_doubled(value), DUPLICATES_MAX)
-=======
-    """Paths of keys that stand twice in their object. Other formats than JSON have none: YAML
-    with such a key is refused when it is read. Paths are made only if there is such a key."""
-    try:
-        if _has_duplicates(body):
-            yield from _duplicates(json.loads(body, object_pairs_hook=_Pairs), "")
-    except ValueError:
-        return
-
-
-def _has_duplicates(body: bytes) -> bool:
-    found = False
-
-    def note_duplicates(pairs: list[tuple[str, Any]]) -> None:
-        nonlocal found
-        found = found or (len(pairs) > 1 and len({name for name, _ in pairs}) < len(pairs))
-
-    json.loads(body, object_pairs_hook=note_duplicates)
-    return found
->>>>>>> work/schema-limits
 
 
 def _doubled_names(pairs: list[tuple[str, Any]]) -> tuple[str, ...]:
