@@ -371,17 +371,18 @@ def _keyed_items(count: int, **more: str) -> JsonObject:
 
 
 _LARGE_REQUESTS = (
+    _object("20,000 items with keys", _KEYED, _keyed_items(20_000), 422, "send fewer items"),
     HostileRequest(
-        "server-side apply of 10,000 items that others own",
+        "server-side apply of 4,500 items that others own",
         setup=lambda: [
             _define(_KEYED),
-            project_request("POST", WIDGETS, widget(spec=_keyed_items(10_000))),
+            project_request("POST", WIDGETS, widget(spec=_keyed_items(4_500))),
         ],
         requests=lambda: [
             project_request(
                 "PATCH",
                 f"{WIDGETS}/w",
-                widget(spec=_keyed_items(10_000, v="1")),
+                widget(spec=_keyed_items(4_500, v="1")),
                 content_type=APPLY_PATCH,
                 fieldManager="other",
                 force="true",
@@ -434,8 +435,8 @@ _LARGE_REQUESTS = (
         "20,000 addresses",
         _list_of({**TEXT, "format": "ipv6"}),
         {"list": [f"::{number % 9999}" for number in range(20_000)]},
-        201,
-        "",
+        422,
+        "send fewer items",
     ),
     _object(
         "duration of 200,000 characters",

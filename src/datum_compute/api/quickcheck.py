@@ -20,6 +20,7 @@ from datum_compute.api.formats import ANY_INTEGER, INTEGER_RANGES
 from datum_compute.api.remembered import VALUE_BYTES_MAX, Remembered, key_of
 from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.structural import (
+    STEPS_OF_A_KEYED_ITEM,
     Compiler,
     FieldChecks,
     check_unique,
@@ -309,8 +310,13 @@ def _uniqueness(schema: JsonObject) -> Callable[[list[Any], Report], None] | Non
         return _differ
     if len(keys) == 1 and _always_has_text(items, keys[0]):
         (key,) = keys
-        return lambda found, report: _differ([item[key] for item in found], report)
+        return lambda found, report: _have_different(key, found, report)
     return lambda found, report: check_unique(found, keys, "", report)
+
+
+def _have_different(key: str, items: list[Any], report: Report) -> None:
+    report.work.spend(len(items) * STEPS_OF_A_KEYED_ITEM, "")
+    _differ([item[key] for item in items], report)
 
 
 def _always_has_text(schema: JsonObject, name: str) -> bool:

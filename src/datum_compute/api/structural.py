@@ -42,6 +42,7 @@ _STRUCTURE = (
 )
 _BYTES_OF_A_STEP = 64  # of an item that is compared with others
 _STEPS_OF_A_BRANCH = 4
+STEPS_OF_A_KEYED_ITEM = 60  # also for those who merge it and note its owners
 _JUNCTIONS = ("allOf", "anyOf", "oneOf", "not")
 _METADATA: JsonObject = {"type": "object", PRESERVE: True}
 
@@ -265,6 +266,9 @@ def list_keys(schema: JsonObject) -> tuple[str, ...] | None:
 
 
 def check_unique(items: list[Any], keys: tuple[str, ...], path: str, report: Report) -> None:
+    report.work.spend(len(items) * (STEPS_OF_A_KEYED_ITEM if keys else 1), path)
+    if not keys and _are_different_scalars(items):
+        return
     seen: set[Any] = set()
     for index, item in enumerate(items):
         identity = {k: item.get(k) for k in keys} if keys and isinstance(item, dict) else item
@@ -274,6 +278,13 @@ def check_unique(items: list[Any], keys: tuple[str, ...], path: str, report: Rep
             message = f"Duplicate value: {shown(identity)}"
             report.fail(Cause(f"{path}[{index}]", "FieldValueDuplicate", message))
         seen.add(found)
+
+
+def _are_different_scalars(items: list[Any]) -> bool:
+    try:
+        return len({(type(item), item) for item in items}) == len(items)
+    except TypeError:  # a container
+        return False
 
 
 def _hashable_identity(identity: Any) -> tuple[Any, int]:

@@ -22,7 +22,8 @@ from datum_compute.api.pattern import compiled_search
 from datum_compute.api.patternwords import WORDS
 from datum_compute.api.schema import INT_OR_STRING
 
-_STEPS_OF_A_FORMAT = 8
+_STEPS_OF_A_FORMAT, _STEPS_OF_A_SLOW_FORMAT = 4, 16
+_SLOW_FORMATS = ("ipv4", "ipv6", "cidr", "uri")
 _CHARACTERS_OF_A_STEP = 32
 _KEYWORDS = frozenset(
     {
@@ -111,11 +112,12 @@ def _format_rule(schema: JsonObject) -> Check | None:
     if fits is None:
         return None
     secret = name in SECRET_FORMATS
+    steps = _STEPS_OF_A_SLOW_FORMAT if name in _SLOW_FORMATS else _STEPS_OF_A_FORMAT
 
     def check(value: Any, path: str, report: Report) -> None:
         if not isinstance(value, str):
             return
-        report.work.spend(_STEPS_OF_A_FORMAT + len(value) // _CHARACTERS_OF_A_STEP, path)
+        report.work.spend(steps + len(value) // _CHARACTERS_OF_A_STEP, path)
         if not fits(value):
             word = "base64" if name == "byte" else name
             report.invalid(path, HIDDEN if secret else value, f"must be valid {word}")

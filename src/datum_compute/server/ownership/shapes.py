@@ -184,7 +184,7 @@ def items_by_step(shape: KeyedList | ValueSet, items: list[Any]) -> dict[str, An
 
 
 def _value_step(item: Any) -> str:
-    return f"v:{canonical_text(item)}"
+    return f"v:{item}" if type(item) is int else f"v:{canonical_text(item)}"
 
 
 def canonical_text(value: Any) -> str:
