@@ -81,16 +81,20 @@ def volumes_and_attachments_match(new: JsonObject, old: JsonObject | None) -> It
 
 def texts_have_no_nul(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     """Of texts that are given for the first time. ``api/process_input.py`` lists the fields."""
-    known = {text for _, text in _process_texts(old) if NUL in text} if old else set()
-    for path, text in _process_texts(new):
-        if NUL in text and text not in known:
+    found = [(path, text) for path, text in _process_texts(new) if NUL in text]
+    known = {text for _, text in _process_texts(old)} if found and old else set()
+    for path, text in found:
+        if text not in known:
             yield _invalid(path, NUL_PROBLEM)
 
 
 def mounts_leave_the_system_alone(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     """Of directories that are given for the first time: no container starts with others."""
+    mounts = list(_mount_paths(new))
+    if not mounts:
+        return
     known = {path for _, path in _mount_paths(old)} if old else set()
-    for field, path in _mount_paths(new):
+    for field, path in mounts:
         if path not in known and (problem := mount_path_problem(path)):
             yield _invalid(field, f"{path[:120]!a}: {problem}")
     for where, container in containers(new):

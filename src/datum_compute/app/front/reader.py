@@ -145,16 +145,20 @@ class RequestReader:
 
     def _read_head(self) -> None:
         assert self._parser is not None
-        self._version = self._parser.get_http_version()
-        if self._version not in _VERSIONS:
+        version, last_version = self._parser.get_http_version(), self._version
+        self._version = version
+        if version not in _VERSIONS:
             raise BadRequest("this server speaks HTTP/1.1")
         url, raw = self._url, self._raw_headers
         if url != self._last_url:
             self._target, self._last_url = target_of(url), url
         if raw != self._last_headers:
-            self._headers, self._last_headers = headers_of(raw), raw
+            self._headers = headers_of(raw)
+            check_framing(version, self._headers)
+            self._last_headers = raw
+        elif version != last_version:
+            check_framing(version, self._headers)
         headers = self._headers
-        check_framing(self._version, headers)
         if int(headers.get("content-length", 0)) > BODY_BYTES_MAX:  # the parser knows it is one
             raise _too_large()
         self.wants_continue = headers.get("expect", "").lower() == "100-continue"
