@@ -107,8 +107,10 @@ class Outgoing:
         occupy until they are sent; none if they are made one by one."""
         self._rest_bytes = held_bytes
         self.write(head)
-        for piece in pieces:
-            if not await self.is_writable():
+        made = iter(pieces)
+        while await self.is_writable():  # and only then make the next piece
+            piece = next(made, None)
+            if piece is None:
                 return
             self._rest_bytes = max(0, self._rest_bytes - len(piece))
             self.write(piece)
