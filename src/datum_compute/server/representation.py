@@ -5,7 +5,7 @@ The Accept header chooses. Errors and deletion results stay Status objects in ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ from datum_compute.api.meta import KindInfo
 from datum_compute.server.call import Call
 from datum_compute.server.negotiation import MediaType, preferred
 from datum_compute.server.options import choice
-from datum_compute.server.partial import PartialForm
+from datum_compute.server.partial import PartialForm, join_items
 from datum_compute.server.table import INCLUDE, TableForm
 
 _META = "meta.k8s.io"
@@ -31,7 +31,18 @@ class Representation(Protocol):
 
     def single(self, body: bytes) -> bytes: ...
 
-    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes: ...
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether ``item`` returns what it is given."""
+        ...
+
+    def item(self, body: bytes) -> bytes:
+        """One object as it is shown in a list."""
+        ...
+
+    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes:
+        """A list of what ``item`` made; changes ``items``."""
+        ...
 
     def event(self, body: bytes, *, first: bool) -> bytes:
         """The object of a watch event; ``first`` for one of which readers know no form yet."""
@@ -48,20 +59,20 @@ class PlainForm(msgspec.Struct, frozen=True):
     def single(self, body: bytes) -> bytes:
         return body
 
-    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes:
+    @property
+    def is_verbatim(self) -> bool:
+        return not self.kind.built_in
+
+    def item(self, body: bytes) -> bytes:
+        return self._untyped(body) if self.kind.built_in else body
+
+    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes:
         head = {
             "apiVersion": self.kind.api_version,
             "kind": self.kind.list_kind,
             "metadata": metadata,
         }
-        items = list(map(self._untyped, bodies) if self.kind.built_in else bodies)
-        start, end = encode(head)[:-1] + b',"items":[', b"]}"
-        if not items:
-            return start + end
-        # Into the first and the last one: the whole may be large, and is copied only once so.
-        items[0] = start + items[0]
-        items[-1] += end
-        return b",".join(items)
+        return join_items(head, "items", items)
 
     def event(self, body: bytes, *, first: bool) -> bytes:
         return body
