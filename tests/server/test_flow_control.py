@@ -17,7 +17,7 @@ from datum_compute.api.exchange import MERGE_PATCH, Request, Response
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.server.authentication import User
-from datum_compute.server.flowcontrol.control import YIELD_S, FlowLimits
+from datum_compute.server.flowcontrol.control import SLICE_S, FlowLimits
 from datum_compute.server.metrics import ServerMetrics
 from tests.server.granting import RBAC, cluster_binding, cluster_role, rule, user
 from tests.server.running_server import PROJECT, WORKLOADS, Server, running_server, workload
@@ -174,7 +174,7 @@ async def test_lists_and_deletions_of_many_objects_give_up_the_loop() -> None:
         clock.step_s = 0.0
         for number in range(150):
             await server.json("POST", f"{PROJECT}{WORKLOADS}", workload(f"w{number}"))
-        clock.step_s = YIELD_S / 2
+        clock.step_s = SLICE_S / 2
         table = {"accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
         for method, headers in (("GET", None), ("GET", table), ("DELETE", None)):
             path = f"{PROJECT}{WORKLOADS}"

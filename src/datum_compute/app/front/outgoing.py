@@ -8,7 +8,7 @@ from datum_compute.app.front.answers import LAST_CHUNK, chunk
 from datum_compute.app.front.turn import Turns
 from datum_compute.server.watchstream import WatchStream
 
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 64 * 1024
 _LINES_BYTES = 64 * 1024
 
 
@@ -76,7 +76,7 @@ class Outgoing:
             if not await self.taken():
                 return
             self.write(pieces[start : start + PIECE_BYTES])
-            await asyncio.sleep(0)
+            await self._turns.next_piece()
 
     async def send_stream(self, head: bytes, stream: WatchStream, *, chunked: bool) -> None:
         """The lines of a watch as they come, until it ends or the client goes."""
@@ -90,6 +90,6 @@ class Outgoing:
             data = line + more if more else line
             self.write(chunk(data) if chunked else data)
             if more:
-                await asyncio.sleep(0)  # a long initial state must not keep others waiting
+                await self._turns.next_piece()  # a long initial state must not block others
         if chunked and not self.lost:
             self.write(LAST_CHUNK)

@@ -7,12 +7,12 @@ one pass of the loop:
 - While nothing waits and the turn has used less than ``TURN_S``, a request runs at once. This is
   the normal case and costs about a microsecond.
 - A flow that has used less than its share runs at once as well, until the turn has used
-  ``YIELD_S``: the fair order would serve it next anyway.
+  ``BYPASS_S``: the fair order would serve it next anyway.
 - Everything else waits. Each turn admits waiting work for about ``TURN_S``, in fair order; between
   two turns the loop reads sockets, so that new requests take part.
 
 A request that works on many objects calls ``Work.is_due`` between them and gives up the loop with
-``Work.take_turn`` after ``YIELD_S``.
+``Work.take_turn`` after ``SLICE_S``.
 
 Work is never interrupted, and time in which a request waits for something else, such as a commit,
 is not charged. A watch or another long-running request is charged for what it encodes; it occupies
@@ -36,7 +36,10 @@ from datum_compute.server.flowcontrol.fair_queue import FairQueue, Flow
 from datum_compute.server.flowcontrol.levels import LEVELS, PriorityLevel, level_of
 
 TURN_S = 0.001
-YIELD_S = 0.010
+SLICE_S = 0.002
+BYPASS_S = 0.010
+# What a piece of work costs the loop beside the work itself: reading, parsing, encrypting.
+OVERHEAD_S = 0.00005
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -108,7 +111,7 @@ class Work(msgspec.Struct):
 
     def is_due(self) -> bool:
         """Whether the current piece has taken so long that others must get a turn."""
-        return self.control.clock() - self.started_s >= YIELD_S
+        return self.control.clock() - self.started_s >= SLICE_S
 
     def take_turn(self) -> Coroutine[Any, Any, None]:
         """Give up the loop, and go on in the fair order."""
@@ -176,7 +179,7 @@ class FlowControl:
         While nothing waits it is not charged: there is nobody to be fair to, and a flow gets no
         credit for idle time either.
         """
-        used_s = self._used_s = self._used_s + cost_s
+        used_s = self._used_s = self._used_s + cost_s + OVERHEAD_S
         if not self._turn_is_open:
             self._open_turn()
         if flow is None:
@@ -191,7 +194,7 @@ class FlowControl:
         """Whether new work of the flow may begin now."""
         if self._used_s < TURN_S and not self._everything.waiting:
             return True
-        return self._used_s < YIELD_S and not self._queue.owes(flow)
+        return self._used_s < BYPASS_S and not self._queue.owes(flow)
 
     # --- waiting
 
@@ -289,7 +292,7 @@ class FlowControl:
                 self.counts[flow.level].rejected["time-out"] += 1
                 waiting.future.set_exception(self._rejection(flow, "time-out"))
             else:
-                admitted_s += estimate_s
+                admitted_s += estimate_s + OVERHEAD_S
                 waiting.future.set_result(estimate_s)
         self._open_turn()
 
