@@ -24,6 +24,7 @@ from datum_compute.controllers.notices import ON_THE_WAY, OWN_REASONS
 from datum_compute.runtime.events import BURST, NOTE_BYTES_MAX, REFILL_S, EventRecorder
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
+from datum_compute.server.flowcontrol.control import FlowControl, standing_clock
 from datum_compute.server.metrics import ServerMetrics
 
 _METRIC_HEADINGS = ("Name", "Type", "Labels", "Meaning")
@@ -83,7 +84,9 @@ def telemetry_files(header: str, table: Table) -> dict[str, str]:
 
 def _registry() -> CollectorRegistry:
     registry = process_registry()
-    ServerMetrics(registry).watch_store(_NoStore())  # type: ignore[arg-type]
+    server = ServerMetrics(registry)
+    server.watch_store(_NoStore())  # type: ignore[arg-type]
+    server.watch_flows(FlowControl(standing_clock))
     nothing_random = Random(1)  # noqa: S311 - nothing is drawn
     runtime = RuntimeMetrics(registry)
     Manager([], lambda _manager: None, nothing_random, metrics=runtime)

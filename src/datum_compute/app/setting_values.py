@@ -33,6 +33,12 @@ def duration_value(text: str) -> float:
     return float(int(found[1]) * {"h": 3600, "m": 60, "s": 1}[found[2]])
 
 
+def count_value(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:10]) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 1 and 1000000")
+    return int(text)
+
+
 def port_value(text: str) -> int:
     port = int(text)
     if not 0 <= port <= 65535:

@@ -358,3 +358,10 @@ async def test_watches_of_users_take_turns_and_those_of_the_platform_do_not_wait
     assert loop.control.counts[SYSTEM].work_s == pytest.approx(2 * BYPASS_S)
     await own.take_turn()
     assert own.may_stream()
+
+
+async def test_the_limits_of_one_user_do_not_apply_to_controllers() -> None:
+    limits = FlowLimits(flow_requests_max=3, flow_bytes_max=10, wait_max_s=-1, rejection_delay_s=0)
+    loop = Loop(limits)
+    requests = [loop.start(MANAGER, "hub", BYPASS_S, size_bytes=100) for _ in range(20)]
+    assert await outcomes(requests) == [None] * 20

@@ -204,10 +204,11 @@ class FlowControl:
         if flow is None or self.may_run(flow):
             return
         limits = self.limits
-        if flow.waiting >= limits.flow_requests_max:
-            await self._reject(flow, "queue-full")
-        if flow.size_bytes + size_bytes > limits.flow_bytes_max:
-            await self._reject(flow, "bytes-full")
+        if not flow.level.system:
+            if flow.waiting >= limits.flow_requests_max:
+                await self._reject(flow, "queue-full")
+            if flow.size_bytes + size_bytes > limits.flow_bytes_max:
+                await self._reject(flow, "bytes-full")
         waiting = _Waiting(asyncio.get_running_loop().create_future(), size_bytes, False)
         flow.size_bytes += size_bytes
         self._queue.push(flow, waiting)
@@ -266,6 +267,11 @@ class FlowControl:
             self.counts[level].rejected["level-full"] += 1
             waiting.future.set_exception(self._rejection(flow, "level-full"))
 
+    def _is_late(self, flow: Flow[_Waiting], waiting: _Waiting, now_s: float) -> bool:
+        if waiting.is_rest or flow.level.system:
+            return False
+        return now_s - waiting.since_s > self.limits.wait_max_s
+
     # --- turns
 
     def _open_turn(self) -> None:
@@ -287,7 +293,7 @@ class FlowControl:
             flow.size_bytes -= waiting.size_bytes
             if waiting.future.done():  # the request was cancelled
                 self._queue.charge(flow, -estimate_s)
-            elif not waiting.is_rest and now_s - waiting.since_s > self.limits.wait_max_s:
+            elif self._is_late(flow, waiting, now_s):
                 self._queue.charge(flow, -estimate_s)
                 self.counts[flow.level].rejected["time-out"] += 1
                 waiting.future.set_exception(self._rejection(flow, "time-out"))

@@ -31,8 +31,8 @@ class PriorityLevel:
     name: str
     weight: float = 1.0
     exempt: bool = False
-    # The platform's own controllers and cells run a bounded number of requests at once, and have
-    # nobody else to turn to: their watches are charged and do not wait.
+    # The platform's own controllers and cells run a bounded number of requests at once. The limits
+    # of one user do not apply to them, and their watches are charged but do not wait.
     system: bool = False
 
 
