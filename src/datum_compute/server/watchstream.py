@@ -58,7 +58,7 @@ class WatchStream:
     async def __anext__(self) -> bytes:
         while True:
             if not self._work.may_stream():
-                await self._work.take_turn()
+                await self._work.take_turn_to_stream()
             if (line := self._next_line()) is not None:
                 return line
             if self._ended or self._streams.closed:

@@ -356,7 +356,7 @@ async def test_watches_of_users_take_turns_and_those_of_the_platform_do_not_wait
     assert manager.may_stream()
     assert loop.control.counts[USERS].work_s == pytest.approx(2 * BYPASS_S)
     assert loop.control.counts[SYSTEM].work_s == pytest.approx(2 * BYPASS_S)
-    await own.take_turn()
+    await own.take_turn_to_stream()
     assert own.may_stream()
 
 
@@ -365,3 +365,24 @@ async def test_the_limits_of_one_user_do_not_apply_to_controllers() -> None:
     loop = Loop(limits)
     requests = [loop.start(MANAGER, "hub", BYPASS_S, size_bytes=100) for _ in range(20)]
     assert await outcomes(requests) == [None] * 20
+
+
+async def test_watches_that_wait_for_a_turn_do_not_count_as_requests() -> None:
+    loop = Loop(FlowLimits(flow_requests_max=5, level_requests_max=5, rejection_delay_s=0))
+    works = [Work(loop.control, loop.control.flow_of(ANN, PROJECT)) for _ in range(50)]
+    order: list[str] = []
+
+    async def stream(work: Work) -> None:
+        await work.take_turn_to_stream()
+        work.start()
+        loop.now_s += WRITE_S
+        work.stop()
+        order.append("event")
+
+    streams = [asyncio.create_task(stream(work)) for work in works]
+    await asyncio.sleep(0)
+    request = loop.start(ANN, PROJECT)
+    request.add_done_callback(lambda _: order.append("request"))
+    assert await outcomes([request]) == [None]
+    await asyncio.gather(*streams)
+    assert loop.control.waiting(USERS) == 0

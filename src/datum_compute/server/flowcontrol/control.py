@@ -114,18 +114,22 @@ class Work(msgspec.Struct):
         return self.control.clock() - self.started_s >= SLICE_S
 
     def take_turn(self) -> Coroutine[Any, Any, None]:
-        """Give up the loop, and go on in the fair order."""
-        return self.control.wait_for_rest(self)
+        """Give up the loop, and go on in the fair order, before other work of the flow."""
+        return self.control.wait_for_rest(self, first=True)
+
+    def take_turn_to_stream(self) -> Coroutine[Any, Any, None]:
+        """Wait until a watch may encode events, after other work of the flow."""
+        return self.control.wait_for_rest(self, first=False)
 
     def may_stream(self) -> bool:
-        """Whether a watch may encode events now; otherwise ``take_turn`` first."""
+        """Whether a watch may encode events now; otherwise call ``take_turn_to_stream``."""
         return self.flow is None or self.flow.level.system or self.control.may_run(self.flow)
 
     async def run_part(self, part: Coroutine[Any, Any, R]) -> R:
         """Run a part of the request that has its own task, in its own turn."""
         work = Work(self.control, self.flow)
         if self.flow is not None and not self.control.may_run(self.flow):
-            await work.take_turn()
+            await self.control.wait_for_rest(work, first=False)
         return await run_measured(work, part)
 
 
@@ -141,15 +145,17 @@ class FlowControl:
         self._everything = self._queue.root  # read for every request
         self._lookups: dict[tuple[str, tuple[str, ...], PlaneName, bool], Flow[_Waiting] | None]
         self._lookups = {}
+        self._requests = dict.fromkeys(LEVELS, 0)  # that wait and have not begun
         self._used_s = 0.0  # of the current turn
         self._turn_is_open = False
 
     def __len__(self) -> int:
-        """How many requests wait."""
+        """How much work waits: requests, and the rest of what has begun."""
         return len(self._queue)
 
     def waiting(self, level: PriorityLevel) -> int:
-        return self._queue.waiting(level)
+        """How many requests of a level wait and have not begun."""
+        return self._requests[level]
 
     # --- who is charged
 
@@ -205,14 +211,16 @@ class FlowControl:
             return
         limits = self.limits
         if not flow.level.system:
-            if flow.waiting >= limits.flow_requests_max:
+            if flow.requests >= limits.flow_requests_max:
                 await self._reject(flow, "queue-full")
             if flow.size_bytes + size_bytes > limits.flow_bytes_max:
                 await self._reject(flow, "bytes-full")
         waiting = _Waiting(asyncio.get_running_loop().create_future(), size_bytes, False)
+        flow.requests += 1
         flow.size_bytes += size_bytes
+        self._requests[flow.level] += 1
         self._queue.push(flow, waiting)
-        if self._queue.waiting(flow.level) > limits.level_requests_max:
+        if self._requests[flow.level] > limits.level_requests_max:
             self._reject_newest(flow.level)
         self._open_turn()
         try:
@@ -225,13 +233,13 @@ class FlowControl:
         counts.waited += 1
         counts.waited_s += waited_s
 
-    async def wait_for_rest(self, work: Work) -> None:
+    async def wait_for_rest(self, work: Work, *, first: bool) -> None:
         """Let others run, then go on with work that has begun: never rejected."""
         if work.flow is None:
             await asyncio.sleep(0)
             return
         waiting = _Waiting(asyncio.get_running_loop().create_future(), 0, True)
-        self._queue.push(work.flow, waiting, first=True)
+        self._queue.push(work.flow, waiting, first=first)
         self._open_turn()
         work.charged_s = await waiting.future
 
@@ -260,12 +268,21 @@ class FlowControl:
         if found is None:
             return
         flow, waiting = found
-        flow.size_bytes -= waiting.size_bytes
+        self._note_left(flow, waiting)
+        if waiting.future.done():
+            return
         if waiting.is_rest:
             waiting.future.set_result(0.0)
-        elif not waiting.future.done():
+        else:
             self.counts[level].rejected["level-full"] += 1
             waiting.future.set_exception(self._rejection(flow, "level-full"))
+
+    def _note_left(self, flow: Flow[_Waiting], waiting: _Waiting) -> None:
+        """The work does not wait any more."""
+        if not waiting.is_rest:
+            flow.requests -= 1
+            flow.size_bytes -= waiting.size_bytes
+            self._requests[flow.level] -= 1
 
     def _is_late(self, flow: Flow[_Waiting], waiting: _Waiting, now_s: float) -> bool:
         if waiting.is_rest or flow.level.system:
@@ -290,7 +307,7 @@ class FlowControl:
         while admitted_s < TURN_S and (found := self._queue.pop()) is not None:
             flow, waiting = found
             estimate_s = flow.estimate_s
-            flow.size_bytes -= waiting.size_bytes
+            self._note_left(flow, waiting)
             if waiting.future.done():  # the request was cancelled
                 self._queue.charge(flow, -estimate_s)
             elif self._is_late(flow, waiting, now_s):

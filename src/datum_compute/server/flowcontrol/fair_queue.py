@@ -49,7 +49,7 @@ class _Share:
 class Flow(_Share, Generic[T]):
     """The work of one user on one plane at one level."""
 
-    __slots__ = ("estimate_s", "level", "path", "plane", "queue", "size_bytes", "user")
+    __slots__ = ("estimate_s", "level", "path", "plane", "queue", "requests", "size_bytes", "user")
 
     def __init__(self, parent: _Share, level: PriorityLevel, plane: str, user: str) -> None:
         super().__init__(parent)
@@ -58,7 +58,7 @@ class Flow(_Share, Generic[T]):
         self.user = user
         self.queue: deque[T] = deque()
         self.estimate_s = FIRST_ESTIMATE_S
-        self.size_bytes = 0  # for callers that limit it
+        self.requests = self.size_bytes = 0  # for a caller that limits them
         assert parent.parent is not None
         # The nodes that pay for its work, each with its parent.
         of_level = parent.parent
