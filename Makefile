@@ -105,7 +105,7 @@ test-karmada: setup ## The same with a real Karmada as the hub; needs make kube-
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(AGAIN) -m karmada
 
 test-containers: setup ## Run instances on a real podman, with a registry beside it (needs root)
-	$(BIN)/python -m pytest $(AGAIN) tests/containers -m containers
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(AGAIN) tests/containers -m containers
 
 kubectl: setup ## Print a kubectl that is new enough; built with Go if the machine has none
 	@$(BIN)/python -m hack.find_kubectl

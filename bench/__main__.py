@@ -17,6 +17,7 @@ from bench import (
     server,
     simulator,
     store,
+    unread_watches,
     wake,
     watch,
 )
@@ -36,6 +37,7 @@ BENCHES: dict[str, Callable[[], list[Measurement]]] = {
     "server": server.measure,
     "simulator": simulator.measure,
     "store": store.measure,
+    "unread": unread_watches.measure,
     "wake": wake.measure,
     "watch": watch.measure,
 }

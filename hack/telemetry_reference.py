@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from datum_compute.app.front.metrics import PortMetrics
 from datum_compute.app.layers import environment_name, flags_of
 from datum_compute.app.metrics import process_registry
 from datum_compute.app.settings import cell_parser, local_parser, manager_parser
@@ -24,6 +25,7 @@ from datum_compute.controllers.notices import ON_THE_WAY, OWN_REASONS
 from datum_compute.runtime.events import BURST, NOTE_BYTES_MAX, REFILL_S, EventRecorder
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
+from datum_compute.server.event_encoder import EventEncoder
 from datum_compute.server.flowcontrol.control import FlowControl, standing_clock
 from datum_compute.server.metrics import ServerMetrics
 
@@ -87,6 +89,8 @@ def _registry() -> CollectorRegistry:
     server = ServerMetrics(registry)
     server.watch_store(_NoStore())  # type: ignore[arg-type]
     server.watch_flows(FlowControl(standing_clock))
+    server.watch_encoder(EventEncoder())
+    PortMetrics(registry, lambda: 0.0)
     nothing_random = Random(1)  # noqa: S311 - nothing is drawn
     runtime = RuntimeMetrics(registry)
     Manager([], lambda _manager: None, nothing_random, metrics=runtime)

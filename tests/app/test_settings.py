@@ -9,6 +9,7 @@ import pytest
 
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName
 from datum_compute.app.featuregates import GATES, open_gates
+from datum_compute.app.front.limits import PortLimits
 from datum_compute.app.layers import environment_name, flags_of
 from datum_compute.app.reached_planes import (
     is_single_cluster,
@@ -379,3 +380,18 @@ def test_a_gate_that_is_shut_keeps_its_controllers_out() -> None:
 @pytest.mark.parametrize("gates", ["Nothing=true", "Quarantine", "Quarantine=perhaps"])
 def test_gates_that_cannot_be_are_refused(gates: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert gates.partition("=")[0] in refusal(capsys, [f"--feature-gates={gates}"])
+
+
+def test_limits_of_connections_are_settings() -> None:
+    assert local_settings(LOCAL, {}).port_limits == PortLimits()
+    changed = local_settings(
+        [*LOCAL, "--connections-per-user-max=7"], {"DATUM_UNSENT_MEBIBYTES_MAX": "2"}
+    )
+    expected = PortLimits(connections_per_user_max=7, unsent_bytes_max=2 * 1024 * 1024)
+    assert changed.port_limits == expected
+
+
+def test_a_limit_of_connections_is_a_positive_number(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        local_settings([*LOCAL, "--connections-max=0"], {})
+    assert "--connections-max: '0' is not a whole number from 1" in capsys.readouterr().err

@@ -1,9 +1,16 @@
-"""One engine for the session; every test of this folder demands it."""
+"""One engine for each test process; every test of this folder needs it.
+
+With several test processes (``-n 2``), each has a network namespace of its own. Bridges, addresses
+and ports of the engines therefore do not collide.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -22,13 +29,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.containers)
 
 
+CLONE_NEWNET = 0x40000000
+
+
+def enter_own_network() -> None:
+    """Move this thread, and the processes that it starts, into a new network namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"unshare: {os.strerror(error)}")
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+
+
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestEngine]:
+def engine() -> Iterator[TestEngine]:
     if missing := missing_programs():
         pytest.fail(f"containers cannot be tested: {', '.join(missing)} is not installed")
     if os.geteuid() != 0:
         pytest.fail("containers cannot be tested: the engine needs root for bridge networks")
-    root = tmp_path_factory.mktemp("engine")
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        enter_own_network()
+    # Podman accepts at most 50 characters for the directory of its run-time state.
+    root = Path(tempfile.mkdtemp(prefix="engine-"))
     running = TestEngine(root)
     running.start()
     running.publish("web:1", "v1")

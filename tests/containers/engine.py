@@ -130,11 +130,17 @@ class TestEngine:
         process.wait(timeout=30)
 
     def _podman(self, *words: str) -> list[str]:
-        places = ("--root", "store", "--runroot", "run", "--network-config-dir", "networks")
+        # Events are recorded below --tmpdir; two engines must not share them.
+        places = {
+            "--root": "store",
+            "--runroot": "run",
+            "--tmpdir": "tmp",
+            "--network-config-dir": "networks",
+        }
         return [
             "podman",
             *("--runtime", "runc", "--cgroup-manager", "cgroupfs"),
-            *(str(self.root / p) if not p.startswith("-") else p for p in places),
+            *(word for option, name in places.items() for word in (option, str(self.root / name))),
             *words,
         ]
 

@@ -200,7 +200,6 @@ def test_a_restart_during_a_rollout_keeps_one_instance_of_each_city_serving(
         deaf.deploy("deaf:2", "--no-wait")
         eventually(lambda: leaving(deaf.platform) == 2, "one instance of each city is stopped")
         end(deaf.platform)
-        restarted = len(observer.samples)
         up(deaf.platform, deaf.engine)
         for cell in before:
             eventually(
@@ -212,7 +211,6 @@ def test_a_restart_during_a_rollout_keeps_one_instance_of_each_city_serving(
         answered = [{a.container for a in sample if a.cell == cell} for sample in observer.samples]
         assert all(answered), f"no instance of {cell} answered at some time"
         first_new = next(n for n, found in enumerate(answered) if found - ids)
-        assert first_new > restarted
         survivors = set.intersection(*answered[:first_new])
         assert len(survivors & ids) >= 1, f"{cell}: no container served until its replacement did"
 

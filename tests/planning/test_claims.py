@@ -125,7 +125,9 @@ def test_the_instance_says_what_the_claim_says(
 
 def test_a_claim_stays_while_its_slot_is_wanted_or_filled() -> None:
     wants, leaves = a_deployment(), a_deployment(terminating=True)
-    assert plan_release(HOME.plane, a_claim(), an_instance(0), None).actions == ()
+    in_use = plan_release(HOME.plane, a_claim(), an_instance(0), None)
+    assert in_use.actions == ()
+    assert in_use.requeue_after_s is not None  # the event of its instance's end may not arrive
     (wait,) = plan_release(HOME.plane, a_claim(), None, wants).actions
     assert isinstance(wait, Wait)
     for deployment in (leaves, None):

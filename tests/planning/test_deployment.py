@@ -358,6 +358,34 @@ def test_a_step_after_the_deadline_revokes_it() -> None:
     assert progress(observed(late, one_available, at(110))) == (TRUE, "RollingOut")
 
 
+def test_an_instance_that_is_lost_and_recovers_makes_no_progress() -> None:
+    """It is available for 20 s of every 40 s, and the other one never is."""
+    crashing = failing(1, "InstanceCrashing")
+    deployment = observed(patient(), [an_instance(0), crashing], at(0))
+    for second in range(20, 101, 40):
+        deployment = observed(deployment, [failing(0, "InstanceCrashing"), crashing], at(second))
+        deployment = observed(deployment, [an_instance(0), crashing], at(second + 20))
+    assert deployment.status.progressed_at == at(0)
+    late = observed(deployment, [an_instance(0), crashing], at(101))
+    assert progress(late) == (FALSE, "ProgressDeadlineExceeded")
+
+
+def test_an_instance_that_is_observed_again_makes_no_progress() -> None:
+    crashing = failing(1, "InstanceCrashing")
+    deployment = observed(patient(), [an_instance(0), crashing], at(0))
+    deployment = observed(deployment, [an_instance(0, ready=None), crashing], at(50))
+    assert deployment.status.available_replicas == 0
+    deployment = observed(deployment, [an_instance(0), crashing], at(60))
+    assert (deployment.status.available_replicas, deployment.status.progressed_at) == (1, at(0))
+
+
+def test_progress_is_recorded_until_the_rollout_is_complete() -> None:
+    deployment = observed(patient(), [an_instance(0)], at(0))
+    assert deployment.status.progress_reached == 2
+    deployment = observed(deployment, [an_instance(0), an_instance(1)], at(1))
+    assert deployment.status.progress_reached is None
+
+
 def test_an_upgrade_is_no_step_of_a_rollout() -> None:
     """The status of an earlier release has no availableReplicas: they are those that were ready."""
     stuck = [an_instance(0), failing(1, "ImageUnavailable")]

@@ -7,10 +7,11 @@ from datum_compute.api.clusterpropagationpolicy import ClusterPropagationPolicy
 from datum_compute.api.identity import federation_namespace, source_uid
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import project_plane
 from datum_compute.api.propagationpolicy import PropagationSpec
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Delete
-from datum_compute.planning.homes import Home, plan_home
+from datum_compute.planning.actions import Delete, Patch
+from datum_compute.planning.homes import Home, plan_home, plan_identity
 from datum_compute.planning.policies import plan_policies
 from datum_compute.testing.builders import a_deployment
 
@@ -65,3 +66,18 @@ def test_nobody_makes_the_policy_of_an_empty_home_again() -> None:
     assert plan_policies(a_namespace(), empty, [], None).actions == ()
     (_, made) = plan_policies(a_namespace(), [a_deployment()], [], None).actions
     assert IDENTITY.items() <= made.object.metadata.labels.items()  # type: ignore[union-attr]
+
+
+def test_edited_labels_of_a_hub_namespace_are_restored() -> None:
+    project, source = project_plane("alpha"), Namespace(metadata=ObjectMeta(name="team", uid="u"))
+    assert plan_identity(Home(a_namespace(), None), project, source).actions == ()
+    edited = Namespace(metadata=ObjectMeta(name=NAME, resource_version="7", labels={"other": "x"}))
+    (patch,) = plan_identity(Home(edited, None), project, source).actions
+    assert isinstance(patch, Patch)
+    assert patch.patch["metadata"]["labels"] == IDENTITY
+
+
+def test_the_labels_of_a_hub_namespace_that_is_gone_or_leaving_are_left_alone() -> None:
+    project, source = project_plane("alpha"), Namespace(metadata=ObjectMeta(name="team", uid="u"))
+    for home in (Home(None, a_policy()), Home(a_namespace(leaving=True), None)):
+        assert plan_identity(home, project, source).actions == ()

@@ -30,7 +30,7 @@ def a_claim(name: str, *, terminating: bool = False) -> ResourceClaim:
 
 def test_claims_of_a_cell_that_has_left_are_deleted_and_then_let_go() -> None:
     claims = [a_claim("instance-web-0"), a_claim("instance-web-1", terminating=True)]
-    delete, release = plan_left_claims(PROJECT, "dfw", claims).actions
+    delete, release = plan_left_claims(PROJECT, claims, "cell dfw has left").actions
     assert isinstance(delete, Delete)
     assert (delete.uid, delete.reason) == ("uid-of-instance-web-0", "cell dfw has left")
     assert isinstance(release, Patch)

@@ -149,6 +149,18 @@ def test_a_cell_that_answers_confirms_also_when_it_is_forced() -> None:
     assert kinds(plan) == []
 
 
+def test_a_work_without_binding_is_deleted_when_its_cell_leaves() -> None:
+    """Nothing else removes one that was written by hand, and the cell waits for it."""
+    by_hand, bound = a_work(terminating=False), a_work(terminating=False)
+    bound.metadata.labels[labels.BINDING_ID] = "b"
+    found = Belongings([by_hand, bound], (), (), frozenset({"b"}))
+    plan = plan_leaving(leaving(), found)
+    assert kinds(plan) == [("Delete", WORK.kind)]
+    assert isinstance(plan.actions[-1], Wait)
+    bound.metadata.labels[labels.BINDING_ID] = "gone"
+    assert kinds(plan_leaving(leaving(), found)) == [("Delete", WORK.kind)] * 2
+
+
 def test_what_was_kept_for_a_cell_goes_before_the_cell_itself() -> None:
     copy: Instance = msgspec.structs.replace(an_instance(0))
     space = Namespace(metadata=ObjectMeta(name="karmada-es-dfw", uid="n"))

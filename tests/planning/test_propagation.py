@@ -11,7 +11,7 @@ from datum_compute.api import labels
 from datum_compute.api.cluster import Cluster, ClusterStatus
 from datum_compute.api.codec import plain, typed
 from datum_compute.api.conditions import FALSE, Verdict, decided
-from datum_compute.api.kinds import BINDING, CLUSTER_POLICY, DEPLOYMENT
+from datum_compute.api.kinds import BINDING, CLUSTER_POLICY, DEPLOYMENT, WORK
 from datum_compute.api.mergepatch import merged
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.propagationpolicy import Suspension
@@ -20,7 +20,7 @@ from datum_compute.api.work import Work
 from datum_compute.api.workloaddeployment import WorkloadDeploymentStatus
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.policies import plan_policies
-from datum_compute.planning.propagation import plan_binding, plan_works
+from datum_compute.planning.propagation import plan_binding, plan_unbound_works, plan_works
 from datum_compute.testing.builders import NOW
 from tests.planning.propagated import (
     HOME,
@@ -169,6 +169,19 @@ def test_a_binding_lets_go_once_its_works_are_told_to_go() -> None:
     assert isinstance(delete, Delete)
     assert isinstance(release, Patch)
     assert release.patch["metadata"]["finalizers"] == []
+
+
+def test_works_without_binding_and_object_are_deleted() -> None:
+    """A create request that is delivered late leaves a Work that no binding removes."""
+    (delete,) = plan_unbound_works([a_work(), a_work(terminating=True)]).actions
+    assert isinstance(delete, Delete)
+    assert (delete.kind, delete.uid) == (WORK, "work-uid")
+
+
+def test_a_work_that_was_written_by_hand_needs_no_binding() -> None:
+    by_hand = a_work()
+    del by_hand.metadata.labels[labels.BINDING_ID]
+    assert plan_unbound_works([by_hand]).is_settled
 
 
 # --- suspension, and what was applied of which generation

@@ -103,6 +103,21 @@ def test_a_lost_cell_holds_up_nobody() -> None:
     assert run_scenario(scenario).sometimes["host lost"] == 1
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        f.EmptyHost(1.0, "cell-dfw"),  # its restart is due after the loss
+        f.EmptyHost(3.0, "cell-dfw"),
+        f.CrashAtCommit(1.9, "cell-dfw", 1, True),
+    ],
+)
+def test_a_lost_cell_never_starts_again(other: f.Fault) -> None:
+    lost = f.StopHost(2.0, f.FOR_EVER, "cell-dfw")
+    scenario = replace(CALM, layout=SPLIT, faults=(lost, other), chaos_s=8.0)
+    trace = run_scenario(scenario).trace
+    assert not [line for line in trace if " cell/dfw " in line and float(line[:9]) > 3.0]
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_seeds_hold(seed: int) -> None:
     assert run_scenario(scenario_of(seed)).trace

@@ -9,7 +9,7 @@ import pytest
 from datum_compute.api.errors import Expired
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.record import Record
-from datum_compute.store.watchlog import StoreEvent, Watch, WatchLog
+from datum_compute.store.watchlog import READ_BYTES, StoreEvent, Watch, WatchLog
 
 LONG_S = 3600.0
 
@@ -78,3 +78,31 @@ async def test_a_wait_can_be_ended_after_changes_of_others(end: str) -> None:
     log.append(change(1, "lhr"))
     (watch.interrupt if end == "interrupted" else log.close)()
     assert await task == []
+
+
+async def test_a_reader_that_is_far_behind_takes_a_bounded_number_of_bytes_at_once() -> None:
+    log = WatchLog(floor=0, window=1000)
+    watch = log.watch(0)
+    for version in range(1, 42):
+        key = ObjectKey("things.example.com", "", f"thing-{version}")
+        body = b"x" * (2 * READ_BYTES if version == 41 else 10_000)
+        log.append(StoreEvent(version, False, Record(key, version, body, "", {}), None))
+    sizes, seen = [], []
+    while events := await watch.next_events(0):
+        sizes.append(sum(len(event.record.body) for event in events))
+        seen += [event.version for event in events]
+    assert seen == list(range(1, 42))
+    assert max(sizes[:-1]) <= READ_BYTES
+    assert len(sizes) == 8
+
+
+async def test_many_small_events_are_read_in_several_steps() -> None:
+    log = WatchLog(floor=0, window=1000)
+    watch = log.watch(0)
+    for version in range(1, 200):
+        log.append(change(version, "ams"))
+    steps = []
+    while events := await watch.next_events(0):
+        steps.append([event.version for event in events])
+    assert [version for step in steps for version in step] == list(range(1, 200))
+    assert max(map(len, steps)) <= 64

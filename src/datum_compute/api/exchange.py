@@ -6,7 +6,7 @@ or hand them over in process.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -44,6 +44,25 @@ class Duplex(Protocol):
     async def aclose(self) -> None: ...
 
 
+class BodyPieces(Protocol):
+    """A large body that is made piece by piece, as fast as its reader takes it."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+
+class Peer(Protocol):
+    """The connection a request came on."""
+
+    def identify(self, user: str, *, reserved: bool) -> None:
+        """Record who sends the requests of this connection. ``reserved`` callers (controllers,
+        cells, operators) may use the connections that are reserved for them. Raises
+        TooManyRequests if the user has too many connections."""
+        ...
+
+
 class Request(msgspec.Struct, frozen=True):
     method: str
     path: str
@@ -51,6 +70,7 @@ class Request(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}  # names in lower case
     body: bytes = b""
     certificate_pem: str = ""  # of the client, signature checked by the TLS port
+    peer: Peer | None = None  # None inside of the process
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -65,6 +85,7 @@ class Response(msgspec.Struct, frozen=True):
     # With 101: who talks from here on, for the port that serves; and the way, for who has asked.
     switched: Callable[[Duplex], Coroutine[Any, Any, None]] | None = None
     duplex: Duplex | None = None
+    pieces: BodyPieces | None = None  # in place of a whole body that would be large
 
 
 def is_upgrade(request: Request) -> bool:

@@ -124,7 +124,15 @@ class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):
         NamespacedReference | None, says("The project's location that the city is, once known.")
     ] = None
     progressed_at: Annotated[
-        str | None, says("When the rollout last came a step further (RFC 3339).")
+        str | None, says("When the rollout last made progress (RFC 3339).")
+    ] = None
+    progress_reached: Annotated[
+        int | None,
+        says(
+            "The furthest that the rollout has come: instances updated plus instances available"
+            " minus instances to be removed. Only a higher value is progress. Unset when the"
+            " rollout is complete."
+        ),
     ] = None
     endpoints: Annotated[
         list[Endpoint],

@@ -123,6 +123,7 @@ async def _serve(
         machines=machines,
         ways=machines.cell_ways(),
         beside=_beside(settings, replace(upwards, membership=membership), platform, ports),
+        port_limits=settings.port_limits,
     )
     await serve_until(serving, bound, stop)
 

@@ -118,6 +118,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
             partial(contexts.follow, changed),
             partial(_work_with_members, settings, platform, ports, ways),
         ),
+        port_limits=settings.port_limits,
     )
     bound = bound_socket(settings.state_dir, settings.port, settings.listen)
     await serve_until(serving, bound, stop)

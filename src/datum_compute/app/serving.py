@@ -10,12 +10,13 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from datum_compute.api.codec import encode
 from datum_compute.app.auditlog import AuditLog
 from datum_compute.app.files import StateError, disk_trouble, write_over
+from datum_compute.app.front.limits import PortLimits, fit_to_files, raise_file_limit
 from datum_compute.app.front.port import Front, listening_socket, tls_of
 from datum_compute.app.gateway.doorkeeper import Dispatch, Doorkeeper
 from datum_compute.app.gateway.gateway import Gateway
@@ -52,6 +53,7 @@ class Serving:
     machines: Machines
     ways: CellWays
     beside: Sequence[Beside] = ()
+    port_limits: PortLimits = field(default_factory=PortLimits)
 
 
 def run_process(telemetry: TelemetrySettings, name: str, state: Path, serve: Serve) -> int:
@@ -113,7 +115,8 @@ async def _run(serving: Serving, bound: socket.socket, stop: asyncio.Event) -> N
                 task.cancel()
             return
         settle_memory()
-        front = Front(_dispatch(serving), serving.unix_s)
+        limits = fit_to_files(serving.port_limits, raise_file_limit())
+        front = Front(_dispatch(serving), serving.unix_s, limits, platform.registry)
         await front.start(bound, tls_of(serving.certificate))
         serving.when_ready(port)
         remember_port(serving.state, port)

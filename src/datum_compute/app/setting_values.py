@@ -34,8 +34,8 @@ def duration_value(text: str) -> float:
 
 
 def count_value(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:10]) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 1 and 1000000")
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 999999999")
     return int(text)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from datum_compute.admission.grace import DEPRECATION_GRACE_S
 from datum_compute.api.plane import PlaneName
+from datum_compute.app.connection_settings import add_connection_limits, port_limits
 from datum_compute.app.discovery_settings import (
     DiscoverySettings,
     FederationSettings,
@@ -24,6 +25,7 @@ from datum_compute.app.discovery_settings import (
 )
 from datum_compute.app.featuregates import Gates, add_gates
 from datum_compute.app.flow_settings import add_flow_limits, flow_limits_of
+from datum_compute.app.front.limits import PortLimits
 from datum_compute.app.layers import merged
 from datum_compute.app.patience_settings import (
     CELL_CREDENTIAL_S,
@@ -81,6 +83,7 @@ class LocalSettings:
     patience: Patience = field(default_factory=Patience)
     cell_credential_s: float = CELL_CREDENTIAL_S
     flow_limits: FlowLimits = field(default_factory=FlowLimits)
+    port_limits: PortLimits = field(default_factory=PortLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ class CellSettings:
     capacity: Mapping[str, str] = field(default_factory=dict)  # by resource; what is told the hub
     engine: str = ""
     flow_limits: FlowLimits = field(default_factory=FlowLimits)
+    port_limits: PortLimits = field(default_factory=PortLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,7 @@ def local_settings(
         patience=Patience(parsed.cell_probe_seconds, parsed.cell_grace_seconds),
         cell_credential_s=parsed.cell_credential_lifetime,
         flow_limits=flow_limits_of(parsed),
+        port_limits=port_limits(parsed),
     )
 
 
@@ -192,6 +197,7 @@ def cell_settings(
         capacity=parsed.capacity,
         engine=parsed.engine,
         flow_limits=flow_limits_of(parsed),
+        port_limits=port_limits(parsed),
     )
 
 
@@ -344,6 +350,7 @@ def local_parser() -> argparse.ArgumentParser:
     )
     add_patience(parser)
     add_credential_lifetime(parser)
+    add_connection_limits(parser)
     add_boot_time(parser)
     add_grace(parser)
     add_telemetry(parser)
@@ -355,6 +362,7 @@ def cell_parser() -> argparse.ArgumentParser:
     add_serving(parser)
     add_flow_limits(parser)
     add_heartbeat(parser)
+    add_connection_limits(parser)
     add_boot_time(parser)
     add_telemetry(parser)
     return parser

@@ -230,7 +230,7 @@ class Platform:
         self._reach, self.ready = reach, asyncio.Event()
         self._layout, self._credentials = layout, credentials
         self._offered: dict[PlaneName, None] = {}
-        registry = registry or CollectorRegistry()
+        self.registry = registry = registry or CollectorRegistry()
         metrics = ServerMetrics(registry)
         self.store = Store(journal, on_commit=metrics.committed)
         self.authenticator = credentials.authenticator()

@@ -19,4 +19,7 @@ class InProcessTransport:
     async def send(self, request: Request) -> Response:
         if "%" in request.path:  # a port hands on the path as it is meant, and so must this
             request = replace(request, path=unquote(request.path))
-        return await self._dispatch(request)
+        response = await self._dispatch(request)
+        if response.pieces is not None:
+            return replace(response, body=b"".join(response.pieces), pieces=None)
+        return response

@@ -59,7 +59,7 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     referenceddata.CONTROLLER,
     *companion.CONTROLLERS,
     home.CONTROLLER,
-    leftclaim.CONTROLLER,
+    *leftclaim.CONTROLLERS,
     projector.CONTROLLER,
     quarantine.CONTROLLER,
     catalogue.CONTROLLER,
@@ -136,7 +136,7 @@ BESIDE_CELL: tuple[Controller[Context], ...] = (
 _OF_MANY_PLANES: tuple[Controller[Context], ...] = (
     federator.CONTROLLER,
     policy.CONTROLLER,
-    leftclaim.CONTROLLER,
+    *leftclaim.CONTROLLERS,
     projector.CONTROLLER,
     quarantine.CONTROLLER,
     catalogue.CONTROLLER,

@@ -48,6 +48,9 @@ _LAST_TIER_S = 300.0
 _JITTER = 0.2
 # A claim without an instance is looked at again after so long, should an event be missed.
 RECHECK_S = 60.0
+# A claim in use is checked this often. The event that its instance is gone does not lead to the
+# claim while the namespace of the cell has lost the labels that name its project.
+IN_USE_RECHECK_S = 120.0
 
 
 class ClaimHome(msgspec.Struct, frozen=True):
@@ -155,7 +158,8 @@ def plan_release(
     if claim.is_terminating:
         return Plan((Wait(f"{ref_of(claim)} is in use"),), requeue_after_s=RECHECK_S)
     if instance is not None:
-        return Plan(tuple(add_finalizer(plane, CLAIM, claim, labels.CLAIM_FINALIZER)))
+        actions = add_finalizer(plane, CLAIM, claim, labels.CLAIM_FINALIZER)
+        return Plan(tuple(actions), _add_jitter(IN_USE_RECHECK_S, claim.metadata.uid))
     number = claim.metadata.labels.get(labels.INSTANCE_INDEX, "")
     if deployment is not None and is_wanted(deployment, number):
         waits = Wait("the slot is wanted and will be filled again")
@@ -217,10 +221,12 @@ def quota_verdict(
 
 
 def pending_requeue_s(waiting_s: float, uid: str) -> float:
-    """How long until an instance that has waited so long for its quota is looked at again.
-
-    Spread out by who waits, so that many who began at once do not come back at once.
-    """
+    """Return when to check an instance again that has waited this long for its quota."""
     tier = next((delay for until, delay in _TIERS if waiting_s < until), _LAST_TIER_S)
-    spread = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4]) / 2**32
-    return tier * (1 + _JITTER * spread)
+    return _add_jitter(tier, uid)
+
+
+def _add_jitter(delay_s: float, uid: str) -> float:
+    """Lengthen the delay by a share that depends on the uid, so that checks spread over time."""
+    share = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4]) / 2**32
+    return delay_s * (1 + _JITTER * share)

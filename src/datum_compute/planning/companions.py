@@ -20,11 +20,11 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.codec import DecodeError, decode, sorted_bytes
 from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.identity import companion_policy_name, encoded_cluster, federation_namespace
+from datum_compute.api.identity import companion_policy_name, federation_namespace
 from datum_compute.api.kinds import NAMESPACE, POLICY
 from datum_compute.api.meta import KindInfo, ObjectMeta, Ref, ref_of
 from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, PlaneName, member_name
+from datum_compute.api.plane import HUB, PlaneName
 from datum_compute.api.propagationpolicy import (
     ClusterAffinity,
     LabelRequirement,
@@ -37,6 +37,7 @@ from datum_compute.api.propagationpolicy import (
 from datum_compute.api.secret import Secret
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Action, Delete, Plan, Wait
+from datum_compute.planning.homes import identity_labels
 from datum_compute.planning.objects import plan_object
 from datum_compute.planning.references import (
     SOURCE_BYTES_MAX,
@@ -153,11 +154,7 @@ def _companion(
 
 
 def _home(project: PlaneName, namespace: Namespace, target: str) -> Namespace:
-    identity = {
-        labels.UPSTREAM_NAMESPACE: namespace.metadata.name,
-        labels.UPSTREAM_CLUSTER: encoded_cluster(member_name(project)),
-    }
-    return Namespace(metadata=ObjectMeta(name=target, labels=identity))
+    return Namespace(metadata=ObjectMeta(name=target, labels=identity_labels(project, namespace)))
 
 
 def _policy(

@@ -37,7 +37,7 @@ from datum_compute.planning.ordinals import Slots, is_ready, slots_of
 from datum_compute.planning.progress import (
     TimedWait,
     deadline_in_s,
-    progressed_at,
+    measure_progress,
     progressing,
     timed_waits,
 )
@@ -151,8 +151,10 @@ def _status(
         endpoints=deployment.status.endpoints,  # of whoever publishes its ports
         granted=recorded_slots(deployment, slots.held, wanted, size_of),
     )
-    stepped = progressed_at(deployment, counted, now)
-    counted = msgspec.structs.replace(counted, progressed_at=stepped)
+    progress = measure_progress(deployment, counted, now)
+    counted = msgspec.structs.replace(
+        counted, progressed_at=progress.at, progress_reached=progress.reached
+    )
     conditions = deployment.status.conditions
     for condition in (
         _available(deployment, counted, slots, now),

@@ -19,11 +19,11 @@ from datum_compute.api.conditions import (
     find_condition,
     with_condition,
 )
-from datum_compute.api.identity import encoded_cluster, federation_namespace
+from datum_compute.api.identity import federation_namespace
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta import ObjectMeta, ref_of
 from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, PlaneName, member_name
+from datum_compute.api.plane import HUB, PlaneName
 from datum_compute.api.reasons import Reason
 from datum_compute.api.resourcebinding import AggregatedStatusItem, ResourceBinding
 from datum_compute.api.workload import BlockedReplicas
@@ -38,6 +38,7 @@ from datum_compute.planning.actions import (
     drop_finalizer,
 )
 from datum_compute.planning.firstword import FIRST_WORD_S, is_new
+from datum_compute.planning.homes import identity_labels
 from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.resolution import carried
 from datum_compute.planning.silence import Silence, unheard_deployment
@@ -221,10 +222,7 @@ def _plan_hub(
         return [Wait(f"hub namespace {target} is being removed")]
     if hub.deployment is not None and hub.deployment.is_terminating:
         return [Wait(f"an earlier {deployment.metadata.name} is leaving the hub")]
-    identity = {
-        labels.UPSTREAM_NAMESPACE: namespace.metadata.name,
-        labels.UPSTREAM_CLUSTER: encoded_cluster(member_name(project)),
-    }
+    identity = identity_labels(project, namespace)
     hub_namespace = Namespace(metadata=ObjectMeta(name=target, labels=identity))
     return [
         *plan_object(HUB, NAMESPACE, hub_namespace, hub.namespace, "home of the project namespace"),

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from datum_compute.api import labels
 from datum_compute.api.clusterpropagationpolicy import ClusterPropagationPolicy
+from datum_compute.api.identity import encoded_cluster
 from datum_compute.api.kinds import CLUSTER_POLICY, NAMESPACE
-from datum_compute.api.meta import ref_of
+from datum_compute.api.meta import ObjectMeta, ref_of
 from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB
+from datum_compute.api.plane import HUB, PlaneName, member_name
 from datum_compute.planning.actions import Delete, Plan
+from datum_compute.planning.objects import plan_object
 
 REASON = "its project namespace is gone"
 
@@ -45,3 +48,24 @@ def plan_home(home: Home) -> Plan:
         return Plan()
     uid, version = namespace.metadata.uid, namespace.metadata.resource_version
     return Plan((Delete(HUB, NAMESPACE, ref_of(namespace), uid, REASON, version),))
+
+
+def plan_identity(home: Home, project: PlaneName, source: Namespace) -> Plan:
+    """Restore the labels of the hub namespace that name its source."""
+    if home.namespace is None or home.namespace.is_terminating:
+        return Plan()
+    named = Namespace(
+        metadata=ObjectMeta(
+            name=home.namespace.metadata.name, labels=identity_labels(project, source)
+        )
+    )
+    reason = "its labels do not name the project namespace"
+    return Plan(tuple(plan_object(HUB, NAMESPACE, named, home.namespace, reason)))
+
+
+def identity_labels(project: PlaneName, source: Namespace) -> dict[str, str]:
+    """Return the labels by which the hub and the cells find the project and its namespace."""
+    return {
+        labels.UPSTREAM_NAMESPACE: source.metadata.name,
+        labels.UPSTREAM_CLUSTER: encoded_cluster(member_name(project)),
+    }

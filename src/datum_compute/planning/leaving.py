@@ -32,6 +32,7 @@ class Belongings:
     works: Sequence[Work]
     copies: Sequence[Instance]
     kept: Sequence[tuple[KindInfo[Any], ApiObject]]
+    bindings: frozenset[str] = frozenset()  # uids of those on the hub; each removes its own Works
 
 
 def plan_leaving(cluster: Cluster, belongings: Belongings) -> Plan:
@@ -39,7 +40,8 @@ def plan_leaving(cluster: Cluster, belongings: Belongings) -> Plan:
         return Plan()
     if belongings.works:
         waiting = Wait(f"{len(belongings.works)} Works of the cell are left")
-        return Plan((*_given_up(cluster, belongings.works), waiting), requeue_after_s=RECHECK_S)
+        removed = _given_up(cluster, belongings.works) or _unbound(belongings)
+        return Plan((*removed, waiting), requeue_after_s=RECHECK_S)
     left: list[Action] = [
         _delete(kind, obj, "its cell has left")
         for kind, obj in (*((INSTANCE, copy) for copy in belongings.copies), *belongings.kept)
@@ -61,6 +63,16 @@ def _given_up(cluster: Cluster, works: Sequence[Work]) -> list[Action]:
         else:
             gone.append(_delete(WORK, work, "its cell leaves"))
     return gone
+
+
+def _unbound(belongings: Belongings) -> list[Action]:
+    """Works that no binding removes: those written by hand, or left by a binding that is gone."""
+    return [
+        _delete(WORK, work, "its cell leaves")
+        for work in belongings.works
+        if not work.is_terminating
+        and work.metadata.labels.get(labels.BINDING_ID) not in belongings.bindings
+    ]
 
 
 def _delete(kind: KindInfo[Any], obj: ApiObject, reason: str) -> Delete:

@@ -1,8 +1,7 @@
-"""Quota claims that a cell has left behind: with it went whoever could give them back.
+"""Quota claims that no cell will release, because the cell or its namespace is gone.
 
-A claim bears the name of its cell. While the cell is a member, silent or not, its claims are its
-own: what they were given for may run. One that has left is forgotten with all that it had, so what
-it held is free for others.
+While the cell is a member and has the namespace, its claims are its own, whether it answers or not:
+the instances they were granted for may run.
 """
 
 from __future__ import annotations
@@ -17,14 +16,15 @@ from datum_compute.api.resourceclaim import ResourceClaim
 from datum_compute.planning.actions import Action, Delete, Plan, drop_finalizer
 
 
-def plan_left_claims(project: PlaneName, cell: str, claims: Sequence[ResourceClaim]) -> Plan:
-    """``cell`` is proven to be no member; ``claims`` are those of the project that bear its name.
-    Deleted first, then let go, as the cell would."""
+def plan_left_claims(project: PlaneName, claims: Sequence[ResourceClaim], reason: str) -> Plan:
+    """Delete the claims, then remove their finalizer, as the cell would.
+
+    The caller has proven that no instance can run on them.
+    """
     actions: list[Action] = []
     for claim in claims:
         if claim.is_terminating:
             actions += drop_finalizer(project, CLAIM, claim, labels.CLAIM_FINALIZER)
         else:
-            uid, reason = claim.metadata.uid, f"cell {cell} has left"
-            actions.append(Delete(project, CLAIM, ref_of(claim), uid, reason))
+            actions.append(Delete(project, CLAIM, ref_of(claim), claim.metadata.uid, reason))
     return Plan(tuple(actions))

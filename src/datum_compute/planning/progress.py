@@ -1,11 +1,15 @@
 """How far a rollout has come, and when to report that it has stalled.
 
-Progress is a step in the right direction: more instances updated or available, fewer that are not
-wanted, or a new generation to roll out. The time of the last step is kept in the status, so that
-the deadline survives a restart. An instance that stops within its grace period, and an instance
-that has not been Ready for ``minReadySeconds`` yet, delay the deadline: it starts when their time
-is over. They do not revoke a deadline that has passed. Becoming Ready is no step; becoming
-available is. An image that repeatedly is Ready for a moment and exits therefore makes no progress.
+Progress is a number: instances updated plus instances available minus instances to be removed. A
+rollout makes a step when the number exceeds all earlier ones of the same generation, or when the
+generation is new. The highest number and the time of the last step are kept in the status, so that
+the deadline survives a restart. An instance that was lost and recovers makes no step, and neither
+does one whose readiness was Unknown for a while.
+
+An instance that stops within its grace period, and an instance that has not been Ready for
+``minReadySeconds`` yet, delay the deadline: it starts when their time is over. They do not revoke a
+deadline that has passed. Becoming Ready is no step; becoming available is. An image that repeatedly
+is Ready for a moment and exits therefore makes no progress.
 
 A rollout that was complete stays complete until the spec changes: an instance that fails later is
 not a rollout.
@@ -82,25 +86,40 @@ def _settling_text(instances: Sequence[Instance], min_ready: MinReady) -> str:
     return f"waiting until {which} been ready for {min_ready.seconds} s"
 
 
-def progressed_at(
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a rollout has come."""
+
+    # The highest number so far; None if the rollout is complete.
+    reached: int | None
+    # The time of the last step (RFC 3339).
+    at: str
+
+
+def measure_progress(
     deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str
-) -> str:
-    """Return the time of the last step, given the counts observed now."""
+) -> Progress:
+    """Return the progress of the rollout, given the counts observed now."""
     before = deployment.status
-    is_step = (
-        before.progressed_at is None
-        or before.observed_generation != deployment.metadata.generation
-        or observed.updated_replicas > before.updated_replicas
-        or observed.available_or_ready > before.available_or_ready
-        or _surplus(observed) < _surplus(before)
-    )
-    return now if is_step or before.progressed_at is None else before.progressed_at
+    is_new = before.observed_generation != deployment.metadata.generation
+    reached = _count_progress(observed)
+    if is_new or before.progressed_at is None:
+        step_at = now
+    else:
+        # A status of an earlier release has counts only.
+        earlier = before.progress_reached
+        if earlier is None:
+            earlier = _count_progress(before)
+        step_at = now if reached > earlier else before.progressed_at
+        reached = max(reached, earlier)
+    is_over = is_complete(observed) or _was_complete(deployment)
+    return Progress(reached=None if is_over else reached, at=step_at)
 
 
-def _surplus(counts: ReplicaCounts) -> int:
-    """Instances that are too many or too old."""
-    wanted = min(counts.updated_replicas, counts.desired_replicas)
-    return max(0, counts.replicas - wanted)
+def _count_progress(counts: ReplicaCounts) -> int:
+    kept = min(counts.updated_replicas, counts.desired_replicas)
+    to_be_removed = max(0, counts.replicas - kept)
+    return counts.updated_replicas + counts.available_or_ready - to_be_removed
 
 
 def progressing(

@@ -134,6 +134,14 @@ def plan_works(
     return Plan(tuple(actions))
 
 
+def plan_unbound_works(works: Sequence[Work]) -> Plan:
+    """Delete the Works of an object that is proven to have no binding and not to exist. A create
+    request can arrive after the binding that needed the Work is gone. Works that were written by
+    hand have no binding label and stay."""
+    bound = [work for work in works if work.metadata.labels.get(labels.BINDING_ID)]
+    return Plan(tuple(_removals(bound)))
+
+
 def _speaks_for(binding: AnyBinding, work: Work) -> bool:
     """Whether what a Work says is about this object: not one that is on its way out, nor one that
     an object of that name has left behind."""

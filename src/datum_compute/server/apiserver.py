@@ -51,6 +51,7 @@ from datum_compute.server.creations import CreationsUnderWay
 from datum_compute.server.definitions import is_definition
 from datum_compute.server.delete import delete, delete_collection
 from datum_compute.server.discovery import discovery_answer
+from datum_compute.server.event_encoder import EventEncoder
 from datum_compute.server.fieldvalidation import warning_header
 from datum_compute.server.flowcontrol.control import (
     FlowControl,
@@ -149,7 +150,16 @@ class ApiServer:
             authorizer,
             deprecation_grace_s,
         )
+        self._metrics.watch_encoder(self._ports.encoder)
         self._is_ready = is_ready
+
+    @property
+    def watches(self) -> OpenWatches:
+        return self._watches
+
+    @property
+    def event_encoder(self) -> EventEncoder:
+        return self._ports.encoder
 
     @property
     def streams(self) -> OpenStreams:

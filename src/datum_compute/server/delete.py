@@ -18,7 +18,7 @@ from datum_compute.api.errors import BadRequest, Cause, Invalid, NotFound
 from datum_compute.api.exchange import Response
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.server import commit, definitions, namespaces, problems
-from datum_compute.server.answer import json_answer
+from datum_compute.server.answer import json_answer, list_answer
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue, is_namespace
 from datum_compute.server.document import decoded_body, same
@@ -102,7 +102,7 @@ async def delete_collection(ports: Ports, catalogue: Catalogue, call: Call) -> R
         )
         bodies += [result.body for result in map(_unless_failed, results) if result]
     metadata = {"resourceVersion": str(ports.store.version(call.plane))}
-    return json_answer(shown.listed(metadata, await map_in_turns(work, shown.item, bodies)))
+    return list_answer(shown.listed(metadata, await map_in_turns(work, shown.item, bodies)))
 
 
 def _unless_failed(result: _Deleted | BaseException) -> _Deleted | None:

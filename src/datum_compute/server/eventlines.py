@@ -1,12 +1,12 @@
-"""Watch events as lines of JSON. Objects that are shown as they are stored are never decoded."""
+"""The events of one watch as lines of JSON: which ones it selects, and as what type."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.errors import ApiError, to_status
+from datum_compute.server.conversion import Conversion
 from datum_compute.server.document import stamped
+from datum_compute.server.event_encoder import EventEncoder, event_line
 from datum_compute.server.representation import Representation
 from datum_compute.server.selectors import Matches
 from datum_compute.store.record import Record
@@ -19,11 +19,17 @@ class EventLines:
     """The lines of one watch: what it selects, in the form it asked for."""
 
     def __init__(
-        self, shown: Representation, matches: Matches, body_of: Callable[[Record], bytes]
+        self,
+        shown: Representation,
+        matches: Matches,
+        conversion: Conversion,
+        encoder: EventEncoder,
     ) -> None:
         self._shown = shown
         self._matches = matches
-        self._body_of = body_of
+        self._body_of = conversion.body_of
+        self._encoder = encoder
+        self._form = encoder.form_number((shown.form_key, conversion))
         # The first object of each phase: kubectl drops the first of one that it watches by name.
         self._first_added = True
         self._first_change = True
@@ -33,7 +39,7 @@ class EventLines:
         if not self._matches(record):
             return None
         first, self._first_added = self._first_added, False
-        return _line(b"ADDED", self._shown.event(self._body_of(record), first=first))
+        return self._line(b"ADDED", record, record.version, first=first)
 
     def of(self, event: StoreEvent) -> bytes | None:
         """None for a change outside the selection. An object that a change moves out of the
@@ -42,32 +48,34 @@ class EventLines:
         now = not event.deleted and self._matches(event.record)
         match (before, now):
             case (False, True):
-                return self._object(b"ADDED", self._body_of(event.record))
+                event_type = b"ADDED"
             case (True, True):
-                return self._object(b"MODIFIED", self._body_of(event.record))
-            case (True, False) if event.deleted:
-                return self._object(b"DELETED", self._body_of(event.record))
+                event_type = b"MODIFIED"
             case (True, False):
-                assert event.previous is not None
-                last = stamped(decode(self._body_of(event.previous)), event.version)
-                return self._object(b"DELETED", last)
+                event_type = b"DELETED"
             case _:
                 return None
+        record = event.record if now or event.deleted else event.previous
+        assert record is not None
+        first, self._first_change = self._first_change, False
+        return self._line(event_type, record, event.version, first=first)
 
     def bookmark(self, version: int, *, initial_events_end: bool = False) -> bytes:
         metadata: JsonObject = {"resourceVersion": str(version)}
         if initial_events_end:
             metadata["annotations"] = {_INITIAL_EVENTS_END: "true"}
-        return _line(b"BOOKMARK", self._shown.bookmark(metadata))
+        return event_line(b"BOOKMARK", self._shown.bookmark(metadata))
 
-    def _object(self, event_type: bytes, body: bytes) -> bytes:
-        first, self._first_change = self._first_change, False
-        return _line(event_type, self._shown.event(body, first=first))
+    def _line(self, event_type: bytes, record: Record, version: int, *, first: bool) -> bytes:
+        def encode_object() -> bytes:
+            body = self._body_of(record)
+            if record.version != version:  # it has left the selection
+                body = stamped(decode(body), version)
+            return self._shown.event(body, first=first)
+
+        form = (self._form, self._shown.event_variant(first=first))
+        return self._encoder.line(record, version, event_type, form, encode_object)
 
 
 def error_line(error: ApiError) -> bytes:
-    return _line(b"ERROR", encode(to_status(error)))
-
-
-def _line(event_type: bytes, body: bytes) -> bytes:
-    return b'{"type":"' + event_type + b'","object":' + body + b"}\n"
+    return event_line(b"ERROR", encode(to_status(error)))

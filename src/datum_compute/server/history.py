@@ -21,7 +21,10 @@ async def snapshot_at(store: Store, plane: PlaneName, resource: str, version: in
     if present.version == version:
         return present
     records: dict[ObjectKey, Record | None] = {record.key: record for record in present.records}
-    for event in reversed(await changes.next_events(0)):
+    events = []
+    while more := await changes.next_events(0):
+        events += more
+    for event in reversed(events):
         records[event.record.key] = event.previous
     kept = [record for _, record in sorted(records.items()) if record is not None]
     return Snapshot(version, kept)

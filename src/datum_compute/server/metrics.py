@@ -27,6 +27,7 @@ from datum_compute.api.exchange import Response
 from datum_compute.api.kinds import KINDS
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.buckets import Buckets
+from datum_compute.server.event_encoder import EventEncoder
 from datum_compute.server.flowcontrol.control import FlowControl
 from datum_compute.store.store import Store
 
@@ -104,6 +105,9 @@ class ServerMetrics:
     def watch_flows(self, flows: FlowControl) -> None:
         self._registry.register(_Flows(flows))
 
+    def watch_encoder(self, encoder: EventEncoder) -> None:
+        self._registry.register(_WatchEvents(encoder))
+
     def committed(self, entries: int, seconds: float, ok: bool) -> None:
         """One batch of the store has ended."""
         if not ok:
@@ -158,6 +162,26 @@ class _Requests(Collector):
                 "datum_apiserver_request_duration_seconds",
                 "Time from a request to its answer; of a watch, until its stream begins.",
                 labels=("verb", "resource"),
+            ),
+        )
+
+
+class _WatchEvents(Collector):
+    def __init__(self, encoder: EventEncoder) -> None:
+        self._encoder = encoder
+
+    def collect(self) -> Iterator[Metric]:
+        (events,) = self.describe()
+        events.add_metric(("new",), self._encoder.encoded)
+        events.add_metric(("shared",), self._encoder.shared)
+        yield events
+
+    def describe(self) -> tuple[CounterMetricFamily]:
+        return (
+            CounterMetricFamily(
+                "datum_apiserver_watch_events",
+                "Events of watches, by whether one was encoded anew or shared with another watch.",
+                labels=("encoding",),
             ),
         )
 

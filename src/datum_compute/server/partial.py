@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
 from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.server.list_body import ListBody, list_body
 
 META_VERSION = "meta.k8s.io/v1"
 
@@ -22,13 +24,13 @@ class PartialForm:
     def item(self, body: bytes) -> bytes:
         return self.single(body)
 
-    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes:
+    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
         head = {
             "kind": "PartialObjectMetadataList",
             "apiVersion": META_VERSION,
             "metadata": metadata,
         }
-        return join_items(head, "items", items)
+        return list_body(head, items)
 
     def event(self, body: bytes, *, first: bool) -> bytes:
         return self.single(body)
@@ -36,16 +38,12 @@ class PartialForm:
     def bookmark(self, metadata: JsonObject) -> bytes:
         return encode(partial_object({"metadata": metadata}))
 
+    @property
+    def form_key(self) -> Hashable:
+        return "metadata"
 
-def join_items(head: JsonObject, field: str, items: list[bytes]) -> bytes:
-    """A JSON object with encoded items in its last field; changes ``items``."""
-    start, end = encode(head)[:-1] + b',"' + field.encode() + b'":[', b"]}"
-    if not items:
-        return start + end
-    # Into the first and the last item: the result may be large, and this way is copied only once.
-    items[0] = start + items[0]
-    items[-1] += end
-    return b",".join(items)
+    def event_variant(self, *, first: bool) -> Hashable:
+        return None
 
 
 def partial_object(obj: Any) -> JsonObject:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from datum_compute.server.authorization import Authorizer
 from datum_compute.server.creations import CreationsUnderWay
+from datum_compute.server.event_encoder import EventEncoder
 from datum_compute.server.owndefinitions import OwnDefinitions
 from datum_compute.server.streams import OpenStreams
 from datum_compute.store.store import Store
@@ -23,3 +24,4 @@ class Ports:
     own: OwnDefinitions
     authorizer: Authorizer
     deprecation_grace_s: float  # of instance types
+    encoder: EventEncoder = field(default_factory=EventEncoder)

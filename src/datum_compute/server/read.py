@@ -13,7 +13,7 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import BadRequest, Cause, Invalid
 from datum_compute.api.exchange import Response
 from datum_compute.server import problems, scale
-from datum_compute.server.answer import json_answer
+from datum_compute.server.answer import json_answer, list_answer
 from datum_compute.server.call import Call
 from datum_compute.server.continuation import Continuation, continue_token, read_continue_token
 from datum_compute.server.flowcontrol.control import filter_in_turns, map_in_turns
@@ -60,7 +60,8 @@ async def list_objects(ports: Ports, call: Call) -> Response:
     if after is not None:
         found = [r for r in found if _place(r) > (after.namespace, after.name)]
     page = _page(found, limit, snapshot.version, counts=not has_selector(call.query))
-    return json_answer(shown.listed(page.metadata, await _encode_items(call, shown, page.records)))
+    listed = shown.listed(page.metadata, await _encode_items(call, shown, page.records))
+    return list_answer(listed)
 
 
 async def _encode_items(call: Call, shown: Representation, records: list[Record]) -> list[bytes]:

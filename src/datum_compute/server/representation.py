@@ -5,7 +5,7 @@ The Accept header chooses. Errors and deletion results stay Status objects in ev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -15,9 +15,10 @@ from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.exchange import JSON
 from datum_compute.api.meta import KindInfo
 from datum_compute.server.call import Call
+from datum_compute.server.list_body import ListBody, list_body
 from datum_compute.server.negotiation import MediaType, preferred
 from datum_compute.server.options import choice
-from datum_compute.server.partial import PartialForm, join_items
+from datum_compute.server.partial import PartialForm
 from datum_compute.server.table import INCLUDE, TableForm
 
 _META = "meta.k8s.io"
@@ -37,11 +38,11 @@ class Representation(Protocol):
         ...
 
     def item(self, body: bytes) -> bytes:
-        """One object as it is shown in a list."""
+        """One object as ``listed`` needs it."""
         ...
 
-    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes:
-        """A list of what ``item`` made; changes ``items``."""
+    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
+        """A list of what ``item`` returned."""
         ...
 
     def event(self, body: bytes, *, first: bool) -> bytes:
@@ -49,6 +50,15 @@ class Representation(Protocol):
         ...
 
     def bookmark(self, metadata: JsonObject) -> bytes: ...
+
+    @property
+    def form_key(self) -> Hashable:
+        """Equal for representations that show objects alike."""
+        ...
+
+    def event_variant(self, *, first: bool) -> Hashable:
+        """What else ``event`` depends on, such as the time: equal for equal results."""
+        ...
 
 
 class PlainForm(msgspec.Struct, frozen=True):
@@ -64,15 +74,22 @@ class PlainForm(msgspec.Struct, frozen=True):
         return not self.kind.built_in
 
     def item(self, body: bytes) -> bytes:
-        return self._untyped(body) if self.kind.built_in else body
+        if not self.kind.built_in:
+            return body
+        types = self._types()
+        return body if body.startswith(types) else _types_first(body, types)
 
-    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes:
+    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
         head = {
             "apiVersion": self.kind.api_version,
             "kind": self.kind.list_kind,
             "metadata": metadata,
         }
-        return join_items(head, "items", items)
+        # Items of built-in lists do not repeat what the list says: apiVersion and kind.
+        return list_body(head, items, left_out=self._types() if self.kind.built_in else b"")
+
+    def _types(self) -> bytes:
+        return encode({"apiVersion": self.kind.api_version, "kind": self.kind.kind})[:-1] + b","
 
     def event(self, body: bytes, *, first: bool) -> bytes:
         return body
@@ -81,14 +98,18 @@ class PlainForm(msgspec.Struct, frozen=True):
         kind = self.kind
         return encode({"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata})
 
-    def _untyped(self, body: bytes) -> bytes:
-        """Items of built-in lists do not repeat what the list says: apiVersion and kind."""
-        kind = self.kind
-        types = encode({"apiVersion": kind.api_version, "kind": kind.kind})[:-1] + b","
-        if body.startswith(types):
-            return b"{" + body.removeprefix(types)
-        obj = decode(body)
-        return encode({name: obj[name] for name in obj if name not in ("apiVersion", "kind")})
+    @property
+    def form_key(self) -> Hashable:
+        return "plain"
+
+    def event_variant(self, *, first: bool) -> Hashable:
+        return None
+
+
+def _types_first(body: bytes, types: bytes) -> bytes:
+    obj = decode(body)
+    rest = {name: obj[name] for name in obj if name not in ("apiVersion", "kind")}
+    return types + encode(rest)[1:]
 
 
 @lru_cache(maxsize=256)  # as for the header itself

@@ -44,7 +44,7 @@ async def watch(ports: Ports, call: Call, timeout_max_s: float = TIMEOUT_MAX_S) 
     asked_s = number(call.query, "timeoutSeconds") or TIMEOUT_S
     timeout_s = min(asked_s, TIMEOUT_MAX_S, timeout_max_s)
     start = _start(ports, call)
-    lines = EventLines(shown, matches, call.served.conversion.body_of)
+    lines = EventLines(shown, matches, call.served.conversion, ports.encoder)
     initial: Iterator[bytes] = iter(())
     since = start.since
     if since is None:

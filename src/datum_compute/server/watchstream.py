@@ -51,6 +51,7 @@ class WatchStream:
         self._next_bookmark = now + BOOKMARK_EVERY_S
         self._ended = source is None
         self._stopped = False
+        self.is_initial = True  # initial events are left
 
     def __aiter__(self) -> WatchStream:
         return self
@@ -61,6 +62,7 @@ class WatchStream:
                 await self._work.take_turn_to_stream()
             if (line := self._next_line()) is not None:
                 return line
+            self.is_initial = False
             if self._ended or self._streams.closed:
                 raise StopAsyncIteration
             self._ready = await self._next_lines()
@@ -92,9 +94,9 @@ class WatchStream:
     async def _next_lines(self) -> Iterator[bytes]:
         assert self._source is not None
         if self._source.watch.closed:
-            self._ended = True
-            # What happened before the end is still told.
-            return filter(None, map(self._lines.of, await self._events(0.0)))
+            events = await self._events(0.0)  # what happened before the end is still sent
+            self._ended = not events
+            return filter(None, map(self._lines.of, events))
         now = asyncio.get_running_loop().time()
         wait_s = max(0.0, self._due() - now)
         # The log is read before anything is awaited: with no events to show for it, the reader

@@ -33,6 +33,9 @@ Concerns = Callable[[StoreEvent], bool]
 
 # Large objects that change often must not fill the memory with their past.
 WINDOW_BYTES = 16 * 1024 * 1024
+# What a watch reads at once: a slow reader keeps no more than this from being freed.
+READ_BYTES = 64 * 1024
+_READ_EVENTS_MAX = 64
 
 
 class WatchLog:
@@ -84,9 +87,13 @@ class WatchLog:
         return Watch(self, position, concerns)
 
     def read(self, position: int) -> tuple[list[StoreEvent], int]:
+        """The next events, about ``READ_BYTES`` of them, and the position after them."""
         if position < self._dropped:
             raise _expired(0, self._floor)
-        events = self._events[position - self._dropped :]
+        start = position - self._dropped
+        events = self._events[start : start + _READ_EVENTS_MAX]
+        if len(events) > 1:
+            events = _first_bytes(events, READ_BYTES)
         return events, position + len(events)
 
     @property
@@ -170,6 +177,15 @@ def _first_after(events: list[StoreEvent], since: int) -> int:
         else:
             high = middle
     return low
+
+
+def _first_bytes(events: list[StoreEvent], size_bytes: int) -> list[StoreEvent]:
+    """As many of the events as fit, but at least one."""
+    for number, event in enumerate(events):
+        size_bytes -= len(event.record.body)
+        if size_bytes < 0:
+            return events[: max(1, number)]
+    return events
 
 
 def _expired(since: int, floor: int) -> Expired:

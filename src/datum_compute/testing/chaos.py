@@ -130,14 +130,7 @@ class Chaos:
             case f.StopHost(_, for_s, _):
                 await self._stop(host, for_s)
             case f.EmptyHost():
-                host.crash(down_s=f.FOR_EVER)
-                host.disk.journal = MemoryJournal()
-                for plane in host.duties.serves:
-                    self.forget(plane)
-                    if plane in self.providers:
-                        self.providers[plane].machines.clear()
-                await self.last(2.0)
-                host.start()
+                await self._empty(host)
             case f.PauseHost(_, for_s, _):
                 life = host.life
                 self.loop.pause(life)
@@ -151,7 +144,20 @@ class Chaos:
     def lose(self, host: SimulatedHost) -> None:
         """It is gone, and never comes back."""
         host.crash(down_s=f.FOR_EVER)
+        host.is_lost = True  # a restart may be scheduled already
         self.lost[host.name] = None
+
+    async def _empty(self, host: SimulatedHost) -> None:
+        if host.is_lost:
+            return
+        host.crash(down_s=f.FOR_EVER)
+        host.disk.journal = MemoryJournal()
+        for plane in host.duties.serves:
+            self.forget(plane)
+            if plane in self.providers:
+                self.providers[plane].machines.clear()
+        await self.last(2.0)
+        host.start()
 
     async def _stop(self, host: SimulatedHost, for_s: float) -> None:
         if for_s == f.FOR_EVER:

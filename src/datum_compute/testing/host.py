@@ -105,6 +105,7 @@ class SimulatedHost:
         self.lives = 0
         self.crashed = 0
         self.skew_s = 0.0
+        self.is_lost = False  # never starts again
         self.certificate = ""  # of a cell that has joined; on its disk
         self._around = around
         self._ids = ids
@@ -134,7 +135,7 @@ class SimulatedHost:
     # --- life and death
 
     def start(self) -> None:
-        if self._process is not None:
+        if self._process is not None or self.is_lost:
             return
         self.lives += 1
         self._context = contextvars.Context()

@@ -236,7 +236,8 @@ def i14_removed_for_a_reason(truth: Truth, step: Step) -> str:
     number = int(before["metadata"]["labels"].get(labels.INSTANCE_INDEX, "-1"))
     if number >= wanted:
         return _higher_than(truth, step, owner, number)
-    current = _image(deployment["spec"]["template"]["spec"]) == _image(before["spec"])
+    template = deployment["spec"]["template"]["spec"]
+    current = all(before["spec"].get(name) == value for name, value in template.items())
     if current and is_true(before, "Ready"):
         return f"I14: {_where(step)} is removed though it is ready and as wanted"
     return ""
@@ -250,10 +251,6 @@ def _higher_than(truth: Truth, step: Step, owner: str, number: int) -> str:
             if not is_terminating(row) and index.isdecimal() and int(index) > number:
                 return f"I14: {_where(step)} is removed before {key.name}"
     return ""
-
-
-def _image(spec: JsonObject) -> str:
-    return str(spec["runtime"]["sandbox"]["containers"][0]["image"])
 
 
 def i15_server_leaves_after_its_machine(truth: Truth, step: Step) -> str:

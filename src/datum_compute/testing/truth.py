@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from datum_compute.api.codec import JsonObject, decode
-from datum_compute.api.kinds import CLUSTER, EVENT, LEASE, NAMESPACE
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, EVENT, LEASE, NAMESPACE
 from datum_compute.api.labels import TOPOLOGY_CITY
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.api.reasons import Reason
 from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey, PlaneDeleted
 from datum_compute.testing.provider import Provider
 
@@ -121,6 +122,17 @@ class Truth:
         for key, row in self.rows.get(plane, {}).items():
             if key.resource == resource:
                 yield key, row
+
+    def count_late_rollouts(self) -> int:
+        """Count the deployments, on all planes, that report a passed progress deadline."""
+        rows = (
+            row for plane in self.rows for _, row in self.of_resource(plane, DEPLOYMENT.storage)
+        )
+        return sum(
+            condition.get("reason") == Reason.PROGRESS_DEADLINE_EXCEEDED
+            for row in rows
+            for condition in row.get("status", {}).get("conditions", [])
+        )
 
     def cells_of(self, city: str) -> list[PlaneName]:
         """Those that serve it now; where there is no federation, whoever has machines."""

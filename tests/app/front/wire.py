@@ -41,6 +41,7 @@ class Wire(asyncio.Transport):
         self.aborted = False
         self.takes = True
         self.switched = False
+        self.unread_bytes = 0  # of what was written while it reads nothing
         self._waiting = bytearray()
         self._paused = False
         self._news = asyncio.Event()
@@ -56,6 +57,7 @@ class Wire(asyncio.Transport):
 
     def take(self) -> None:
         self.takes = True
+        self.unread_bytes = 0
         if self._paused:
             self._paused = False
             self.connection.resume_writing()
@@ -104,9 +106,17 @@ class Wire(asyncio.Transport):
             except httptools.HttpParserUpgrade:
                 self.switched = True  # what follows is only in ``raw``
         self._news.set()
-        if not self.takes and not self._paused:
-            self._paused = True
-            self.connection.pause_writing()
+        if not self.takes:
+            self.unread_bytes += len(data)
+            if not self._paused:
+                self._paused = True
+                self.connection.pause_writing()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """It asks to pause with the first byte that is not read."""
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread_bytes
 
     def close(self) -> None:
         if not self.closed:

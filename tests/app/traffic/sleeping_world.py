@@ -12,7 +12,7 @@ from datum_compute.api.scaletozero import SleepMode, Wake
 from datum_compute.app.traffic.balance import Balance, Port, Reached
 from datum_compute.app.traffic.sleepers import Sleepers
 from datum_compute.app.traffic.wakes import WakeBook
-from datum_compute.drivers.driver import MachineState
+from datum_compute.drivers.driver import MachineState, NotObserved
 from datum_compute.drivers.fenced import FencedDriver
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
@@ -29,7 +29,8 @@ class World:
     def __init__(self, loop: VirtualLoop, mode: SleepMode, machines: int) -> None:
         self.loop = loop
         self.mode = mode
-        self.driver = SimulatedDriver(MachineTable(), now=loop.time, boot_s=BOOT_S, stop_s=STOP_S)
+        self.table = MachineTable()
+        self.driver = SimulatedDriver(self.table, now=loop.time, boot_s=BOOT_S, stop_s=STOP_S)
         self.ids = [f"ns/web-{number}/1" for number in range(machines)]
         self.calls: list[str] = []  # one for each sleep or wake that the driver is asked for
         self.answers = True  # whether machines accept connections
@@ -43,6 +44,13 @@ class World:
         self.sleepers = Sleepers({CELL: watched}, self.loop.time, self.book)
         self.balance = Balance(self.sleepers, self.book, self._connect, self.loop.time)
         self.port = Port()
+
+    def adopt(self, adoption_s: float) -> None:
+        """A new process whose driver has not observed the machines yet; they accept connections."""
+        self.driver = SimulatedDriver(
+            self.table, now=self.loop.time, stop_s=STOP_S, adoption_s=lambda: adoption_s
+        )
+        self.begin()
 
     async def start(self) -> None:
         for machine_id in self.ids:
@@ -82,7 +90,10 @@ class World:
 
     async def _connect(self, backend: Backend) -> str | None:
         state = await self.driver.observe(backend.machine_id)
-        runs = isinstance(state, MachineState) and state.phase == "Running"
+        # An adopted machine runs, whether its driver has observed it or not.
+        runs = isinstance(state, NotObserved) or (
+            isinstance(state, MachineState) and state.phase == "Running"
+        )
         return backend.machine_id if runs and self.answers else None
 
     @property

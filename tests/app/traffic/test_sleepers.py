@@ -105,6 +105,18 @@ def test_a_process_that_starts_anew_leaves_sleepers_asleep_and_wakes_them(mode: 
     assert in_world(story, mode) == ([True], "ns/web-0/1")
 
 
+def test_a_connection_does_not_wait_for_the_first_observation_of_an_adopted_machine() -> None:
+    async def story(world: World) -> tuple[str, float]:
+        world.adopt(adoption_s=2 * HOLD_S)
+        await world.publish()
+        arrived_s = world.loop.time()
+        return await world.visit(), world.loop.time() - arrived_s
+
+    served_by, took_s = in_world(story)
+    assert served_by == "ns/web-0/1"
+    assert took_s < 1.0  # virtual time
+
+
 def test_a_connection_outlives_that_its_machine_was_not_ready_for_a_while() -> None:
     async def story(world: World) -> bool:
         visiting = asyncio.create_task(world.visit(stays_s=4 * IDLE_S))

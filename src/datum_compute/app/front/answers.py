@@ -29,7 +29,9 @@ class HttpDate:
 
 
 def whole_head(response: Response, date: str, *, closing: bool) -> bytes:
-    return _head(response, date, f"content-length: {len(response.body)}\r\n", closing)
+    pieces = response.pieces
+    size_bytes = len(response.body) if pieces is None else pieces.size_bytes
+    return _head(response, date, f"content-length: {size_bytes}\r\n", closing)
 
 
 def stream_head(response: Response, date: str, *, chunked: bool) -> bytes:

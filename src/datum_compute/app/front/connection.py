@@ -17,9 +17,12 @@ from typing import Any, cast
 from datum_compute.api.errors import ApiError, BadRequest
 from datum_compute.api.exchange import Duplex, Request, Response
 from datum_compute.app.front.answers import CONTINUE, HttpDate, stream_head, switch_head, whole_head
+from datum_compute.app.front.connection_table import ConnectionTable, Slot
 from datum_compute.app.front.eager import begun
-from datum_compute.app.front.outgoing import PIECE_BYTES, Outgoing
+from datum_compute.app.front.metrics import PortMetrics
+from datum_compute.app.front.outgoing import WHOLE_BYTES_MAX, Outgoing
 from datum_compute.app.front.reader import Arrived, RequestReader, Stage
+from datum_compute.app.front.send_budget import SendBudget
 from datum_compute.app.front.switched import Switched
 from datum_compute.app.front.turn import Turns
 from datum_compute.server.answer import error_answer
@@ -28,7 +31,10 @@ from datum_compute.server.watchstream import WatchStream
 IDLE_S = 75.0  # between two requests
 HEAD_S = 30.0
 BODY_S = 60.0
-SEND_S = 60.0
+SEND_S = 60.0  # without any data taken
+# For a whole response, and for the initial events of a watch: until then they keep the objects of
+# their version in memory, also those that have changed since.
+RESPONSE_S = 300.0
 LINGER_S = 1.0
 _NEVER = float("inf")
 _PATIENCE_S = {Stage.NOTHING: IDLE_S, Stage.HEAD: HEAD_S, Stage.BODY: BODY_S}
@@ -46,15 +52,28 @@ class Shared:
     date: HttpDate
     on_first: Callable[[], None]  # when there is one, after there was none
     on_none: Callable[[], None]
+    table: ConnectionTable
+    budget: SendBudget
+    metrics: PortMetrics
+    note_released: Callable[[int], None]  # bytes of memory that a connection has freed
     turns: Turns = field(default_factory=Turns)
     stopping: bool = False
     # A dict, so that they are stopped in the order they came.
     connections: dict[Connection, None] = field(default_factory=dict)
 
 
+# What a TLS connection costs besides its buffers.
+_CONNECTION_BYTES = 64 * 1024
+
+
 class Connection(asyncio.Protocol):
-    def __init__(self, shared: Shared) -> None:
+    """``slot`` is its place in the table of connections; without one it takes one when it is
+    made."""
+
+    def __init__(self, shared: Shared, slot: Slot | None = None) -> None:
         self._shared = shared
+        self._slot = slot
+        self._refused = False  # by a limit: the response to this request is the last one
         self._loop = asyncio.get_running_loop()
         self._busy = False  # a request is being answered
         self._ending = False  # nothing that still arrives counts
@@ -63,30 +82,50 @@ class Connection(asyncio.Protocol):
         self._stream: WatchStream | None = None
         self._task: asyncio.Task[Any] | None = None
         self._switched: Switched | None = None  # once it has left HTTP
+        self._response_deadline_s = _NEVER
         self.deadline_s = _NEVER
 
     # --- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by birth
-        self._out = Outgoing(self._transport, self._shared.turns)
-        self._reader = RequestReader(_certificate_of(transport))
+        shared = self._shared
+        self._account = shared.budget.open_account(self)
+        self._out = Outgoing(self._transport, shared.turns, self._account)
+        self._reader = RequestReader(_certificate_of(transport), self)
         self._wait_for_client(HEAD_S)
-        connections = self._shared.connections
-        connections[self] = None
-        if len(connections) == 1:
-            self._shared.on_first()
+        shared.connections[self] = None
+        if len(shared.connections) == 1:
+            shared.on_first()
+        if self._slot is None:
+            self._slot = shared.table.admit("", self)
+            if self._slot is None:
+                self.shed("refused")
+        else:
+            self._slot.occupant = self
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ending = True
-        self._shared.connections.pop(self, None)
+        shared = self._shared
+        shared.note_released(_CONNECTION_BYTES + self._account.size_bytes)
+        shared.connections.pop(self, None)
         if self._stream is not None:
             self._stream.stop()
         self._out.end()
         if self._switched is not None:
             self._switched.end()
-        if not self._shared.connections:
-            self._shared.on_none()
+        self._leave_cycles()
+        if not shared.connections:
+            shared.on_none()
+
+    def _leave_cycles(self) -> None:
+        """Let go of everything that refers back to the connection, so that its memory is free at
+        once: the collector runs rarely, and does not look into the parser."""
+        self._reader.close()
+        self._account.close()
+        if self._slot is not None:
+            self._shared.table.release(self._slot)
+            self._slot = None
 
     def data_received(self, data: bytes) -> None:
         if self._switched is not None:
@@ -99,12 +138,55 @@ class Connection(asyncio.Protocol):
         self._out.pause()
         if self._switched is None:  # whoever talks there has patience of its own
             self._wait_for_client(SEND_S)
+            if self._stream is None or self._stream.is_initial:
+                self.deadline_s = min(self.deadline_s, self._response_deadline_s)
 
     def resume_writing(self) -> None:
+        self._out.account_unsent()
         self._out.resume()
         if not self._ending and self._switched is None:
             self._trust_client()
             self._go_on()
+
+    # --- called by the server
+
+    def identify(self, user: str, *, reserved: bool) -> None:
+        """Record who sends requests on this connection."""
+        slot = self._slot
+        if slot is None or slot.user == user:
+            return
+        try:
+            self._shared.table.identify(slot, user, reserved=reserved)
+        except ApiError:
+            self._refused = True
+            raise
+        self._account.set_user(user, is_reserved=reserved)
+
+    # --- called when a limit is reached
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for a request."""
+        return not self._busy and not self._reader.arrived and not self._out.blocked
+
+    def measure_unsent(self) -> int:
+        return self._out.measure_unsent()
+
+    def shed(self, reason: str) -> None:
+        """Close the connection, because of a limit, without waiting for its client."""
+        self._shared.metrics.note_closed(self._activity, reason)
+        if self._account.size_bytes:
+            self._shared.metrics.note_limit(reason, self._account.user)
+        self._ending = True
+        self._transport.abort()
+
+    @property
+    def _activity(self) -> str:
+        if self._stream is not None:
+            return "watch"
+        if self._busy or self._out.blocked:
+            return "response"
+        return "idle" if self._reader.stage is Stage.NOTHING else "request"
 
     # --- called by the port
 
@@ -124,7 +206,11 @@ class Connection(asyncio.Protocol):
         """The client has let its time pass."""
         self.deadline_s = _NEVER
         if self._out.blocked:
-            logger.info("a client took no data for %.0f s; its connection was ended", SEND_S)
+            logger.info(
+                "closed a connection with %d unsent bytes: its client did not read in time",
+                self._out.measure_unsent(),
+            )
+            self._shared.metrics.note_closed(self._activity, "slow")
             self._transport.abort()
         elif self._reader.stage is Stage.BODY and not self._ending:
             self._refuse(BadRequest(f"the body did not arrive within {BODY_S:.0f} s"))
@@ -205,7 +291,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _send(self, arrived: Arrived, response: Response) -> None:
-        closing = arrived.closes or self._shared.stopping
+        closing = arrived.closes or self._shared.stopping or self._refused
         if isinstance(response.stream, WatchStream):
             self._stream, chunked = response.stream, not arrived.plain
             head = stream_head(response, self._shared.date(), chunked=chunked)
@@ -219,8 +305,11 @@ class Connection(asyncio.Protocol):
         head = whole_head(response, self._shared.date(), closing=closing)
         if arrived.request.method == "HEAD":
             self._out.write(head)
-        elif len(response.body) > PIECE_BYTES:
-            self._wait_for(self._out.send_pieces(head, response.body), closing=closing)
+        elif response.pieces is not None:
+            self._wait_for(self._out.send_pieces(head, response.pieces), closing=closing)
+            return
+        elif len(response.body) > WHOLE_BYTES_MAX:
+            self._wait_for(self._out.send_body(head, response.body), closing=closing)
             return
         else:
             self._out.write(head + response.body)
@@ -229,6 +318,7 @@ class Connection(asyncio.Protocol):
     def _wait_for(self, sending: Coroutine[Any, Any, None], *, closing: bool) -> None:
         def sent(task: asyncio.Task[None]) -> None:
             self._task = self._stream = None
+            self._response_deadline_s = _NEVER
             if task.cancelled() or task.exception() is not None:
                 self._give_up()
                 if not task.cancelled():
@@ -236,6 +326,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._answered(closing=closing or self._shared.stopping)
 
+        self._response_deadline_s = self._loop.time() + RESPONSE_S
         self._task = self._loop.create_task(sending)
         self._task.add_done_callback(sent)
 
@@ -246,6 +337,7 @@ class Connection(asyncio.Protocol):
             self._switched.end()  # whoever was to talk learns that, and cleans up
         self._reading = True
         self._wait_for(talk(self._switched), closing=True)
+        self._response_deadline_s = _NEVER
 
     def _answered(self, *, closing: bool) -> None:
         self._busy = False

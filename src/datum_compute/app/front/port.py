@@ -7,38 +7,63 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from prometheus_client import CollectorRegistry
+
+from datum_compute.app.front.acceptor import Acceptor
 from datum_compute.app.front.answers import HttpDate
 from datum_compute.app.front.connection import Connection, Dispatch, Shared
+from datum_compute.app.front.connection_table import ConnectionTable
+from datum_compute.app.front.limits import PortLimits
+from datum_compute.app.front.memory import MemoryTrimmer
+from datum_compute.app.front.metrics import PortMetrics
+from datum_compute.app.front.send_budget import SendBudget
 from datum_compute.app.tls import ServerCertificate
 
 HOST = "127.0.0.1"
 STOP_S = 3.0
-HANDSHAKE_S = 10.0
-GOODBYE_S = 1.0
 SWEEP_S = 1.0
-_BACKLOG = 2048
 
 
 class Front:
     """Whoever stops it ends the watches first; they would keep their connections open."""
 
-    def __init__(self, dispatch: Dispatch, unix_s: Callable[[], float]) -> None:
-        self._shared = Shared(dispatch, HttpDate(unix_s), self._sweep_later, self._none_left)
-        self._listening: asyncio.Server | None = None
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        unix_s: Callable[[], float],
+        limits: PortLimits | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        clock = asyncio.get_running_loop().time
+        limits = limits or PortLimits()
+        self._metrics = PortMetrics(registry, clock)
+        self.table = ConnectionTable(limits, self._metrics.note_limit)
+        self.budget = SendBudget(limits.unsent_bytes_per_user_max, limits.unsent_bytes_max, clock)
+        self._trimmer = MemoryTrimmer(self._metrics.note_trim)
+        self._metrics.states = self.table.count_by_state
+        self._metrics.unsent = lambda: self.budget.total_bytes
+        self._shared = Shared(
+            dispatch,
+            HttpDate(unix_s),
+            self._sweep_later,
+            self._none_left,
+            self.table,
+            self.budget,
+            self._metrics,
+            self._trimmer.note_released,
+        )
+        self._acceptor: Acceptor | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
 
     async def start(self, bound: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Take connections on a bound socket from here on."""
-        loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(
-            self.connection,
-            sock=bound,
-            ssl=tls,
-            backlog=_BACKLOG,
-            ssl_handshake_timeout=HANDSHAKE_S if tls is not None else None,
-            ssl_shutdown_timeout=GOODBYE_S if tls is not None else None,
-        )
+        self._acceptor = Acceptor(self._shared, bound, tls)
+        self._acceptor.start()
+
+    @property
+    def metrics(self) -> PortMetrics:
+        return self._metrics
 
     def connection(self) -> Connection:
         """The protocol of one more connection."""
@@ -46,8 +71,9 @@ class Front:
 
     async def stop(self) -> None:
         """Answer what is under way, take nothing new; after ``STOP_S`` everybody must go."""
-        if self._listening is not None:
-            self._listening.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
         self._shared.stopping = True
         for connection in list(self._shared.connections):
             connection.stop()
@@ -61,6 +87,7 @@ class Front:
                 connection.abort()
         if self._sweeping is not None:
             self._sweeping.cancel()
+        self._trimmer.stop()
 
     @property
     def connections(self) -> int:

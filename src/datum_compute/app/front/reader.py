@@ -13,7 +13,7 @@ import httptools
 import msgspec
 
 from datum_compute.api.errors import ApiError, BadRequest, RequestEntityTooLarge
-from datum_compute.api.exchange import Request
+from datum_compute.api.exchange import Peer, Request
 from datum_compute.app.front.heads import (
     HEAD_BYTES_MAX,
     RawHeaders,
@@ -46,7 +46,7 @@ class Arrived(msgspec.Struct, frozen=True):
 
 
 class RequestReader:
-    def __init__(self, certificate_pem: str) -> None:
+    def __init__(self, certificate_pem: str, peer: Peer | None = None) -> None:
         self.arrived: deque[Arrived] = deque()
         self.refusal: ApiError | None = None
         self.stage = Stage.NOTHING
@@ -54,7 +54,8 @@ class RequestReader:
         self.upgrade = False
         self.rest = b""  # what came after a request that asks to leave HTTP
         self._certificate_pem = certificate_pem
-        self._parser = httptools.HttpRequestParser(self)
+        self._peer = peer
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._url = b""
         self._raw_headers: RawHeaders = []
         self._version = ""
@@ -66,11 +67,15 @@ class RequestReader:
         self._last_headers: RawHeaders = []
         self._headers: dict[str, str] = {}
 
+    def close(self) -> None:
+        """Read nothing more. Parser and reader refer to each other, and to the connection."""
+        self._parser = self._peer = None
+
     def feed(self, data: bytes) -> None:
         if self.upgrade:
             self.rest += data
             return
-        if self.refusal is not None:
+        if self.refusal is not None or self._parser is None:
             return
         try:
             self._parser.feed_data(data)
@@ -120,6 +125,7 @@ class RequestReader:
         if self.refusal is not None:
             return
         parser = self._parser
+        assert parser is not None
         path, query = self._target
         request = Request(
             parser.get_method().decode("ascii"),
@@ -128,6 +134,7 @@ class RequestReader:
             self._headers,
             bytes(self._body),
             self._certificate_pem,
+            self._peer,
         )
         plain = self._version == "1.0"
         closes = plain or not parser.should_keep_alive()
@@ -136,6 +143,7 @@ class RequestReader:
     # --- inside
 
     def _read_head(self) -> None:
+        assert self._parser is not None
         self._version = self._parser.get_http_version()
         if self._version not in _VERSIONS:
             raise BadRequest("this server speaks HTTP/1.1")

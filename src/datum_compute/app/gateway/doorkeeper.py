@@ -188,6 +188,7 @@ class Doorkeeper:
                 headers={**headers, "content-type": JSON, "accept": JSON},
                 body=encode({**body, "spec": spec} if spec else body),
                 certificate_pem=request.certificate_pem,
+                peer=request.peer,
             )
         )
         found = decode(answer.body)

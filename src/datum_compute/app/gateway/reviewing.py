@@ -66,10 +66,13 @@ class Reviewer:
         """Raises if the caller may not; there is no id for the trail."""
         token = _token(request)
         question = _question(token, about)
-        until_s, _ = self._allowed.get(question, (0.0, None))
-        if self.elapsed_s() < until_s:
+        until_s, known = self._allowed.get(question, (0.0, None))
+        is_current = known is not None and self.elapsed_s() < until_s
+        caller = known if is_current and known else await self._caller(token, about.plane)
+        if request.peer is not None:
+            request.peer.identify(caller.name, reserved=False)
+        if is_current:
             return ""
-        caller = await self._caller(token, about.plane)
         await self._ask(caller, about)
         self._allowed.pop(question, None)
         while len(self._allowed) >= _KEPT_MAX:

@@ -218,7 +218,7 @@ class Sleepers:
         if state is None:
             raise NotWoken("its machine is gone")
         if isinstance(state, NotObserved):
-            return False
+            return True  # an adopted machine may serve already; the attempt to connect decides
         if state.phase in ("Failed", "Stopped"):
             raise NotWoken(state.message or state.reason or state.phase)
         return state.phase == "Running" and not state.reason

@@ -8,7 +8,16 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.cluster import CREDENTIALS_NAMESPACE
 from datum_compute.api.identity import execution_namespace
-from datum_compute.api.kinds import CLUSTER, INSTANCE, LEASE, NAMESPACE, SECRET, WORK
+from datum_compute.api.kinds import (
+    BINDING,
+    CLUSTER,
+    CLUSTER_BINDING,
+    INSTANCE,
+    LEASE,
+    NAMESPACE,
+    SECRET,
+    WORK,
+)
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
@@ -29,6 +38,10 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     space = execution_namespace(cell)
     found = Belongings(
         works=hub.read(WORK).in_namespace(space),
+        bindings=frozenset(
+            binding.metadata.uid
+            for binding in (*hub.read(BINDING).all(), *hub.read(CLUSTER_BINDING).all())
+        ),
         copies=hub.read(INSTANCE).labelled(labels.CELL, cell),
         kept=await _kept(hub, cell, space),
     )
@@ -57,6 +70,12 @@ CONTROLLER = Controller(
     name="leaving",
     role="hub",
     reconcile=reconcile,
-    edges=(for_(CLUSTER), watches(WORK, from_work), reads(INSTANCE)),
+    edges=(
+        for_(CLUSTER),
+        watches(WORK, from_work),
+        reads(INSTANCE),
+        reads(BINDING),
+        reads(CLUSTER_BINDING),
+    ),
     finalizers=(labels.CLUSTER_FINALIZER,),
 )

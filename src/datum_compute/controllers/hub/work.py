@@ -13,19 +13,29 @@ from datum_compute.api.work import Work
 from datum_compute.api.workname import work_name
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.propagation import binding_kind, binding_name, plan_works
+from datum_compute.planning.propagation import (
+    binding_kind,
+    binding_name,
+    plan_unbound_works,
+    plan_works,
+)
 from datum_compute.runtime.controller import Controller, Edge, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
+
+# Retry after a live read has contradicted the cache.
+RECHECK_S = 1.0
 
 
 def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
     async def reconcile(context: Context, key: Key) -> Outcome:
         hub = context.planes.need(key.plane)
         binding = hub.read(binding_kind(kind)).get(key.ref)
-        if binding is None or binding.spec.resource.kind != kind.kind:
+        if binding is None:
+            return await _remove_unbound_works(context, kind, key)
+        if binding.spec.resource.kind != kind.kind:
             return Done()
         resource = binding.spec.resource
         template = hub.read(kind).get(Ref(resource.namespace, resource.name))
@@ -36,16 +46,34 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
     return reconcile
 
 
+async def _remove_unbound_works(context: Context, kind: KindInfo[Any], key: Key) -> Outcome:
+    """Read binding and object live: absence from a cache is no reason to remove a Work. While the
+    object exists, its new binding adopts the Works."""
+    hub, name = context.planes.need(key.plane), key.ref.name.removesuffix(binding_name(kind, ""))
+    resource = Ref(key.ref.namespace, name)
+    plan = plan_unbound_works(_works_named(hub, kind, resource))
+    if not plan.actions or hub.read(kind).get(resource) is not None:
+        return Done()
+    found = [await hub.live(binding_kind(kind), key.ref), await hub.live(kind, resource)]
+    if any(found):
+        return Later(RECHECK_S)
+    return await carry_out(context.planes, plan)
+
+
 def _works_of(hub: View, kind: KindInfo[Any], binding_uid: str, ref: Ref) -> list[Work]:
     """By label and by name: a Work that lost its label is still the only one of that name."""
+    labelled = hub.read(WORK).labelled(labels.BINDING_ID, binding_uid)
+    by_ref = {ref_of(work): work for work in (*labelled, *_works_named(hub, kind, ref))}
+    return [by_ref[ref] for ref in sorted(by_ref)]
+
+
+def _works_named(hub: View, kind: KindInfo[Any], ref: Ref) -> list[Work]:
     works, name = hub.read(WORK), work_name(kind, ref)
     named = (
         works.get(Ref(execution_namespace(cluster.metadata.name), name))
         for cluster in hub.read(CLUSTER).all()
     )
-    found = [*works.labelled(labels.BINDING_ID, binding_uid), *filter(None, named)]
-    by_ref = {ref_of(work): work for work in found}
-    return [by_ref[ref] for ref in sorted(by_ref)]
+    return [work for work in named if work is not None]
 
 
 def _from_template(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:

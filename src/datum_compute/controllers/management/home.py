@@ -6,6 +6,9 @@ It goes with its policy, and by that from every cell. Never by mistake, and neve
 - It must be empty, on the hub and, by the Works that stand for what cells have, on every cell.
 A project that is not engaged proves nothing, and its homes stay, unless they are marked as what a
 removed project has left behind.
+
+While the source exists, the labels that name it are restored if someone edits them. Cells find the
+project of an instance by these labels, also after the last deployment is gone.
 """
 
 from __future__ import annotations
@@ -25,10 +28,11 @@ from datum_compute.api.kinds import (
     WORK,
 )
 from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import HUB, plane_role
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB, PlaneName, plane_role
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.homes import Home, plan_home
+from datum_compute.planning.homes import Home, plan_home, plan_identity
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -43,12 +47,17 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     hub, name = context.planes.hub, key.ref.name
     home = Home(hub.read(NAMESPACE).get(key.ref), hub.read(CLUSTER_POLICY).get(key.ref))
     removed = labels.PROJECT_REMOVED in home.identity
+    if not source_uid(name):
+        return Done()
     project = _project_of(context, home)
-    if not source_uid(name) or (project is None and not removed):
-        return Done()
     # Of a project that is removed, caches of a manager elsewhere may still have the last they saw.
-    if not removed and (_names_its_source(project, home, name) or _is_known(context, name)):
-        return Done()
+    if not removed:
+        if _names_its_source(project, home, name):
+            return Done()
+        if (source := _find_source(context, name)) is not None:
+            return await carry_out(context.planes, plan_identity(home, *source))
+        if project is None:
+            return Done()
     if not _is_empty(hub, name):
         return Later(RECHECK_S)
     if project is not None and await _has_source(project, source_uid(name), removed=removed):
@@ -72,14 +81,18 @@ def _names_its_source(project: View | None, home: Home, name: str) -> bool:
     return source is not None and source.metadata.uid == source_uid(name)
 
 
-def _is_known(context: Context, name: str) -> bool:
-    """Of any project: what a home says of its project is a label, and labels can be edited."""
+def _find_source(context: Context, name: str) -> tuple[PlaneName, Namespace] | None:
+    """Find the source by its uid in any project, because the labels may have been edited."""
     uid = source_uid(name)
     projects = (p for p in context.planes.engaged() if plane_role(p) == "project")
-    return any(
-        namespace.metadata.uid == uid
-        for project in projects
-        for namespace in context.planes.need(project).read(NAMESPACE).all()
+    return next(
+        (
+            (project, namespace)
+            for project in projects
+            for namespace in context.planes.need(project).read(NAMESPACE).all()
+            if namespace.metadata.uid == uid
+        ),
+        None,
     )
 
 
@@ -113,8 +126,8 @@ def _homes_of(work: Any) -> list[str]:
 
 
 def from_source(_view: View, change: Change[Any]) -> Iterable[Key]:
-    """A project namespace is gone."""
-    if change.new is None:
+    """A project namespace was created, is seen for the first time, or is gone."""
+    if change.new is None or change.old is None:
         yield Key(HUB, Ref("", federation_namespace(change.latest.metadata.uid)))
 
 

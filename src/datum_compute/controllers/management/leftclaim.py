@@ -1,18 +1,26 @@
-"""Cell that has left -> the quota that its instances held is free again, in every project.
+"""Quota claims that no cell will release -> gone, in every project.
 
-The key is the name of a Cluster, which need not be there. That it is not is asked of the hub
-itself: a Cluster that only our view lacks is no reason to take anything from a cell.
+A cell releases the claims of its instances. It cannot if it has left the federation, or if its copy
+of the namespace is gone: the labels of that namespace name the project.
+
+- ``left-claim`` is keyed by the name of a Cluster. It acts if the hub has no such Cluster.
+- ``orphaned-claim`` is keyed by the name of a hub namespace. It acts if the hub has neither the
+  namespace nor a Work that carries it or an object in it. A Work stays until its cell has confirmed
+  the removal, so the claims of a cell that does not answer stay too.
+
+Both ask the hub itself: an object that only a cache lacks is no reason to release quota.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.kinds import CLAIM, CLUSTER
+from datum_compute.api.kinds import CLAIM, CLUSTER, NAMESPACE, WORK
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, plane_role
+from datum_compute.api.work import Work
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan
@@ -20,11 +28,13 @@ from datum_compute.planning.leftclaims import plan_left_claims
 from datum_compute.runtime.controller import Controller, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
 
+RECHECK_S = 60.0
 
-async def reconcile(context: Context, key: Key) -> Outcome:
+
+async def reconcile_cluster(context: Context, key: Key) -> Outcome:
     hub, cell = context.planes.hub, key.ref.name
     if hub.read(CLUSTER).get(key.ref) is not None:
         return Done()
@@ -34,8 +44,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         for project in projects
         for action in plan_left_claims(
             project,
-            cell,
             context.planes.need(project).read(CLAIM).labelled(labels.SOURCE_CLUSTER, cell),
+            f"cell {cell} has left",
         ).actions
     ]
     if actions and await hub.live(CLUSTER, key.ref) is None:
@@ -43,12 +53,66 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return Done()
 
 
+async def reconcile_namespace(context: Context, key: Key) -> Outcome:
+    hub, name = context.planes.hub, key.ref.name
+    if hub.read(NAMESPACE).get(key.ref) is not None:
+        return Done()
+    projects = [p for p in context.planes.engaged() if plane_role(p) == "project"]
+    actions = [
+        action
+        for project in projects
+        for action in plan_left_claims(
+            project,
+            context.planes.need(project).read(CLAIM).labelled(labels.INSTANCE_NAMESPACE, name),
+            f"namespace {name} is gone from the hub",
+        ).actions
+    ]
+    if not actions or any(carries(work, name) for work in hub.read(WORK).all()):
+        return Done()
+    if await hub.live(NAMESPACE, key.ref) is not None:
+        return Done()
+    if any(carries(work, name) for work in (await hub.client.list(WORK)).items):
+        return Later(RECHECK_S)
+    return await carry_out(context.planes, Plan(tuple(actions)))
+
+
+def carries(work: Work, namespace: str) -> bool:
+    """Whether the Work carries the namespace or an object in it."""
+    return namespace in _namespaces_of(work)
+
+
+def _namespaces_of(work: Work) -> Iterator[str]:
+    for manifest in work.spec.workload.manifests:
+        metadata = manifest.get("metadata", {})
+        is_namespace = manifest.get("kind") == NAMESPACE.kind
+        yield metadata.get("name" if is_namespace else "namespace", "")
+
+
+def from_namespace(view: View, change: Change[Any]) -> Iterable[Key]:
+    if change.new is None:
+        yield Key(view.plane, Ref("", change.latest.metadata.name))
+
+
+def from_work(view: View, change: Change[Any]) -> Iterable[Key]:
+    if change.new is None:
+        yield from (Key(view.plane, Ref("", name)) for name in _namespaces_of(change.latest))
+
+
+def from_claim_to_namespace(_view: View, change: Change[Any]) -> Iterable[Key]:
+    """A claim that this process has not seen before may have been orphaned before it started."""
+    claim = change.new
+    if claim is None or (change.old is not None and not claim.is_terminating):
+        return
+    if namespace := claim.metadata.labels.get(labels.INSTANCE_NAMESPACE):
+        yield Key(HUB, Ref("", namespace))
+
+
 def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
     if change.new is None:
         yield Key(view.plane, Ref("", change.latest.metadata.name))
 
 
-def from_claim(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_claim_to_cluster(_view: View, change: Change[Any]) -> Iterable[Key]:
     """One that is new to us may be of a cell that left while nobody looked; one that is being
     deleted may wait for it."""
     claim = change.new
@@ -58,10 +122,23 @@ def from_claim(_view: View, change: Change[Any]) -> Iterable[Key]:
         yield Key(HUB, Ref("", cell))
 
 
-CONTROLLER = Controller(
-    name="left-claim",
-    role="hub",
-    reconcile=reconcile,
-    edges=(watches(CLUSTER, from_cluster), watches(CLAIM, from_claim, on="project")),
-    finalizers=(labels.CLAIM_FINALIZER,),
+CONTROLLERS = (
+    Controller(
+        name="left-claim",
+        role="hub",
+        reconcile=reconcile_cluster,
+        edges=(watches(CLUSTER, from_cluster), watches(CLAIM, from_claim_to_cluster, on="project")),
+        finalizers=(labels.CLAIM_FINALIZER,),
+    ),
+    Controller(
+        name="orphaned-claim",
+        role="hub",
+        reconcile=reconcile_namespace,
+        edges=(
+            watches(NAMESPACE, from_namespace),
+            watches(WORK, from_work),
+            watches(CLAIM, from_claim_to_namespace, on="project"),
+        ),
+        finalizers=(labels.CLAIM_FINALIZER,),
+    ),
 )

@@ -5,6 +5,7 @@ The projector uses the second half for those that lead to a deployment their pro
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -53,7 +54,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 async def set_apart(context: Context, instance: Instance, problem: Problem) -> Outcome:
     """Once it has had its time."""
-    key, now_s = Key(HUB, ref_of(instance)), context.unix_s()
+    # The time of the loop, not of the wall clock, which may be set back.
+    key, now_s = Key(HUB, ref_of(instance)), asyncio.get_running_loop().time()
     waited_s = now_s - context.unresolved_since_s.setdefault(key, now_s)
     plan = plan_quarantine(instance, problem, waited_s, context.now())
     outcome = await carry_out(context.planes, plan)

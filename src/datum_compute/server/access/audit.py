@@ -79,7 +79,12 @@ class Auditor:
             self._sink(_event(trail, response, self._clock()))
         headers = {**response.headers, REQUEST_ID_HEADER: trail.request_id}
         return Response(
-            response.status, response.body, response.content_type, headers, response.stream
+            response.status,
+            response.body,
+            response.content_type,
+            headers,
+            response.stream,
+            pieces=response.pieces,
         )
 
 

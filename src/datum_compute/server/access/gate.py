@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from datum_compute.api.cellidentity import CELLS_GROUP
 from datum_compute.api.errors import ApiError, Unauthorized
 from datum_compute.api.exchange import Request
 from datum_compute.api.plane import PlaneName
@@ -19,10 +20,13 @@ from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.audit import Trail
 from datum_compute.server.access.certificates import Certificates
 from datum_compute.server.access.impersonation import impersonated
-from datum_compute.server.authentication import Authenticator, User
+from datum_compute.server.authentication import MASTERS, Authenticator, User
 from datum_compute.server.authorization import Authorizer
 
 NEVER_S = float("inf")
+_SYSTEM_PREFIX = "system:"
+# Names with that prefix that anybody may get.
+_NOT_SYSTEM = ("system:serviceaccount:", "system:joiner:", "system:anonymous")
 _OURS = (ISSUER,)
 
 
@@ -68,6 +72,8 @@ class Gate:
         behind, until_s = self._proven(request)
         if trail is not None:
             trail.behind = trail.user = behind
+        if request.peer is not None:
+            request.peer.identify(behind.name, reserved=is_reserved_caller(behind))
         user = impersonated(self._authorizer, behind, plane, request.headers)
         if trail is not None:
             trail.user = user
@@ -127,6 +133,14 @@ class Gate:
             return found.user, found.until_s
         joiner = self._joiner_of(token)
         return (joiner, NEVER_S) if joiner is not None else None
+
+
+def is_reserved_caller(user: User) -> bool:
+    """Whether connections are reserved for the user: controllers, cells and operators. It is who
+    sends the request, not whom it impersonates."""
+    if MASTERS in user.groups or CELLS_GROUP in user.groups:
+        return True
+    return user.name.startswith(_SYSTEM_PREFIX) and not user.name.startswith(_NOT_SYSTEM)
 
 
 def has_credentials(request: Request) -> bool:

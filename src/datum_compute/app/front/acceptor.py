@@ -1,0 +1,126 @@
+"""Accepting connections on a bound socket, with the limits of the port before any TLS work.
+
+A connection counts from the moment it is accepted, so that clients that never finish their TLS
+handshake are limited as well. When the process has no file descriptor left, an idle connection is
+closed and accepting pauses for a moment: the kernel keeps new connections in its backlog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+
+from datum_compute.app.front.connection import Connection, Shared
+from datum_compute.app.front.connection_table import Slot
+
+HANDSHAKE_S = 10.0
+SHUTDOWN_S = 1.0
+PAUSE_S = 0.2  # without file descriptors
+FILES = "files"
+KERNEL_UNSENT_BYTES = 256 * 1024
+_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
+_BACKLOG = 2048
+_ACCEPTED_AT_ONCE = 64  # then others get their turn
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+_log = logging.getLogger(__name__)
+
+
+class _Handshake:
+    """Occupies a slot until the connection is there."""
+
+    def __init__(self, note_closed: Callable[[str, str], None]) -> None:
+        self._note_closed = note_closed
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return True
+
+    def shed(self, reason: str) -> None:
+        self._note_closed("handshake", reason)
+        if self.task is not None:
+            self.task.cancel()
+
+
+class Acceptor:
+    def __init__(self, shared: Shared, bound: socket.socket, tls: ssl.SSLContext | None) -> None:
+        self._shared = shared
+        self._bound = bound
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._paused: asyncio.TimerHandle | None = None
+        self._handshakes: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        self._bound.setblocking(False)
+        self._bound.listen(_BACKLOG)
+        self._loop.add_reader(self._bound.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Accept nothing more; handshakes under way are given up."""
+        if self._paused is not None:
+            self._paused.cancel()
+        self._loop.remove_reader(self._bound.fileno())
+        self._bound.close()
+        for task in self._handshakes:
+            task.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                accepted, address = self._bound.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self._wait_for_files(error)
+                return
+            self._open(accepted, address[0])
+
+    def _wait_for_files(self, error: OSError) -> None:
+        self._shared.metrics.note_limit(FILES, error.strerror or "")
+        self._shared.table.shed_one(FILES)
+        self._loop.remove_reader(self._bound.fileno())
+        self._paused = self._loop.call_later(PAUSE_S, self._resume)
+
+    def _resume(self) -> None:
+        self._paused = None
+        self._loop.add_reader(self._bound.fileno(), self._accept)
+
+    def _open(self, accepted: socket.socket, address: str) -> None:
+        handshake = _Handshake(self._shared.metrics.note_closed)
+        slot = self._shared.table.admit(address, handshake)
+        if slot is None:
+            self._shared.metrics.note_closed("handshake", "refused")
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        # Without it the kernel takes several megabytes for a client that does not read.
+        accepted.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, KERNEL_UNSENT_BYTES)
+        task = self._loop.create_task(self._connect(accepted, slot))
+        handshake.task = task
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _connect(self, accepted: socket.socket, slot: Slot) -> None:
+        with_tls = self._tls is not None
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: Connection(self._shared, slot),
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=HANDSHAKE_S if with_tls else None,
+                ssl_shutdown_timeout=SHUTDOWN_S if with_tls else None,
+            )
+        except OSError as error:  # ssl.SSLError and TimeoutError are
+            _log.debug("a connection from %s failed: %s", slot.address, error)
+            self._shared.table.release(slot)
+        except BaseException:
+            self._shared.table.release(slot)
+            raise

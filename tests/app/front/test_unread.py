@@ -1,0 +1,177 @@
+"""Clients that do not read: how much the server holds for them, and which connection is closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from datum_compute.api.codec import decode
+from datum_compute.api.exchange import Request, Response
+from datum_compute.app.front.connection import RESPONSE_S, SEND_S
+from datum_compute.app.front.limits import PortLimits
+from datum_compute.app.front.outgoing import HIDDEN_BYTES, LINES_BYTES
+from datum_compute.app.front.port import Front
+from datum_compute.testing.virtual_loop import run_virtual
+from tests.app.front.wire import Wire, request
+from tests.server.granting import ANN, grant, rule, server_with_ann
+from tests.server.running_server import START_S, WORKLOADS, Server, running_server, workload
+
+NOTE = {"note": "x" * 10_000}
+OBJECTS = 20
+# Of one connection whose client does not read: one piece of a watch, and what is below it.
+BLOCKED_BYTES = HIDDEN_BYTES + LINES_BYTES + 12_000
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    """Ann may read workloads, of which there are some."""
+    async with server_with_ann() as running:
+        await grant(running, rule("get list watch", "workloads"))
+        for number in range(OBJECTS):
+            await running.json("POST", WORKLOADS, workload(f"w{number}", annotations=NOTE))
+        yield running
+
+
+def of_ann(target: str) -> bytes:
+    return request(target=target, headers={"Authorization": f"Bearer {ANN}"})
+
+
+def front_with(server: Server, **limits: int) -> Front:
+    return Front(server.api.dispatch, lambda: START_S, PortLimits(**limits))
+
+
+async def unread(front: Front, count: int, data: bytes) -> list[Wire]:
+    wires = []
+    for _ in range(count):
+        wire = Wire(front)
+        wire.takes = False
+        wire.send(data)
+        await wire.settled()
+        wires.append(wire)
+    return wires
+
+
+async def test_a_watch_makes_no_more_events_than_its_client_takes(server: Server) -> None:
+    front = front_with(server)
+    (wire,) = await unread(front, 1, of_ann(f"{WORKLOADS}?watch=1"))
+    assert server.api.event_encoder.encoded == 0  # the headers alone fill the buffer
+    for _ in range(3):
+        before = len(wire.raw)
+        wire.take()
+        wire.takes = False
+        await wire.settled()
+        assert len(wire.raw) - before <= LINES_BYTES + 12_000
+    assert server.api.event_encoder.encoded < OBJECTS
+    wire.take()
+    assert len(await wire.lines(OBJECTS)) == OBJECTS
+
+
+async def test_unread_watches_of_a_user_stay_below_its_limit_and_the_slowest_are_closed(
+    server: Server,
+) -> None:
+    limit = 5 * BLOCKED_BYTES
+    front = front_with(server, unsent_bytes_per_user_max=limit)
+    highest, wires = 0, []
+    for _ in range(20):
+        wires += await unread(front, 1, of_ann(f"{WORKLOADS}?watch=1"))
+        wires[-1].take()  # the headers
+        wires[-1].takes = False
+        await wires[-1].settled()
+        highest = max(highest, front.budget.user_bytes("ann"))
+    assert 0 < highest <= limit
+    closed = [wire.aborted for wire in wires]
+    assert 0 < closed.count(True) < 20
+    assert all(first >= second for first, second in pairwise(closed))  # oldest first
+    assert front.metrics.closed_count("watch", "send-buffer-user") == closed.count(True)
+    assert front.metrics.limit_count("send-buffer-user") == closed.count(True)
+    await wires[-1].settled()
+    assert len(server.api.watches) == closed.count(False)
+
+
+async def test_a_flood_of_one_user_does_not_close_the_watch_of_another(server: Server) -> None:
+    front = front_with(server, unsent_bytes_max=4 * BLOCKED_BYTES)
+    (other,) = await unread(front, 1, request(target=f"{WORKLOADS}?watch=1"))
+    await unread(front, 10, of_ann(f"{WORKLOADS}?watch=1"))
+    assert not other.aborted
+    assert front.budget.total_bytes <= 4 * BLOCKED_BYTES
+    assert front.metrics.closed_count("watch", "send-buffer-total") > 0
+
+
+async def test_an_unread_list_holds_no_copy_of_its_objects(server: Server) -> None:
+    for number in range(OBJECTS, 40):
+        await server.json("POST", WORKLOADS, workload(f"w{number}", annotations=NOTE))
+    front = front_with(server)
+    (wire,) = await unread(front, 1, of_ann(WORKLOADS))
+    assert front.budget.user_bytes("ann") < 2 * BLOCKED_BYTES
+    wire.take()
+    answer = await wire.answer()
+    assert len(answer.body) == int(answer.headers["content-length"]) > 400_000
+    assert len(decode(answer.body)["items"]) == 40
+
+
+async def test_a_body_that_is_held_as_a_whole_counts_as_a_whole() -> None:
+    body = b"x" * 1_000_000
+
+    async def answer(_request: Request) -> Response:
+        return Response(200, body)
+
+    front = Front(answer, lambda: START_S)
+    (wire,) = await unread(front, 1, request())
+    assert len(body) <= front.budget.total_bytes <= len(body) + HIDDEN_BYTES + 1000
+    wire.take()
+    assert (await wire.answer()).body == body
+    await wire.settled()
+    assert front.budget.total_bytes == 0
+
+
+class Slowly:
+    """A body of many pieces."""
+
+    size_bytes = 100 * 20_000
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter([b"x" * 20_000] * 100)
+
+
+def test_a_response_must_be_read_within_its_time_although_data_is_taken_now_and_then() -> None:
+    async def scenario(_: object) -> None:
+        async def answer(_request: Request) -> Response:
+            return Response(200, pieces=Slowly())
+
+        wire = Wire(Front(answer, lambda: START_S))
+        wire.takes = False
+        wire.send(request())
+        await wire.settled()
+        for _ in range(int(RESPONSE_S / (SEND_S / 2)) - 1):
+            await asyncio.sleep(SEND_S / 2)
+            assert not wire.closed
+            wire.take()
+            wire.takes = False
+            await wire.settled()
+        await asyncio.sleep(SEND_S / 2 + 2)
+        assert wire.aborted
+
+    run_virtual(Random(3), scenario)
+
+
+def test_a_watch_that_is_read_after_its_initial_events_has_no_deadline() -> None:
+    async def scenario(_: object) -> None:
+        async with running_server() as server:
+            await server.json("POST", WORKLOADS, workload("web"))
+            wire = Wire(Front(server.api.dispatch, lambda: START_S))
+            wire.send(request(target=f"{WORKLOADS}?watch=1"))
+            await wire.lines(1)
+            await asyncio.sleep(2 * RESPONSE_S)
+            assert not wire.closed
+            wire.takes = False
+            await server.json("POST", WORKLOADS, workload("new"))
+            await asyncio.sleep(SEND_S / 2)
+            wire.take()
+            await asyncio.sleep(2 * RESPONSE_S)
+            assert not wire.closed
+
+    run_virtual(Random(3), scenario)

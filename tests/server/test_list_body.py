@@ -1,0 +1,66 @@
+"""Large lists are sent in pieces that are made of the stored bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.server.list_body import PIECE_BYTES, WHOLE_BYTES_MAX, ListBody, list_body
+from tests.server.running_server import Server
+
+TYPES = b'{"apiVersion":"v1","kind":"ConfigMap",'
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def objects(count: int, size_bytes: int) -> list[bytes]:
+    return [b'{"name":"o%d","data":"%s"}' % (n, b"x" * size_bytes) for n in range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7])
+@pytest.mark.parametrize("left_out", [b"", TYPES])
+def test_a_small_list_is_one_body(count: int, left_out: bytes) -> None:
+    items = objects(count, 10)
+    stored = [left_out + item[1:] for item in items] if left_out else items
+    body = list_body({"kind": "List"}, stored, left_out)
+    assert isinstance(body, bytes)
+    assert decode(body) == {"kind": "List", "items": [decode(item) for item in items]}
+
+
+@pytest.mark.parametrize("left_out", [b"", TYPES])
+@pytest.mark.parametrize("size_bytes", [100, 3000, 200_000])
+def test_a_large_list_is_made_piece_by_piece(size_bytes: int, left_out: bytes) -> None:
+    items = objects(2 * WHOLE_BYTES_MAX // size_bytes + 2, size_bytes)
+    stored = [left_out + item[1:] for item in items] if left_out else items
+    body = list_body({"kind": "List"}, stored, left_out)
+    assert isinstance(body, ListBody)
+    pieces = list(body)
+    whole = b"".join(pieces)
+    assert len(whole) == body.size_bytes
+    assert decode(whole) == {"kind": "List", "items": [decode(item) for item in items]}
+    assert len(pieces) > 1
+    assert max(map(len, pieces)) <= PIECE_BYTES + size_bytes + 200
+    assert body.items is stored  # nothing is copied before it is sent
+
+
+def config_map(number: int) -> JsonObject:
+    data = {"text": "x" * 20_000}
+    metadata = {"name": f"c{number:02}"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+async def test_items_of_a_large_list_are_those_of_small_ones(server: Server) -> None:
+    for number in range(20):
+        await server.json("POST", CONFIG_MAPS, config_map(number))
+    response = await server.ask("GET", CONFIG_MAPS)
+    assert response.pieces is not None
+    assert response.body == b""
+    whole = decode(b"".join(response.pieces))
+    found: list[JsonObject] = []
+    for name in (f"c{number:02}" for number in range(20)):
+        page = await server.json("GET", CONFIG_MAPS, fieldSelector=f"metadata.name={name}")
+        found += page["items"]
+    assert whole["items"] == found
+    assert "kind" not in found[0]
+    single = await server.json("GET", f"{CONFIG_MAPS}/c00")
+    assert {"apiVersion": "v1", "kind": "ConfigMap", **found[0]} == single
+    assert encode(single).startswith(TYPES)
