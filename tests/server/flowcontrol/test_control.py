@@ -140,7 +140,7 @@ async def test_masters_never_wait() -> None:
     assert loop.control.counts[EXEMPT].waited == 0
 
 
-async def test_a_turn_ends_after_a_millisecond_of_work() -> None:
+async def test_a_turn_ends_after_a_limited_time() -> None:
     """Between two turns the loop handles what else is ready; here a probe that counts them."""
     loop = Loop()
     flood = [loop.start(ANN, "project/a") for _ in range(200)]

@@ -35,11 +35,11 @@ from datum_compute.server.authentication import User
 from datum_compute.server.flowcontrol.fair_queue import FairQueue, Flow
 from datum_compute.server.flowcontrol.levels import LEVELS, PriorityLevel, level_of
 
-TURN_S = 0.001
+TURN_S = 0.0015
 SLICE_S = 0.002
 BYPASS_S = 0.010
 # What a piece of work costs the loop beside the work itself: reading, parsing, encrypting.
-OVERHEAD_S = 0.00005
+OVERHEAD_S = 0.00003
 
 R = TypeVar("R")
 T = TypeVar("T")
