@@ -208,3 +208,68 @@ def test_it_knows_how_long_the_oldest_key_has_been_ready() -> None:
 def test_work_names_its_plane() -> None:
     with pytest.raises(AssertionError, match="names no plane"):
         WorkQueue(Random(1), Backoff()).add(Key(PlaneName(""), Ref("default", "a")))
+
+
+def of_project(namespace: str, name: str) -> Key:
+    return Key(HUB, Ref(namespace, name))
+
+
+def test_namespaces_of_a_lane_take_turns() -> None:
+    async def main(loop: VirtualLoop) -> list[str]:
+        queue = a_queue()
+        for number in range(6):
+            queue.add(of_project("ns-a", str(number)))
+        for number in range(3):
+            queue.add(of_project("ns-b", str(number)))
+        taken = []
+        while key := queue.take_now():
+            taken.append(f"{key.ref.namespace}/{key.ref.name}")
+            queue.done(key)
+        return taken
+
+    taken = run_virtual(Random(1), main)
+    assert taken[:6] == ["ns-a/0", "ns-b/0", "ns-a/1", "ns-b/1", "ns-a/2", "ns-b/2"]
+    assert taken[6:] == ["ns-a/3", "ns-a/4", "ns-a/5"]
+
+
+def test_a_key_that_comes_up_again_and_again_does_not_keep_others_waiting() -> None:
+    async def main(loop: VirtualLoop) -> list[str]:
+        queue = a_queue()
+        for number in range(10):
+            queue.add(of_project("ns-a", str(number)))
+        hot, taken = of_project("ns-hot", "hot"), []
+        for _ in range(10):
+            queue.add(hot)
+            key = queue.take_now()
+            assert key is not None
+            taken.append(key.ref.namespace)
+            queue.done(key)
+        return taken
+
+    taken = run_virtual(Random(1), main)
+    assert taken.count("ns-hot") == taken.count("ns-a") == 5
+
+
+def test_a_full_lane_still_takes_the_keys_of_those_who_hold_few() -> None:
+    async def main(loop: VirtualLoop) -> tuple[list[bool], list[bool]]:
+        queue = WorkQueue(Random(1), Backoff(), lane_max=10)
+        flood = [queue.offer(of_project("ns-a", str(number))) for number in range(12)]
+        return flood, [queue.offer(of_project("ns-b", str(number))) for number in range(7)]
+
+    flood, quiet = run_virtual(Random(1), main)
+    assert flood == [True] * 10 + [False] * 2
+    assert quiet == [True] * 5 + [False] * 2
+
+
+def test_keys_of_a_dropped_plane_leave_their_flows() -> None:
+    async def main(loop: VirtualLoop) -> list[Key | None]:
+        queue = WorkQueue(Random(1), Backoff(), lane_of=lambda _key: "one lane")
+        gone, stays = on(ONE, "gone"), on(TWO, "stays")
+        queue.add(gone)
+        queue.add(stays)
+        queue.drop(ONE)
+        queue.add(gone)
+        first = queue.take_now()
+        return [first, queue.take_now(), queue.take_now()]
+
+    assert run_virtual(Random(1), main) == [on(TWO, "stays"), on(ONE, "gone"), None]

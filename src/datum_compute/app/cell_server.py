@@ -109,6 +109,7 @@ async def _serve(
         ),
         registry=counted,
         tracer=tracer,
+        flow_limits=settings.flow_limits,
     )
     bound, membership = bound_for_cell(state, membership, settings.port, settings.listen)
     serving = Serving(

@@ -96,6 +96,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
         deprecation_grace_s=settings.deprecation_grace_s,
         traffic=machines.traffic,
         patience=settings.patience,
+        flow_limits=settings.flow_limits,
         projects_changed=changed.set,
         reach=reach,
     )

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from datum_compute.server.flowcontrol.control import standing_clock
+
 # The alphabet of Kubernetes' generated names: no vowels, so no words.
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
@@ -39,6 +41,8 @@ class Ports:
     random: random.Random
     # Only durations of it mean something; it counts on while the machine sleeps.
     elapsed_s: Callable[[], float] = _elapsed_s
+    # Measures how long requests occupy the event loop; the default measures nothing.
+    work_s: Callable[[], float] = standing_clock
 
 
 def real_ports() -> Ports:
@@ -47,4 +51,5 @@ def real_ports() -> Ports:
         new_uid=_new_uid,
         new_suffix=lambda: "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(5)),
         random=random.Random(secrets.randbits(64)),  # noqa: S311 - jitter, not secrets
+        work_s=time.perf_counter,
     )

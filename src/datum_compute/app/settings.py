@@ -24,6 +24,7 @@ from datum_compute.app.discovery_settings import (
     add_mode,
 )
 from datum_compute.app.featuregates import Gates, add_gates
+from datum_compute.app.flow_settings import add_flow_limits, flow_limits_of
 from datum_compute.app.front.limits import PortLimits
 from datum_compute.app.layers import merged
 from datum_compute.app.patience_settings import (
@@ -50,6 +51,7 @@ from datum_compute.app.setting_values import (
     seconds_value,
 )
 from datum_compute.controllers.patience import Patience
+from datum_compute.server.flowcontrol.control import FlowLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class LocalSettings:
     server_names: tuple[str, ...] = ()  # of its certificate, besides this machine
     patience: Patience = field(default_factory=Patience)
     cell_credential_s: float = CELL_CREDENTIAL_S
+    flow_limits: FlowLimits = field(default_factory=FlowLimits)
     port_limits: PortLimits = field(default_factory=PortLimits)
 
 
@@ -97,6 +100,7 @@ class CellSettings:
     heartbeat_s: float = 10.0
     capacity: Mapping[str, str] = field(default_factory=dict)  # by resource; what is told the hub
     engine: str = ""
+    flow_limits: FlowLimits = field(default_factory=FlowLimits)
     port_limits: PortLimits = field(default_factory=PortLimits)
 
 
@@ -171,6 +175,7 @@ def local_settings(
         server_names=parsed.server_names,
         patience=Patience(parsed.cell_probe_seconds, parsed.cell_grace_seconds),
         cell_credential_s=parsed.cell_credential_lifetime,
+        flow_limits=flow_limits_of(parsed),
         port_limits=port_limits(parsed),
     )
 
@@ -191,6 +196,7 @@ def cell_settings(
         heartbeat_s=parsed.heartbeat_seconds,
         capacity=parsed.capacity,
         engine=parsed.engine,
+        flow_limits=flow_limits_of(parsed),
         port_limits=port_limits(parsed),
     )
 
@@ -315,6 +321,7 @@ def _tls_port(
 def local_parser() -> argparse.ArgumentParser:
     parser = _parser("compute-server", "Serve every plane.")
     add_serving(parser)
+    add_flow_limits(parser)
     parser.add_argument(
         "--cells",
         type=cells_value,
@@ -353,6 +360,7 @@ def local_parser() -> argparse.ArgumentParser:
 def cell_parser() -> argparse.ArgumentParser:
     parser = _parser("compute-cell", "Serve the plane of one cell that has joined a hub.")
     add_serving(parser)
+    add_flow_limits(parser)
     add_heartbeat(parser)
     add_connection_limits(parser)
     add_boot_time(parser)

@@ -67,6 +67,7 @@ from datum_compute.server.access.signer import TokenSigner
 from datum_compute.server.apiserver import ApiServer
 from datum_compute.server.authentication import EVERY_PLANE, MASTERS, User
 from datum_compute.server.expiry import expire_events
+from datum_compute.server.flowcontrol.control import FlowLimits
 from datum_compute.server.metrics import ServerMetrics
 from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
@@ -224,6 +225,7 @@ class Platform:
         projects_changed: Callable[[], None] = untold_projects,
         traffic: Traffic | None = None,
         patience: Patience | None = None,
+        flow_limits: FlowLimits | None = None,
     ) -> None:
         assert reach is not None or not layout.elsewhere, "nothing leads to the other planes"
         self._reach, self.ready = reach, asyncio.Event()
@@ -247,6 +249,8 @@ class Platform:
             tracer=tracer,
             deprecation_grace_s=deprecation_grace_s,
             certify=safeguards.certify,
+            work_s=ports.work_s,
+            flow_limits=flow_limits,
         )
         self._unix_s, self._random = ports.unix_s, ports.random
         opened, nobody = self.bootstrap_client, BOOTSTRAP.name

@@ -12,7 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from random import Random
 from typing import Generic, TypeVar
@@ -26,7 +34,7 @@ from datum_compute.runtime.feed import Feed
 from datum_compute.runtime.gauges import gauges_of
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import RuntimeMetrics
-from datum_compute.runtime.queue import WorkQueue
+from datum_compute.runtime.queue import WorkQueue, namespace_of
 from datum_compute.runtime.reversemap import Report, ReverseMap
 from datum_compute.runtime.view import Part, View, nothing_in_the_way
 from datum_compute.runtime.worker import Workers
@@ -202,6 +210,7 @@ class Manager(Generic[C]):
             Backoff(),
             share=controller.workers,
             lane_of=controller.lane,
+            flow_of=_flow_by_index(controller, self._seen_by(controller)),
             lane_max=controller.lane_max,
             bustle=self._bustle,
         )
@@ -283,3 +292,22 @@ class Manager(Generic[C]):
         for workers in self._workers.values():
             for task in workers.busy():
                 _log.error("%s does not end though it was cancelled; it is left alone", task)
+
+
+def _flow_by_index(
+    controller: Controller[C], views: Mapping[PlaneName, View]
+) -> Callable[[Key], str]:
+    """The flow of a key: its value in the index that the controller names, else its namespace."""
+    kind, index = controller.kind, controller.flow_index
+    if not index:
+        return namespace_of
+    assert kind is not None, f"{controller.name} has a flow index but no kind"
+
+    def flow_of(key: Key) -> str:
+        view = views.get(key.plane)
+        informer = view.informer(kind) if view is not None else None
+        entry = informer.cache.entry(key.ref) if informer is not None else None
+        terms = entry.terms if entry is not None else ()
+        return next((value for name, value in terms if name == index), namespace_of(key))
+
+    return flow_of

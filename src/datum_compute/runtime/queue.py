@@ -7,11 +7,16 @@ Keys stand in lanes, by default one for each plane. Lanes take turns, and of eac
 lane more than its turn. A key stays in the lane that it was put into until it is done, whatever is
 said of it meanwhile; where nobody can say, it stands in that of its plane.
 
+Inside a lane keys are grouped into flows, by default by namespace, and the flows take turns: on the
+hub and on cells a namespace belongs to one project, so a project with 10,000 keys delays a key of
+another project by one key, not by 10,000.
+
 After a pass that asked for a pause (``pauses.py``) wake-ups of its key are gathered for a while
 before it comes up again.
 
 A lane holds at most ``lane_max`` keys from ``offer``, which refuses what does not fit; the caller
-must come back with it when there is ``room``. Deletions, retries and delays are never refused:
+must come back with it when there is ``room``. A flow that holds less than its part of a full lane
+is refused only when the lane holds twice as many. Deletions, retries and delays are never refused:
 nobody could repeat them.
 """
 
@@ -21,6 +26,8 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
 from random import Random
 
 from datum_compute.api.plane import PlaneName
@@ -32,19 +39,83 @@ from datum_compute.runtime.pauses import Pauses
 from datum_compute.runtime.timers import Timers
 
 LANE_MAX = 50_000
+_STARTS_FEW = 64  # flows without keys of which the last turn is remembered
 NOT_YET = Backoff(first_s=0.01, most_s=2.0)
 
 _log = logging.getLogger(__name__)
 
 
 class _Lane:
-    __slots__ = ("busy", "has_turn", "ready", "room")
+    """The ready keys of a lane. The next key is that of the flow that had the fewest turns.
+
+    Turns are counted as virtual time: ``now`` is that of the last key that was taken. A flow that
+    had no keys starts at now, so it comes next, and gets no more for having waited.
+    """
+
+    __slots__ = (
+        *("busy", "flows", "has_turn", "now", "numbers", "ready", "room", "starts", "turns"),
+    )
 
     def __init__(self) -> None:
-        self.ready: OrderedDict[Key, float] = OrderedDict()  # and since when each waits
+        self.ready: dict[Key, str] = {}  # and the flow of each
+        self.flows: dict[str, OrderedDict[Key, float]] = {}  # and since when each key waits
+        self.turns: list[tuple[int, int, str]] = []  # heap of flows by the start of their turn
+        self.starts: dict[str, int] = {}  # of the next turn of flows that had one
+        self.now = 0
+        self.numbers = count()
         self.busy = 0
         self.has_turn = False
         self.room: asyncio.Event | None = None  # once somebody waits for it
+
+    def add(self, key: Key, flow: str, now_s: float) -> None:
+        if key in self.ready:
+            return
+        self.ready[key] = flow
+        keys = self.flows.get(flow)
+        if keys is None:
+            keys = self.flows[flow] = OrderedDict()
+            start = max(self.now, self.starts.get(flow, 0))
+            heappush(self.turns, (start, next(self.numbers), flow))
+        keys[key] = now_s
+
+    def take(self) -> tuple[Key, float]:
+        """The next key, and since when it waits."""
+        self.now, _, flow = self.turns[0]
+        keys = self.flows[flow]
+        key, since_s = keys.popitem(last=False)
+        del self.ready[key]
+        start = self.starts[flow] = self.now + 1
+        if keys:
+            heapreplace(self.turns, (start, next(self.numbers), flow))
+        else:
+            heappop(self.turns)
+            del self.flows[flow]
+        if len(self.starts) > 2 * len(self.flows) + _STARTS_FEW:
+            self.starts = {name: start for name, start in self.starts.items() if start > self.now}
+        return key, since_s
+
+    def remove(self, key: Key) -> None:
+        flow = self.ready.pop(key)
+        keys = self.flows[flow]
+        del keys[key]
+        if not keys:
+            del self.flows[flow]
+            self.turns = [turn for turn in self.turns if turn[2] != flow]
+            heapify(self.turns)
+
+    def is_full_for(self, flow: str, lane_max: int) -> bool:
+        """Whether a flow may not add to it: it is full, and the flow holds its part of it."""
+        if len(self.ready) < lane_max:
+            return False
+        if len(self.ready) >= 2 * lane_max:
+            return True
+        own = self.flows.get(flow)
+        others = len(self.flows) - (own is not None)
+        return not others or (own is not None and len(own) >= lane_max // (others + 1))
+
+    def oldest_s(self) -> float:
+        """Since when the key that waits longest has been ready."""
+        return min(next(iter(keys.values())) for keys in self.flows.values())
 
     def make_room(self) -> None:
         if self.room is not None:
@@ -53,6 +124,11 @@ class _Lane:
 
 def plane_of(key: Key) -> str:
     return key.plane
+
+
+def namespace_of(key: Key) -> str:
+    """The flow of a key; all objects without a namespace are one flow."""
+    return key.ref.namespace
 
 
 def _nobody() -> None:
@@ -67,6 +143,7 @@ class WorkQueue:
         *,
         share: int = 2,
         lane_of: Callable[[Key], str] = plane_of,
+        flow_of: Callable[[Key], str] = namespace_of,
         lane_max: int = LANE_MAX,
         bustle: Bustle | None = None,
     ) -> None:
@@ -74,6 +151,7 @@ class WorkQueue:
         self._backoff = backoff
         self._share = share
         self._lane_of = lane_of
+        self._flow_of = flow_of
         self._lane_max = lane_max
         self._lanes: dict[str, _Lane] = {}
         self._places: dict[Key, str] = {}  # lanes of the keys that wait or are in flight
@@ -120,7 +198,7 @@ class WorkQueue:
 
     def oldest_s(self) -> float:
         """For how long the key that waits longest has been ready."""
-        firsts = [next(iter(lane.ready.values())) for lane in self._lanes.values() if lane.ready]
+        firsts = [lane.oldest_s() for lane in self._lanes.values() if lane.ready]
         return asyncio.get_running_loop().time() - min(firsts) if firsts else 0.0
 
     # --- adding
@@ -136,8 +214,13 @@ class WorkQueue:
     def offer(self, key: Key) -> bool:
         """Add unless its lane is full; False if it was refused."""
         lane = self._lanes.get(self.lane(key))
-        full = lane.ready if lane is not None and len(lane.ready) >= self._lane_max else None
-        if full is not None and key not in full and key not in self._in_flight:
+        if (
+            lane is not None
+            and len(lane.ready) >= self._lane_max
+            and key not in lane.ready
+            and key not in self._in_flight
+            and lane.is_full_for(self._flow_of(key), self._lane_max)
+        ):
             return False
         self.add(key)
         return True
@@ -195,7 +278,7 @@ class WorkQueue:
         name = self._turns.popleft()
         lane = self._lanes[name]
         lane.has_turn = False
-        key, since_s = lane.ready.popitem(last=False)
+        key, since_s = lane.take()
         if self.on_take is not None:
             self.on_take(asyncio.get_running_loop().time() - since_s)
         self._in_flight[key] = False
@@ -229,7 +312,8 @@ class WorkQueue:
                 self._in_flight[key] = False
         for lane in self._lanes.values():
             for key in [key for key in lane.ready if key.plane == plane]:
-                del lane.ready[key], self._places[key]
+                lane.remove(key)
+                del self._places[key]
             lane.make_room()
         self._turns = deque(name for name in self._turns if self._keeps_turn(name))
 
@@ -248,7 +332,7 @@ class WorkQueue:
         if lane is None:
             lane = self._lanes[name] = _Lane()
             self._bustle.begin(name)
-        lane.ready.setdefault(key, asyncio.get_running_loop().time())
+        lane.add(key, self._flow_of(key), asyncio.get_running_loop().time())
         self._take_turns(name, lane)
 
     def _take_turns(self, name: str, lane: _Lane) -> None:

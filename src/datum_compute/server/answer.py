@@ -8,6 +8,7 @@ from typing import Any
 from datum_compute.api.codec import encode
 from datum_compute.api.errors import ApiError, to_status
 from datum_compute.api.exchange import JSON, Response
+from datum_compute.server.list_body import ListBody
 from datum_compute.telemetry.plaintext import printable
 
 TEXT = "text/plain; charset=utf-8"
@@ -19,6 +20,11 @@ def json_answer(
     """``value`` is bytes that are JSON already, or a plain JSON value."""
     body = value if isinstance(value, bytes) else encode(value)
     return Response(status, body, JSON, headers or {})
+
+
+def list_answer(listed: bytes | ListBody) -> Response:
+    """A list, in pieces if it is large."""
+    return json_answer(listed) if isinstance(listed, bytes) else Response(200, pieces=listed)
 
 
 def error_answer(error: ApiError) -> Response:

@@ -18,7 +18,13 @@ from prometheus_client import CollectorRegistry
 
 from datum_compute.admission.grace import DEPRECATION_GRACE_S
 from datum_compute.api.celljoin import CELL_JOIN
-from datum_compute.api.errors import ApiError, BadRequest, InternalError, MethodNotAllowed
+from datum_compute.api.errors import (
+    ApiError,
+    BadRequest,
+    InternalError,
+    MethodNotAllowed,
+    Unauthorized,
+)
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta import KindInfo
@@ -47,6 +53,13 @@ from datum_compute.server.delete import delete, delete_collection
 from datum_compute.server.discovery import discovery_answer
 from datum_compute.server.event_encoder import EventEncoder
 from datum_compute.server.fieldvalidation import warning_header
+from datum_compute.server.flowcontrol.control import (
+    FlowControl,
+    FlowLimits,
+    Work,
+    run_measured,
+    standing_clock,
+)
 from datum_compute.server.health import PATHS, health_answer
 from datum_compute.server.holdings import COLLECTOR, PlaneHoldings
 from datum_compute.server.metrics import METRICS_PATH, ServerMetrics
@@ -105,6 +118,8 @@ class ApiServer:
         kinds: Iterable[KindInfo[Any]] = KINDS,
         deprecation_grace_s: float = DEPRECATION_GRACE_S,
         certify: Certify | None = None,
+        work_s: Callable[[], float] = standing_clock,
+        flow_limits: FlowLimits | None = None,
     ) -> None:
         kinds = tuple(kinds)
         own = OwnDefinitions(kinds, clock())
@@ -115,6 +130,8 @@ class ApiServer:
         self._metrics = metrics or ServerMetrics(CollectorRegistry())
         self._metrics.watch_open_watches(self._watches.__len__)
         self._metrics.watch_store(store)
+        self._flows = FlowControl(work_s, flow_limits)
+        self._metrics.watch_flows(self._flows)
         self._tracer = tracer
         groups = self._catalogues.platform.catalogue.groups()
         authorizer = Authorizer(store, groups, self._watches.grants_changed)
@@ -183,10 +200,12 @@ class ApiServer:
         trail = self._auditor.begun()
         outer = REQUEST_ID.set(trail.request_id)
         try:
+            work = Work(self._flows)
             if self._tracer is None:
-                response = await self._handle(request, known, trail)
+                handling = self._handle(request, known, trail, work)
             else:
-                response = await self._traced(self._tracer, request, known, trail)
+                handling = self._traced(self._tracer, request, known, trail, work)
+            response = await run_measured(work, handling)
         except BaseException:
             self._metrics.abandoned()
             raise
@@ -196,12 +215,12 @@ class ApiServer:
         return response
 
     async def _traced(
-        self, tracer: Tracer, request: Request, known: Caller | None, trail: Trail
+        self, tracer: Tracer, request: Request, known: Caller | None, trail: Trail, work: Work
     ) -> Response:
         attributes = {"http.request.method": request.method, "datum.request": trail.request_id}
         parent = request.headers.get("traceparent", "")
         with tracer("request", attributes, parent) as span:
-            response = await self._handle(request, known, trail)
+            response = await self._handle(request, known, trail, work)
             span.set_attribute("http.response.status_code", response.status)
             span.set_attribute("datum.plane", trail.plane or "")
             if trail.wanted is not None:
@@ -209,10 +228,12 @@ class ApiServer:
                 span.set_attribute("datum.resource", trail.wanted.full_resource)
         return response
 
-    async def _handle(self, request: Request, known: Caller | None, trail: Trail) -> Response:
+    async def _handle(
+        self, request: Request, known: Caller | None, trail: Trail, work: Work
+    ) -> Response:
         try:
             _check_text(request)
-            response = await self._answer(request, known, trail)
+            response = await self._answer(request, known, trail, work)
         except ApiError as error:
             trail.reason = error.reason
             response = error_answer(error)
@@ -224,7 +245,9 @@ class ApiServer:
             )
         return self._auditor.ended(trail, response)
 
-    async def _answer(self, request: Request, known: Caller | None, trail: Trail) -> Response:
+    async def _answer(
+        self, request: Request, known: Caller | None, trail: Trail, work: Work
+    ) -> Response:
         plane, path = split_path(request.path)
         path = path.removesuffix("/") or "/"  # kr8s asks for /version/, as Kubernetes allows
         trail.plane = plane
@@ -233,17 +256,25 @@ class ApiServer:
             return health_answer(path, self._is_ready)
         platform = self._catalogues.platform
         route = _described(trail, platform.catalogue, request, path)
-        caller = self._identified(request, known, trail)
+        try:
+            caller = self._identified(request, known, trail)
+        except Unauthorized:
+            work.flow = self._flows.flow_of(None, plane)
+            await self._flows.admit(work, len(request.body))
+            raise
+        assert trail.wanted is not None
+        flow = work.flow = self._flows.flow_of(caller.behind, plane, trail.wanted.resource)
+        if flow is not None and not self._flows.may_run(flow):
+            await self._flows.admit(work, len(request.body))
         # Whoever may not reach a plane learns nothing of the kinds it has defined.
         served = self._catalogues.of(plane) if caller.user.may_reach(plane) else platform
         if served is not platform:
             route = _described(trail, served.catalogue, request, path)
-        assert trail.wanted is not None
         self._ports.authorizer.check(caller.user, plane, _needed(trail.wanted, route))
         self._ports.store.version(plane)  # raises NotFound when there is no such plane
         if route is None:
             return self._non_resource(served, request, plane, path)
-        call = Call(caller.user, plane, route, request, route.served, route.served.kind)
+        call = Call(caller.user, plane, route, request, route.served, route.served.kind, work)
         if trail.wanted.verb == "watch":
             still_open = self._gate.still_open(request, plane, trail.wanted)
             return await self._watch(call, caller.until_s, always if known else still_open)

@@ -7,7 +7,7 @@ schema let into the store is brought up to date when it is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from datum_compute.api import eventsv1
@@ -37,10 +37,10 @@ class Conversion:
             return self.of_written(record.body)
         return encode(self.from_stored(decode(record.body)))
 
-    def bodies_of(self, records: Iterable[Record]) -> list[bytes]:
-        if self.differs or self.since >= 0:
-            return [self.body_of(record) for record in records]
-        return [record.body for record in records]
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether ``body_of`` returns the stored bytes of every record."""
+        return not self.differs and self.since < 0
 
     def object_of(self, record: Record) -> JsonObject:
         obj: JsonObject = decode(record.body)

@@ -18,10 +18,11 @@ from datum_compute.api.errors import BadRequest, Cause, Invalid, NotFound
 from datum_compute.api.exchange import Response
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.server import commit, definitions, namespaces, problems
-from datum_compute.server.answer import json_answer
+from datum_compute.server.answer import json_answer, list_answer
 from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue, is_namespace
 from datum_compute.server.document import decoded_body, same
+from datum_compute.server.flowcontrol.control import filter_in_turns, map_in_turns
 from datum_compute.server.metadata import ordered, terminating_metadata
 from datum_compute.server.options import choice, dry_run, flag, is_dry_run, number
 from datum_compute.server.ports import Ports
@@ -88,19 +89,20 @@ async def delete_collection(ports: Ports, catalogue: Catalogue, call: Call) -> R
     options = _delete_options(call)
     matches = selected(call.served, call.query, namespace=call.route.namespace)
     found = ports.store.snapshot(call.plane, call.kind.storage, call.route.namespace or None)
-    keys = [record.key for record in found.records if matches(record)]
+    work = call.work
+    keys = [record.key for record in await filter_in_turns(work, matches, found.records)]
     bodies: list[bytes] = []
     for start in range(0, len(keys), _AT_ONCE):
         results = await asyncio.gather(
             *(
-                _delete_one(ports, catalogue, call, key, options)
+                work.run_part(_delete_one(ports, catalogue, call, key, options))
                 for key in keys[start : start + _AT_ONCE]
             ),
             return_exceptions=True,
         )
         bodies += [result.body for result in map(_unless_failed, results) if result]
     metadata = {"resourceVersion": str(ports.store.version(call.plane))}
-    return json_answer(shown.listed(metadata, bodies))
+    return list_answer(shown.listed(metadata, await map_in_turns(work, shown.item, bodies)))
 
 
 def _unless_failed(result: _Deleted | BaseException) -> _Deleted | None:

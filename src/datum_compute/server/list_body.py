@@ -46,13 +46,24 @@ class ListBody:
         yield b"".join(parts)
 
 
-def list_body(head: JsonObject, items: list[bytes], left_out: bytes = b"") -> bytes | ListBody:
+def list_body(
+    head: JsonObject, items: list[bytes], left_out: bytes = b"", field: str = "items"
+) -> bytes | ListBody:
     """``head`` with the encoded ``items`` as its last field."""
-    start = encode(head)[:-1] + b',"items":['
+    start = _start(head, field)
     if not items:
         return start + _END
     body = ListBody(start + b"{" if left_out else start, items, left_out)
     return b"".join(body) if body.size_bytes <= WHOLE_BYTES_MAX else body
+
+
+def joined_list(head: JsonObject, items: list[bytes], field: str = "items") -> bytes:
+    """The same as one bytes object."""
+    return _start(head, field) + b",".join(items) + _END
+
+
+def _start(head: JsonObject, field: str) -> bytes:
+    return encode(head)[:-1] + b',"' + field.encode() + b'":['
 
 
 _END = b"]}"

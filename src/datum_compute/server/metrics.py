@@ -28,6 +28,7 @@ from datum_compute.api.kinds import KINDS
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.buckets import Buckets
 from datum_compute.server.event_encoder import EventEncoder
+from datum_compute.server.flowcontrol.control import FlowControl
 from datum_compute.store.store import Store
 
 METRICS_PATH = "/metrics"
@@ -100,6 +101,9 @@ class ServerMetrics:
 
     def watch_store(self, store: Store) -> None:
         self._registry.register(_Objects(store))
+
+    def watch_flows(self, flows: FlowControl) -> None:
+        self._registry.register(_Flows(flows))
 
     def watch_encoder(self, encoder: EventEncoder) -> None:
         self._registry.register(_WatchEvents(encoder))
@@ -211,6 +215,63 @@ class _Objects(Collector):
                 labels=("plane", "resource"),
             ),
             GaugeMetricFamily("datum_store_planes", "Planes that are served."),
+        )
+
+
+class _Flows(Collector):
+    """What flow control counts, by priority level."""
+
+    def __init__(self, flows: FlowControl) -> None:
+        self._flows = flows
+
+    def collect(self) -> Iterator[Metric]:
+        waiting, waited, waited_s, work_s, rejected = self.describe()
+        for level, counts in self._flows.counts.items():
+            waiting.add_metric((level.name,), self._flows.waiting(level))
+            waited.add_metric((level.name,), counts.waited)
+            waited_s.add_metric((level.name,), counts.waited_s)
+            work_s.add_metric((level.name,), counts.work_s)
+            for reason, count in counts.rejected.items():
+                rejected.add_metric((level.name, reason), count)
+        yield from (waiting, waited, waited_s, work_s, rejected)
+
+    def describe(
+        self,
+    ) -> tuple[
+        GaugeMetricFamily,
+        CounterMetricFamily,
+        CounterMetricFamily,
+        CounterMetricFamily,
+        CounterMetricFamily,
+    ]:
+        by_level = ("level",)
+        return (
+            GaugeMetricFamily(
+                "datum_apiserver_flow_waiting",
+                "Requests that wait for their turn, by priority level.",
+                labels=by_level,
+            ),
+            CounterMetricFamily(
+                "datum_apiserver_flow_waited",
+                "Requests that had to wait for their turn, by priority level.",
+                labels=by_level,
+            ),
+            CounterMetricFamily(
+                "datum_apiserver_flow_wait_seconds",
+                "Time that requests waited for their turn, by priority level.",
+                labels=by_level,
+            ),
+            CounterMetricFamily(
+                "datum_apiserver_flow_work_seconds",
+                "Time on the event loop that requests and watches used, by priority level.",
+                labels=by_level,
+            ),
+            CounterMetricFamily(
+                "datum_apiserver_flow_rejected",
+                "Requests that were answered with 429 because too many waited (queue-full: of one "
+                "user on one plane; level-full: of the level) or they waited too long (time-out).",
+                labels=("level", "reason"),
+            ),
         )
 
 

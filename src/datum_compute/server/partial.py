@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
 from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.server.list_body import ListBody, list_body
 
 META_VERSION = "meta.k8s.io/v1"
 
@@ -16,15 +17,20 @@ class PartialForm:
     def single(self, body: bytes) -> bytes:
         return encode(partial_object(decode(body)))
 
-    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes:
-        return encode(
-            {
-                "kind": "PartialObjectMetadataList",
-                "apiVersion": META_VERSION,
-                "metadata": metadata,
-                "items": [partial_object(decode(body)) for body in bodies],
-            }
-        )
+    @property
+    def is_verbatim(self) -> bool:
+        return False
+
+    def item(self, body: bytes) -> bytes:
+        return self.single(body)
+
+    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
+        head = {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": META_VERSION,
+            "metadata": metadata,
+        }
+        return list_body(head, items)
 
     def event(self, body: bytes, *, first: bool) -> bytes:
         return self.single(body)

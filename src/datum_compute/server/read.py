@@ -13,13 +13,14 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import BadRequest, Cause, Invalid
 from datum_compute.api.exchange import Response
 from datum_compute.server import problems, scale
-from datum_compute.server.answer import json_answer
+from datum_compute.server.answer import json_answer, list_answer
 from datum_compute.server.call import Call
 from datum_compute.server.continuation import Continuation, continue_token, read_continue_token
+from datum_compute.server.flowcontrol.control import filter_in_turns, map_in_turns
 from datum_compute.server.history import check_reached, snapshot_at
 from datum_compute.server.options import choice, number
 from datum_compute.server.ports import Ports
-from datum_compute.server.representation import representation_of
+from datum_compute.server.representation import Representation, representation_of
 from datum_compute.server.selectors import has_selector, selected
 from datum_compute.store.record import Record
 from datum_compute.store.store import Snapshot
@@ -55,12 +56,21 @@ async def list_objects(ports: Ports, call: Call) -> Response:
     after = read_continue_token(token) if token else None
     snapshot = await _wanted_snapshot(ports, call, after)
     snapshot = ports.own.added_to(snapshot, call.kind.storage)
-    found = list(filter(matches, snapshot.records))
+    found = await filter_in_turns(call.work, matches, snapshot.records)
     if after is not None:
         found = [r for r in found if _place(r) > (after.namespace, after.name)]
     page = _page(found, limit, snapshot.version, counts=not has_selector(call.query))
-    listed = shown.listed(page.metadata, call.served.conversion.bodies_of(page.records))
-    return json_answer(listed) if isinstance(listed, bytes) else Response(200, pieces=listed)
+    listed = shown.listed(page.metadata, await _encode_items(call, shown, page.records))
+    return list_answer(listed)
+
+
+async def _encode_items(call: Call, shown: Representation, records: list[Record]) -> list[bytes]:
+    conversion = call.served.conversion
+    if shown.is_verbatim and conversion.is_verbatim:
+        return [record.body for record in records]
+    return await map_in_turns(
+        call.work, lambda record: shown.item(conversion.body_of(record)), records
+    )
 
 
 async def _wanted_snapshot(ports: Ports, call: Call, after: Continuation | None) -> Snapshot:

@@ -5,7 +5,7 @@ The Accept header chooses. Errors and deletion results stay Status objects in ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -32,7 +32,18 @@ class Representation(Protocol):
 
     def single(self, body: bytes) -> bytes: ...
 
-    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes | ListBody: ...
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether ``item`` returns what it is given."""
+        ...
+
+    def item(self, body: bytes) -> bytes:
+        """One object as ``listed`` needs it."""
+        ...
+
+    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
+        """A list of what ``item`` returned."""
+        ...
 
     def event(self, body: bytes, *, first: bool) -> bytes:
         """The object of a watch event; ``first`` for one of which readers know no form yet."""
@@ -58,18 +69,27 @@ class PlainForm(msgspec.Struct, frozen=True):
     def single(self, body: bytes) -> bytes:
         return body
 
-    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes | ListBody:
+    @property
+    def is_verbatim(self) -> bool:
+        return not self.kind.built_in
+
+    def item(self, body: bytes) -> bytes:
+        if not self.kind.built_in:
+            return body
+        types = self._types()
+        return body if body.startswith(types) else _types_first(body, types)
+
+    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
         head = {
             "apiVersion": self.kind.api_version,
             "kind": self.kind.list_kind,
             "metadata": metadata,
         }
-        if not self.kind.built_in:
-            return list_body(head, list(bodies))
         # Items of built-in lists do not repeat what the list says: apiVersion and kind.
-        types = encode({"apiVersion": self.kind.api_version, "kind": self.kind.kind})[:-1] + b","
-        items = [body if body.startswith(types) else _types_first(body, types) for body in bodies]
-        return list_body(head, items, left_out=types)
+        return list_body(head, items, left_out=self._types() if self.kind.built_in else b"")
+
+    def _types(self) -> bytes:
+        return encode({"apiVersion": self.kind.api_version, "kind": self.kind.kind})[:-1] + b","
 
     def event(self, body: bytes, *, first: bool) -> bytes:
         return body

@@ -6,17 +6,19 @@ columns gets its age.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
 from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.meta import Column, KindInfo
 from datum_compute.server.columns import cell
+from datum_compute.server.list_body import ListBody, joined_list, list_body
 from datum_compute.server.partial import META_VERSION, partial_object
 
 # A date is sent as the age it will be printed as, so for readers it is text.
 _SHOWN_TYPES = {"date": "string", "count": "integer", "reference": "string", "object": "string"}
+_ROWS = "rows"
 INCLUDE = ("Metadata", "Object", "None")
 _AGE = Column("Age", ".metadata.creationTimestamp", "date", description="How long it exists")
 
@@ -29,14 +31,22 @@ class TableForm:
 
     def single(self, body: bytes) -> bytes:
         obj = decode(body)
-        return self._table({"resourceVersion": _version(obj)}, [self._row(obj)], first=True)
+        return self._table({"resourceVersion": _version(obj)}, [encode(self._row(obj))], first=True)
 
-    def listed(self, metadata: JsonObject, bodies: Iterable[bytes]) -> bytes:
-        return self._table(metadata, [self._row(decode(body)) for body in bodies], first=True)
+    @property
+    def is_verbatim(self) -> bool:
+        return False
+
+    def item(self, body: bytes) -> bytes:
+        return encode(self._row(decode(body)))
+
+    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
+        return list_body(self._head(metadata, first=True), items, field=_ROWS)
 
     def event(self, body: bytes, *, first: bool) -> bytes:
         obj = decode(body)
-        return self._table({"resourceVersion": _version(obj)}, [self._row(obj)], first=first)
+        row = encode(self._row(obj))
+        return self._table({"resourceVersion": _version(obj)}, [row], first=first)
 
     def bookmark(self, metadata: JsonObject) -> bytes:
         return self._table(metadata, [], first=False)
@@ -48,18 +58,18 @@ class TableForm:
     def event_variant(self, *, first: bool) -> Hashable:
         return (first, int(self.clock()))  # ages are shown in seconds
 
-    def _table(self, metadata: JsonObject, rows: list[JsonObject], *, first: bool) -> bytes:
+    def _table(self, metadata: JsonObject, rows: list[bytes], *, first: bool) -> bytes:
+        return joined_list(self._head(metadata, first=first), rows, _ROWS)
+
+    def _head(self, metadata: JsonObject, *, first: bool) -> JsonObject:
         """Later events of a watch do not repeat the definitions."""
         definitions = [_name_definition(), *map(_definition, _columns(self.kind))] if first else []
-        return encode(
-            {
-                "kind": "Table",
-                "apiVersion": META_VERSION,
-                "metadata": metadata,
-                "columnDefinitions": definitions,
-                "rows": rows,
-            }
-        )
+        return {
+            "kind": "Table",
+            "apiVersion": META_VERSION,
+            "metadata": metadata,
+            "columnDefinitions": definitions,
+        }
 
     def _row(self, obj: JsonObject) -> JsonObject:
         cells = [obj["metadata"]["name"], *(self._cell(obj, c) for c in _columns(self.kind))]

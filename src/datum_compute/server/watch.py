@@ -54,9 +54,10 @@ async def watch(ports: Ports, call: Call, timeout_max_s: float = TIMEOUT_MAX_S) 
     stream: WatchStream
     try:
         source = _source(ports, call, since, timeout_s)
-        stream = WatchStream(initial, source, lines, ports.streams)
+        stream = WatchStream(initial, source, lines, ports.streams, call.work)
     except Expired as error:
-        stream = WatchStream(iter((error_line(error),)), None, lines, ports.streams)
+        failed = iter((error_line(error),))
+        stream = WatchStream(failed, None, lines, ports.streams, call.work)
     return Response(200, stream=stream)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from datum_compute.api.errors import Expired
 from datum_compute.server.eventlines import EventLines, error_line
+from datum_compute.server.flowcontrol.control import Work
 from datum_compute.server.streams import OpenStreams
 from datum_compute.store.watchlog import StoreEvent, Watch
 
@@ -38,12 +39,14 @@ class WatchStream:
         source: Source | None,
         lines: EventLines,
         streams: OpenStreams,
+        work: Work,
     ) -> None:
         now = asyncio.get_running_loop().time()
         self._ready = initial
         self._source = source
         self._lines = lines
         self._streams = streams
+        self._work = work  # charged for what is encoded
         self._deadline = now + (source.timeout_s if source else 0.0)
         self._next_bookmark = now + BOOKMARK_EVERY_S
         self._ended = source is None
@@ -54,17 +57,20 @@ class WatchStream:
         return self
 
     async def __anext__(self) -> bytes:
-        while (line := next(self._ready, None)) is None:
+        while True:
+            if not self._work.may_stream():
+                await self._work.take_turn_to_stream()
+            if (line := self._next_line()) is not None:
+                return line
             self.is_initial = False
             if self._ended or self._streams.closed:
                 raise StopAsyncIteration
             self._ready = await self._next_lines()
-        return line
 
     def take_ready(self, size_bytes: int) -> bytes:
         """More lines that need no waiting, about as many bytes as asked for."""
         taken: list[bytes] = []
-        while size_bytes > 0 and (line := next(self._ready, None)) is not None:
+        while size_bytes > 0 and (line := self._next_line()) is not None:
             taken.append(line)
             size_bytes -= len(line)
         return b"".join(taken)
@@ -78,6 +84,12 @@ class WatchStream:
 
     async def aclose(self) -> None:
         self.stop()
+
+    def _next_line(self) -> bytes | None:
+        self._work.start()
+        line = next(self._ready, None)
+        self._work.stop()
+        return line
 
     async def _next_lines(self) -> Iterator[bytes]:
         assert self._source is not None

@@ -114,7 +114,7 @@ class Outgoing:
                 return
             self._rest_bytes = max(0, self._rest_bytes - len(piece))
             self.write(piece)
-            await asyncio.sleep(0)
+            await self._turns.next_piece()
 
     async def send_stream(self, head: bytes, stream: WatchStream, *, chunked: bool) -> None:
         """The lines of a watch as they come, until it ends or the client goes. Lines are made only
@@ -132,6 +132,6 @@ class Outgoing:
             data = line + more if more else line
             self.write(chunk(data) if chunked else data)
             if more:
-                await asyncio.sleep(0)  # a long initial state must not keep others waiting
+                await self._turns.next_piece()  # a long initial state must not block others
         if chunked and not self.lost:
             self.write(LAST_CHUNK)

@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
+
+# Large answers go out in pieces. So many pieces, of all connections together, are sent in one pass
+# of the loop: encrypting one takes about 0.1 ms.
+PIECES_A_PASS = 8
 
 
 class Turns:
     def __init__(self) -> None:
         self._ready: list[Callable[[], None]] = []
         self._flushes: list[Callable[[], None]] | None = None
+        self._pieces: deque[asyncio.Future[None]] = deque()
 
     def soon(self, step: Callable[[], None]) -> None:
         """Run ``step`` in the next turn."""
@@ -32,6 +38,26 @@ class Turns:
             return False
         self._flushes.append(flush)
         return True
+
+    def next_piece(self) -> asyncio.Future[None]:
+        """Done when it is the caller's turn to send a piece of a large answer; in the order of the
+        calls, never in the same pass of the loop."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        if not self._pieces:
+            loop.call_soon(self._let_pieces_go)
+        self._pieces.append(turn)
+        return turn
+
+    def _let_pieces_go(self) -> None:
+        left = PIECES_A_PASS
+        while self._pieces and left:
+            turn = self._pieces.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                left -= 1
+        if self._pieces:
+            asyncio.get_running_loop().call_soon(self._let_pieces_go)
 
     def _run(self) -> None:
         ready, self._ready = self._ready, []

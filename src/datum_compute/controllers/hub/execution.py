@@ -31,6 +31,7 @@ from datum_compute.planning.execution import (
     plan_unreachable,
 )
 from datum_compute.planning.silence import are_equally_heard
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -154,6 +155,16 @@ def _is_marked(copy: ApiObject) -> bool:
     return labels.MANAGED in metadata.labels or labels.WORK_NAME in metadata.annotations
 
 
+def _source_namespaces(work: Work) -> Iterable[str]:
+    """The namespace of what a Work carries; the Works of all projects share one namespace."""
+    for manifest in work.spec.workload.manifests[:1]:
+        metadata = manifest.get("metadata", {})
+        yield metadata.get("namespace") or metadata.get("name", "")
+
+
+_BY_SOURCE = Index(WORK, "source-namespace", _source_namespaces)
+
+
 def _by_cell(key: Key) -> str:
     return key.ref.namespace
 
@@ -167,6 +178,8 @@ CONTROLLER = Controller(
         watches(CLUSTER, from_cluster),
         *(watches(kind, from_copy(kind), on="cell") for kind in (NAMESPACE, *_COPIED)),
     ),
+    indexes=(_BY_SOURCE,),
     finalizers=(labels.EXECUTION_FINALIZER,),
+    flow_index=_BY_SOURCE.name,
     lane=_by_cell,  # one cell that never answers holds up no other
 )

@@ -1,0 +1,197 @@
+"""One project floods the server: how long an unrelated GET of another user takes meanwhile.
+
+The flood comes from a process of its own, over many connections that each send the next request as
+soon as they have an answer and ignore Retry-After. The probe sends one GET every few milliseconds
+to another plane. Its p99 is compared with that on an idle server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+from bench.load import Plug, Target, plugged
+from bench.measurement import RESULTS, Measurement, p50_ms, p99_ms
+from bench.processes import Running, ended, platform
+from datum_compute.api.codec import encode
+from datum_compute.app.loop import run_loop
+from datum_compute.client.kubeconfig import connection_of, load_kubeconfig
+
+PROJECT, PLATFORM = "project/default", "platform"
+SECONDS = 5.0
+PAUSE_S = 0.005
+CONNECTIONS = 100
+LISTED = 500
+RATIO_MAX = 5.0
+_CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+
+
+def measure() -> list[Measurement]:
+    RESULTS.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
+        state = Path(folder) / "served"
+        with platform(state, PLATFORM, "--no-controllers") as running:
+            return run_loop(_measure(running, state))
+
+
+async def _measure(running: Running, state: Path) -> list[Measurement]:
+    target = running.target
+    async with plugged(target, 1) as (plug,):
+        get = target.request("GET", "/api/v1/namespaces/default")
+        await _fill(state, target)
+        idle = await _probe(plug, get)
+        measured = [
+            Measurement("load of the machine", os.getloadavg()[0], "processes"),
+            Measurement("GET, idle, p50", p50_ms(idle), "ms"),
+            Measurement("GET, idle, p99", p99_ms(idle), "ms"),
+        ]
+        for name in FLOODS:
+            with _flood(state, name) as process:
+                await asyncio.sleep(2.0)  # until all connections are open
+                taken = await _probe(plug, get)
+                answers = await asyncio.to_thread(_stop, process)
+            limit = RATIO_MAX * p99_ms(idle)
+            measured += [
+                Measurement(f"GET during {name}, p50", p50_ms(taken), "ms", "GET, idle, p50"),
+                Measurement(
+                    f"GET during {name}, p99", p99_ms(taken), "ms", "GET, idle, p99", at_most=limit
+                ),
+                Measurement(f"{name}, answered", answers["ok"], "answers"),
+                Measurement(f"{name}, rejected with 429", answers["429"], "answers"),
+            ]
+    return measured
+
+
+async def _probe(plug: Plug, request: bytes) -> list[float]:
+    taken_s = []
+    until_s = time.perf_counter() + SECONDS
+    while (start_s := time.perf_counter()) < until_s:
+        answer = await plug.ask(request)
+        taken_s.append(time.perf_counter() - start_s)
+        assert answer[9:12] == b"200", answer[:300]
+        await asyncio.sleep(PAUSE_S)
+    return taken_s
+
+
+async def _fill(state: Path, target: Target) -> None:
+    """Objects for the floods of lists."""
+    flooding, prefix = _target(state)
+    numbers = count()
+    async with plugged(flooding, 32) as plugs:
+
+        async def work(plug: Plug) -> None:
+            while (number := next(numbers)) < LISTED:
+                body = encode(_config_map(f"listed-{number}"))
+                answer = await plug.ask(flooding.request("POST", prefix + _CONFIG_MAPS, body))
+                assert answer[9:12] == b"201", answer[:300]
+
+        await asyncio.gather(*map(work, plugs))
+
+
+def _config_map(name: str) -> dict[str, object]:
+    metadata = {"name": name, "namespace": "default"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "data": {"text": "x" * 1000},
+    }
+
+
+# --- the flood, in a process of its own
+
+
+def _target(state: Path) -> tuple[Target, str]:
+    connection = connection_of(load_kubeconfig([state / "kubeconfig"]), PROJECT)
+    assert connection.ca_pem is not None
+    tls = ssl.create_default_context(cadata=connection.ca_pem.decode())
+    port = int(connection.server.rpartition(":")[2])
+    return Target(port, tls, connection.token), connection.path_prefix
+
+
+@contextmanager
+def _flood(state: Path, name: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "bench.fairness", str(state), name]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        ended(process)
+
+
+def _stop(process: subprocess.Popen[str]) -> dict[str, int]:
+    """End the flood; how many answers it got."""
+    output, _ = process.communicate("stop\n", timeout=60)
+    found: dict[str, int] = json.loads(output)
+    return found
+
+
+def _gets(target: Target, prefix: str) -> Callable[[], bytes]:
+    request = target.request("GET", f"{prefix}{_CONFIG_MAPS}/listed-1")
+    return lambda: request
+
+
+def _lists(target: Target, prefix: str) -> Callable[[], bytes]:
+    request = target.request("GET", f"{prefix}{_CONFIG_MAPS}")
+    return lambda: request
+
+
+def _tables(target: Target, prefix: str) -> Callable[[], bytes]:
+    request = target.request("GET", f"{prefix}{_CONFIG_MAPS}").replace(
+        b"accept: application/json\r\n", f"accept: {_TABLE}\r\n".encode()
+    )
+    return lambda: request
+
+
+def _creates(target: Target, prefix: str) -> Callable[[], bytes]:
+    numbers = count()
+
+    def create() -> bytes:
+        body = encode(_config_map(f"flood-{os.getpid()}-{next(numbers)}"))
+        return target.request("POST", prefix + _CONFIG_MAPS, body)
+
+    return create
+
+
+FLOODS = {
+    "a flood of GETs": _gets,
+    "a flood of creates": _creates,
+    "a flood of lists": _lists,
+    "a flood of tables": _tables,
+}
+
+
+async def _send_flood(state: Path, name: str) -> None:
+    target, prefix = _target(state)
+    next_request = FLOODS[name](target, prefix)
+    answers: Counter[str] = Counter({"ok": 0, "429": 0})
+    async with plugged(target, CONNECTIONS) as plugs:
+
+        async def work(plug: Plug) -> None:
+            while True:
+                answer = await plug.ask(next_request())
+                answers["429" if answer[9:12] == b"429" else "ok"] += 1
+
+        tasks = [asyncio.create_task(work(plug)) for plug in plugs]
+        await asyncio.to_thread(sys.stdin.readline)
+        for task in tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks)
+    sys.stdout.write(json.dumps(answers))
+
+
+if __name__ == "__main__":
+    run_loop(_send_flood(Path(sys.argv[1]), sys.argv[2]))

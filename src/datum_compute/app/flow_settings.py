@@ -1,0 +1,42 @@
+"""Settings about requests that wait for their turn on a busy server."""
+
+from __future__ import annotations
+
+import argparse
+
+from datum_compute.app.setting_values import count_value, seconds_value
+from datum_compute.server.flowcontrol.control import FlowLimits
+
+
+def add_flow_limits(parser: argparse.ArgumentParser) -> None:
+    usual = FlowLimits()
+    for name, default, text in (
+        (
+            "max-waiting-requests-per-user",
+            usual.flow_requests_max,
+            "requests of one user on one plane that may wait on a busy server; more get 429",
+        ),
+        (
+            "max-waiting-requests",
+            usual.level_requests_max,
+            "requests of all users that may wait; beyond it whoever has most of them gets 429",
+        ),
+    ):
+        parser.add_argument(
+            f"--{name}", type=count_value, default=default, metavar="NUMBER", help=text
+        )
+    parser.add_argument(
+        "--max-request-wait-seconds",
+        type=seconds_value,
+        default=usual.wait_max_s,
+        metavar="SECONDS",
+        help="a request of a user that has waited longer than this gets 429",
+    )
+
+
+def flow_limits_of(parsed: argparse.Namespace) -> FlowLimits:
+    return FlowLimits(
+        flow_requests_max=parsed.max_waiting_requests_per_user,
+        level_requests_max=parsed.max_waiting_requests,
+        wait_max_s=parsed.max_request_wait_seconds,
+    )

@@ -1,0 +1,83 @@
+"""Projects share the platform: what many Workloads of one cost the Workload of another, in virtual
+time, from the create to an instance that is ready. Commits take time; nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from datum_compute.api.conditions import is_true
+from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import PlaneName, cell_plane, member_name
+from datum_compute.client.client import Client
+from datum_compute.store.journal import Entry
+from datum_compute.store.memory import MemoryJournal
+from datum_compute.testing.people import Wanted, manifest
+from tests.app.running_platform import (
+    FIRST,
+    Running,
+    create_project,
+    on_a_platform,
+    request_access,
+)
+
+FLOOD = 100
+
+
+class SlowDisk(MemoryJournal):
+    """A commit takes 2 ms and 0.1 ms for each write."""
+
+    async def append(self, batch: Sequence[Entry]) -> None:
+        await asyncio.sleep(0.002 + 0.0001 * len(batch))
+        await super().append(batch)
+
+
+async def create(running: Running, plane: PlaneName, name: str) -> None:
+    web = manifest((member_name(plane), name), Wanted("web:1", 1, ("DFW",)))
+    await running.client(plane).create_plain(WORKLOAD, web)
+
+
+async def until_ready_s(running: Running, plane: PlaneName, name: str) -> float:
+    """How long a Workload takes to be available."""
+    client, begun_s = running.client(plane), running.loop.time()
+    await create(running, plane, name)
+
+    async with asyncio.timeout(300.0):
+        while not await _is_available(client, name):  # noqa: ASYNC110 - it is in the API
+            await asyncio.sleep(0.005)
+    return running.loop.time() - begun_s
+
+
+async def _is_available(client: Client, name: str) -> bool:
+    found = await client.get(WORKLOAD, Ref("default", name))
+    return is_true(found.status.conditions, "Available")
+
+
+def test_many_workloads_of_a_project_delay_that_of_another_at_most_twofold() -> None:
+    found: list[float] = []
+
+    async def story(running: Running) -> None:
+        await running.stop()
+        disk = SlowDisk()
+        disk.__dict__.update(running.disk.copy().__dict__)
+        running.disk = disk
+        await running.start()
+        second = await create_project(running, "second")
+        await request_access(running, second)
+        await until_ready_s(running, second, "first")  # also makes the network
+        await until_ready_s(running, FIRST, "first")
+        await asyncio.sleep(5)
+        found.append(await until_ready_s(running, second, "alone"))
+        await asyncio.sleep(5)
+        flood = [create(running, FIRST, f"w-{number}") for number in range(FLOOD)]
+        await asyncio.gather(*flood)
+        await asyncio.sleep(0.3)  # until it has reached the hub and the cell
+        found.append(await until_ready_s(running, second, "beside-a-flood"))
+        flooded = (await running.client(FIRST).list(WORKLOAD)).items
+        ready = sum(is_true(workload.status.conditions, "Available") for workload in flooded)
+        assert ready < FLOOD / 2, "the flood must still be there"
+
+    on_a_platform(story, cell_plane("dfw"))
+    alone_s, busy_s = found
+    assert busy_s <= 2 * alone_s, found

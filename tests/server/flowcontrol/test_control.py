@@ -1,0 +1,388 @@
+"""Turns on an event loop. The clock moves only when the work of a test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from datum_compute.api.errors import TooManyRequests
+from datum_compute.api.plane import PlaneName
+from datum_compute.server.authentication import User
+from datum_compute.server.flowcontrol.control import (
+    BYPASS_S,
+    SLICE_S,
+    TURN_S,
+    FlowControl,
+    FlowLimits,
+    Work,
+    filter_in_turns,
+    map_in_turns,
+    run_measured,
+    standing_clock,
+)
+from datum_compute.server.flowcontrol.levels import ANONYMOUS, EXEMPT, SYSTEM, USERS
+
+ANN, BOB = User("ann"), User("bob")
+ROOT = User("root", ("system:masters",))
+MANAGER = User("system:compute-manager")
+PROJECT = PlaneName("project/a")
+WRITE_S = 0.0003
+
+
+@dataclass
+class Loop:
+    """A control, its clock, and who has ended when."""
+
+    limits: FlowLimits = field(default_factory=lambda: FlowLimits(rejection_delay_s=0))
+    now_s: float = 0.0
+    ended: list[tuple[str, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.control = FlowControl(lambda: self.now_s, self.limits)
+
+    def start(
+        self, user: User | None, plane: str, cost_s: float = WRITE_S, *, size_bytes: int = 0
+    ) -> asyncio.Task[None]:
+        async def request(work: Work) -> None:
+            work.flow = self.control.flow_of(user, PlaneName(plane))
+            await self.control.admit(work, size_bytes)
+            self.now_s += cost_s
+            self.ended.append((user.name if user else "", self.now_s))
+
+        return asyncio.create_task(self.run(request))
+
+    async def run(self, request: Callable[[Work], Coroutine[Any, Any, None]]) -> None:
+        work = Work(self.control)
+        await run_measured(work, request(work))
+
+    def place(self, name: str) -> int:
+        """How many requests had ended before the last one of a user."""
+        return max(n for n, (user, _) in enumerate(self.ended) if user == name)
+
+
+async def outcomes(tasks: list[asyncio.Task[None]]) -> list[BaseException | None]:
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def runs_at_once(coroutine: Coroutine[Any, Any, None]) -> bool:
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return True
+    coroutine.close()
+    return False
+
+
+async def test_a_request_runs_at_once_while_nothing_waits() -> None:
+    control = FlowControl(standing_clock)
+    work = Work(control, control.flow_of(ANN, PROJECT))
+    assert runs_at_once(control.admit(work))
+
+
+async def test_a_clock_that_stands_still_turns_waiting_off() -> None:
+    control = FlowControl(standing_clock)
+    work = Work(control, control.flow_of(ANN, PROJECT))
+    for _ in range(1000):
+        work.start()
+        work.stop()
+        assert runs_at_once(control.admit(work))
+
+
+async def test_ten_thousand_requests_of_a_project_delay_another_by_a_turn() -> None:
+    loop = Loop(FlowLimits(flow_requests_max=20_000, level_requests_max=20_000))
+    flood = [loop.start(ANN, "project/a") for _ in range(10_000)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    before = len(loop.ended)
+    await loop.start(BOB, "project/b")
+    # Ended since: what the turn under way had admitted, and no more.
+    assert loop.place("bob") - before <= TURN_S / WRITE_S + 1
+    assert len(loop.control) > 9000
+    await outcomes(flood)
+    assert len(loop.ended) == 10_001
+
+
+async def test_each_of_many_requests_of_a_quiet_project_overtakes_the_flood() -> None:
+    loop = Loop(FlowLimits(flow_requests_max=5000))
+    flood = [loop.start(ANN, "project/a") for _ in range(3000)]
+    await asyncio.sleep(0)
+    for _ in range(50):
+        before = len(loop.ended)
+        await loop.start(BOB, "project/b")
+        assert loop.place("bob") - before <= 2 * TURN_S / WRITE_S + 2
+    await outcomes(flood)
+
+
+async def test_the_controllers_come_before_a_crowd_of_users() -> None:
+    loop = Loop()
+    crowd = [loop.start(User(f"user-{n}"), f"project/{n}") for n in range(500)]
+    await asyncio.sleep(0)
+    manager = [loop.start(MANAGER, "hub") for _ in range(50)]
+    await outcomes(manager)
+    # Weights of 60 to 30: while all 50 are served, about 25 users are.
+    assert loop.place("system:compute-manager") < 50 + 25 + BYPASS_S / WRITE_S + 10
+    await outcomes(crowd)
+
+
+async def test_masters_never_wait() -> None:
+    loop = Loop()
+    flood = [loop.start(ANN, "project/a") for _ in range(200)]
+    await asyncio.sleep(0)
+    assert loop.control.flow_of(ROOT, PROJECT) is None
+    work = Work(loop.control)
+    assert runs_at_once(loop.control.admit(work))
+    await outcomes(flood)
+    assert loop.control.counts[EXEMPT].waited == 0
+
+
+async def test_a_turn_ends_after_a_limited_time() -> None:
+    """Between two turns the loop handles what else is ready; here a probe that counts them."""
+    loop = Loop()
+    flood = [loop.start(ANN, "project/a") for _ in range(200)]
+    passes: list[float] = []
+    while not all(task.done() for task in flood):
+        passes.append(loop.now_s)
+        await asyncio.sleep(0)
+    used = [after - before for before, after in pairwise(passes)]
+    # The first pass has no history: it may use what a flow without debts may use.
+    assert max(used[2:]) <= TURN_S + 2 * WRITE_S
+
+
+async def test_long_work_yields_after_two_milliseconds() -> None:
+    loop = Loop()
+    item_s = 0.0001
+
+    def convert(item: int) -> int:
+        loop.now_s += item_s
+        return item
+
+    async def long_list(work: Work) -> None:
+        work.flow = loop.control.flow_of(ANN, PROJECT)
+        assert await map_in_turns(work, convert, range(200)) == list(range(200))
+        assert await filter_in_turns(work, convert, range(200)) == list(range(1, 200))
+        loop.ended.append(("ann", loop.now_s))
+
+    listing = asyncio.create_task(loop.run(long_list))
+    passes: list[float] = []
+    while not listing.done():
+        passes.append(loop.now_s)
+        await asyncio.sleep(0)
+    used = [after - before for before, after in pairwise([*passes, loop.now_s])]
+    assert max(used) <= SLICE_S + 8 * item_s  # it looks at the clock at every eighth item
+    assert sum(used) == pytest.approx(0.04)
+
+
+async def test_long_work_of_an_exempt_user_yields_too() -> None:
+    loop = Loop()
+
+    def convert(item: int) -> int:
+        loop.now_s += SLICE_S
+        return item
+
+    async def long_list(work: Work) -> None:
+        await map_in_turns(work, convert, range(40))
+
+    listing = asyncio.create_task(loop.run(long_list))
+    passes = 0
+    while not listing.done():
+        passes += 1
+        await asyncio.sleep(0)
+    assert passes > 4
+
+
+async def test_parts_of_a_request_take_turns_with_others() -> None:
+    loop = Loop()
+
+    async def part() -> None:
+        loop.now_s += WRITE_S
+
+    async def collection(work: Work) -> None:
+        work.flow = loop.control.flow_of(ANN, PROJECT)
+        await asyncio.gather(*(work.run_part(part()) for _ in range(500)))
+        loop.ended.append(("ann", loop.now_s))
+
+    deletion = asyncio.create_task(loop.run(collection))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    await loop.start(BOB, "project/b")
+    assert loop.place("bob") == 0
+    await deletion
+    assert loop.control.counts[USERS].work_s == pytest.approx(501 * WRITE_S)
+
+
+async def test_too_many_waiting_requests_of_a_flow_are_rejected() -> None:
+    loop = Loop(FlowLimits(flow_requests_max=10, retry_after_s=3, rejection_delay_s=0))
+    flood = [loop.start(ANN, "project/a", cost_s=BYPASS_S) for _ in range(30)]
+    other = loop.start(BOB, "project/a")
+    found = await outcomes(flood)
+    rejected = [error for error in found if error is not None]
+    assert 15 <= len(rejected) <= 20
+    for error in rejected:
+        assert isinstance(error, TooManyRequests)
+        assert error.retry_after_s == 3
+        assert 'user "ann" already has 10 requests waiting on plane "project/a"' in str(error)
+    await other
+    assert loop.control.counts[USERS].rejected["queue-full"] == len(rejected)
+
+
+async def test_the_bodies_of_waiting_requests_are_limited() -> None:
+    loop = Loop(FlowLimits(flow_bytes_max=1000, rejection_delay_s=0))
+    flood = [loop.start(ANN, "project/a", BYPASS_S, size_bytes=400) for _ in range(10)]
+    found = await outcomes(flood)
+    rejected = [error for error in found if error is not None]
+    assert len(rejected) >= 6
+    assert 'the requests of user "ann" that wait on plane "project/a"' in str(rejected[0])
+    assert await outcomes([loop.start(ANN, "project/a", BYPASS_S, size_bytes=900)]) == [None]
+
+
+async def test_a_full_level_rejects_the_newest_of_whoever_has_most_waiting() -> None:
+    loop = Loop(FlowLimits(level_requests_max=20, rejection_delay_s=0))
+    flood = [loop.start(ANN, "project/a", cost_s=BYPASS_S) for _ in range(40)]
+    crowd = [loop.start(User(f"u{n}"), f"project/{n}", cost_s=BYPASS_S) for n in range(10)]
+    assert await outcomes(crowd) == [None] * 10
+    rejected = [error for error in await outcomes(flood) if error is not None]
+    assert len(rejected) >= 20
+    assert loop.control.counts[USERS].rejected["level-full"] == len(rejected)
+    assert len(loop.control) == 0
+
+
+async def test_a_request_that_waited_too_long_is_rejected() -> None:
+    loop = Loop(FlowLimits(wait_max_s=-1.0, rejection_delay_s=0))
+    found = await outcomes([loop.start(ANN, "project/a", cost_s=BYPASS_S) for _ in range(5)])
+    assert sum(isinstance(error, TooManyRequests) for error in found) >= 3
+    assert loop.control.counts[USERS].rejected["time-out"] >= 3
+
+
+async def test_a_rejection_is_held_back() -> None:
+    """A client that ignores Retry-After cannot make the server reject all the time."""
+    loop = Loop(FlowLimits(flow_requests_max=0, rejection_delay_s=0.01))
+    first = loop.start(ANN, "project/a", cost_s=BYPASS_S)
+    second = loop.start(ANN, "project/a")
+    await first
+    for _ in range(3):
+        await asyncio.sleep(0)
+        assert not second.done()
+    assert isinstance((await outcomes([second]))[0], TooManyRequests)
+
+
+async def test_a_cancelled_request_leaves_the_queue_without_charge() -> None:
+    loop = Loop()
+    flood = [loop.start(ANN, "project/a", cost_s=BYPASS_S) for _ in range(20)]
+    await asyncio.sleep(0)
+    for task in flood[5:]:
+        task.cancel()
+    found = await outcomes(flood)
+    assert [isinstance(error, asyncio.CancelledError) for error in found[5:]] == [True] * 15
+    assert len(loop.ended) == 5
+    await asyncio.sleep(0)
+    assert len(loop.control) == 0
+
+
+async def test_requests_without_credentials_share_the_smallest_part() -> None:
+    loop = Loop()
+    nobody = [loop.start(None, "platform") for _ in range(200)]
+    await asyncio.sleep(0)
+    users = [loop.start(User(f"u{n}"), f"project/{n}") for n in range(100)]
+    await outcomes(users)
+    assert loop.control.waiting(ANONYMOUS) > 100
+    await outcomes(nobody)
+    assert loop.control.counts[ANONYMOUS].work_s == pytest.approx(200 * WRITE_S)
+
+
+async def test_only_time_on_the_loop_is_charged() -> None:
+    loop = Loop()
+    commit = asyncio.Event()
+
+    async def write(work: Work) -> None:
+        work.flow = loop.control.flow_of(ANN, PROJECT)
+        loop.now_s += 0.002
+        await commit.wait()
+        loop.now_s += 0.001
+
+    writing = asyncio.create_task(loop.run(write))
+    await asyncio.sleep(0)
+    loop.now_s += 100.0
+    commit.set()
+    await writing
+    assert loop.control.counts[USERS].work_s == pytest.approx(0.003)
+
+
+async def test_a_request_that_fails_or_is_cancelled_ends_as_if_nobody_measured() -> None:
+    control = FlowControl(standing_clock)
+    cleaned = []
+
+    async def failing() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("broken")
+
+    async def waiting() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append("up")
+
+    with pytest.raises(ValueError, match="broken"):
+        await run_measured(Work(control), failing())
+
+    async def measured() -> None:
+        await run_measured(Work(control), waiting())
+
+    task = asyncio.create_task(measured())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    closed = measured()
+    closed.send(None)
+    closed.close()
+    assert cleaned == ["up", "up"]
+
+
+async def test_watches_of_users_take_turns_and_those_of_the_platform_do_not_wait() -> None:
+    loop = Loop()
+    own = Work(loop.control, loop.control.flow_of(ANN, PROJECT))
+    manager = Work(loop.control, loop.control.flow_of(MANAGER, PROJECT))
+    assert own.may_stream()
+    for work in (own, manager):
+        work.start()
+        loop.now_s += 2 * BYPASS_S
+        work.stop()
+    assert not own.may_stream()
+    assert manager.may_stream()
+    assert loop.control.counts[USERS].work_s == pytest.approx(2 * BYPASS_S)
+    assert loop.control.counts[SYSTEM].work_s == pytest.approx(2 * BYPASS_S)
+    await own.take_turn_to_stream()
+    assert own.may_stream()
+
+
+async def test_the_limits_of_one_user_do_not_apply_to_controllers() -> None:
+    limits = FlowLimits(flow_requests_max=3, flow_bytes_max=10, wait_max_s=-1, rejection_delay_s=0)
+    loop = Loop(limits)
+    requests = [loop.start(MANAGER, "hub", BYPASS_S, size_bytes=100) for _ in range(20)]
+    assert await outcomes(requests) == [None] * 20
+
+
+async def test_watches_that_wait_for_a_turn_do_not_count_as_requests() -> None:
+    loop = Loop(FlowLimits(flow_requests_max=5, level_requests_max=5, rejection_delay_s=0))
+    works = [Work(loop.control, loop.control.flow_of(ANN, PROJECT)) for _ in range(50)]
+    order: list[str] = []
+
+    async def stream(work: Work) -> None:
+        await work.take_turn_to_stream()
+        work.start()
+        loop.now_s += WRITE_S
+        work.stop()
+        order.append("event")
+
+    streams = [asyncio.create_task(stream(work)) for work in works]
+    await asyncio.sleep(0)
+    request = loop.start(ANN, PROJECT)
+    request.add_done_callback(lambda _: order.append("request"))
+    assert await outcomes([request]) == [None]
+    await asyncio.gather(*streams)
+    assert loop.control.waiting(USERS) == 0

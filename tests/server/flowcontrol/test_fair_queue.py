@@ -1,0 +1,153 @@
+"""The order in which waiting work is served. Costs are given, so every order is exact."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from datum_compute.server.flowcontrol import fair_queue
+from datum_compute.server.flowcontrol.fair_queue import FairQueue, Flow
+from datum_compute.server.flowcontrol.levels import ANONYMOUS, SYSTEM, USERS
+
+Queue = FairQueue[str]
+
+
+def flow(queue: Queue, plane: str, user: str = "ann") -> Flow[str]:
+    return queue.flow(USERS, plane, user)
+
+
+def fill(queue: Queue, of: Flow[str], count: int) -> None:
+    for _ in range(count):
+        queue.push(of, of.plane if of.level is USERS else of.level.name)
+
+
+def serve(queue: Queue, count: int, costs_s: dict[str, float] | None = None) -> list[str]:
+    """What is served, with the cost of each item by its name."""
+    served = []
+    for _ in range(count):
+        found = queue.pop()
+        if found is None:
+            break
+        of, item = found
+        estimate_s = of.estimate_s
+        queue.settle(of, estimate_s, (costs_s or {}).get(item, 1.0))
+        served.append(item)
+    return served
+
+
+def test_two_planes_with_equal_costs_take_turns() -> None:
+    queue = Queue()
+    fill(queue, flow(queue, "a"), 100)
+    fill(queue, flow(queue, "b"), 100)
+    assert Counter(serve(queue, 100)) == {"a": 50, "b": 50}
+
+
+def test_a_plane_with_expensive_requests_gets_as_much_time_and_not_as_many_requests() -> None:
+    queue = Queue()
+    fill(queue, flow(queue, "lists"), 1000)
+    fill(queue, flow(queue, "gets"), 1000)
+    served = Counter(serve(queue, 440, {"lists": 0.010, "gets": 0.001}))
+    assert 38 <= served["lists"] <= 42, served
+
+
+def test_a_newcomer_is_served_next_however_many_planes_are_waiting() -> None:
+    queue = Queue()
+    for number in range(200):
+        fill(queue, flow(queue, f"p{number}"), 50)
+    serve(queue, 1000)
+    fill(queue, flow(queue, "quiet"), 1)
+    assert serve(queue, 2).count("quiet") == 1
+
+
+def test_ten_thousand_requests_of_one_plane_delay_another_plane_by_one_request() -> None:
+    queue = Queue()
+    fill(queue, flow(queue, "flood"), 10_000)
+    serve(queue, 10)
+    for _ in range(100):  # one at a time, as somebody who waits for each answer
+        fill(queue, flow(queue, "quiet"), 1)
+        assert "quiet" in serve(queue, 2)
+
+
+def test_idle_time_gives_no_credit() -> None:
+    queue = Queue()
+    busy, idle = flow(queue, "busy"), flow(queue, "idle")
+    fill(queue, busy, 1000)
+    serve(queue, 500)
+    fill(queue, idle, 100)
+    assert Counter(serve(queue, 100)) == {"busy": 50, "idle": 50}
+
+
+def test_many_users_of_one_plane_share_the_part_of_that_plane() -> None:
+    queue = Queue()
+    for number in range(50):
+        fill(queue, flow(queue, "crowd", f"bot-{number}"), 20)
+    fill(queue, flow(queue, "alone"), 100)
+    assert Counter(serve(queue, 100)) == {"crowd": 50, "alone": 50}
+
+
+def test_users_of_a_plane_take_turns() -> None:
+    queue = Queue()
+    flood, quiet = flow(queue, "p", "flood"), flow(queue, "p", "quiet")
+    for _ in range(100):
+        queue.push(flood, "flood")
+    serve(queue, 20)
+    for _ in range(10):
+        queue.push(quiet, "quiet")
+    assert serve(queue, 20).count("quiet") == 10
+
+
+def test_levels_share_by_weight_and_lend_what_they_do_not_use() -> None:
+    queue = Queue()
+    fill(queue, queue.flow(SYSTEM, "hub", "manager"), 2000)
+    fill(queue, flow(queue, "a"), 2000)
+    fill(queue, queue.flow(ANONYMOUS, "a", "nobody"), 2000)
+    served = Counter(serve(queue, 910))
+    assert abs(served["system"] - 600) <= 2, served
+    assert abs(served["a"] - 300) <= 2, served
+    assert abs(served["anonymous"] - 10) <= 2, served
+    only_anonymous = Queue()
+    fill(only_anonymous, only_anonymous.flow(ANONYMOUS, "a", "nobody"), 10)
+    assert len(serve(only_anonymous, 20)) == 10
+
+
+def test_whoever_used_less_than_its_share_owes_nothing() -> None:
+    queue = Queue()
+    flood, quiet = flow(queue, "flood"), flow(queue, "quiet")
+    queue.charge(quiet, 1.0)
+    for _ in range(3):
+        queue.charge(flood, 1.0)
+    assert queue.owes(flood)
+    assert not queue.owes(quiet)
+
+
+def test_the_rest_of_begun_work_comes_before_new_work_of_its_flow() -> None:
+    queue = Queue()
+    own = flow(queue, "p")
+    queue.push(own, "new")
+    queue.push(own, "rest", first=True)
+    assert serve(queue, 2) == ["rest", "new"]
+
+
+def test_the_newest_of_the_longest_queue_is_taken_back_from_a_full_level() -> None:
+    queue = Queue()
+    flood, quiet = flow(queue, "flood"), flow(queue, "quiet")
+    for number in range(5):
+        queue.push(flood, f"flood-{number}")
+    queue.push(quiet, "quiet-0")
+    assert queue.pop_newest(USERS) == (flood, "flood-4")
+    assert queue.pop_newest(SYSTEM) is None
+    assert sorted(serve(queue, 10)) == [*(f"flood-{n}" for n in range(4)), "quiet-0"]
+    assert len(queue) == 0
+    queue.push(quiet, "last")
+    assert queue.pop_newest(USERS) == (quiet, "last")
+    assert queue.pop() is None
+
+
+def test_idle_flows_are_dropped_and_waiting_ones_are_kept() -> None:
+    queue = Queue()
+    waiting = flow(queue, "waiting")
+    queue.push(waiting, "waiting")
+    for number in range(3 * fair_queue.FLOWS_MAX):
+        flow(queue, f"p{number}")
+    assert len(list(queue.flows())) <= fair_queue.FLOWS_MAX
+    assert flow(queue, "waiting") is waiting
+    assert serve(queue, 2) == ["waiting"]
