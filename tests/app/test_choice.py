@@ -36,7 +36,7 @@ async def test_who_insists_on_containers_is_told_what_is_missing(tmp_path: Path)
     with pytest.raises(StateError) as refused:
         await machines(tmp_path, "--driver", "containers")
     told = str(refused.value)
-    assert "nobody.sock does not answer: no such file or directory" in told
+    assert "nobody.sock: the container engine does not answer: no such file or directory" in told
     assert "--driver simulated" in told
     assert "--engine" in told
 
@@ -67,7 +67,7 @@ async def test_who_names_an_engine_has_asked_for_containers(tmp_path: Path, last
         remember_driver(tmp_path, last, "")
     with pytest.raises(StateError) as refused:
         await machines(tmp_path, "--engine", str(tmp_path / "mine.sock"))
-    assert "mine.sock does not answer" in str(refused.value)
+    assert "mine.sock: the container engine does not answer" in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"driver": "x"}', '{"driver": 1}'])

@@ -41,7 +41,7 @@ async def find_engine(sockets: Sequence[str]) -> FoundEngine:
         try:
             return FoundEngine(socket, await engine.facts(ANSWER_S))
         except DriverError as error:
-            tried.append(str(error))
+            tried.append(f"{socket}: {error}")
         finally:
             await engine.aclose()
     raise StateError(

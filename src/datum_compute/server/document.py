@@ -67,8 +67,8 @@ def check_number_of_values(body: bytes) -> None:
     # A field has at most two strings, its name and its value.
     if body.count(b'"') > 4 * VALUES_MAX or _separators(_outside_strings(body)) > VALUES_MAX:
         raise RequestEntityTooLarge(
-            f"the document has more than {VALUES_MAX} values and containers; split it into "
-            "several objects"
+            f"the document has too many values and containers, it may have {VALUES_MAX}; split "
+            "it into several objects"
         )
 
 
