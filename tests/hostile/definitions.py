@@ -298,7 +298,8 @@ _DEFINITION_REQUESTS = (
     HostileRequest(
         "definition of defaults inside of defaults",
         requests=lambda: [_define(_chain(20))],
-        status=201,
+        status=422,
+        mentions="use smaller ones",
     ),
     _definition(
         "definition of 10,000 columns",

@@ -70,7 +70,7 @@ class SchemaBudget:
     nodes_left: int = NODES_MAX
     states_left: int = PATTERN_STATES_MAX
     patterns: set[str] = field(default_factory=set)  # the same pattern costs once
-    defaults: Work = field(default_factory=lambda: Work(STEPS_MAX // 2))
+    defaults: Work = field(default_factory=lambda: Work(STEPS_MAX // 6))
 
     def count_nodes(self, schema: Any) -> bool:
         """Whether there is room for all nodes of a schema. Malformed nodes count too."""

@@ -16,6 +16,7 @@ ERRORS_MAX = 100
 STEPS_MAX = 300_000  # 30 to 60 ms
 DEFAULT_BYTES_MAX = 1536 * 1024  # no larger object can be stored
 _STEPS_OF_AN_ERROR = 20
+_STEPS_OF_A_DEFAULT = 3
 _SHOWN_MAX = 120
 
 
@@ -41,6 +42,7 @@ class Work(msgspec.Struct):
             raise Invalid(f"{path}: {why}", causes=[cause])
 
     def spend_default(self, size_bytes: int, path: str) -> None:
+        self.spend(_STEPS_OF_A_DEFAULT, path)
         self.default_bytes_left -= size_bytes
         if self.default_bytes_left < 0:
             why = (

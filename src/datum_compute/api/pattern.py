@@ -97,7 +97,8 @@ def _new_search(pattern: str) -> Search:
 
 def _searching(pattern: re.Pattern[str]) -> Callable[[str, Work, str], bool]:
     def find(text: str, work: Work, path: str) -> bool:
-        work.spend(_WAYS_MAX * len(text) // 64, path)
+        if len(text) > _TEXT_LENGTH_MAX:
+            work.spend(_WAYS_MAX * len(text) // 64, path)
         return pattern.search(text) is not None
 
     return find
@@ -115,8 +116,6 @@ def _remembering(pattern: str, machine: _Machine) -> Callable[[str, Work, str], 
             if len(_SHORT_TEXTS) >= _TEXTS_MAX:
                 _SHORT_TEXTS.clear()
             _SHORT_TEXTS[pattern, text] = known
-        else:
-            work.spend(1 + len(text) // _CACHED_CHARACTERS_OF_A_STEP, path)
         return known
 
     return find

@@ -256,14 +256,17 @@ def _object_fit(
                     changes[name] = kept
             elif not keeps_unknown:
                 raise _Misfit
-        if steps:
-            report.work.spend(steps, "")
         if not required <= value.keys():
             raise _Misfit
-        for name, (default, size_bytes) in defaults.items():
-            if name not in value:
-                report.work.spend_default(size_bytes, name)
-                changes[name] = default(report)
+        if defaults:
+            work = report.work
+            work.steps_left -= steps  # without a call: every object of a write comes through here
+            for name, (default, size_bytes) in defaults.items():
+                if name not in value:
+                    work.default_bytes_left -= size_bytes
+                    changes[name] = default(report)
+            if work.steps_left < 0 or work.default_bytes_left < 0:
+                raise _Misfit
         return {**value, **changes} if changes else value
 
     return fit

@@ -42,7 +42,7 @@ _STRUCTURE = (
 )
 _BYTES_OF_A_STEP = 64  # of an item that is compared with others
 _STEPS_OF_A_BRANCH = 4
-STEPS_OF_A_KEYED_ITEM = 60  # also for those who merge it and note its owners
+STEPS_OF_A_KEYED_ITEM = 12  # also for those who merge it and note its owners
 _JUNCTIONS = ("allOf", "anyOf", "oneOf", "not")
 _METADATA: JsonObject = {"type": "object", PRESERVE: True}
 

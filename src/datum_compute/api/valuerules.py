@@ -86,7 +86,7 @@ def _hashable(values: list[Any]) -> tuple[frozenset[Any], list[Any]]:
 
 def _text_rule(schema: JsonObject) -> Check | None:
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength")
-    fits = compiled_search(schema["pattern"]) if "pattern" in schema else None
+    fits = compiled_search(schema["pattern"]).find if "pattern" in schema else None
     pattern = schema.get("pattern", "")
     asked = f"must be {WORDS[pattern]}" if pattern in WORDS else f"should match '{pattern}'"
     if not shortest and longest is None and fits is None:
