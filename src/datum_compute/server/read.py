@@ -17,6 +17,7 @@ from datum_compute.server.answer import json_answer
 from datum_compute.server.call import Call
 from datum_compute.server.continuation import Continuation, continue_token, read_continue_token
 from datum_compute.server.history import check_reached, snapshot_at
+from datum_compute.server.list_body import ListBody
 from datum_compute.server.options import choice, number
 from datum_compute.server.ports import Ports
 from datum_compute.server.representation import representation_of
@@ -60,7 +61,15 @@ async def list_objects(ports: Ports, call: Call) -> Response:
         found = [r for r in found if _place(r) > (after.namespace, after.name)]
     page = _page(found, limit, snapshot.version, counts=not has_selector(call.query))
     listed = shown.listed(page.metadata, call.served.conversion.bodies_of(page.records))
-    return json_answer(listed) if isinstance(listed, bytes) else Response(200, pieces=listed)
+    return _list_answer(call, listed)
+
+
+def _list_answer(call: Call, listed: bytes | ListBody) -> Response:
+    if isinstance(listed, bytes):
+        return json_answer(listed)
+    if call.request.peer is None:  # callers in the process read whole bodies
+        return json_answer(b"".join(listed))
+    return Response(200, pieces=listed)
 
 
 async def _wanted_snapshot(ports: Ports, call: Call, after: Continuation | None) -> Snapshot:
