@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.api.exchange import Request
 from datum_compute.server.list_body import PIECE_BYTES, WHOLE_BYTES_MAX, ListBody, list_body
-from tests.server.running_server import Server
+from tests.server.running_server import TOKEN, Server
 
 TYPES = b'{"apiVersion":"v1","kind":"ConfigMap",'
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -48,13 +49,22 @@ def config_map(number: int) -> JsonObject:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
+class _Connection:
+    def identify(self, user: str, *, reserved: bool) -> None:
+        assert user == "root"
+
+
 async def test_items_of_a_large_list_are_those_of_small_ones(server: Server) -> None:
     for number in range(20):
         await server.json("POST", CONFIG_MAPS, config_map(number))
-    response = await server.ask("GET", CONFIG_MAPS)
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    response = await server.api.dispatch(
+        Request("GET", CONFIG_MAPS, headers=headers, peer=_Connection())
+    )
     assert response.pieces is not None
     assert response.body == b""
     whole = decode(b"".join(response.pieces))
+    assert await server.json("GET", CONFIG_MAPS) == whole  # inside of the process, as a whole
     found: list[JsonObject] = []
     for name in (f"c{number:02}" for number in range(20)):
         page = await server.json("GET", CONFIG_MAPS, fieldSelector=f"metadata.name={name}")

@@ -85,7 +85,8 @@ class Response(msgspec.Struct, frozen=True):
     # With 101: who talks from here on, for the port that serves; and the way, for who has asked.
     switched: Callable[[Duplex], Coroutine[Any, Any, None]] | None = None
     duplex: Duplex | None = None
-    pieces: BodyPieces | None = None  # in place of a whole body that would be large
+    # In place of a large body; only for a request that came on a connection.
+    pieces: BodyPieces | None = None
 
 
 def is_upgrade(request: Request) -> bool:

@@ -19,7 +19,4 @@ class InProcessTransport:
     async def send(self, request: Request) -> Response:
         if "%" in request.path:  # a port hands on the path as it is meant, and so must this
             request = replace(request, path=unquote(request.path))
-        response = await self._dispatch(request)
-        if response.pieces is not None:
-            return replace(response, body=b"".join(response.pieces), pieces=None)
-        return response
+        return await self._dispatch(request)

@@ -7,7 +7,7 @@ from typing import Any
 
 from datum_compute.api.codec import encode
 from datum_compute.api.errors import ApiError, to_status
-from datum_compute.api.exchange import JSON, Response
+from datum_compute.api.exchange import JSON, Request, Response
 from datum_compute.server.list_body import ListBody
 from datum_compute.telemetry.plaintext import printable
 
@@ -22,9 +22,16 @@ def json_answer(
     return Response(status, body, JSON, headers or {})
 
 
-def list_answer(listed: bytes | ListBody) -> Response:
-    """A list, in pieces if it is large."""
-    return json_answer(listed) if isinstance(listed, bytes) else Response(200, pieces=listed)
+def list_answer(request: Request, listed: bytes | ListBody) -> Response:
+    """A list, in pieces if it is large and goes to a connection.
+
+    Callers in the same process read whole bodies.
+    """
+    if isinstance(listed, bytes):
+        return json_answer(listed)
+    if request.peer is None:
+        return json_answer(b"".join(listed))
+    return Response(200, pieces=listed)
 
 
 def error_answer(error: ApiError) -> Response:

@@ -102,7 +102,8 @@ async def delete_collection(ports: Ports, catalogue: Catalogue, call: Call) -> R
         )
         bodies += [result.body for result in map(_unless_failed, results) if result]
     metadata = {"resourceVersion": str(ports.store.version(call.plane))}
-    return list_answer(shown.listed(metadata, await map_in_turns(work, shown.item, bodies)))
+    items = await map_in_turns(work, shown.item, bodies)
+    return list_answer(call.request, shown.listed(metadata, items))
 
 
 def _unless_failed(result: _Deleted | BaseException) -> _Deleted | None:

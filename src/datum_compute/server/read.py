@@ -61,7 +61,7 @@ async def list_objects(ports: Ports, call: Call) -> Response:
         found = [r for r in found if _place(r) > (after.namespace, after.name)]
     page = _page(found, limit, snapshot.version, counts=not has_selector(call.query))
     listed = shown.listed(page.metadata, await _encode_items(call, shown, page.records))
-    return list_answer(listed)
+    return list_answer(call.request, listed)
 
 
 async def _encode_items(call: Call, shown: Representation, records: list[Record]) -> list[bytes]:
