@@ -231,13 +231,11 @@ def _copy_of(truth: Truth, cell: str, work: JsonObject) -> JsonObject | None:
 def i5_no_home_outlives_its_source(truth: Truth, core: Core) -> str:
     """I5: hub and cells hold a namespace, and the hub a policy for it, only as long as the project
     namespace it stands for is there, or a lost cell may have something of it. A hub that came back
-    empty has forgotten what cells hold. A cell that went back to its backup may have one again
-    whose removal was confirmed, and nobody removes a namespace without its Work."""
+    empty has forgotten what cells hold."""
     sources = {home for project in core.projects for home in _homes(truth, project).values()}
     sources |= set(_homes_on(truth, core.lost))
     cells = [] if HUB in truth.emptied else [c for c in core.cells if c not in core.lost]
-    planes = [cell for cell in map(cell_plane, cells) if cell not in truth.restored]
-    for plane in (HUB, *planes):
+    for plane in (HUB, *map(cell_plane, cells)):
         for resource in (NAMESPACE.resource, CLUSTER_POLICY.resource):
             for key, _ in truth.of_resource(plane, resource):
                 if key.name.startswith("ns-") and key.name not in sources:

@@ -23,8 +23,9 @@ from datum_compute.api.work import Work
 from datum_compute.api.workname import work_name
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.actions import Plan, drop_finalizer
+from datum_compute.planning.actions import Delete, Plan, drop_finalizer
 from datum_compute.planning.execution import (
+    RECHECK_S,
     is_copy_of,
     plan_execution,
     plan_orphans,
@@ -39,7 +40,7 @@ from datum_compute.runtime.outcome import Done, Later, Outcome, Terminal
 from datum_compute.runtime.view import View
 
 MET_S = 2.0
-# What a cell gets besides namespaces, which stay.
+# What a cell gets besides namespaces.
 _COPIED: tuple[KindInfo[Any], ...] = (DEPLOYMENT, CONFIG_MAP, SECRET)
 
 
@@ -114,9 +115,23 @@ async def _remove_orphans(context: Context, key: Key) -> Outcome:
             view.plane, key.ref, kind, view.read(kind).labelled(labels.MANAGED, "true")
         ).actions
     ]
-    if orphans and await context.planes.hub.live(WORK, key.ref) is None:
-        return await carry_out(context.planes, Plan(tuple(orphans)))
-    return Done()
+    namespaces = plan_orphans(
+        view.plane, key.ref, NAMESPACE, view.read(NAMESPACE).labelled(labels.MANAGED, "true")
+    ).actions
+    if not (orphans or namespaces) or await context.planes.hub.live(WORK, key.ref) is not None:
+        return Done()
+    for action in namespaces:
+        if isinstance(action, Delete) and not await _is_abandoned(context, view, action.ref):
+            return Later(RECHECK_S)
+    return await carry_out(context.planes, Plan((*orphans, *namespaces)))
+
+
+async def _is_abandoned(context: Context, view: View, ref: Ref) -> bool:
+    """Whether a namespace of a cell has no source on the hub and no deployments, by live reads.
+    Everything in a namespace goes with it, so that its Work alone is not enough to go by."""
+    if await context.planes.hub.live(NAMESPACE, ref) is not None:
+        return False
+    return not (await view.client.list(DEPLOYMENT, namespace=ref.name)).items
 
 
 def _cell_of(key: Key) -> PlaneName:
