@@ -293,7 +293,7 @@ def _pattern_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> It
 def _find_junction_problems(
     schema: JsonObject, outer: JsonObject, path: str, budget: SchemaBudget, found: list[Cause]
 ) -> None:
-    """Add the problems of a branch. It may only restrict fields that the schema outside describes."""
+    """Add the problems of a branch. It may only restrict fields that ``outer`` describes."""
     if len(found) > PROBLEMS_MAX:
         return
     shape = _keyword_problems(schema, path)
