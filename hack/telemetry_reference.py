@@ -26,7 +26,7 @@ from datum_compute.runtime.events import BURST, NOTE_BYTES_MAX, REFILL_S, EventR
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
 from datum_compute.server.event_encoder import EventEncoder
-from datum_compute.server.flowcontrol.control import FlowControl, standing_clock
+from datum_compute.server.flowcontrol.control import FlowControl, stopped_clock
 from datum_compute.server.metrics import ServerMetrics
 
 _METRIC_HEADINGS = ("Name", "Type", "Labels", "Meaning")
@@ -88,7 +88,7 @@ def _registry() -> CollectorRegistry:
     registry = process_registry()
     server = ServerMetrics(registry)
     server.watch_store(_NoStore())  # type: ignore[arg-type]
-    server.watch_flows(FlowControl(standing_clock))
+    server.watch_flows(FlowControl(stopped_clock))
     server.watch_encoder(EventEncoder())
     PortMetrics(registry, lambda: 0.0)
     nothing_random = Random(1)  # noqa: S311 - nothing is drawn

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datum_compute.api import pattern
-from datum_compute.api.checkreport import STEPS_MAX, Work
+from datum_compute.api.checkreport import STEPS_MAX, CheckBudget
 from datum_compute.api.errors import Invalid
 from datum_compute.api.pattern import compiled_search
 
@@ -50,7 +50,7 @@ PATTERNS = [
 def test_answers_are_those_of_python(text: str, value: str) -> None:
     expected = re.search(text.replace("$", r"\Z"), value, re.ASCII) is not None
     assert compiled_search(text)(value) is expected
-    assert pattern._Machine(pattern._sre.parse(text)).search(value, Work(), "") is expected
+    assert pattern._Automaton(pattern._sre.parse(text)).search(value, CheckBudget(), "") is expected
 
 
 @pytest.mark.parametrize("text", ["(a+)+$", "^(a|aa)+$", "(.*)*x", "^(a?){40}a{40}$", "a*a*a*a*b"])
@@ -70,20 +70,22 @@ def test_what_cannot_be_had_is_refused(text: str) -> None:
 def test_caches_that_are_emptied_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pattern, "CACHE_BYTES_MAX", 100_000)
     many = "".join(map(chr, range(0x100, 0x100 + 2000)))
-    machine = pattern._Machine(pattern._sre.parse("^(a|[^b])+b$"))
-    found = [machine.search(many + end, Work(), "") for end in ("b", "bb", "a", "ab")]
+    automaton = pattern._Automaton(pattern._sre.parse("^(a|[^b])+b$"))
+    found = [automaton.search(many + end, CheckBudget(), "") for end in ("b", "bb", "a", "ab")]
     assert found == [True, False, False, True]
     assert pattern._CACHES.bytes_used <= 100_000
 
 
 def test_the_caches_of_all_patterns_share_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pattern, "CACHE_BYTES_MAX", 100_000)
-    machines = [pattern._Machine(pattern._sre.parse(f"[ab]*a[ab]{{50}}{end}$")) for end in "cdefgh"]
+    automata = [
+        pattern._Automaton(pattern._sre.parse(f"[ab]*a[ab]{{50}}{end}$")) for end in "cdefgh"
+    ]
     text = "".join("ab"[number % 7 % 2] for number in range(300))
-    for machine in machines:
-        assert machine.search(text, Work(), "") is False
-    crowds = sum(len(machine._crowds) for machine in machines)
-    assert crowds * pattern._CROWD_BYTES <= 100_000
+    for automaton in automata:
+        assert automaton.search(text, CheckBudget(), "") is False
+    state_sets = sum(len(automaton._state_sets) for automaton in automata)
+    assert state_sets * pattern._STATE_SET_BYTES <= 100_000
 
 
 def random_text(alphabet: str, length: int) -> str:
@@ -94,15 +96,15 @@ def random_text(alphabet: str, length: int) -> str:
 def test_a_match_of_many_states_costs_few_steps_for_a_character() -> None:
     search = compiled_search("[ab]*a[ab]{800}c$")
     text = random_text("ab", 3000)
-    work = Work()
-    assert search(text, work) is False
-    assert STEPS_MAX - work.steps_left < 40 * len(text)
+    budget = CheckBudget()
+    assert search(text, budget) is False
+    assert STEPS_MAX - budget.steps_left < 40 * len(text)
 
 
 def test_a_match_ends_when_its_work_is_spent() -> None:
     search = compiled_search("[ab]*a[ab]{90}x$")
     with pytest.raises(Invalid) as raised:
-        search(random_text("ab", 10_000), Work(steps_left=5000), "spec.text")
+        search(random_text("ab", 10_000), CheckBudget(steps_left=5000), "spec.text")
     assert raised.value.causes[0].field == "spec.text"
 
 
@@ -117,5 +119,5 @@ def test_a_pattern_that_costs_too_much_is_refused(text: str) -> None:
 
 
 def test_python_is_given_no_pattern_with_many_ways_to_match() -> None:
-    assert not pattern._is_harmless(list(pattern._sre.parse("^" + "(a|ab)" * 4 + "$")))
+    assert not pattern._is_safe_for_python(list(pattern._sre.parse("^" + "(a|ab)" * 4 + "$")))
     assert compiled_search("^" + "(a|aa)" * 40 + "c$")("a" * 70) is False

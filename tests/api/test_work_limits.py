@@ -86,7 +86,7 @@ def test_a_long_enumeration_costs_no_more_than_a_short_one(make: Any) -> None:
     schema = list_of({**TEXT, "enum": [str(n) for n in range(10_000)]})
     report = checked(make(schema), ["9999"] * 5000)
     assert not report.errors
-    assert STEPS_MAX - report.work.steps_left < 2 * 5000 + 10
+    assert STEPS_MAX - report.budget.steps_left < 2 * 5000 + 10
 
 
 def test_an_error_names_some_of_the_supported_values() -> None:

@@ -4,8 +4,8 @@ Every node says its type; ``allOf``, ``anyOf``, ``oneOf`` and ``not`` only narro
 described. Each problem names its field. What this platform cannot keep is refused here, when the
 kind is defined, and never skipped when an object is written.
 
-``SchemaBudget`` is shared by all versions of a definition. It counts what the schemas cost to
-check, to compile and to keep, before any of that is done.
+All versions of a definition share one ``SchemaBudget``. It counts the cost of checking, compiling
+and storing the schemas before that work starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from datum_compute.api.checkreport import STEPS_MAX, Work, shown
+from datum_compute.api.checkreport import STEPS_MAX, CheckBudget, shown
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause, Invalid, RequestEntityTooLarge
 from datum_compute.api.pattern import Search, compiled_search
@@ -55,25 +55,26 @@ _REFUSED = {
 }
 NODES_MAX = 10_000  # in all versions of a definition
 PROBLEMS_MAX = 100
-PATTERN_STATES_MAX = 20_000  # and characters, of all patterns in all versions
-COSTLY_CHARACTER_STEPS = 100  # a pattern that needs more must have room for its maxLength
+PATTERN_STATES_MAX = 20_000  # states plus characters of all patterns in all versions
+# If a character can cost more steps than this, a value of maxLength must fit into STEPS_MAX.
+COSTLY_CHARACTER_STEPS = 100
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
-_OF_PLAIN_SCALARS = frozenset({"type", "description"})
+_PLAIN_SCALAR_KEYWORDS = frozenset({"type", "description"})
 _BRANCHES = ("allOf", "anyOf", "oneOf")
 _ONLY_OUTSIDE = ("description", "title", "default", "nullable", "additionalProperties", PRESERVE)
 
 
 @dataclass(slots=True)
 class SchemaBudget:
-    """What the schemas of one definition may still cost."""
+    """The remaining budget for the schemas of one definition."""
 
     nodes_left: int = NODES_MAX
     states_left: int = PATTERN_STATES_MAX
-    patterns: set[str] = field(default_factory=set)  # the same pattern costs once
-    defaults: Work = field(default_factory=lambda: Work(STEPS_MAX // 6))
+    patterns: set[str] = field(default_factory=set)  # repeated patterns count once
+    defaults: CheckBudget = field(default_factory=lambda: CheckBudget(STEPS_MAX // 6))
 
     def count_nodes(self, schema: Any) -> bool:
-        """Whether there is room for all nodes of a schema. Malformed nodes count too."""
+        """Count the nodes of a schema; return False above the limit. Malformed nodes count too."""
         level = [schema]
         while level:
             self.nodes_left -= len(level)
@@ -83,10 +84,11 @@ class SchemaBudget:
         return True
 
     def _inner_nodes(self, schema: Any) -> Iterator[Any]:
-        """A branch counts twice: every value is checked against it, not only those of a field."""
+        """Yield the nodes directly below a node. A branch counts twice, because every value is
+        checked against each branch."""
         if not isinstance(schema, dict):
             return
-        for keyword in schema.keys() & _WITH_NODES:
+        for keyword in schema.keys() & _KEYWORDS_WITH_NODES:
             match schema[keyword]:
                 case dict() as fields if keyword == "properties":
                     yield from fields.values()
@@ -97,7 +99,7 @@ class SchemaBudget:
                     yield inner
 
     def add_pattern(self, pattern: str) -> Search:
-        """Raises re.error for a pattern that is not supported or costs too much."""
+        """Compile and count a pattern. Raises re.error if it is not supported or too costly."""
         if pattern not in self.patterns and self.states_left >= 0:
             self.patterns.add(pattern)
             self.states_left -= len(pattern)  # to parse it
@@ -110,13 +112,13 @@ class SchemaBudget:
         return compiled_search(pattern)
 
 
-_WITH_NODES = frozenset(
+_KEYWORDS_WITH_NODES = frozenset(
     {"properties", "items", "additionalProperties", "allOf", "anyOf", "oneOf", "not"}
 )
 
 
 def schema_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> list[Cause]:
-    """What keeps the schema of a version from being structural; the first of it, if it is much."""
+    """Return why the schema of a version is not structural: at most PROBLEMS_MAX problems."""
     if not budget.count_nodes(schema):
         why = (
             f"Too many: the schemas of the definition have more than {NODES_MAX} nodes "
@@ -150,7 +152,7 @@ def _root_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
 
 
 def _find_problems(schema: JsonObject, path: str, budget: SchemaBudget, found: list[Cause]) -> None:
-    """Adds the problems of a node, and of the nodes in it, to ``found``."""
+    """Add the problems of a node and of the nodes below it to ``found``."""
     if _is_plain_scalar(schema) or len(found) > PROBLEMS_MAX:
         return
     shape = _keyword_problems(schema, path)
@@ -167,9 +169,9 @@ def _find_problems(schema: JsonObject, path: str, budget: SchemaBudget, found: l
 
 
 def _is_plain_scalar(schema: JsonObject) -> bool:
-    """Most nodes have a type, perhaps a description, and nothing that could be wrong."""
+    """Return True for a node with only a type and a description, which needs no further checks."""
     return (
-        schema.keys() <= _OF_PLAIN_SCALARS
+        schema.keys() <= _PLAIN_SCALAR_KEYWORDS
         and type(kind := schema.get("type")) is str
         and kind in _SCALARS
         and isinstance(schema.get("description", ""), str)
@@ -177,7 +179,7 @@ def _is_plain_scalar(schema: JsonObject) -> bool:
 
 
 def _keyword_problems(schema: JsonObject, path: str) -> list[Cause]:
-    """Words nobody knows, and words with values of the wrong kind."""
+    """Return unknown keywords, and keywords with values of the wrong type."""
     found: list[Cause] = []
     for keyword, value in schema.items():
         expected = _KEYWORDS.get(keyword, ())
@@ -291,7 +293,7 @@ def _pattern_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> It
 def _find_junction_problems(
     schema: JsonObject, outer: JsonObject, path: str, budget: SchemaBudget, found: list[Cause]
 ) -> None:
-    """A branch may only speak of what the structural part has described."""
+    """Add the problems of a branch. It may only restrict fields that ``outer`` describes."""
     if len(found) > PROBLEMS_MAX:
         return
     shape = _keyword_problems(schema, path)
@@ -324,7 +326,7 @@ def _default_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> It
     """A default must be what the server would store: valid, with nothing to prune."""
     compiler = Compiler()
     for where, node in _nodes_with_default(schema, path):
-        report = Report(work=budget.defaults)
+        report = Report(budget=budget.defaults)
         try:
             if node["default"] is None and not node.get("nullable"):
                 report.invalid("", None, "must not be null unless nullable is true")

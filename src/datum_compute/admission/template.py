@@ -17,7 +17,7 @@ from datum_compute.api.process_input import (
     NUL,
     NUL_PROBLEM,
     mount_path_problem,
-    normalized_mount_path,
+    normalize_mount_path,
 )
 from datum_compute.api.quantities import mebibytes, millicores
 
@@ -100,7 +100,7 @@ def mounts_leave_the_system_alone(new: JsonObject, old: JsonObject | None) -> It
     for where, container in containers(new):
         seen: set[str] = set()
         for index, attachment in enumerate(container.get("volumeAttachments", ())):
-            path = normalized_mount_path(attachment["mountPath"])
+            path = normalize_mount_path(attachment["mountPath"])
             if path in seen and attachment["mountPath"] not in known:
                 field = f"{where}.volumeAttachments[{index}].mountPath"
                 yield Cause(field, "FieldValueDuplicate", f"Duplicate value: {path[:120]!a}")

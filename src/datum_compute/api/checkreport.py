@@ -1,4 +1,4 @@
-"""The result of checking a value against its schema, and how much work the check may do."""
+"""The result of checking a value against its schema, and the limit on the work of the check."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ Check = Callable[[Any, str, "Report"], Any]
 ERRORS_MAX = 100
 STEPS_MAX = 300_000  # 30 to 60 ms
 DEFAULT_BYTES_MAX = 1536 * 1024  # no larger object can be stored
-_STEPS_OF_AN_ERROR = 20
-_STEPS_OF_A_DEFAULT = 3
+_STEPS_PER_ERROR = 20
+_STEPS_PER_DEFAULT = 3
 _SHOWN_MAX = 120
 
 
-class Work(msgspec.Struct):
-    """What one check may still do; spent while it runs, so that it ends before the work is done.
+class CheckBudget(msgspec.Struct):
+    """The work that one check may still do. The check spends it while it runs and fails when it is
+    used up, before the expensive work.
 
     A step is one comparison of a value with a node of the schema. The number of steps is the
-    product of both, so neither the size of the object nor that of the schema limits it.
+    product of values and nodes, so limits on either size alone do not bound it.
     """
 
     steps_left: int = STEPS_MAX
@@ -42,7 +43,7 @@ class Work(msgspec.Struct):
             raise Invalid(f"{path}: {why}", causes=[cause])
 
     def spend_default(self, size_bytes: int, path: str) -> None:
-        self.spend(_STEPS_OF_A_DEFAULT, path)
+        self.spend(_STEPS_PER_DEFAULT, path)
         self.default_bytes_left -= size_bytes
         if self.default_bytes_left < 0:
             why = (
@@ -58,8 +59,8 @@ class Report(msgspec.Struct):
 
     errors: list[Cause] = []
     unknown: list[str] = []
-    work: Work = msgspec.field(default_factory=Work)
-    failures: int = 0  # errors that were found, also those that ERRORS_MAX kept out
+    budget: CheckBudget = msgspec.field(default_factory=CheckBudget)
+    failures: int = 0  # all errors, including those above ERRORS_MAX
 
     def fail(self, cause: Cause) -> None:
         self.failures += 1
@@ -68,7 +69,7 @@ class Report(msgspec.Struct):
         elif len(self.errors) == ERRORS_MAX:
             why = f"more than {ERRORS_MAX} errors; fix these first"
             self.errors.append(Cause(cause.field, "FieldValueInvalid", f"Invalid value: {why}"))
-        self.work.spend(_STEPS_OF_AN_ERROR, cause.field)
+        self.budget.spend(_STEPS_PER_ERROR, cause.field)
 
     def fail_each(self, causes: Iterable[Cause]) -> None:
         for cause in causes:
@@ -98,7 +99,7 @@ def shown(value: Any) -> str:
 
 
 def listed(values: Iterable[Any]) -> str:
-    """Values separated by commas, as far as they fit into an error."""
+    """Return the values separated by commas, shortened to the length of an error message."""
     texts: list[str] = []
     room = 10 * _SHOWN_MAX
     for value in values:
@@ -127,7 +128,7 @@ def _literal(value: Any) -> str:
 
 
 def _beginning(value: Any, room: list[int]) -> Any:
-    """A copy of the first parts of a value, at least as many as can be shown."""
+    """Return a copy of the first parts of a value, at least as many as ``shown`` returns."""
     if isinstance(value, str):
         room[0] -= min(len(value), _SHOWN_MAX)
         return value[:_SHOWN_MAX]

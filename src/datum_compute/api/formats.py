@@ -27,7 +27,7 @@ _DATE = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
 _DATE_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,24}(Z|[-+][0-9]{2}:[0-9]{2})")
 _DURATION = re.compile(r"[-+]?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h|d|w) ?)+|0")
 _SPACE = re.compile(r"\s")
-_SHORT_MAX = 320  # characters of a format that has a longest value, or needs no longer one
+_SHORT_CHARS_MAX = 320  # no valid value of a short format is longer
 
 
 def is_base64(text: str) -> bool:
@@ -84,8 +84,8 @@ def _matches(pattern: re.Pattern[str]) -> Callable[[str], bool]:
 
 
 def _short(fits: Callable[[str], bool]) -> Callable[[str], bool]:
-    """A format of short texts: a long text is not read at all."""
-    return lambda text: len(text) <= _SHORT_MAX and fits(text)
+    """Return a check that rejects long texts without reading them."""
+    return lambda text: len(text) <= _SHORT_CHARS_MAX and fits(text)
 
 
 FORMATS: Mapping[str, Callable[[str], bool]] = {

@@ -1,7 +1,7 @@
 """Rules for text that becomes part of a process or of a path.
 
-No process can be started with a NUL byte in an argument or a variable, and no path contains one:
-what receives it cuts the text there, or fails in a way that nobody understands. Every such field:
+The kernel accepts no NUL byte in an argument, a variable or a path. Engines cut the text at the NUL
+byte, or fail with an error that does not name the field. These fields can carry one:
 
 | field of a user | becomes | NUL is rejected by |
 |---|---|---|
@@ -20,7 +20,7 @@ what receives it cuts the text there, or fails in a way that nobody understands.
 | exec command, container | argument, name | gateway |
 | log container, cursor | name | gateway (compared with those that exist) |
 
-Drivers check again: an object may be older than the rule.
+Drivers check again, because an object may be older than the rule.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from datum_compute.api.instance import Container
 
 NUL = "\0"
 NUL_PROBLEM = "must not contain a NUL byte"
-# A container needs its own, and they show the host.
+# The runtime mounts these itself, and those of the host reveal the host.
 RESERVED_DIRECTORIES = ("proc", "sys", "dev")
 
 
-def normalized_mount_path(path: str) -> str:
-    """Return the path as a container resolves it, however it is spelled."""
+def normalize_mount_path(path: str) -> str:
+    """Return the path as a container resolves it: without empty parts and ``.``."""
     return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
 def mount_path_problem(path: str) -> str:
-    """Return why nothing may be mounted there; empty if something may."""
+    """Return why a volume must not be mounted at the path; empty if it may."""
     if NUL in path:
         return NUL_PROBLEM
     parts = [part for part in path.split("/") if part not in ("", ".")]
@@ -55,7 +55,7 @@ def mount_path_problem(path: str) -> str:
 
 
 def container_input_problems(container: Container) -> Iterator[str]:
-    """Return each field of a container that no process can be started with, and why."""
+    """Yield a problem for each field of a container that cannot be part of a process or a path."""
     probes = (container.readiness_probe, container.liveness_probe)
     commands = [p.exec_.command for p in probes if p is not None and p.exec_ is not None]
     texts = [

@@ -13,14 +13,14 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from datum_compute.api.checkreport import DEFAULT_BYTES_MAX, STEPS_MAX, Check, Report, Work
+from datum_compute.api.checkreport import DEFAULT_BYTES_MAX, STEPS_MAX, Check, CheckBudget, Report
 from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.errors import Invalid, RequestEntityTooLarge
 from datum_compute.api.formats import ANY_INTEGER, INTEGER_RANGES
 from datum_compute.api.remembered import VALUE_BYTES_MAX, Remembered, key_of
 from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.structural import (
-    STEPS_OF_A_KEYED_ITEM,
+    STEPS_PER_KEYED_ITEM,
     Compiler,
     FieldChecks,
     check_unique,
@@ -30,8 +30,8 @@ from datum_compute.api.structural import (
 )
 from datum_compute.api.valuerules import value_rules
 
-# Returns the value as it should be stored, or raises _Misfit. The report refuses every error; the
-# fit spends its work.
+# Returns the value as it should be stored, or raises _Misfit. The report raises at the
+# first error; the fit spends its budget.
 Fit = Callable[[Any, Report], Any]
 
 _LONG_WAY = ("nullable", "allOf", "anyOf", "oneOf", "not", EMBEDDED)
@@ -48,8 +48,8 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 
 
 _AS_IT_IS = b"="  # no JSON
-_QUICK_PART = 8  # of the work that a check may do
-_KEPT_BYTES_MAX = 4 * VALUE_BYTES_MAX  # with defaults
+_QUICK_DIVISOR = 8  # the quick check may do this fraction of the work of the careful one
+_CACHED_BYTES_MAX = 4 * VALUE_BYTES_MAX  # of a value with its defaults
 
 
 class _Misfit(Exception):
@@ -86,10 +86,10 @@ def quick(schema: JsonObject) -> Check:
 
 
 def refusing_report() -> Report:
-    """A report that ends the quick way at the first find, and soon if there is much work: then the
-    careful check, which can name the field, does it again."""
-    work = Work(STEPS_MAX // _QUICK_PART, DEFAULT_BYTES_MAX // _QUICK_PART)
-    return Report(_NO_ERRORS, _NO_UNKNOWN, work)
+    """Return a report that stops the quick check at the first error or above a small budget. Then
+    the careful check, which can name the field, runs from the start."""
+    budget = CheckBudget(STEPS_MAX // _QUICK_DIVISOR, DEFAULT_BYTES_MAX // _QUICK_DIVISOR)
+    return Report(_NO_ERRORS, _NO_UNKNOWN, budget)
 
 
 def _whole_fit(schema: JsonObject, compiler: Compiler) -> Fit:
@@ -113,7 +113,7 @@ def _remembering(schema: JsonObject, compiler: Compiler) -> Fit:
             return value if known == _AS_IT_IS else decode(known)
         fitted = fit(value, report)
         kept = _AS_IT_IS if fitted is value or not key else encode(fitted)
-        if len(kept) <= _KEPT_BYTES_MAX:
+        if len(kept) <= _CACHED_BYTES_MAX:
             remembered.put(key, kept)
         return fitted
 
@@ -259,13 +259,13 @@ def _object_fit(
         if not required <= value.keys():
             raise _Misfit
         if defaults:
-            work = report.work
-            work.steps_left -= steps  # without a call: every object of a write comes through here
+            budget = report.budget
+            budget.steps_left -= steps  # without a call: every object of a write comes through here
             for name, (default, size_bytes) in defaults.items():
                 if name not in value:
-                    work.default_bytes_left -= size_bytes
+                    budget.default_bytes_left -= size_bytes
                     changes[name] = default(report)
-            if work.steps_left < 0 or work.default_bytes_left < 0:
+            if budget.steps_left < 0 or budget.default_bytes_left < 0:
                 raise _Misfit
         return {**value, **changes} if changes else value
 
@@ -318,7 +318,7 @@ def _uniqueness(schema: JsonObject) -> Callable[[list[Any], Report], None] | Non
 
 
 def _have_different(key: str, items: list[Any], report: Report) -> None:
-    report.work.spend(len(items) * STEPS_OF_A_KEYED_ITEM, "")
+    report.budget.spend(len(items) * STEPS_PER_KEYED_ITEM, "")
     _differ([item[key] for item in items], report)
 
 

@@ -5,8 +5,8 @@ pruned and defaulted value and fills a Report. A value with an error is returned
 Null means absent, unless the schema is nullable. ``allOf``, ``anyOf``, ``oneOf`` and ``not``
 only validate: what they would prune or default is thrown away.
 
-Each container and each branch spends steps of the report's ``Work``, and each default spends
-bytes: a small object and a small schema can multiply to gigabytes.
+Each container and each branch spends steps of the ``CheckBudget`` of the report, and each default
+spends bytes: defaults in the items of a list can turn a few kilobytes into gigabytes.
 """
 
 from __future__ import annotations
@@ -40,35 +40,35 @@ _STRUCTURE = (
     EMBEDDED,
     INT_OR_STRING,
 )
-_BYTES_OF_A_STEP = 64  # of an item that is compared with others
-_STEPS_OF_A_BRANCH = 4
-STEPS_OF_A_KEYED_ITEM = 12  # also for those who merge it and note its owners
+_COMPARED_BYTES_PER_STEP = 64
+_STEPS_PER_BRANCH = 4
+STEPS_PER_KEYED_ITEM = 12  # includes merging it and recording its field owners
 _JUNCTIONS = ("allOf", "anyOf", "oneOf", "not")
 _METADATA: JsonObject = {"type": "object", PRESERVE: True}
 
 
 class Compiler:
-    """Compiles the nodes of one schema, each of them once and not before it is needed: a large
-    schema of which few fields are used costs little."""
+    """Compiles each node of one schema once, at its first use, so that unused fields of a large
+    schema cost nothing."""
 
     def __init__(self) -> None:
-        # By identity. The node is kept too, so that its identity is not given to another one.
+        # By ``id``. The entry refers to the node, so that no other object gets the same id.
         self._checks: dict[int, tuple[JsonObject, Check]] = {}
 
     def check(self, schema: JsonObject) -> Check:
-        """The check of one schema node."""
+        """Return the check of one schema node."""
         known = self._checks.get(id(schema))
         if known is None:
-            known = self._checks[id(schema)] = (schema, _compiled(schema, self))
+            known = self._checks[id(schema)] = (schema, _compile_node(schema, self))
         return known[1]
 
 
 def compiled(schema: JsonObject) -> Check:
-    """The check of a schema."""
+    """Return the check of a schema."""
     return Compiler().check(schema)
 
 
-def _compiled(schema: JsonObject, compiler: Compiler) -> Check:
+def _compile_node(schema: JsonObject, compiler: Compiler) -> Check:
     typed = _typed(schema, compiler)
     rules = (*value_rules(schema), *_junctions(schema, compiler))
     nullable = bool(schema.get("nullable"))
@@ -92,22 +92,22 @@ T = TypeVar("T")
 
 
 class FieldChecks(dict[str, T]):
-    """What ``compile_field`` makes of the fields of an object, each made at its first use."""
+    """The compiled fields of an object. ``compile_field`` compiles each at its first use."""
 
     def __init__(self, fields: JsonObject, compile_field: Callable[[JsonObject], T]) -> None:
         super().__init__()
         self._fields, self._compile_field = fields, compile_field
 
     def __missing__(self, name: str) -> T:
-        made = self[name] = self._compile_field(self._fields[name])
-        return made
+        compiled_field = self[name] = self._compile_field(self._fields[name])
+        return compiled_field
 
 
 def structure_of(schema: JsonObject, *, defaults: bool = True) -> JsonObject:
-    """The schema without the rules that only validate: it prunes and defaults as before. Without
-    ``defaults`` it only prunes."""
-    left_out = () if defaults else ("default",)
-    kept = {name: schema[name] for name in _STRUCTURE if name in schema and name not in left_out}
+    """Return the schema without rules that only validate. It prunes unknown fields and applies
+    defaults; without ``defaults`` it only prunes."""
+    excluded = () if defaults else ("default",)
+    kept = {name: schema[name] for name in _STRUCTURE if name in schema and name not in excluded}
     if "properties" in schema:
         fields = schema["properties"].items()
         kept["properties"] = {name: structure_of(f, defaults=defaults) for name, f in fields}
@@ -160,9 +160,9 @@ def _any_check(schema: JsonObject, compiler: Compiler) -> Check:
     """No type is said: rules for objects and lists hold for those, any other value passes, and
     nothing is pruned."""
     open_schema = {**schema, PRESERVE: True}
-    has_fields = _says_of(schema, "properties", "required")
+    has_fields = _has_any(schema, "properties", "required")
     objects = _object_check(open_schema, compiler) if has_fields else None
-    arrays = _array_check(schema, compiler) if _says_of(schema, "items") else None
+    arrays = _array_check(schema, compiler) if _has_any(schema, "items") else None
 
     def check(value: Any, path: str, report: Report) -> Any:
         if objects is not None and isinstance(value, dict):
@@ -174,7 +174,7 @@ def _any_check(schema: JsonObject, compiler: Compiler) -> Check:
     return check
 
 
-def _says_of(schema: JsonObject, *keywords: str) -> bool:
+def _has_any(schema: JsonObject, *keywords: str) -> bool:
     return any(keyword in schema for keyword in keywords)
 
 
@@ -199,7 +199,7 @@ def _object_check(schema: JsonObject, compiler: Compiler) -> Check:
 
     def check(value: JsonObject, path: str, report: Report) -> JsonObject:
         result: JsonObject = {}
-        report.work.spend(steps + len(value), path)
+        report.budget.spend(steps + len(value), path)
         for name, item in value.items():
             if type(item) is plain.get(name, plain_other):
                 result[name] = item  # most values are of this sort, and need no more than that
@@ -215,7 +215,7 @@ def _object_check(schema: JsonObject, compiler: Compiler) -> Check:
                 report.unknown.append(joined(path, name))
         for name, default in defaults.items():
             if name not in result:
-                report.work.spend_default(default_bytes[name], joined(path, name))
+                report.budget.spend_default(default_bytes[name], joined(path, name))
                 result[name] = checks[name](default, joined(path, name), report)
         for name in required:
             if name not in result:
@@ -227,16 +227,16 @@ def _object_check(schema: JsonObject, compiler: Compiler) -> Check:
 
 def plain_type(schema: JsonObject) -> type | None:
     """The type that is all a schema asks of a scalar; None where it asks for more."""
-    if has_value_rules(schema) or _says_of(schema, *_JUNCTIONS):
+    if has_value_rules(schema) or _has_any(schema, *_JUNCTIONS):
         return None
     return {"string": str, "boolean": bool}.get(str(schema.get("type")))
 
 
 def default_size(name: str, default: Any) -> int:
-    """The bytes that a default adds to an object."""
+    """Return the number of bytes that a default adds to an object."""
     try:
         return len(name) + len(encode(default)) + 4
-    except (TypeError, ValueError):  # a number that JSON has no bytes for
+    except (TypeError, ValueError):  # a number that JSON cannot represent
         return len(name) + len(repr(default)) + 4
 
 
@@ -245,7 +245,7 @@ def _array_check(schema: JsonObject, compiler: Compiler) -> Check:
     keys = list_keys(schema)
 
     def check(value: list[Any], path: str, report: Report) -> list[Any]:
-        report.work.spend(1 + len(value), path)
+        report.budget.spend(1 + len(value), path)
         result = [item_check(v, f"{path}[{i}]", report) for i, v in enumerate(value)]
         if keys is not None:
             check_unique(result, keys, path, report)
@@ -266,21 +266,21 @@ def list_keys(schema: JsonObject) -> tuple[str, ...] | None:
 
 
 def check_unique(items: list[Any], keys: tuple[str, ...], path: str, report: Report) -> None:
-    report.work.spend(len(items) * (STEPS_OF_A_KEYED_ITEM if keys else 1), path)
-    if not keys and _are_different_scalars(items):
+    report.budget.spend(len(items) * (STEPS_PER_KEYED_ITEM if keys else 1), path)
+    if not keys and _are_distinct_scalars(items):
         return
     seen: set[Any] = set()
     for index, item in enumerate(items):
         identity = {k: item.get(k) for k in keys} if keys and isinstance(item, dict) else item
         found, size_bytes = _hashable_identity(identity)
-        report.work.spend(1 + size_bytes // _BYTES_OF_A_STEP, path)
+        report.budget.spend(1 + size_bytes // _COMPARED_BYTES_PER_STEP, path)
         if found in seen:
             message = f"Duplicate value: {shown(identity)}"
             report.fail(Cause(f"{path}[{index}]", "FieldValueDuplicate", message))
         seen.add(found)
 
 
-def _are_different_scalars(items: list[Any]) -> bool:
+def _are_distinct_scalars(items: list[Any]) -> bool:
     try:
         return len({(type(item), item) for item in items}) == len(items)
     except TypeError:  # a container
@@ -288,13 +288,13 @@ def _are_different_scalars(items: list[Any]) -> bool:
 
 
 def _hashable_identity(identity: Any) -> tuple[Any, int]:
-    """A value by which equal items are found, and the bytes that were read to make it. As in JSON,
-    1, 1.0 and true differ."""
+    """Return a hashable value that is equal for equal items, and the number of bytes read for it.
+    1, 1.0 and true are different items."""
     if not isinstance(identity, dict | list):
         return (type(identity), identity), 0
     try:
         found = sorted_bytes(identity)
-    except TypeError:  # numbers that JSON has no room for; another check refuses those
+    except TypeError:  # numbers that JSON cannot represent; another check rejects them
         found = repr(identity).encode(errors="surrogatepass")
     return hashlib.sha256(found).digest(), len(found)
 
@@ -324,19 +324,19 @@ def _some_of(schemas: list[JsonObject], compiler: Compiler, *, only_one: bool) -
     keyword = "oneOf" if only_one else "anyOf"
 
     def check(value: Any, path: str, report: Report) -> None:
-        fitting, fewest = 0, None
+        matching, fewest = 0, None
         for schema in schemas:
             errors = _errors(compiler.check(schema), value, path, report)
             if not errors:
-                fitting += 1
-                if not only_one or fitting > 1:
+                matching += 1
+                if not only_one or matching > 1:
                     break
             elif fewest is None or len(errors) < len(fewest):
                 fewest = errors
-        if fitting == 0:
+        if matching == 0:
             report.invalid(path, value, f'must validate at least one schema ("{keyword}")')
             report.fail_each(fewest or ())
-        elif only_one and fitting > 1:
+        elif only_one and matching > 1:
             report.invalid(path, value, 'must validate one and only one schema ("oneOf")')
 
     return check
@@ -351,8 +351,8 @@ def _none_of(schema: JsonObject, compiler: Compiler) -> Check:
 
 
 def _errors(check: Check, value: Any, path: str, report: Report) -> list[Cause]:
-    """What a branch finds. It spends the work of the report that it belongs to."""
-    report.work.spend(_STEPS_OF_A_BRANCH, path)
-    scratch = Report(work=report.work)
+    """Return the errors of a branch. It spends the budget of the enclosing report."""
+    report.budget.spend(_STEPS_PER_BRANCH, path)
+    scratch = Report(budget=report.budget)
     check(value, path, scratch)
     return scratch.errors

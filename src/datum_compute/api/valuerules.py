@@ -22,9 +22,9 @@ from datum_compute.api.pattern import compiled_search
 from datum_compute.api.patternwords import WORDS
 from datum_compute.api.schema import INT_OR_STRING
 
-_STEPS_OF_A_FORMAT, _STEPS_OF_A_SLOW_FORMAT = 4, 16
+_STEPS_PER_FORMAT, _STEPS_PER_SLOW_FORMAT = 4, 16
 _SLOW_FORMATS = ("ipv4", "ipv6", "cidr", "uri")
-_CHARACTERS_OF_A_STEP = 32
+_CHARACTERS_PER_STEP = 32
 _KEYWORDS = frozenset(
     {
         *("enum", "minLength", "maxLength", "pattern", "format", "minimum", "maximum"),
@@ -34,7 +34,7 @@ _KEYWORDS = frozenset(
 
 
 def has_value_rules(schema: JsonObject) -> bool:
-    """Whether more than the type is asked of a text or a boolean."""
+    """Return True if the schema restricts more than the type of a text or a boolean."""
     return not _KEYWORDS.isdisjoint(schema)
 
 
@@ -62,12 +62,12 @@ def _enum_rule(schema: JsonObject) -> Check | None:
     allowed = schema.get("enum")
     if allowed is None:
         return None
-    scalars, containers = _hashable(allowed)
+    scalars, containers = _split_by_hashability(allowed)
     supported = listed(allowed)
 
     def check(value: Any, path: str, report: Report) -> None:
         if isinstance(value, dict | list):
-            report.work.spend(len(containers), path)
+            report.budget.spend(len(containers), path)
             if value in containers:
                 return
         elif value in scalars:
@@ -78,8 +78,8 @@ def _enum_rule(schema: JsonObject) -> Check | None:
     return check
 
 
-def _hashable(values: list[Any]) -> tuple[frozenset[Any], list[Any]]:
-    """Scalars, which are found without a look at each of them, and the rest."""
+def _split_by_hashability(values: list[Any]) -> tuple[frozenset[Any], list[Any]]:
+    """Return the scalars as a set, for look-up in constant time, and the containers as a list."""
     containers = [value for value in values if isinstance(value, dict | list)]
     return frozenset(value for value in values if not isinstance(value, dict | list)), containers
 
@@ -100,7 +100,7 @@ def _text_rule(schema: JsonObject) -> Check | None:
         if longest is not None and len(value) > longest:
             why = f"may not be longer than {longest} chars"
             report.invalid(path, value, why, "FieldValueTooLong")
-        elif fits is not None and not fits(value, report.work, path):
+        elif fits is not None and not fits(value, report.budget, path):
             report.invalid(path, value, asked)
 
     return check
@@ -112,12 +112,12 @@ def _format_rule(schema: JsonObject) -> Check | None:
     if fits is None:
         return None
     secret = name in SECRET_FORMATS
-    steps = _STEPS_OF_A_SLOW_FORMAT if name in _SLOW_FORMATS else _STEPS_OF_A_FORMAT
+    steps = _STEPS_PER_SLOW_FORMAT if name in _SLOW_FORMATS else _STEPS_PER_FORMAT
 
     def check(value: Any, path: str, report: Report) -> None:
         if not isinstance(value, str):
             return
-        report.work.spend(steps + len(value) // _CHARACTERS_OF_A_STEP, path)
+        report.budget.spend(steps + len(value) // _CHARACTERS_PER_STEP, path)
         if not fits(value):
             word = "base64" if name == "byte" else name
             report.invalid(path, HIDDEN if secret else value, f"must be valid {word}")

@@ -1,8 +1,9 @@
-"""Reads YAML as the JSON it stands for, with limits on the work as well as on the size.
+"""Parses YAML into JSON values, with limits on size, number of values and depth.
 
-The server reads request bodies with it, the command line manifests and kubeconfigs. It builds the
-value from parser events without recursion, so every limit applies before the work is done. An
-alias counts as much as the value it repeats. Tags and duplicate keys are errors. Dates stay text.
+The server parses request bodies with it; the command line parses manifests and kubeconfigs. The
+parser builds values from events without recursion, so that every limit applies before the work.
+An alias counts as much as the value it repeats. Tags and duplicate keys are errors. Dates stay
+strings.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any
 
 import yaml
 
-KEY_CHARS_MAX = 1024  # YAML itself allows no more for a key without "?"
-# The parser written in Python takes about 20 times as long as libyaml. Limits shrink with it, so
-# that an installation without libyaml is slow for large documents but not vulnerable to them.
+KEY_CHARS_MAX = 1024  # the YAML limit for a key without "?"
+# The parser written in Python takes about 20 times as long as libyaml. Without libyaml the limits
+# are divided by this, so that parsing takes no longer.
 _LOADER: Any = getattr(yaml, "CSafeLoader", None) or yaml.SafeLoader
-SPEED = 1 if _LOADER is not yaml.SafeLoader else 20
+PARSER_SLOWDOWN = 1 if _LOADER is not yaml.SafeLoader else 20
 
 _TRUE = ("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON")
 _FALSE = ("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF")
@@ -37,7 +38,7 @@ _SHOWN_CHARS_MAX = 120
 
 @dataclass(frozen=True, slots=True)
 class YamlLimits:
-    """Limits on one text. Values and characters are counted with aliases expanded.
+    """Limits on one text. Values and characters of expanded aliases count.
 
     A container counts as two values: the parser reports where it starts and where it ends.
     """
@@ -50,7 +51,7 @@ class YamlLimits:
 
 
 class YamlError(ValueError):
-    """The text is not YAML that stands for JSON. Line and column count from 1; 0 is unknown."""
+    """The YAML text has no JSON value. Line and column count from 1; 0 is unknown."""
 
     def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
         super().__init__(message)
@@ -60,11 +61,11 @@ class YamlError(ValueError):
 
 
 class YamlSyntaxError(YamlError):
-    """The text is not YAML at all."""
+    """The text is not valid YAML."""
 
 
 class YamlTooLarge(YamlError):
-    """The text, or what it stands for, exceeds a limit."""
+    """The text, or its value with expanded aliases, exceeds a limit."""
 
 
 class Mark:
@@ -85,7 +86,7 @@ class YamlDocument:
 
 
 def parse_yaml(text: str, limits: YamlLimits) -> list[YamlDocument]:
-    """Return the documents of the text. Raises YamlError, or YamlTooLarge for a reached limit."""
+    """Return the documents of the text. Raises YamlError, and YamlTooLarge above a limit."""
     if len(text) > limits.chars_max:
         raise YamlTooLarge(f"it is longer than {limits.chars_max} characters")
     builder = _Builder(limits)
@@ -121,7 +122,7 @@ def resolve_scalar(text: str) -> Any:
 
 
 def shorten(text: str) -> str:
-    """Return text of a caller as an error may repeat it."""
+    """Return input text cut to the length that an error message may quote."""
     return text if len(text) <= _SHOWN_CHARS_MAX else text[: _SHOWN_CHARS_MAX - 3] + "..."
 
 
@@ -138,7 +139,7 @@ class _Anchor:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenContainer:
     """A container whose end has not been read."""
 
     container: dict[str, Any] | list[Any]
@@ -157,12 +158,12 @@ class _Builder:
     def __init__(self, limits: YamlLimits) -> None:
         self.documents: list[YamlDocument] = []
         self._limits = limits
-        self._open: list[_Open] = []
+        self._open: list[_OpenContainer] = []
         self._anchors: dict[str, _Anchor] = {}
         self._cost = _Cost(0, 0)
         self._value: Any = None
         self._mark = Mark(1, 1)
-        self._steps = {
+        self._handlers = {
             yaml.ScalarEvent: self._add_scalar,
             yaml.MappingStartEvent: self._open_mapping,
             yaml.SequenceStartEvent: self._open_sequence,
@@ -174,11 +175,11 @@ class _Builder:
         }
 
     def add(self, event: Any) -> None:
-        step = self._steps.get(type(event))
-        if step is None:
+        handle = self._handlers.get(type(event))
+        if handle is None:
             return
         try:
-            step(event)
+            handle(event)
         except YamlError as error:
             if not error.line:
                 error.line, error.column = _position(event.start_mark)
@@ -209,7 +210,7 @@ class _Builder:
         if parent is not None and parent.key is None and type(parent.container) is dict:
             if event.anchor:
                 raise YamlError("a key cannot have an anchor")
-            self._begin_pair(parent, value, event.start_mark, is_plain)
+            self._start_pair(parent, value, event.start_mark, is_plain)
             return
         if is_plain:
             value = resolve_scalar(value)
@@ -218,7 +219,7 @@ class _Builder:
             self._anchors[event.anchor] = _Anchor(value, _Cost(1, len(event.value)))
         self._put(value, event.start_mark)
 
-    def _begin_pair(self, parent: _Open, key: str, mark: Any, is_plain: bool) -> None:
+    def _start_pair(self, parent: _OpenContainer, key: str, mark: Any, is_plain: bool) -> None:
         if len(key) > KEY_CHARS_MAX:
             raise YamlTooLarge(f"a key is longer than {KEY_CHARS_MAX} characters")
         parent.is_merge = is_plain and key == "<<"
@@ -255,7 +256,7 @@ class _Builder:
         self._count(2, 0)
         mark = self._put(container, event.start_mark)
         mark.inside = {} if type(container) is dict else []
-        self._open.append(_Open(container, mark, event.anchor, before))
+        self._open.append(_OpenContainer(container, mark, event.anchor, before))
 
     def _close(self, event: Any) -> None:
         closed = self._open.pop()
@@ -299,7 +300,9 @@ class _Builder:
         if cost.values > limits.values_max:
             raise YamlTooLarge(f"it has more than {limits.values_max} values")
         if cost.chars > limits.chars_max:
-            raise YamlTooLarge(f"it stands for more than {limits.chars_max} characters")
+            raise YamlTooLarge(
+                f"it has more than {limits.chars_max} characters with aliases expanded"
+            )
 
     def _check_not_key(self) -> None:
         if self._open and self._open[-1].key is None and type(self._open[-1].container) is dict:
@@ -310,8 +313,9 @@ class _Builder:
             raise YamlError("anchors and aliases are not supported")
 
 
-def _merge(closed: _Open) -> None:
-    """Add the pairs of merge keys. A pair of the mapping itself wins, then an earlier source."""
+def _merge(closed: _OpenContainer) -> None:
+    """Add the pairs of merge keys. Pairs of the mapping win over merged pairs, and earlier merged
+    mappings win over later ones."""
     container = closed.container
     assert isinstance(container, dict)
     for source in closed.merged:

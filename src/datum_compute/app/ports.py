@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from datum_compute.server.flowcontrol.control import standing_clock
+from datum_compute.server.flowcontrol.control import stopped_clock
 
 # The alphabet of Kubernetes' generated names: no vowels, so no words.
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -42,7 +42,7 @@ class Ports:
     # Only durations of it mean something; it counts on while the machine sleeps.
     elapsed_s: Callable[[], float] = _elapsed_s
     # Measures how long requests occupy the event loop; the default measures nothing.
-    work_s: Callable[[], float] = standing_clock
+    work_s: Callable[[], float] = stopped_clock
 
 
 def real_ports() -> Ports:

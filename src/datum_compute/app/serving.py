@@ -16,7 +16,7 @@ from pathlib import Path
 from datum_compute.api.codec import encode
 from datum_compute.app.auditlog import AuditLog
 from datum_compute.app.files import StateError, disk_trouble, write_over
-from datum_compute.app.front.limits import PortLimits, fit_to_files, raise_file_limit
+from datum_compute.app.front.limits import PortLimits, fit_to_file_limit, raise_file_limit
 from datum_compute.app.front.port import Front, listening_socket, tls_of
 from datum_compute.app.gateway.doorkeeper import Dispatch, Doorkeeper
 from datum_compute.app.gateway.gateway import Gateway
@@ -115,7 +115,7 @@ async def _run(serving: Serving, bound: socket.socket, stop: asyncio.Event) -> N
                 task.cancel()
             return
         settle_memory()
-        limits = fit_to_files(serving.port_limits, raise_file_limit())
+        limits = fit_to_file_limit(serving.port_limits, raise_file_limit())
         front = Front(_dispatch(serving), serving.unix_s, limits, platform.registry)
         await front.start(bound, tls_of(serving.certificate))
         serving.when_ready(port)

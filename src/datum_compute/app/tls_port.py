@@ -21,7 +21,7 @@ from pathlib import Path
 
 from datum_compute.app.files import StateError, private_directory
 from datum_compute.app.front.connection import Dispatch
-from datum_compute.app.front.limits import PortLimits, fit_to_files, raise_file_limit
+from datum_compute.app.front.limits import PortLimits, fit_to_file_limit, raise_file_limit
 from datum_compute.app.front.port import Front
 from datum_compute.app.settings import TlsPortSettings
 from datum_compute.app.tls import ensure_certificate
@@ -46,7 +46,7 @@ async def tls_port(settings: TlsPortSettings, served: Served, state: Path) -> As
     """Serve while the block runs; the port it listens on."""
     certificate, key = _certificate(settings, served, state)
     context = _context(certificate, key, settings.client_authority)
-    limits = fit_to_files(PortLimits(), raise_file_limit())
+    limits = fit_to_file_limit(PortLimits(), raise_file_limit())
     front = Front(served.dispatch, served.unix_s, limits)
     with _bound(settings.address, served.name) as bound:
         await front.start(bound, context)

@@ -56,9 +56,9 @@ from datum_compute.server.fieldvalidation import warning_header
 from datum_compute.server.flowcontrol.control import (
     FlowControl,
     FlowLimits,
-    Work,
+    LoopWork,
     run_measured,
-    standing_clock,
+    stopped_clock,
 )
 from datum_compute.server.health import PATHS, health_answer
 from datum_compute.server.holdings import COLLECTOR, PlaneHoldings
@@ -118,7 +118,7 @@ class ApiServer:
         kinds: Iterable[KindInfo[Any]] = KINDS,
         deprecation_grace_s: float = DEPRECATION_GRACE_S,
         certify: Certify | None = None,
-        work_s: Callable[[], float] = standing_clock,
+        work_s: Callable[[], float] = stopped_clock,
         flow_limits: FlowLimits | None = None,
     ) -> None:
         kinds = tuple(kinds)
@@ -200,7 +200,7 @@ class ApiServer:
         trail = self._auditor.begun()
         outer = REQUEST_ID.set(trail.request_id)
         try:
-            work = Work(self._flows)
+            work = LoopWork(self._flows)
             if self._tracer is None:
                 handling = self._handle(request, known, trail, work)
             else:
@@ -215,7 +215,7 @@ class ApiServer:
         return response
 
     async def _traced(
-        self, tracer: Tracer, request: Request, known: Caller | None, trail: Trail, work: Work
+        self, tracer: Tracer, request: Request, known: Caller | None, trail: Trail, work: LoopWork
     ) -> Response:
         attributes = {"http.request.method": request.method, "datum.request": trail.request_id}
         parent = request.headers.get("traceparent", "")
@@ -229,7 +229,7 @@ class ApiServer:
         return response
 
     async def _handle(
-        self, request: Request, known: Caller | None, trail: Trail, work: Work
+        self, request: Request, known: Caller | None, trail: Trail, work: LoopWork
     ) -> Response:
         try:
             _check_text(request)
@@ -246,7 +246,7 @@ class ApiServer:
         return self._auditor.ended(trail, response)
 
     async def _answer(
-        self, request: Request, known: Caller | None, trail: Trail, work: Work
+        self, request: Request, known: Caller | None, trail: Trail, work: LoopWork
     ) -> Response:
         plane, path = split_path(request.path)
         path = path.removesuffix("/") or "/"  # kr8s asks for /version/, as Kubernetes allows
@@ -264,7 +264,7 @@ class ApiServer:
             raise
         assert trail.wanted is not None
         flow = work.flow = self._flows.flow_of(caller.behind, plane, trail.wanted.resource)
-        if flow is not None and not self._flows.may_run(flow):
+        if flow is not None and not self._flows.can_run(flow):
             await self._flows.admit(work, len(request.body))
         # Whoever may not reach a plane learns nothing of the kinds it has defined.
         served = self._catalogues.of(plane) if caller.user.may_reach(plane) else platform

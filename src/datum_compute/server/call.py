@@ -12,7 +12,7 @@ from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName
 from datum_compute.server.authentication import User
 from datum_compute.server.catalogue import Served
-from datum_compute.server.flowcontrol.control import Work
+from datum_compute.server.flowcontrol.control import LoopWork
 from datum_compute.server.route import Route
 from datum_compute.store.journal import ObjectKey
 
@@ -24,7 +24,7 @@ class Call(msgspec.Struct, frozen=True):
     request: Request
     served: Served  # of the route; here because every step asks for them
     kind: KindInfo[Any]
-    work: Work  # charged for what the request does
+    work: LoopWork  # charged for what the request does
 
     @property
     def query(self) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ import sys
 from functools import cache
 from typing import Any
 
-from datum_compute.api.checkreport import Work
+from datum_compute.api.checkreport import CheckBudget
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Invalid, RequestEntityTooLarge
 from datum_compute.api.meta import ApiObject, Column, KindInfo, Scale, Selectable
@@ -75,8 +75,8 @@ def _brought_up_to_date(schema: JsonObject, api_version: str) -> Rewrite:
         try:
             result = structure()(served, "", Report())
         except (Invalid, RequestEntityTooLarge):
-            unlimited = Work(steps_left=sys.maxsize)
-            result = pruning()(served, "", Report(work=unlimited))
+            unlimited = CheckBudget(steps_left=sys.maxsize)
+            result = pruning()(served, "", Report(budget=unlimited))
         return result
 
     return rewrite

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from datum_compute.api.errors import Expired
 from datum_compute.server.eventlines import EventLines, error_line
-from datum_compute.server.flowcontrol.control import Work
+from datum_compute.server.flowcontrol.control import LoopWork
 from datum_compute.server.streams import OpenStreams
 from datum_compute.store.watchlog import StoreEvent, Watch
 
@@ -39,7 +39,7 @@ class WatchStream:
         source: Source | None,
         lines: EventLines,
         streams: OpenStreams,
-        work: Work,
+        work: LoopWork,
     ) -> None:
         now = asyncio.get_running_loop().time()
         self._ready = initial
@@ -58,8 +58,8 @@ class WatchStream:
 
     async def __anext__(self) -> bytes:
         while True:
-            if not self._work.may_stream():
-                await self._work.take_turn_to_stream()
+            if not self._work.can_stream():
+                await self._work.wait_to_stream()
             if (line := self._next_line()) is not None:
                 return line
             self.is_initial = False

@@ -11,11 +11,17 @@ from typing import Any
 
 from datum_compute.api.codec import encode
 from datum_compute.api.errors import BadRequest, RequestEntityTooLarge
-from datum_compute.api.yaml_codec import SPEED, YamlError, YamlLimits, YamlTooLarge, parse_yaml
+from datum_compute.api.yaml_codec import (
+    PARSER_SLOWDOWN,
+    YamlError,
+    YamlLimits,
+    YamlTooLarge,
+    parse_yaml,
+)
 from datum_compute.server.problems import shortened
 
-YAML_BYTES_MAX = 1024 * 1024 // SPEED
-YAML_VALUES_MAX = 20_000 // SPEED
+YAML_BYTES_MAX = 1024 * 1024 // PARSER_SLOWDOWN
+YAML_VALUES_MAX = 20_000 // PARSER_SLOWDOWN
 _LIMITS = YamlLimits(chars_max=YAML_BYTES_MAX, values_max=YAML_VALUES_MAX)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api.errors import TooManyRequests
 from datum_compute.app.front.connection_table import ConnectionTable, Slot
-from datum_compute.app.front.limits import PortLimits, fit_to_files
+from datum_compute.app.front.limits import PortLimits, fit_to_file_limit
 
 
 @dataclass
@@ -86,7 +86,7 @@ def test_a_user_at_its_limit_loses_its_oldest_idle_connection() -> None:
     other = world.connect_as("ada", idle=True)
     world.connect_as("eve")
     assert (watching.closed, idle.closed, other.closed) == ("", "user", "")
-    with pytest.raises(TooManyRequests, match='user "eve" has 2 connections open'):
+    with pytest.raises(TooManyRequests, match='user "eve" has 2 open connections'):
         world.connect_as("eve")
 
 
@@ -110,7 +110,7 @@ def test_a_full_server_closes_idle_connections_of_the_largest_user_next() -> Non
 def test_reserved_connections_are_for_controllers_cells_and_operators() -> None:
     world = World(PortLimits(connections_max=3, reserved_connections=2))
     flood = [world.connect_as("eve") for _ in range(3)]
-    with pytest.raises(TooManyRequests, match="as many connections as it may have"):
+    with pytest.raises(TooManyRequests, match="the server has 3 open connections"):
         world.connect_as("eve")
     # That connection is closed after the response.
     world = World(PortLimits(connections_max=3, reserved_connections=2))
@@ -166,7 +166,7 @@ def test_without_file_descriptors_connections_are_closed_although_none_is_idle()
 
 @pytest.mark.parametrize("files_max", [64, 1024, 4096, 20_000, 65_536])
 def test_connections_leave_file_descriptors_for_everything_else(files_max: int) -> None:
-    limits = fit_to_files(PortLimits(), files_max)
+    limits = fit_to_file_limit(PortLimits(), files_max)
     used = limits.connections_max + limits.reserved_connections
     assert limits.connections_max > 0
     assert limits.reserved_connections > 0

@@ -13,7 +13,7 @@ from datum_compute.api.codec import decode
 from datum_compute.api.exchange import Request, Response
 from datum_compute.app.front.connection import RESPONSE_S, SEND_S
 from datum_compute.app.front.limits import PortLimits
-from datum_compute.app.front.outgoing import HIDDEN_BYTES, LINES_BYTES
+from datum_compute.app.front.outgoing import TLS_BUFFER_BYTES, WATCH_LINES_BYTES
 from datum_compute.app.front.port import Front
 from datum_compute.testing.virtual_loop import run_virtual
 from tests.app.front.wire import Wire, request
@@ -23,7 +23,7 @@ from tests.server.running_server import START_S, WORKLOADS, Server, running_serv
 NOTE = {"note": "x" * 10_000}
 OBJECTS = 20
 # Of one connection whose client does not read: one piece of a watch, and what is below it.
-BLOCKED_BYTES = HIDDEN_BYTES + LINES_BYTES + 12_000
+BLOCKED_BYTES = TLS_BUFFER_BYTES + WATCH_LINES_BYTES + 12_000
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ async def test_a_watch_makes_no_more_events_than_its_client_takes(server: Server
         wire.take()
         wire.takes = False
         await wire.settled()
-        assert len(wire.raw) - before <= LINES_BYTES + 12_000
+        assert len(wire.raw) - before <= WATCH_LINES_BYTES + 12_000
     assert server.api.event_encoder.encoded < OBJECTS
     wire.take()
     assert len(await wire.lines(OBJECTS)) == OBJECTS
@@ -121,7 +121,7 @@ async def test_a_body_that_is_held_as_a_whole_counts_as_a_whole() -> None:
 
     front = Front(answer, lambda: START_S)
     (wire,) = await unread(front, 1, request())
-    assert len(body) <= front.budget.total_bytes <= len(body) + HIDDEN_BYTES + 1000
+    assert len(body) <= front.budget.total_bytes <= len(body) + TLS_BUFFER_BYTES + 1000
     wire.take()
     assert (await wire.answer()).body == body
     await wire.settled()

@@ -19,11 +19,11 @@ from datum_compute.server.flowcontrol.control import (
     TURN_S,
     FlowControl,
     FlowLimits,
-    Work,
+    LoopWork,
     filter_in_turns,
     map_in_turns,
     run_measured,
-    standing_clock,
+    stopped_clock,
 )
 from datum_compute.server.flowcontrol.levels import ANONYMOUS, EXEMPT, SYSTEM, USERS
 
@@ -48,7 +48,7 @@ class Loop:
     def start(
         self, user: User | None, plane: str, cost_s: float = WRITE_S, *, size_bytes: int = 0
     ) -> asyncio.Task[None]:
-        async def request(work: Work) -> None:
+        async def request(work: LoopWork) -> None:
             work.flow = self.control.flow_of(user, PlaneName(plane))
             await self.control.admit(work, size_bytes)
             self.now_s += cost_s
@@ -56,8 +56,8 @@ class Loop:
 
         return asyncio.create_task(self.run(request))
 
-    async def run(self, request: Callable[[Work], Coroutine[Any, Any, None]]) -> None:
-        work = Work(self.control)
+    async def run(self, request: Callable[[LoopWork], Coroutine[Any, Any, None]]) -> None:
+        work = LoopWork(self.control)
         await run_measured(work, request(work))
 
     def place(self, name: str) -> int:
@@ -79,14 +79,14 @@ def runs_at_once(coroutine: Coroutine[Any, Any, None]) -> bool:
 
 
 async def test_a_request_runs_at_once_while_nothing_waits() -> None:
-    control = FlowControl(standing_clock)
-    work = Work(control, control.flow_of(ANN, PROJECT))
+    control = FlowControl(stopped_clock)
+    work = LoopWork(control, control.flow_of(ANN, PROJECT))
     assert runs_at_once(control.admit(work))
 
 
 async def test_a_clock_that_stands_still_turns_waiting_off() -> None:
-    control = FlowControl(standing_clock)
-    work = Work(control, control.flow_of(ANN, PROJECT))
+    control = FlowControl(stopped_clock)
+    work = LoopWork(control, control.flow_of(ANN, PROJECT))
     for _ in range(1000):
         work.start()
         work.stop()
@@ -134,7 +134,7 @@ async def test_masters_never_wait() -> None:
     flood = [loop.start(ANN, "project/a") for _ in range(200)]
     await asyncio.sleep(0)
     assert loop.control.flow_of(ROOT, PROJECT) is None
-    work = Work(loop.control)
+    work = LoopWork(loop.control)
     assert runs_at_once(loop.control.admit(work))
     await outcomes(flood)
     assert loop.control.counts[EXEMPT].waited == 0
@@ -161,7 +161,7 @@ async def test_long_work_yields_after_two_milliseconds() -> None:
         loop.now_s += item_s
         return item
 
-    async def long_list(work: Work) -> None:
+    async def long_list(work: LoopWork) -> None:
         work.flow = loop.control.flow_of(ANN, PROJECT)
         assert await map_in_turns(work, convert, range(200)) == list(range(200))
         assert await filter_in_turns(work, convert, range(200)) == list(range(1, 200))
@@ -184,7 +184,7 @@ async def test_long_work_of_an_exempt_user_yields_too() -> None:
         loop.now_s += SLICE_S
         return item
 
-    async def long_list(work: Work) -> None:
+    async def long_list(work: LoopWork) -> None:
         await map_in_turns(work, convert, range(40))
 
     listing = asyncio.create_task(loop.run(long_list))
@@ -201,7 +201,7 @@ async def test_parts_of_a_request_take_turns_with_others() -> None:
     async def part() -> None:
         loop.now_s += WRITE_S
 
-    async def collection(work: Work) -> None:
+    async def collection(work: LoopWork) -> None:
         work.flow = loop.control.flow_of(ANN, PROJECT)
         await asyncio.gather(*(work.run_part(part()) for _ in range(500)))
         loop.ended.append(("ann", loop.now_s))
@@ -298,7 +298,7 @@ async def test_only_time_on_the_loop_is_charged() -> None:
     loop = Loop()
     commit = asyncio.Event()
 
-    async def write(work: Work) -> None:
+    async def write(work: LoopWork) -> None:
         work.flow = loop.control.flow_of(ANN, PROJECT)
         loop.now_s += 0.002
         await commit.wait()
@@ -313,7 +313,7 @@ async def test_only_time_on_the_loop_is_charged() -> None:
 
 
 async def test_a_request_that_fails_or_is_cancelled_ends_as_if_nobody_measured() -> None:
-    control = FlowControl(standing_clock)
+    control = FlowControl(stopped_clock)
     cleaned = []
 
     async def failing() -> None:
@@ -327,10 +327,10 @@ async def test_a_request_that_fails_or_is_cancelled_ends_as_if_nobody_measured()
             cleaned.append("up")
 
     with pytest.raises(ValueError, match="broken"):
-        await run_measured(Work(control), failing())
+        await run_measured(LoopWork(control), failing())
 
     async def measured() -> None:
-        await run_measured(Work(control), waiting())
+        await run_measured(LoopWork(control), waiting())
 
     task = asyncio.create_task(measured())
     await asyncio.sleep(0)
@@ -345,19 +345,19 @@ async def test_a_request_that_fails_or_is_cancelled_ends_as_if_nobody_measured()
 
 async def test_watches_of_users_take_turns_and_those_of_the_platform_do_not_wait() -> None:
     loop = Loop()
-    own = Work(loop.control, loop.control.flow_of(ANN, PROJECT))
-    manager = Work(loop.control, loop.control.flow_of(MANAGER, PROJECT))
-    assert own.may_stream()
+    own = LoopWork(loop.control, loop.control.flow_of(ANN, PROJECT))
+    manager = LoopWork(loop.control, loop.control.flow_of(MANAGER, PROJECT))
+    assert own.can_stream()
     for work in (own, manager):
         work.start()
         loop.now_s += 2 * BYPASS_S
         work.stop()
-    assert not own.may_stream()
-    assert manager.may_stream()
+    assert not own.can_stream()
+    assert manager.can_stream()
     assert loop.control.counts[USERS].work_s == pytest.approx(2 * BYPASS_S)
     assert loop.control.counts[SYSTEM].work_s == pytest.approx(2 * BYPASS_S)
-    await own.take_turn_to_stream()
-    assert own.may_stream()
+    await own.wait_to_stream()
+    assert own.can_stream()
 
 
 async def test_the_limits_of_one_user_do_not_apply_to_controllers() -> None:
@@ -369,11 +369,11 @@ async def test_the_limits_of_one_user_do_not_apply_to_controllers() -> None:
 
 async def test_watches_that_wait_for_a_turn_do_not_count_as_requests() -> None:
     loop = Loop(FlowLimits(flow_requests_max=5, level_requests_max=5, rejection_delay_s=0))
-    works = [Work(loop.control, loop.control.flow_of(ANN, PROJECT)) for _ in range(50)]
+    works = [LoopWork(loop.control, loop.control.flow_of(ANN, PROJECT)) for _ in range(50)]
     order: list[str] = []
 
-    async def stream(work: Work) -> None:
-        await work.take_turn_to_stream()
+    async def stream(work: LoopWork) -> None:
+        await work.wait_to_stream()
         work.start()
         loop.now_s += WRITE_S
         work.stop()

@@ -115,8 +115,8 @@ def test_whoever_used_less_than_its_share_owes_nothing() -> None:
     queue.charge(quiet, 1.0)
     for _ in range(3):
         queue.charge(flood, 1.0)
-    assert queue.owes(flood)
-    assert not queue.owes(quiet)
+    assert queue.is_over_share(flood)
+    assert not queue.is_over_share(quiet)
 
 
 def test_the_rest_of_begun_work_comes_before_new_work_of_its_flow() -> None:

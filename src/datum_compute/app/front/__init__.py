@@ -1,11 +1,11 @@
 """The TLS port: HTTP/1.1 from the socket to the server's dispatch and back.
 
 ``port.py`` starts and stops, ``acceptor.py`` accepts, ``connection.py`` is one connection,
-``reader.py`` makes requests of its bytes, ``heads.py`` reads what stands in a head, ``answers.py``
+``reader.py`` parses its bytes into requests, ``heads.py`` parses request heads, ``answers.py``
 and ``outgoing.py`` answer, ``eager.py`` runs a request as far as it goes without waiting,
-``switched.py`` is a connection that has left HTTP. ``limits.py`` has the limits;
-``connection_table.py`` and ``send_budget.py`` choose which connection is closed when one is
-reached; ``memory.py`` returns memory to the system.
+``switched.py`` is a connection that has left HTTP. ``limits.py`` has the limits. At a limit,
+``connection_table.py`` and ``send_budget.py`` choose the connection to close. ``memory.py`` returns
+freed memory to the system.
 
 Rules kept: answers go out in the order of their requests; nothing a client sends makes the server
 keep more than one body and one read of the socket for it; every wait for a client ends; what is

@@ -1,8 +1,9 @@
-"""Accepting connections on a bound socket, with the limits of the port before any TLS work.
+"""Accepts connections on a bound socket and applies the limits of the port before any TLS work.
 
-A connection counts from the moment it is accepted, so that clients that never finish their TLS
-handshake are limited as well. When the process has no file descriptor left, an idle connection is
-closed and accepting pauses for a moment: the kernel keeps new connections in its backlog.
+A connection counts from the moment it is accepted, so that the limits include clients that never
+finish their TLS handshake. When the process has no file descriptor left, the acceptor closes a
+connection and pauses for ``ACCEPT_PAUSE_S``. Meanwhile the kernel keeps new connections in its
+backlog.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from collections.abc import Callable
 from datum_compute.app.front.connection import Connection, Shared
 from datum_compute.app.front.connection_table import Slot
 
-HANDSHAKE_S = 10.0
-SHUTDOWN_S = 1.0
-PAUSE_S = 0.2  # without file descriptors
+TLS_HANDSHAKE_MAX_S = 10.0
+TLS_SHUTDOWN_MAX_S = 1.0
+ACCEPT_PAUSE_S = 0.2  # when the process has no file descriptors left
 FILES = "files"
-KERNEL_UNSENT_BYTES = 256 * 1024
+KERNEL_UNSENT_BYTES_MAX = 256 * 1024
 _NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
 _BACKLOG = 2048
-_ACCEPTED_AT_ONCE = 64  # then others get their turn
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_ACCEPTS_PER_PASS = 64  # then the loop runs other callbacks
+_OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _log = logging.getLogger(__name__)
 
 
 class _Handshake:
-    """Occupies a slot until the connection is there."""
+    """Occupies the slot of a connection during its TLS handshake."""
 
     def __init__(self, note_closed: Callable[[str, str], None]) -> None:
         self._note_closed = note_closed
@@ -62,7 +63,7 @@ class Acceptor:
         self._loop.add_reader(self._bound.fileno(), self._accept)
 
     def close(self) -> None:
-        """Accept nothing more; handshakes under way are given up."""
+        """Stop accepting connections and cancel handshakes in progress."""
         if self._paused is not None:
             self._paused.cancel()
         self._loop.remove_reader(self._bound.fileno())
@@ -71,13 +72,13 @@ class Acceptor:
             task.cancel()
 
     def _accept(self) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
+        for _ in range(_ACCEPTS_PER_PASS):
             try:
                 accepted, address = self._bound.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in _EXHAUSTED:
+                if error.errno not in _OUT_OF_RESOURCES:
                     raise
                 self._wait_for_files(error)
                 return
@@ -87,7 +88,7 @@ class Acceptor:
         self._shared.metrics.note_limit(FILES, error.strerror or "")
         self._shared.table.shed_one(FILES)
         self._loop.remove_reader(self._bound.fileno())
-        self._paused = self._loop.call_later(PAUSE_S, self._resume)
+        self._paused = self._loop.call_later(ACCEPT_PAUSE_S, self._resume)
 
     def _resume(self) -> None:
         self._paused = None
@@ -101,8 +102,8 @@ class Acceptor:
             accepted.close()
             return
         accepted.setblocking(False)
-        # Without it the kernel takes several megabytes for a client that does not read.
-        accepted.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, KERNEL_UNSENT_BYTES)
+        # By default the kernel buffers several megabytes for a client that does not read.
+        accepted.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, KERNEL_UNSENT_BYTES_MAX)
         task = self._loop.create_task(self._connect(accepted, slot))
         handshake.task = task
         self._handshakes.add(task)
@@ -115,11 +116,11 @@ class Acceptor:
                 lambda: Connection(self._shared, slot),
                 accepted,
                 ssl=self._tls,
-                ssl_handshake_timeout=HANDSHAKE_S if with_tls else None,
-                ssl_shutdown_timeout=SHUTDOWN_S if with_tls else None,
+                ssl_handshake_timeout=TLS_HANDSHAKE_MAX_S if with_tls else None,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_MAX_S if with_tls else None,
             )
-        except OSError as error:  # ssl.SSLError and TimeoutError are
-            _log.debug("a connection from %s failed: %s", slot.address, error)
+        except OSError as error:  # includes ssl.SSLError and TimeoutError
+            _log.debug("connection from %s failed: %s", slot.address, error)
             self._shared.table.release(slot)
         except BaseException:
             self._shared.table.release(slot)

@@ -31,9 +31,9 @@ from datum_compute.server.watchstream import WatchStream
 IDLE_S = 75.0  # between two requests
 HEAD_S = 30.0
 BODY_S = 60.0
-SEND_S = 60.0  # without any data taken
-# For a whole response, and for the initial events of a watch: until then they keep the objects of
-# their version in memory, also those that have changed since.
+SEND_S = 60.0  # in which the client must read some data
+# In which the client must read a whole response, or the initial events of a watch: until then the
+# connection keeps old versions of objects in memory.
 RESPONSE_S = 300.0
 LINGER_S = 1.0
 _NEVER = float("inf")
@@ -55,25 +55,25 @@ class Shared:
     table: ConnectionTable
     budget: SendBudget
     metrics: PortMetrics
-    note_released: Callable[[int], None]  # bytes of memory that a connection has freed
+    note_released: Callable[[int], None]  # takes the bytes that a connection has freed
     turns: Turns = field(default_factory=Turns)
     stopping: bool = False
     # A dict, so that they are stopped in the order they came.
     connections: dict[Connection, None] = field(default_factory=dict)
 
 
-# What a TLS connection costs besides its buffers.
+# Memory of a TLS connection without its buffers.
 _CONNECTION_BYTES = 64 * 1024
 
 
 class Connection(asyncio.Protocol):
-    """``slot`` is its place in the table of connections; without one it takes one when it is
-    made."""
+    """``slot`` is its place in the table of connections. Without one, ``connection_made`` requests
+    one."""
 
     def __init__(self, shared: Shared, slot: Slot | None = None) -> None:
         self._shared = shared
         self._slot = slot
-        self._refused = False  # by a limit: the response to this request is the last one
+        self._refused = False  # at a limit: close after the response to this request
         self._loop = asyncio.get_running_loop()
         self._busy = False  # a request is being answered
         self._ending = False  # nothing that still arrives counts
@@ -114,13 +114,13 @@ class Connection(asyncio.Protocol):
         self._out.end()
         if self._switched is not None:
             self._switched.end()
-        self._leave_cycles()
+        self._break_reference_cycles()
         if not shared.connections:
             shared.on_none()
 
-    def _leave_cycles(self) -> None:
-        """Let go of everything that refers back to the connection, so that its memory is free at
-        once: the collector runs rarely, and does not look into the parser."""
+    def _break_reference_cycles(self) -> None:
+        """Drop all references back to the connection, so that its memory is freed at once: the
+        garbage collector runs rarely and does not traverse the parser."""
         self._reader.close()
         self._account.close()
         if self._slot is not None:
@@ -151,7 +151,7 @@ class Connection(asyncio.Protocol):
     # --- called by the server
 
     def identify(self, user: str, *, reserved: bool) -> None:
-        """Record who sends requests on this connection."""
+        """Count this connection for the user who sends requests on it."""
         slot = self._slot
         if slot is None or slot.user == user:
             return
@@ -166,14 +166,14 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits for a request."""
+        """True while the connection waits for a request."""
         return not self._busy and not self._reader.arrived and not self._out.blocked
 
     def measure_unsent(self) -> int:
         return self._out.measure_unsent()
 
     def shed(self, reason: str) -> None:
-        """Close the connection, because of a limit, without waiting for its client."""
+        """Close the connection because of a limit, without waiting for the client."""
         self._shared.metrics.note_closed(self._activity, reason)
         if self._account.size_bytes:
             self._shared.metrics.note_limit(reason, self._account.user)

@@ -4,10 +4,10 @@ A connection counts for its address while it is anonymous, and for its user once
 valid credentials. So users behind one address (NAT, loopback) do not share a limit, and a client
 without credentials cannot use up the connections of others.
 
-At a limit the oldest idle connection that counts towards it is closed, and the new one is served.
-Idle is a connection that waits for a request. Only if there is none, the new one is refused.
-Controllers, cells and operators have connections in reserve: a new connection may use one until it
-is known who sends requests on it.
+At a limit the table closes the oldest idle connection that counts toward it and admits the new one.
+A connection is idle while it waits for a request. If no connection is idle, the table refuses the
+new one. Controllers, cells and operators have reserved connections. A new connection may use a
+reserved one until its first request identifies its user.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from datum_compute.app.front.limits import PortLimits
 ADDRESS, ANONYMOUS, USER, TOTAL = "address", "anonymous", "user", "total"
 RETRY_AFTER_S = 5
 
-Report = Callable[[str, str], None]  # which limit was reached, and by whom
+ReportLimit = Callable[[str, str], None]  # takes the limit, and the address or user that reached it
 
 
 class Occupant(Protocol):
-    """What occupies a slot: a TLS handshake, then the connection."""
+    """The TLS handshake that occupies a slot, or later the connection."""
 
     @property
     def is_idle(self) -> bool: ...
@@ -34,16 +34,16 @@ class Occupant(Protocol):
     def shed(self, reason: str) -> None: ...
 
 
-class _Nobody:
+class _NoOccupant:
     @property
     def is_idle(self) -> bool:
         return False
 
     def shed(self, reason: str) -> None:
-        """There is nothing to close."""
+        """Do nothing: the connection is already closed."""
 
 
-_NOBODY = _Nobody()
+_NO_OCCUPANT = _NoOccupant()
 
 
 class Slot:
@@ -54,44 +54,43 @@ class Slot:
     def __init__(self, address: str, occupant: Occupant) -> None:
         self.address = address
         self.occupant = occupant
-        self.user = ""  # anonymous
+        self.user = ""  # empty while anonymous
         self.is_reserved = False
 
 
-_Slots = dict[Slot, None]  # in the order in which they were taken
+_Slots = dict[Slot, None]  # a dict, to keep the order of admission
 
 
 class ConnectionTable:
-    def __init__(self, limits: PortLimits, report: Report) -> None:
+    def __init__(self, limits: PortLimits, report_limit: ReportLimit) -> None:
         self._limits = limits
-        self._report = report
+        self._report_limit = report_limit
         self._anonymous: _Slots = {}
         self._by_address: dict[str, _Slots] = {}
         self._by_user: dict[str, _Slots] = {}
-        self._users = 0  # connections of users that are not reserved callers
+        self._user_connections = 0  # without reserved connections
         self._reserved: _Slots = {}
 
     def count_by_state(self) -> dict[str, int]:
         return {
             "anonymous": len(self._anonymous),
-            "user": self._users,
+            "user": self._user_connections,
             "reserved": len(self._reserved),
         }
 
     def admit(self, address: str, occupant: Occupant) -> Slot | None:
-        """A slot for a new connection; None if it must be refused."""
+        """Return a slot for a new connection; None if it must be refused."""
         limits, address = self._limits, _address_group(address)
-        of_address = self._by_address.get(address, {})
-        if len(of_address) >= limits.anonymous_connections_per_address_max and not self._make_room(
-            of_address, ADDRESS, address
-        ):
+        slots = self._by_address.get(address, {})
+        is_full = len(slots) >= limits.anonymous_connections_per_address_max
+        if is_full and not self._shed_idle(slots, ADDRESS, address):
             return None
-        if len(self._anonymous) >= limits.anonymous_connections_max and not self._make_room(
+        if len(self._anonymous) >= limits.anonymous_connections_max and not self._shed_idle(
             self._anonymous, ANONYMOUS, address
         ):
             return None
         if self._is_full() and not self._shed_for_total(address):
-            total = len(self._anonymous) + self._users + len(self._reserved)
+            total = len(self._anonymous) + self._user_connections + len(self._reserved)
             if total >= limits.connections_max + limits.reserved_connections:
                 return None
         slot = Slot(address, occupant)
@@ -100,48 +99,50 @@ class ConnectionTable:
         return slot
 
     def identify(self, slot: Slot, user: str, *, reserved: bool) -> None:
-        """Count the connection for a user from now on; raises TooManyRequests at a limit."""
+        """Count the connection for a user from now on. Raises TooManyRequests at a limit."""
         if slot.user == user:
             return
-        limits, of_user = self._limits, self._by_user.get(user, {})
+        limits, user_slots = self._limits, self._by_user.get(user, {})
         if reserved:
             self._move(slot, user, is_reserved=True)
             return
-        if len(of_user) >= limits.connections_per_user_max and not self._make_room(
-            of_user, USER, user
+        if len(user_slots) >= limits.connections_per_user_max and not self._shed_idle(
+            user_slots, USER, user
         ):
-            raise _too_many(f'user "{user}" has {len(of_user)} connections open')
+            raise _too_many_connections(f'user "{user}" has {len(user_slots)} open connections')
         self._move(slot, user, is_reserved=False)
-        unreserved = len(self._anonymous) + self._users
-        if unreserved > limits.connections_max and not self._shed_for_total(user, besides=slot):
-            raise _too_many("the server has as many connections as it may have")
+        unreserved = len(self._anonymous) + self._user_connections
+        if unreserved > limits.connections_max and not self._shed_for_total(user, exclude=slot):
+            raise _too_many_connections(f"the server has {limits.connections_max} open connections")
 
     def release(self, slot: Slot) -> None:
-        """The connection is gone; releasing it again does nothing."""
+        """Remove a connection that has ended. Releasing it again does nothing."""
         self._remove(slot)
-        slot.occupant = _NOBODY
+        slot.occupant = _NO_OCCUPANT
 
     def _remove(self, slot: Slot) -> None:
         if slot.user:
-            of_user = self._by_user.get(slot.user, {})
-            if slot in of_user:
-                del of_user[slot]
+            user_slots = self._by_user.get(slot.user, {})
+            if slot in user_slots:
+                del user_slots[slot]
                 if slot.is_reserved:
                     del self._reserved[slot]
                 else:
-                    self._users -= 1
-                if not of_user:
+                    self._user_connections -= 1
+                if not user_slots:
                     del self._by_user[slot.user]
         elif self._anonymous.pop(slot, slot) is None:
-            of_address = self._by_address[slot.address]
-            del of_address[slot]
-            if not of_address:
+            address_slots = self._by_address[slot.address]
+            del address_slots[slot]
+            if not address_slots:
                 del self._by_address[slot.address]
 
     def shed_one(self, reason: str) -> bool:
-        """Close a connection because something else ran out, such as file descriptors: the oldest
-        idle one, or else the oldest, of the user with most connections. Anonymous connections
-        together count as one user."""
+        """Close a connection to free another resource, such as a file descriptor.
+
+        This is the oldest idle connection of the user with the most connections, or the oldest one
+        if none is idle. All anonymous connections together count as one user.
+        """
         groups = [slots for slots in self._by_user.values() if not _has_reserved(slots)]
         largest = max([self._anonymous, *groups], key=len)
         if not largest:
@@ -156,30 +157,30 @@ class ConnectionTable:
         if is_reserved:
             self._reserved[slot] = None
         else:
-            self._users += 1
+            self._user_connections += 1
 
     def _is_full(self) -> bool:
-        return len(self._anonymous) + self._users >= self._limits.connections_max
+        return len(self._anonymous) + self._user_connections >= self._limits.connections_max
 
-    def _shed_for_total(self, who: str, besides: Slot | None = None) -> bool:
-        self._report(TOTAL, who)
-        victim = self._idle_for_total(besides)
+    def _shed_for_total(self, client: str, exclude: Slot | None = None) -> bool:
+        self._report_limit(TOTAL, client)
+        victim = self._find_idle_for_total(exclude)
         if victim is not None:
             self._shed(victim, TOTAL)
         return victim is not None
 
-    def _idle_for_total(self, besides: Slot | None = None) -> Slot | None:
-        """The oldest idle anonymous connection, else one of the user with most connections."""
-        victim = _oldest_idle(self._anonymous, besides)
+    def _find_idle_for_total(self, exclude: Slot | None = None) -> Slot | None:
+        """Return the oldest idle connection: an anonymous one, else of the user with the most."""
+        victim = _oldest_idle(self._anonymous, exclude)
         if victim is None:
             ordinary = [slots for slots in self._by_user.values() if not _has_reserved(slots)]
             for slots in sorted(ordinary, key=len, reverse=True):
-                if (victim := _oldest_idle(slots, besides)) is not None:
+                if (victim := _oldest_idle(slots, exclude)) is not None:
                     break
         return victim
 
-    def _make_room(self, slots: _Slots, limit: str, who: str) -> bool:
-        self._report(limit, who)
+    def _shed_idle(self, slots: _Slots, limit: str, client: str) -> bool:
+        self._report_limit(limit, client)
         victim = _oldest_idle(slots)
         if victim is not None:
             self._shed(victim, limit)
@@ -191,8 +192,8 @@ class ConnectionTable:
         occupant.shed(reason)
 
 
-def _oldest_idle(slots: Iterable[Slot], besides: Slot | None = None) -> Slot | None:
-    return next((s for s in slots if s is not besides and s.occupant.is_idle), None)
+def _oldest_idle(slots: Iterable[Slot], exclude: Slot | None = None) -> Slot | None:
+    return next((s for s in slots if s is not exclude and s.occupant.is_idle), None)
 
 
 def _has_reserved(slots: _Slots) -> bool:
@@ -200,7 +201,7 @@ def _has_reserved(slots: _Slots) -> bool:
 
 
 def _address_group(address: str) -> str:
-    """One client may have all addresses of an IPv6 /64."""
+    """Return the IPv4 address, or the IPv6 /64: one client can use all addresses of a /64."""
     if ":" not in address:
         return address
     found = ipaddress.IPv6Address(address.partition("%")[0])
@@ -209,7 +210,7 @@ def _address_group(address: str) -> str:
     return str(ipaddress.IPv6Network((found, 64), strict=False))
 
 
-def _too_many(why: str) -> TooManyRequests:
+def _too_many_connections(why: str) -> TooManyRequests:
     return TooManyRequests(
         f"{why}, which is the limit; close some and try again", retry_after_s=RETRY_AFTER_S
     )

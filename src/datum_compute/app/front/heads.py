@@ -41,23 +41,27 @@ def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def check_framing(version: str, headers: Mapping[str, str]) -> None:
-    """Reject a head that another reader of the same bytes could take for a different request.
+    """Reject a head that a proxy could parse as a different request (request smuggling).
 
-    The parser rejects what is ambiguous about Content-Length, line ends and folded headers.
+    The parser itself rejects ambiguous Content-Length, line ends and folded headers.
     """
     host = headers.get("host")
     if host is None:
         if version == "1.1":
-            raise BadRequest("a request of HTTP/1.1 needs the header Host")
+            raise BadRequest("the header Host is missing; HTTP/1.1 requires it")
     elif _NOT_IN_HOST.search(host):
-        raise BadRequest("the header Host is not a host and a port")
+        raise BadRequest("the header Host is invalid; send host or host:port")
     encoding = headers.get("transfer-encoding")
     if encoding is None:
         return
     if version == "1.0":
-        raise BadRequest("a request of HTTP/1.0 cannot have the header Transfer-Encoding")
+        raise BadRequest(
+            "the header Transfer-Encoding is not allowed in HTTP/1.0; send Content-Length"
+        )
     if encoding.strip(" \t").lower() != "chunked":
-        raise UnsupportedFeature("of Transfer-Encoding only chunked is supported")
+        raise UnsupportedFeature(
+            "the transfer encoding is not supported; send Transfer-Encoding: chunked"
+        )
 
 
 def target_of(url: bytes) -> Target:

@@ -1,4 +1,4 @@
-"""Limits of a port: connections, and bytes that clients have not read yet."""
+"""Limits of a port on connections and on bytes that clients have not read yet."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import resource
 from dataclasses import dataclass, replace
 
 MIB = 1024 * 1024
-# For everything that is not a connection of the port: the database, engines, cells, logs.
+# Files that are not connections of the port: database, engines, cells, logs.
 _OTHER_FILES = 256
-# More than this helps nobody, and programs that are started inherit the limit.
+# The server never needs more, and child processes inherit the limit.
 _FILES_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class PortLimits:
-    """``reserved_connections`` come on top of ``connections_max``, for controllers, cells and
-    operators alone. A connection is anonymous until its first request has valid credentials."""
+    """``reserved_connections`` are added to ``connections_max``, only for controllers, cells and
+    operators. A connection is anonymous until a request on it has valid credentials."""
 
     connections_max: int = 8000
     reserved_connections: int = 500
@@ -27,7 +27,7 @@ class PortLimits:
 
 
 def raise_file_limit() -> int:
-    """Raise the soft limit of open files to the hard one; returns the limit that applies."""
+    """Raise the soft limit of open files to the hard one. Return the limit that applies."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -39,8 +39,8 @@ def raise_file_limit() -> int:
     return _FILES_MAX if soft == resource.RLIM_INFINITY else soft
 
 
-def fit_to_files(limits: PortLimits, files_max: int) -> PortLimits:
-    """The limits, lowered so that connections leave file descriptors for everything else."""
+def fit_to_file_limit(limits: PortLimits, files_max: int) -> PortLimits:
+    """Return the limits, lowered so that file descriptors remain for the rest of the process."""
     free = max(2, files_max - min(_OTHER_FILES, files_max // 4))
     reserved = min(limits.reserved_connections, free // 4)
     return replace(

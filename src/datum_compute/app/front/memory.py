@@ -1,8 +1,8 @@
 """Returns freed memory to the system after many connections have ended.
 
-The C library keeps freed memory of small and medium blocks for itself; after a flood of connections
-that is hundreds of megabytes. ``malloc_trim`` of glibc gives whole free pages back. It runs in a
-thread, because it takes some milliseconds for each hundred megabytes, and rarely.
+The C library keeps freed blocks for later use. After a flood of connections these are hundreds of
+megabytes. ``malloc_trim`` of glibc returns free pages to the system. It takes a few milliseconds
+for each hundred megabytes, so it runs rarely and in a thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 
 RELEASED_BYTES_MIN = 32 * 1024 * 1024
-WAIT_S = 2.0  # connections end in crowds
+TRIM_DELAY_S = 2.0  # many connections end at the same time
 
 
 class MemoryTrimmer:
@@ -23,10 +23,10 @@ class MemoryTrimmer:
         self._timer: asyncio.TimerHandle | None = None
 
     def note_released(self, size_bytes: int) -> None:
-        """A connection has ended that held about that much."""
+        """Record about how much memory a connection has freed."""
         self._released_bytes += size_bytes
         if self._released_bytes >= RELEASED_BYTES_MIN and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WAIT_S, self._trim)
+            self._timer = asyncio.get_running_loop().call_later(TRIM_DELAY_S, self._trim)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -43,5 +43,5 @@ class MemoryTrimmer:
 
 @cache
 def _malloc_trim() -> Callable[[int], int] | None:
-    """The function of the C library, where it has one."""
+    """Return ``malloc_trim`` of the C library; None if it has none."""
     return getattr(ctypes.CDLL(None), "malloc_trim", None)

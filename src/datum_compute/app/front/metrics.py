@@ -1,4 +1,4 @@
-"""What a port counts, and the log lines about limits that were reached."""
+"""Metrics of a port, and log lines about reached limits."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Reached:
+class _LimitCount:
     count: int = 0
     unlogged: int = 0
     next_log_s: float = 0.0
 
 
 class PortMetrics(Collector):
-    """``states`` counts connections by state, ``unsent`` the bytes that clients have not read."""
+    """``states`` returns connections by state, ``unsent`` the bytes that clients have not read."""
 
     def __init__(self, registry: CollectorRegistry | None, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._reached: dict[str, _Reached] = {}
+        self._reached: dict[str, _LimitCount] = {}
         self._closed: dict[tuple[str, str], int] = {}
         self.states: Callable[[], dict[str, int]] = dict
         self.unsent: Callable[[], int] = int
@@ -36,9 +36,9 @@ class PortMetrics(Collector):
         if registry is not None:
             registry.register(self)
 
-    def note_limit(self, limit: str, who: str) -> None:
-        """A limit was reached; logged once a minute for each limit."""
-        reached = self._reached.setdefault(limit, _Reached())
+    def note_limit(self, limit: str, client: str) -> None:
+        """Count a reached limit. Each limit is logged at most once a minute."""
+        reached = self._reached.setdefault(limit, _LimitCount())
         reached.count += 1
         reached.unlogged += 1
         now_s = self._clock()
@@ -47,14 +47,14 @@ class PortMetrics(Collector):
             _log.warning(
                 "connection limit %s reached by %r (%d times since the last report)",
                 limit,
-                who[:_NAME_CHARS_MAX],
+                client[:_NAME_CHARS_MAX],
                 reached.unlogged,
             )
             reached.unlogged = 0
 
-    def note_closed(self, what: str, reason: str) -> None:
-        """The port closed a connection on which ``what`` was under way."""
-        self._closed[(what, reason)] = self._closed.get((what, reason), 0) + 1
+    def note_closed(self, activity: str, reason: str) -> None:
+        """Count a connection that the port closed, by its activity at that time."""
+        self._closed[(activity, reason)] = self._closed.get((activity, reason), 0) + 1
 
     def note_trim(self) -> None:
         self.trims += 1
@@ -63,8 +63,8 @@ class PortMetrics(Collector):
         reached = self._reached.get(limit)
         return reached.count if reached is not None else 0
 
-    def closed_count(self, what: str, reason: str) -> int:
-        return self._closed.get((what, reason), 0)
+    def closed_count(self, activity: str, reason: str) -> int:
+        return self._closed.get((activity, reason), 0)
 
     def collect(self) -> Iterator[Metric]:
         connections, unsent, limits, closed, trims = self.describe()

@@ -12,25 +12,24 @@ from datum_compute.server.watchstream import WatchStream
 
 PIECE_BYTES = 64 * 1024
 WHOLE_BYTES_MAX = 256 * 1024  # larger bodies are sent in pieces
-# Lines of a watch that are made at once. What the client does not take stays here, encrypted and
-# for each client alone, so this is small.
-LINES_BYTES = 16 * 1024
-# With more than this in its buffer the transport asks to pause.
+# Lines of a watch that are encoded at once. This is small, because each connection buffers an
+# encrypted copy until its client reads it.
+WATCH_LINES_BYTES = 16 * 1024
+# High-water mark: with more than this in its buffer the transport pauses writing.
 UNSENT_HIGH_BYTES = 16 * 1024
-# Below the TLS layer there is another buffer, of this size, that cannot be measured. It is full
-# when anything waits above it.
-HIDDEN_BYTES = 64 * 1024
+# The buffer below the TLS layer cannot be measured. It is full when data waits in the buffer above.
+TLS_BUFFER_BYTES = 64 * 1024
 
 
 class Outgoing:
-    """``write`` never waits; senders of much data await ``is_writable`` first. Inside of a turn
+    """``write`` never waits; senders of large data await ``wait_writable`` first. Inside a turn
     both ``write`` and ``close`` take effect at its end."""
 
     def __init__(self, transport: asyncio.Transport, turns: Turns, account: SendAccount) -> None:
         self._transport = transport
         self._turns = turns
         self._account = account
-        self._rest_bytes = 0  # of a body that is sent in pieces
+        self._rest_bytes = 0  # not yet written bytes of a body that is sent in pieces
         transport.set_write_buffer_limits(high=UNSENT_HIGH_BYTES)
         self._gathered: list[bytes | memoryview] = []
         self._closing = False
@@ -83,19 +82,19 @@ class Outgoing:
         if self.lost:
             return 0
         buffered = self._transport.get_write_buffer_size()
-        return self._rest_bytes + (buffered + HIDDEN_BYTES if buffered else 0)
+        return self._rest_bytes + (buffered + TLS_BUFFER_BYTES if buffered else 0)
 
     def account_unsent(self) -> None:
         self._account.record(self.measure_unsent())
 
-    async def is_writable(self) -> bool:
-        """Wait until the client takes data; whether it is still there."""
+    async def wait_writable(self) -> bool:
+        """Wait until the client reads data. Return False if it has disconnected."""
         while self._writable is not None:
             await self._writable
         return not self.lost
 
     async def send_body(self, head: bytes, body: bytes) -> None:
-        """A large body, in pieces, so that others get their turn and the client can read."""
+        """Send a large body in pieces, so that other connections can send between them."""
         rest = memoryview(body)
         pieces = (rest[at : at + PIECE_BYTES] for at in range(0, len(body), PIECE_BYTES))
         await self.send_pieces(head, pieces, len(body))
@@ -103,35 +102,35 @@ class Outgoing:
     async def send_pieces(
         self, head: bytes, pieces: Iterable[bytes | memoryview], held_bytes: int = 0
     ) -> None:
-        """Each piece when the client takes data. ``held_bytes`` is how much memory all pieces
-        occupy until they are sent; none if they are made one by one."""
+        """Send each piece when the client can receive it. ``held_bytes`` is the memory that all
+        pieces occupy until they are sent; 0 if each is built when it is sent."""
         self._rest_bytes = held_bytes
         self.write(head)
         made = iter(pieces)
-        while await self.is_writable():  # and only then make the next piece
+        while await self.wait_writable():  # before the next piece is built
             piece = next(made, None)
             if piece is None:
                 return
             self._rest_bytes = max(0, self._rest_bytes - len(piece))
             self.write(piece)
-            await self._turns.next_piece()
+            await self._turns.wait_for_piece()
 
     async def send_stream(self, head: bytes, stream: WatchStream, *, chunked: bool) -> None:
-        """The lines of a watch as they come, until it ends or the client goes. Lines are made only
-        when the client has taken the ones before."""
+        """Send the lines of a watch until it ends or the client disconnects. Lines are encoded only
+        when the client has received the previous ones."""
         self.write(head)
         if self.lost:
             stream.stop()
-        while await self.is_writable():
+        while await self.wait_writable():
             line = await anext(stream, None)
             if self.lost:
                 return
             if line is None:
                 break
-            more = stream.take_ready(LINES_BYTES - len(line))
+            more = stream.take_ready(WATCH_LINES_BYTES - len(line))
             data = line + more if more else line
             self.write(chunk(data) if chunked else data)
             if more:
-                await self._turns.next_piece()  # a long initial state must not block others
+                await self._turns.wait_for_piece()  # a long initial state must not block others
         if chunked and not self.lost:
             self.write(LAST_CHUNK)

@@ -69,7 +69,7 @@ class RequestReader:
         self._headers: dict[str, str] = {}
 
     def close(self) -> None:
-        """Read nothing more. Parser and reader refer to each other, and to the connection."""
+        """Stop reading, and break the reference cycle of parser, reader and connection."""
         self._parser = self._peer = None
 
     def feed(self, data: bytes) -> None:

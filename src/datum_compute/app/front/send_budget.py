@@ -1,12 +1,13 @@
-"""Limits on bytes that wait for clients to read them, for each user and for all users together.
+"""Limits on bytes that clients have not read yet, for each user and for all users together.
 
-Every connection has an account of the bytes that its client has not taken yet. When a user, or all
-users together, exceed their limit, the slowest connection is closed: the one whose client has
-taken no data for the longest time. Over the total limit that is a connection of the user who holds
-most. A client whose watch was closed connects again and continues where it stopped.
+Every connection has an account of the bytes that its client has not read. When a user exceeds the
+limit, the budget closes the slowest connection of the user: the one whose client has read no data
+for the longest time. Above the limit for all users, it closes the slowest connection of the user
+with the most unsent bytes. A client whose watch was closed reconnects and continues from its last
+resourceVersion.
 
-The only connection of a user is not closed for the limit of that user: one response may be larger
-than the limit.
+The limit of a user does not close the only connection of that user: one response may be larger than
+the limit.
 """
 
 from __future__ import annotations
@@ -19,36 +20,36 @@ USER_LIMIT, TOTAL_LIMIT = "send-buffer-user", "send-buffer-total"
 
 
 class Sender(Protocol):
-    """What sends on a connection."""
+    """The sending side of a connection."""
 
     def measure_unsent(self) -> int:
-        """How many bytes the client has not taken yet."""
+        """Return how many bytes the client has not read yet."""
         ...
 
     def shed(self, reason: str) -> None:
-        """Close the connection and release what it holds."""
+        """Close the connection and release its buffers."""
         ...
 
 
-class _Nobody:
+class _NoSender:
     def measure_unsent(self) -> int:
         return 0
 
     def shed(self, reason: str) -> None:
-        """There is nothing to close."""
+        """Do nothing: the connection is already closed."""
 
 
-_NOBODY = _Nobody()
+_NO_SENDER = _NoSender()
 
 
 @dataclass(slots=True)
-class _User:
-    accounts: dict[SendAccount, None]  # of connections with unsent bytes, oldest first
+class _UserAccounts:
+    accounts: dict[SendAccount, None]  # connections with unsent bytes, oldest first
     size_bytes: int = 0
 
 
 class SendAccount:
-    """The unsent bytes of one connection. ``user`` is empty until the client is known."""
+    """The unsent bytes of one connection. ``user`` is empty while it is anonymous."""
 
     __slots__ = ("_budget", "is_reserved", "sender", "since_s", "size_bytes", "user")
 
@@ -58,7 +59,7 @@ class SendAccount:
         self.user = ""
         self.is_reserved = False
         self.size_bytes = 0
-        self.since_s = 0.0  # when the client last took data
+        self.since_s = 0.0  # when the client last read data
 
     def set_user(self, user: str, *, is_reserved: bool) -> None:
         size_bytes, since_s = self.size_bytes, self.since_s
@@ -68,12 +69,12 @@ class SendAccount:
         self.since_s = since_s
 
     def close(self) -> None:
-        """The connection is gone."""
+        """Remove the account of a connection that has ended."""
         self._budget.record(self, 0)
-        self.sender = _NOBODY
+        self.sender = _NO_SENDER
 
     def record(self, size_bytes: int) -> None:
-        """Note how many bytes are unsent now; may close connections, also this one."""
+        """Record how many bytes are unsent now. This may close connections, including this one."""
         if size_bytes == self.size_bytes:
             return
         grows = size_bytes > self.size_bytes
@@ -87,7 +88,7 @@ class SendBudget:
         self._per_user_max = per_user_max
         self._total_max = total_max
         self._clock = clock
-        self._users: dict[str, _User] = {}
+        self._users: dict[str, _UserAccounts] = {}
         self.total_bytes = 0
 
     def open_account(self, sender: Sender) -> SendAccount:
@@ -105,7 +106,7 @@ class SendBudget:
         self.total_bytes += delta
         user = self._users.get(account.user)
         if user is None:
-            user = self._users[account.user] = _User({})
+            user = self._users[account.user] = _UserAccounts({})
         user.size_bytes += delta
         if size_bytes:
             user.accounts[account] = None
@@ -115,7 +116,7 @@ class SendBudget:
                 del self._users[account.user]
 
     def enforce(self, grown: SendAccount) -> None:
-        """Close the slowest connections until both limits are kept."""
+        """Close the slowest connections until both limits hold."""
         if not grown.is_reserved and self.user_bytes(grown.user) > self._per_user_max:
             self._shrink(grown.user, self._excess_of_user, USER_LIMIT)
         while self.total_bytes > self._total_max:
@@ -137,7 +138,7 @@ class SendBudget:
     def _shrink(self, name: str, excess: Callable[[str], int], reason: str) -> None:
         """Close connections of a user, slowest first, while there is an excess."""
         user = self._users[name]
-        for account in list(user.accounts):  # what was read meanwhile no longer counts
+        for account in list(user.accounts):  # clients may have read data since the last record
             if (unsent := account.sender.measure_unsent()) != account.size_bytes:
                 self.record(account, unsent)
         slowest = sorted(user.accounts, key=lambda account: account.since_s)
@@ -148,7 +149,7 @@ class SendBudget:
             self.record(account, 0)
 
     def _largest_user(self) -> str:
-        """Reserved callers come last: their connections serve everybody."""
+        """Return the user to shrink. Reserved users come last: all projects depend on them."""
 
         def rank(name: str) -> tuple[bool, int]:
             user = self._users[name]

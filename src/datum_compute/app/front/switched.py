@@ -51,7 +51,7 @@ class Switched:
         return data
 
     async def write(self, data: bytes) -> None:
-        if await self._out.is_writable():
+        if await self._out.wait_writable():
             self._out.write(data)
 
     async def aclose(self) -> None:

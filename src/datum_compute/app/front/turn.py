@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
-# Large answers go out in pieces. So many pieces, of all connections together, are sent in one pass
-# of the loop: encrypting one takes about 0.1 ms.
-PIECES_A_PASS = 8
+# Large responses are sent in pieces. All connections together send this many pieces in one pass of
+# the loop: encrypting one takes about 0.1 ms.
+PIECES_PER_PASS = 8
 
 
 class Turns:
@@ -39,25 +39,25 @@ class Turns:
         self._flushes.append(flush)
         return True
 
-    def next_piece(self) -> asyncio.Future[None]:
-        """Done when it is the caller's turn to send a piece of a large answer; in the order of the
-        calls, never in the same pass of the loop."""
+    def wait_for_piece(self) -> asyncio.Future[None]:
+        """Return a future that is done when the caller may send the next piece of a large response.
+        Callers take turns, and never continue in the same pass of the loop."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         if not self._pieces:
-            loop.call_soon(self._let_pieces_go)
+            loop.call_soon(self._release_pieces)
         self._pieces.append(turn)
         return turn
 
-    def _let_pieces_go(self) -> None:
-        left = PIECES_A_PASS
+    def _release_pieces(self) -> None:
+        left = PIECES_PER_PASS
         while self._pieces and left:
             turn = self._pieces.popleft()
             if not turn.done():
                 turn.set_result(None)
                 left -= 1
         if self._pieces:
-            asyncio.get_running_loop().call_soon(self._let_pieces_go)
+            asyncio.get_running_loop().call_soon(self._release_pieces)
 
     def _run(self) -> None:
         ready, self._ready = self._ready, []

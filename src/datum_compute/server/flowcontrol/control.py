@@ -1,6 +1,6 @@
-"""Fair sharing of the event loop between requests, and the limits of what may wait for it.
+"""Fair sharing of the event loop between requests, and limits on the requests that wait for it.
 
-One loop serves everybody, so fairness is the order in which requests that could run get the loop.
+One event loop serves all users, so fairness is the order in which runnable requests get the loop.
 ``FlowControl`` measures how long each request occupies the loop and admits work in turns. A turn is
 one pass of the loop:
 
@@ -8,15 +8,15 @@ one pass of the loop:
   the normal case and costs about a microsecond.
 - A flow that has used less than its share runs at once as well, until the turn has used
   ``BYPASS_S``: the fair order would serve it next anyway.
-- Everything else waits. Each turn admits waiting work for about ``TURN_S``, in fair order; between
-  two turns the loop reads sockets, so that new requests take part.
+- All other work waits. Each turn admits waiting work for about ``TURN_S``, in fair order. Between
+  two turns the loop reads sockets, so that new requests take part in the next turn.
 
-A request that works on many objects calls ``Work.is_due`` between them and gives up the loop with
-``Work.take_turn`` after ``SLICE_S``.
+A request that works on many objects calls ``LoopWork.has_used_slice`` between two objects. After
+``SLICE_S`` it lets other requests run with ``LoopWork.yield_loop``.
 
-Work is never interrupted, and time in which a request waits for something else, such as a commit,
-is not charged. A watch or another long-running request is charged for what it encodes; it occupies
-no place here while it waits.
+Work is never interrupted. The time in which a request waits for something else, such as a commit,
+is not charged. A watch or another long-running request is charged for the events that it encodes;
+while it waits for events, it does not count as a waiting request.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from datum_compute.server.flowcontrol.levels import LEVELS, PriorityLevel, level
 TURN_S = 0.0015
 SLICE_S = 0.002
 BYPASS_S = 0.010
-# What a piece of work costs the loop beside the work itself: reading, parsing, encrypting.
+# Cost of a request outside its handler: reading, parsing and encrypting.
 OVERHEAD_S = 0.00003
 
 R = TypeVar("R")
@@ -46,26 +46,26 @@ T = TypeVar("T")
 
 _ANONYMOUS_USER = "system:anonymous"
 _LOOKUPS_MAX = 4096
-_ITEMS_AT_ONCE = 8  # between two looks at the clock
+_ITEMS_PER_CLOCK_READ = 8
 
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """What may wait before requests are rejected with 429."""
+    """Limits on waiting requests. A request that exceeds one is rejected with 429."""
 
     flow_requests_max: int = 256  # of one user on one plane
-    flow_bytes_max: int = 32 * 1024 * 1024  # their bodies
+    flow_bytes_max: int = 32 * 1024 * 1024  # bodies of the requests of one user on one plane
     level_requests_max: int = 5000  # of all users of a priority level
     wait_max_s: float = 15.0
     retry_after_s: int = 1
-    # A rejection is held back that long, so that a client that ignores Retry-After does not spend
-    # the server's time on rejections.
+    # The response to a rejected request is delayed by this, so that a client that ignores
+    # Retry-After does not keep the server busy with rejections.
     rejection_delay_s: float = 0.5
 
 
 @dataclass(slots=True)
 class LevelCounts:
-    """What happened at one priority level since the start."""
+    """Counters of one priority level since the server started."""
 
     work_s: float = 0.0
     waited: int = 0
@@ -78,22 +78,22 @@ class LevelCounts:
 
 
 class _Waiting:
-    __slots__ = ("future", "is_rest", "since_s", "size_bytes")
+    __slots__ = ("future", "has_begun", "since_s", "size_bytes")
 
-    def __init__(self, future: asyncio.Future[float], size_bytes: int, is_rest: bool) -> None:
-        self.future = future  # its result is the estimate that was charged
+    def __init__(self, future: asyncio.Future[float], size_bytes: int, has_begun: bool) -> None:
+        self.future = future  # the result is the estimated cost that was charged
         self.size_bytes = size_bytes
-        self.is_rest = is_rest
+        self.has_begun = has_begun
         self.since_s = future.get_loop().time()
 
 
-class Work(msgspec.Struct):
-    """What one request, or one watch, does on the loop. Without a flow it is not limited."""
+class LoopWork(msgspec.Struct):
+    """The work of one request or watch on the event loop. Without a flow it never waits."""
 
     control: FlowControl
     flow: Flow[_Waiting] | None = None
-    started_s: float = 0.0  # the current piece of work
-    charged_s: float = 0.0  # for it, before it began
+    started_s: float = 0.0  # start of the current piece of work
+    charged_s: float = 0.0  # estimate charged for the current piece before it started
 
     # --- around each piece of work
 
@@ -104,65 +104,68 @@ class Work(msgspec.Struct):
         control = self.control
         cost_s = control.clock() - self.started_s
         if cost_s > 0.0:
-            control.note_used(self.flow, self.charged_s, cost_s)
+            control.record_use(self.flow, self.charged_s, cost_s)
             self.charged_s = 0.0
 
     # --- between two pieces of work
 
-    def is_due(self) -> bool:
-        """Whether the current piece has taken so long that others must get a turn."""
+    def has_used_slice(self) -> bool:
+        """Return True if the current piece of work has used ``SLICE_S``: call ``yield_loop``."""
         return self.control.clock() - self.started_s >= SLICE_S
 
-    def take_turn(self) -> Coroutine[Any, Any, None]:
-        """Give up the loop, and go on in the fair order, before other work of the flow."""
-        return self.control.wait_for_rest(self, first=True)
+    def yield_loop(self) -> Coroutine[Any, Any, None]:
+        """Let other requests run, then continue in fair order, before other work of the flow."""
+        return self.control.resume_in_turn(self, first=True)
 
-    def take_turn_to_stream(self) -> Coroutine[Any, Any, None]:
-        """Wait until a watch may encode events, after other work of the flow."""
-        return self.control.wait_for_rest(self, first=False)
+    def wait_to_stream(self) -> Coroutine[Any, Any, None]:
+        """Wait until a watch can encode events, in fair order, after other work of the flow."""
+        return self.control.resume_in_turn(self, first=False)
 
-    def may_stream(self) -> bool:
-        """Whether a watch may encode events now; otherwise call ``take_turn_to_stream``."""
-        return self.flow is None or self.flow.level.system or self.control.may_run(self.flow)
+    def can_stream(self) -> bool:
+        """Return True if a watch can encode events now; otherwise call ``wait_to_stream``."""
+        return self.flow is None or self.flow.level.system or self.control.can_run(self.flow)
 
     async def run_part(self, part: Coroutine[Any, Any, R]) -> R:
-        """Run a part of the request that has its own task, in its own turn."""
-        work = Work(self.control, self.flow)
-        if self.flow is not None and not self.control.may_run(self.flow):
-            await self.control.wait_for_rest(work, first=False)
+        """Run a part of the request as a separate piece of work, in fair order."""
+        work = LoopWork(self.control, self.flow)
+        if self.flow is not None and not self.control.can_run(self.flow):
+            await self.control.resume_in_turn(work, first=False)
         return await run_measured(work, part)
 
 
 class FlowControl:
-    """``clock`` measures work in seconds. A clock that stands still turns all waiting off, which is
-    how a simulation stays deterministic."""
+    """Admits requests in fair order and rejects requests above the limits.
+
+    ``clock`` measures work in seconds. With a stopped clock no request waits, which keeps
+    simulations deterministic.
+    """
 
     def __init__(self, clock: Callable[[], float], limits: FlowLimits | None = None) -> None:
         self.clock = clock
         self.limits = limits or FlowLimits()
         self.counts = {level: LevelCounts() for level in LEVELS}
         self._queue: FairQueue[_Waiting] = FairQueue()
-        self._everything = self._queue.root  # read for every request
+        self._root = self._queue.root  # read for every request
         self._lookups: dict[tuple[str, tuple[str, ...], PlaneName, bool], Flow[_Waiting] | None]
         self._lookups = {}
-        self._requests = dict.fromkeys(LEVELS, 0)  # that wait and have not begun
-        self._used_s = 0.0  # of the current turn
-        self._turn_is_open = False
+        self._waiting_requests = dict.fromkeys(LEVELS, 0)  # without work that has begun
+        self._used_s = 0.0  # time used in the current turn
+        self._is_turn_scheduled = False
 
     def __len__(self) -> int:
-        """How much work waits: requests, and the rest of what has begun."""
+        """Return how many requests wait, including those that have begun and yielded the loop."""
         return len(self._queue)
 
     def waiting(self, level: PriorityLevel) -> int:
-        """How many requests of a level wait and have not begun."""
-        return self._requests[level]
+        """Return how many requests of a level wait and have not begun."""
+        return self._waiting_requests[level]
 
-    # --- who is charged
+    # --- flows
 
     def flow_of(
         self, user: User | None, plane: PlaneName, resource: str = ""
     ) -> Flow[_Waiting] | None:
-        """The flow that a request belongs to; None if its level is exempt."""
+        """Return the flow of a request; None if its level is exempt."""
         if user is None:
             return self._queue.flow(level_of(None), plane, _ANONYMOUS_USER)
         key = (user.name, user.groups, plane, resource == "leases")
@@ -179,35 +182,34 @@ class FlowControl:
 
     # --- running
 
-    def note_used(self, flow: Flow[_Waiting] | None, charged_s: float, cost_s: float) -> None:
-        """A piece of work has ended.
+    def record_use(self, flow: Flow[_Waiting] | None, charged_s: float, cost_s: float) -> None:
+        """Record the cost of a piece of work that has ended.
 
-        While nothing waits it is not charged: there is nobody to be fair to, and a flow gets no
-        credit for idle time either.
+        While no request waits, the flow is not charged: no other flow is delayed.
         """
         used_s = self._used_s = self._used_s + cost_s + OVERHEAD_S
-        if not self._turn_is_open:
-            self._open_turn()
+        if not self._is_turn_scheduled:
+            self._schedule_turn()
         if flow is None:
             return
         self.counts[flow.level].work_s += cost_s
-        if used_s >= TURN_S or self._everything.waiting:
+        if used_s >= TURN_S or self._root.waiting:
             self._queue.settle(flow, charged_s, cost_s)
         elif cost_s > flow.estimate_s:
             flow.estimate_s = cost_s
 
-    def may_run(self, flow: Flow[_Waiting]) -> bool:
-        """Whether new work of the flow may begin now."""
-        if self._used_s < TURN_S and not self._everything.waiting:
+    def can_run(self, flow: Flow[_Waiting]) -> bool:
+        """Return True if new work of the flow can begin now."""
+        if self._used_s < TURN_S and not self._root.waiting:
             return True
-        return self._used_s < BYPASS_S and not self._queue.owes(flow)
+        return self._used_s < BYPASS_S and not self._queue.is_over_share(flow)
 
     # --- waiting
 
-    async def admit(self, work: Work, size_bytes: int = 0) -> None:
-        """Wait until the request may begin; raises TooManyRequests if too many wait already."""
+    async def admit(self, work: LoopWork, size_bytes: int = 0) -> None:
+        """Wait until the request can begin. Raises TooManyRequests at a limit."""
         flow = work.flow
-        if flow is None or self.may_run(flow):
+        if flow is None or self.can_run(flow):
             return
         limits = self.limits
         if not flow.level.system:
@@ -218,11 +220,11 @@ class FlowControl:
         waiting = _Waiting(asyncio.get_running_loop().create_future(), size_bytes, False)
         flow.requests += 1
         flow.size_bytes += size_bytes
-        self._requests[flow.level] += 1
+        self._waiting_requests[flow.level] += 1
         self._queue.push(flow, waiting)
-        if self._requests[flow.level] > limits.level_requests_max:
+        if self._waiting_requests[flow.level] > limits.level_requests_max:
             self._reject_newest(flow.level)
-        self._open_turn()
+        self._schedule_turn()
         try:
             work.charged_s = await waiting.future
         except TooManyRequests:
@@ -233,22 +235,22 @@ class FlowControl:
         counts.waited += 1
         counts.waited_s += waited_s
 
-    async def wait_for_rest(self, work: Work, *, first: bool) -> None:
-        """Let others run, then go on with work that has begun: never rejected."""
+    async def resume_in_turn(self, work: LoopWork, *, first: bool) -> None:
+        """Let other requests run, then continue work that has begun. It is never rejected."""
         if work.flow is None:
             await asyncio.sleep(0)
             return
         waiting = _Waiting(asyncio.get_running_loop().create_future(), 0, True)
         self._queue.push(work.flow, waiting, first=first)
-        self._open_turn()
+        self._schedule_turn()
         work.charged_s = await waiting.future
 
     async def _reject(self, flow: Flow[_Waiting], reason: str) -> None:
         self.counts[flow.level].rejected[reason] += 1
         await asyncio.sleep(self.limits.rejection_delay_s)
-        raise self._rejection(flow, reason)
+        raise self._build_rejection(flow, reason)
 
-    def _rejection(self, flow: Flow[_Waiting], reason: str) -> TooManyRequests:
+    def _build_rejection(self, flow: Flow[_Waiting], reason: str) -> TooManyRequests:
         limits = self.limits
         why = {
             "queue-full": f'user "{flow.user}" already has {limits.flow_requests_max} requests '
@@ -268,38 +270,38 @@ class FlowControl:
         if found is None:
             return
         flow, waiting = found
-        self._note_left(flow, waiting)
+        self._count_departure(flow, waiting)
         if waiting.future.done():
             return
-        if waiting.is_rest:
+        if waiting.has_begun:
             waiting.future.set_result(0.0)
         else:
             self.counts[level].rejected["level-full"] += 1
-            waiting.future.set_exception(self._rejection(flow, "level-full"))
+            waiting.future.set_exception(self._build_rejection(flow, "level-full"))
 
-    def _note_left(self, flow: Flow[_Waiting], waiting: _Waiting) -> None:
-        """The work does not wait any more."""
-        if not waiting.is_rest:
+    def _count_departure(self, flow: Flow[_Waiting], waiting: _Waiting) -> None:
+        """Update the counters for work that has left the queue."""
+        if not waiting.has_begun:
             flow.requests -= 1
             flow.size_bytes -= waiting.size_bytes
-            self._requests[flow.level] -= 1
+            self._waiting_requests[flow.level] -= 1
 
-    def _is_late(self, flow: Flow[_Waiting], waiting: _Waiting, now_s: float) -> bool:
-        if waiting.is_rest or flow.level.system:
+    def _has_timed_out(self, flow: Flow[_Waiting], waiting: _Waiting, now_s: float) -> bool:
+        if waiting.has_begun or flow.level.system:
             return False
         return now_s - waiting.since_s > self.limits.wait_max_s
 
     # --- turns
 
-    def _open_turn(self) -> None:
-        if not self._turn_is_open:
-            self._turn_is_open = True
-            asyncio.get_running_loop().call_soon(self._next_turn)
+    def _schedule_turn(self) -> None:
+        if not self._is_turn_scheduled:
+            self._is_turn_scheduled = True
+            asyncio.get_running_loop().call_soon(self._run_turn)
 
-    def _next_turn(self) -> None:
-        """Begin a turn: what is admitted now runs before the next one begins."""
+    def _run_turn(self) -> None:
+        """Start a turn: the work that it admits runs before the next turn starts."""
         self._used_s = 0.0
-        self._turn_is_open = False
+        self._is_turn_scheduled = False
         if not self._queue:
             return
         now_s = asyncio.get_running_loop().time()
@@ -307,57 +309,57 @@ class FlowControl:
         while admitted_s < TURN_S and (found := self._queue.pop()) is not None:
             flow, waiting = found
             estimate_s = flow.estimate_s
-            self._note_left(flow, waiting)
+            self._count_departure(flow, waiting)
             if waiting.future.done():  # the request was cancelled
                 self._queue.charge(flow, -estimate_s)
-            elif self._is_late(flow, waiting, now_s):
+            elif self._has_timed_out(flow, waiting, now_s):
                 self._queue.charge(flow, -estimate_s)
                 self.counts[flow.level].rejected["time-out"] += 1
-                waiting.future.set_exception(self._rejection(flow, "time-out"))
+                waiting.future.set_exception(self._build_rejection(flow, "time-out"))
             else:
                 admitted_s += estimate_s + OVERHEAD_S
                 waiting.future.set_result(estimate_s)
-        self._open_turn()
+        self._schedule_turn()
 
 
-def standing_clock() -> float:
-    """Measures nothing, so that nothing waits."""
+def stopped_clock() -> float:
+    """A clock that always returns 0, so that no request waits."""
     return 0.0
 
 
 async def filter_in_turns(
-    work: Work, matches: Callable[[T], object], items: Iterable[T]
+    work: LoopWork, matches: Callable[[T], object], items: Iterable[T]
 ) -> list[T]:
-    """``filter``, with turns for others."""
+    """``filter`` that lets other requests run after each slice."""
     found: list[T] = []
     for number, item in enumerate(items):
         if matches(item):
             found.append(item)
-        if not number % _ITEMS_AT_ONCE and work.is_due():
-            await work.take_turn()
+        if not number % _ITEMS_PER_CLOCK_READ and work.has_used_slice():
+            await work.yield_loop()
     return found
 
 
-async def map_in_turns(work: Work, convert: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """``map``, with turns for others."""
-    made: list[R] = []
+async def map_in_turns(work: LoopWork, convert: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """``map`` that lets other requests run after each slice."""
+    converted: list[R] = []
     for number, item in enumerate(items):
-        made.append(convert(item))
-        if not number % _ITEMS_AT_ONCE and work.is_due():
-            await work.take_turn()
-    return made
+        converted.append(convert(item))
+        if not number % _ITEMS_PER_CLOCK_READ and work.has_used_slice():
+            await work.yield_loop()
+    return converted
 
 
 @generator_coroutine
-def run_measured(work: Work, request: Coroutine[Any, Any, R]) -> Generator[Any, Any, R]:
-    """Run a request and charge the time between its waits, piece by piece, to its flow."""
+def run_measured(work: LoopWork, request: Coroutine[Any, Any, R]) -> Generator[Any, Any, R]:
+    """Run a request and charge the time between its awaits to its flow."""
     value: Any = None
     error: BaseException | None = None
     clock = work.control.clock
     while True:
         work.started_s = clock()
         try:
-            waits_for = request.send(value) if error is None else request.throw(error)
+            awaited = request.send(value) if error is None else request.throw(error)
         except StopIteration as ended:
             result: R = ended.value
             return result
@@ -365,7 +367,7 @@ def run_measured(work: Work, request: Coroutine[Any, Any, R]) -> Generator[Any, 
             work.stop()
         value = error = None
         try:
-            value = yield waits_for
+            value = yield awaited
         except GeneratorExit:
             request.close()
             raise

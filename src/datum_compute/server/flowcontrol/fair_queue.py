@@ -1,13 +1,13 @@
 """The order in which waiting work is served: start-time fair queueing over a tree of shares.
 
 The tree has three stages: priority levels by weight, their planes, and the users of a plane. Every
-node has a finish time in the virtual time of its parent, which grows by the cost of its work
-divided by its weight. The node whose work can start earliest is served next. A node that was idle
-starts at the virtual time of now: it is served before those that used more, and gets no credit for
-the time in which it used nothing.
+node has a finish time in the virtual time of its parent. The finish time grows by the cost of the
+work of the node, divided by its weight. The queue serves the node with the earliest start time
+next. A node that was idle starts at the current virtual time of its parent: it is served before
+nodes that have used more, but gets no credit for its idle time.
 
-The cost of work is known only after it was done. Work that is taken from the queue is charged with
-an estimate, the highest recent cost of its flow; ``settle`` replaces the estimate.
+The cost of work is measured only when it ends. ``pop`` charges an estimate, the highest recent
+cost of the flow, and ``settle`` replaces the estimate with the measured cost.
 
 This is a pure data structure: no clock, no event loop.
 """
@@ -22,27 +22,35 @@ from typing import Generic, TypeVar
 
 from datum_compute.server.flowcontrol.levels import PriorityLevel
 
-# What a request of a flow without history is expected to cost: about one write.
+# Estimated cost of a request of a new flow: about one write.
 FIRST_ESTIMATE_S = 0.0003
 _ESTIMATE_DECAY = 0.1
-# Idle flows are dropped when there are more than this.
+# With more flows than this, idle flows are dropped.
 FLOWS_MAX = 4096
 
 T = TypeVar("T")
 
 
 class _Share:
-    """A node: what it has used of its parent's time, and its children that have work waiting."""
+    """A node of the tree: the time it has used, and the heap of its children with waiting work."""
 
-    __slots__ = ("children", "finish_s", "is_listed", "now_s", "parent", "per_weight", "waiting")
+    __slots__ = (
+        "children",
+        "finish_s",
+        "inverse_weight",
+        "is_in_heap",
+        "parent",
+        "virtual_s",
+        "waiting",
+    )
 
     def __init__(self, parent: _Share | None, weight: float = 1.0) -> None:
         self.parent = parent
-        self.per_weight = 1.0 / weight
+        self.inverse_weight = 1.0 / weight
         self.finish_s = 0.0  # in the virtual time of the parent
-        self.now_s = 0.0  # the virtual time of its children
-        self.waiting = 0  # how much work waits here and below
-        self.is_listed = False  # among the children of the parent
+        self.virtual_s = 0.0  # current virtual time, in which its children are ordered
+        self.waiting = 0  # number of waiting items in this subtree
+        self.is_in_heap = False  # in ``children`` of the parent
         self.children: list[tuple[float, int, _Share]] = []  # heap by start time
 
 
@@ -58,12 +66,12 @@ class Flow(_Share, Generic[T]):
         self.user = user
         self.queue: deque[T] = deque()
         self.estimate_s = FIRST_ESTIMATE_S
-        self.requests = self.size_bytes = 0  # for a caller that limits them
+        self.requests = self.size_bytes = 0  # waiting requests and their bodies, set by the caller
         assert parent.parent is not None
-        # The nodes that pay for its work, each with its parent.
-        of_level = parent.parent
-        assert of_level.parent is not None
-        self.path = ((self, parent), (parent, of_level), (of_level, of_level.parent))
+        # The nodes that are charged for its work, each with its parent.
+        level_share = parent.parent
+        assert level_share.parent is not None
+        self.path = ((self, parent), (parent, level_share), (level_share, level_share.parent))
 
 
 class FairQueue(Generic[T]):
@@ -76,7 +84,7 @@ class FairQueue(Generic[T]):
         self._numbers = count()
 
     def __len__(self) -> int:
-        """How much work waits."""
+        """Return the number of waiting items."""
         return self.root.waiting
 
     def waiting(self, level: PriorityLevel) -> int:
@@ -84,7 +92,7 @@ class FairQueue(Generic[T]):
         return found.waiting if found is not None else 0
 
     def flow(self, level: PriorityLevel, plane: str, user: str) -> Flow[T]:
-        """The flow of a user on a plane; a new one starts at the virtual time of now."""
+        """Return the flow of a user on a plane. A new flow starts at the current virtual time."""
         key = (level, plane, user)
         flow = self._flows.get(key)
         if flow is None:
@@ -93,19 +101,19 @@ class FairQueue(Generic[T]):
             flow = self._flows[key] = Flow(self._plane(level, plane), level, plane, user)
         return flow
 
-    def owes(self, flow: Flow[T]) -> bool:
-        """Whether the flow, or its plane, has used more than its share so far; if not, its work
+    def is_over_share(self, flow: Flow[T]) -> bool:
+        """Return True if the flow or its plane has used more than its share. Otherwise its work
         would be served next."""
         plane = flow.parent
         assert plane is not None
         level = plane.parent
         assert level is not None
-        if plane.finish_s > level.now_s:
+        if plane.finish_s > level.virtual_s:
             return True
-        return plane.waiting > 0 and flow.finish_s > plane.now_s
+        return plane.waiting > 0 and flow.finish_s > plane.virtual_s
 
     def push(self, flow: Flow[T], item: T, *, first: bool = False) -> None:
-        """Let work wait; ``first`` for the rest of work that has begun."""
+        """Add waiting work. ``first`` puts it before other work of the flow."""
         if first:
             flow.queue.appendleft(item)
         else:
@@ -113,19 +121,19 @@ class FairQueue(Generic[T]):
         self.root.waiting += 1
         for node, parent in flow.path:
             node.waiting += 1
-            if not node.is_listed:
-                node.is_listed = True
-                start_s = max(node.finish_s, parent.now_s)
+            if not node.is_in_heap:
+                node.is_in_heap = True
+                start_s = max(node.finish_s, parent.virtual_s)
                 heappush(parent.children, (start_s, next(self._numbers), node))
 
     def pop(self) -> tuple[Flow[T], T] | None:
-        """The work to do next, charged with the estimate of its flow."""
+        """Remove and return the next work, and charge the estimate of its flow."""
         if not self.root.waiting:
             return None
         node = self.root
         while not isinstance(node, Flow):
             start_s, child = _first_child(node, self._numbers)
-            node.now_s = max(node.now_s, start_s)
+            node.virtual_s = max(node.virtual_s, start_s)
             node = child
         flow: Flow[T] = node
         item = flow.queue.popleft()
@@ -137,32 +145,34 @@ class FairQueue(Generic[T]):
                 heapreplace(parent.children, (node.finish_s, next(self._numbers), node))
             else:
                 heappop(parent.children)
-                node.is_listed = False
+                node.is_in_heap = False
         return flow, item
 
     def charge(self, flow: Flow[T], cost_s: float) -> None:
-        """The flow has used, or will use, that much time."""
+        """Add time to what the flow has used; negative to correct an earlier charge."""
         for node, parent in flow.path:
-            start_s, now_s = node.finish_s, parent.now_s
-            if start_s < now_s:
-                start_s = now_s
-            elif start_s > now_s and not parent.children:
-                parent.now_s = start_s  # nothing waits: this is the work in service
-            node.finish_s = start_s + cost_s * node.per_weight
+            start_s, virtual_s = node.finish_s, parent.virtual_s
+            if start_s < virtual_s:
+                start_s = virtual_s
+            elif start_s > virtual_s and not parent.children:
+                parent.virtual_s = start_s  # nothing waits: this is the work in service
+            node.finish_s = start_s + cost_s * node.inverse_weight
 
     def settle(self, flow: Flow[T], estimate_s: float, cost_s: float) -> None:
         """Replace the estimate that ``pop`` charged (0 for work that did not wait)."""
         if cost_s != estimate_s:
             self.charge(flow, cost_s - estimate_s)
-        known_s = flow.estimate_s
-        if cost_s > known_s:
+        estimate_before_s = flow.estimate_s
+        if cost_s > estimate_before_s:
             flow.estimate_s = cost_s
         else:
-            flow.estimate_s = known_s + (cost_s - known_s) * _ESTIMATE_DECAY
+            flow.estimate_s = estimate_before_s + (cost_s - estimate_before_s) * _ESTIMATE_DECAY
 
     def pop_newest(self, level: PriorityLevel) -> tuple[Flow[T], T] | None:
-        """Take back the work that came last in the longest queue of a level, without charge: the
-        one to reject when the level is full."""
+        """Remove the newest work of the flow with the most work on the busiest plane of a level.
+
+        It is not charged: the caller rejects it because the level is full.
+        """
         planes = [plane for key, plane in self._planes.items() if key[0] is level]
         longest = max(planes, key=lambda plane: plane.waiting, default=None)
         if longest is None or not longest.waiting:
@@ -174,7 +184,7 @@ class FairQueue(Generic[T]):
         for node, parent in flow.path:
             node.waiting -= 1
             if not node.waiting:
-                node.is_listed = False
+                node.is_in_heap = False
                 parent.children = [entry for entry in parent.children if entry[2] is not node]
                 parent.children.sort()
         return flow, item
@@ -186,14 +196,14 @@ class FairQueue(Generic[T]):
         key = (level, plane)
         found = self._planes.get(key)
         if found is None:
-            of_level = self._levels.get(level)
-            if of_level is None:
-                of_level = self._levels[level] = _Share(self.root, level.weight)
-            found = self._planes[key] = _Share(of_level)
+            level_share = self._levels.get(level)
+            if level_share is None:
+                level_share = self._levels[level] = _Share(self.root, level.weight)
+            found = self._planes[key] = _Share(level_share)
         return found
 
     def _drop_idle(self) -> None:
-        """Forget flows without waiting work; they lose the memory of at most their last turn."""
+        """Drop flows without waiting work. Their time used in the current turn is lost."""
         self._flows = {key: flow for key, flow in self._flows.items() if flow.waiting}
         kept = {id(flow.parent) for flow in self._flows.values()}
         self._planes = {key: plane for key, plane in self._planes.items() if id(plane) in kept}
@@ -201,8 +211,8 @@ class FairQueue(Generic[T]):
 
 
 def _first_child(node: _Share, numbers: Iterator[int]) -> tuple[float, _Share]:
-    """The child whose work can start earliest. Charges made since a child was listed only move it
-    back, so it is enough to correct the entry at the top."""
+    """Return the child with the earliest start time, and that time. A charge after a child entered
+    the heap only moves it back, so only the top entry needs correction."""
     children = node.children
     while True:
         start_s, _, child = children[0]

@@ -4,8 +4,8 @@ Every request belongs to one level. While the server is busy the levels share it
 level that uses less than its share is served at once, and time that one level does not use goes to
 the others. Inside a level all planes have equal shares, and inside a plane all users.
 
-A request counts for the user who sent it, not for the user it impersonates: otherwise whoever may
-impersonate could move to a higher level.
+The level depends on the user who sent the request, not on the user it impersonates: otherwise
+impersonation would grant a higher level.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from datum_compute.api.cellidentity import CELLS_GROUP
 from datum_compute.server.authentication import MASTERS, User
 
 _SYSTEM_PREFIX = "system:"
-# Names with the reserved prefix that do not belong to the platform itself.
+# Users with the reserved prefix that are not part of the platform.
 _NOT_SYSTEM = ("system:serviceaccount:", "system:joiner:", "system:anonymous")
 _LEASES = "leases"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriorityLevel:
-    """``weight`` is its part of the time when every level has requests waiting.
+    """``weight`` is the share of the time while every level has waiting requests.
 
     Requests of an exempt level never wait and are never rejected.
     """
@@ -31,8 +31,8 @@ class PriorityLevel:
     name: str
     weight: float = 1.0
     exempt: bool = False
-    # The platform's own controllers and cells run a bounded number of requests at once. The limits
-    # of one user do not apply to them, and their watches are charged but do not wait.
+    # Controllers and cells run a bounded number of requests at once, so the limits of one user do
+    # not apply to them. Their watches are charged but do not wait.
     system: bool = False
 
 
@@ -45,8 +45,8 @@ LEVELS = (EXEMPT, LEADER_ELECTION, SYSTEM, USERS, ANONYMOUS)
 
 
 def level_of(user: User | None, resource: str = "") -> PriorityLevel:
-    """The level of a request by its sender and the resource it is for; None is a sender without
-    valid credentials."""
+    """Return the level of a request by its sender and resource. ``user`` is None without valid
+    credentials."""
     if user is None:
         return ANONYMOUS
     if MASTERS in user.groups:
