@@ -6,7 +6,7 @@ import pytest
 
 from datum_compute.api.codec import encode
 from datum_compute.api.errors import RequestEntityTooLarge
-from datum_compute.server.document import VALUES_MAX, check_number_of_values, decoded_json
+from datum_compute.server.document import VALUES_MAX, check_value_count, decoded_json
 
 
 @pytest.mark.parametrize("item", [b"1", b"{}", b"[]", b'""', b'"a\\"b"', b'"\\\\"', b'"\\\\\\","'])
@@ -25,4 +25,4 @@ def test_too_many_values_are_refused_before_they_are_decoded(item: bytes) -> Non
     "text", ["," * 2_000_000, "{[,]}" * 200_000, '",' * 300_000, "\\," * 300_000, '\\"' * 300_000]
 )
 def test_what_is_inside_of_strings_does_not_count(text: str) -> None:
-    check_number_of_values(encode({"data": {"table": text, text[:10]: "x"}}))
+    check_value_count(encode({"data": {"table": text, text[:10]: "x"}}))

@@ -18,21 +18,21 @@ def objects(count: int, size_bytes: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
-@pytest.mark.parametrize("left_out", [b"", TYPES])
-def test_a_small_list_is_one_body(count: int, left_out: bytes) -> None:
+@pytest.mark.parametrize("omitted_prefix", [b"", TYPES])
+def test_a_small_list_is_one_body(count: int, omitted_prefix: bytes) -> None:
     items = objects(count, 10)
-    stored = [left_out + item[1:] for item in items] if left_out else items
-    body = list_body({"kind": "List"}, stored, left_out)
+    stored = [omitted_prefix + item[1:] for item in items] if omitted_prefix else items
+    body = list_body({"kind": "List"}, stored, omitted_prefix)
     assert isinstance(body, bytes)
     assert decode(body) == {"kind": "List", "items": [decode(item) for item in items]}
 
 
-@pytest.mark.parametrize("left_out", [b"", TYPES])
+@pytest.mark.parametrize("omitted_prefix", [b"", TYPES])
 @pytest.mark.parametrize("size_bytes", [100, 3000, 200_000])
-def test_a_large_list_is_made_piece_by_piece(size_bytes: int, left_out: bytes) -> None:
+def test_a_large_list_is_made_piece_by_piece(size_bytes: int, omitted_prefix: bytes) -> None:
     items = objects(2 * WHOLE_BYTES_MAX // size_bytes + 2, size_bytes)
-    stored = [left_out + item[1:] for item in items] if left_out else items
-    body = list_body({"kind": "List"}, stored, left_out)
+    stored = [omitted_prefix + item[1:] for item in items] if omitted_prefix else items
+    body = list_body({"kind": "List"}, stored, omitted_prefix)
     assert isinstance(body, ListBody)
     pieces = list(body)
     whole = b"".join(pieces)

@@ -97,7 +97,7 @@ CHAIN: Mapping[str, Rules] = {
             template.volumes_have_one_source,
             template.volumes_and_attachments_match,
             template.texts_have_no_nul,
-            template.mounts_leave_the_system_alone,
+            template.mount_paths_are_valid,
             template.networks_are_names,
             template.requests_are_whole,
             template.requests_fit_limits,

@@ -80,7 +80,7 @@ def volumes_and_attachments_match(new: JsonObject, old: JsonObject | None) -> It
 
 
 def texts_have_no_nul(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Of texts that are given for the first time. ``api/process_input.py`` lists the fields."""
+    """Reject NUL bytes in new texts. ``api/process_input.py`` lists the fields."""
     found = [(path, text) for path, text in _process_texts(new) if NUL in text]
     known = {text for _, text in _process_texts(old)} if found and old else set()
     for path, text in found:
@@ -88,8 +88,8 @@ def texts_have_no_nul(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
             yield _invalid(path, NUL_PROBLEM)
 
 
-def mounts_leave_the_system_alone(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Of directories that are given for the first time: no container starts with others."""
+def mount_paths_are_valid(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Reject new mounts on system directories, and two mounts on one path."""
     mounts = list(_mount_paths(new))
     if not mounts:
         return

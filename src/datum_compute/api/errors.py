@@ -121,7 +121,7 @@ class InternalError(ApiError):
 
 
 class UnsupportedFeature(ApiError):
-    """An optional part of HTTP that this server does not have."""
+    """The request uses an optional feature of HTTP that this server does not implement."""
 
     code, reason = 501, "UnsupportedFeature"
 

@@ -45,7 +45,7 @@ class Duplex(Protocol):
 
 
 class BodyPieces(Protocol):
-    """A large body that is made piece by piece, as fast as its reader takes it."""
+    """A large body that is built piece by piece, as the client reads it."""
 
     @property
     def size_bytes(self) -> int: ...
@@ -54,12 +54,11 @@ class BodyPieces(Protocol):
 
 
 class Peer(Protocol):
-    """The connection a request came on."""
+    """The connection of a request."""
 
     def identify(self, user: str, *, reserved: bool) -> None:
-        """Record who sends the requests of this connection. ``reserved`` callers (controllers,
-        cells, operators) may use the connections that are reserved for them. Raises
-        TooManyRequests if the user has too many connections."""
+        """Count the connection for a user. ``reserved`` users (controllers, cells, operators) may
+        use reserved connections. Raises TooManyRequests if the user has too many."""
         ...
 
 
@@ -70,7 +69,7 @@ class Request(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}  # names in lower case
     body: bytes = b""
     certificate_pem: str = ""  # of the client, signature checked by the TLS port
-    peer: Peer | None = None  # None inside of the process
+    peer: Peer | None = None  # None for requests inside the process
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -85,7 +84,7 @@ class Response(msgspec.Struct, frozen=True):
     # With 101: who talks from here on, for the port that serves; and the way, for who has asked.
     switched: Callable[[Duplex], Coroutine[Any, Any, None]] | None = None
     duplex: Duplex | None = None
-    # In place of a large body; only for a request that came on a connection.
+    # Instead of ``body``, for a large response to a request of a connection.
     pieces: BodyPieces | None = None
 
 

@@ -22,7 +22,7 @@ _STEP = re.compile(
       | \[\?\(\s*@\.(?P<key>[A-Za-z0-9_]+)\s*==\s*["'](?P<value>[^"',]*)["']\s*\)\]""",
     re.VERBOSE,
 )
-_SEARCHED_ITEMS_MAX = 1000  # of a list, for the one with a value; a column is for people
+_SEARCHED_ITEMS_MAX = 1000  # of a list that a filter searches
 _FIELDS_ONLY = re.compile(r"(\.[A-Za-z0-9_-]+)+")
 
 Step = Callable[[Any], Any]

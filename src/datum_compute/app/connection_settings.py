@@ -1,5 +1,4 @@
-"""Settings of a process that serves planes: how many connections it takes, and how much data may
-wait for clients that do not read."""
+"""Settings for the limits of a port on connections and on data that clients have not read."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ def add_connection_limits(parser: argparse.ArgumentParser) -> None:
         (
             "connections-reserved",
             usual.reserved_connections,
-            "further connections for controllers, cells and operators alone",
+            "additional connections, only for controllers, cells and operators",
         ),
         ("connections-per-user-max", usual.connections_per_user_max, "connections of one user"),
         (
@@ -36,12 +35,12 @@ def add_connection_limits(parser: argparse.ArgumentParser) -> None:
         (
             "unsent-mebibytes-max",
             usual.unsent_bytes_max // MIB,
-            "data that waits for clients to read it; above this the slowest are closed",
+            "data that all clients have not read; above it the slowest connections are closed",
         ),
         (
             "unsent-mebibytes-per-user-max",
             usual.unsent_bytes_per_user_max // MIB,
-            "the same for the clients of one user",
+            "data that the clients of one user have not read",
         ),
     ):
         parser.add_argument(

@@ -1,4 +1,4 @@
-"""Settings about requests that wait for their turn on a busy server."""
+"""Settings for the limits on requests that wait on a busy server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_flow_limits(parser: argparse.ArgumentParser) -> None:
         (
             "max-waiting-requests",
             usual.level_requests_max,
-            "requests of all users that may wait; beyond it whoever has most of them gets 429",
+            "requests of one priority level that may wait; above it the user with most gets 429",
         ),
     ):
         parser.add_argument(
@@ -30,7 +30,7 @@ def add_flow_limits(parser: argparse.ArgumentParser) -> None:
         type=seconds_value,
         default=usual.wait_max_s,
         metavar="SECONDS",
-        help="a request of a user that has waited longer than this gets 429",
+        help="a request of a user that has waited longer gets 429",
     )
 
 

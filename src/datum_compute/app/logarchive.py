@@ -21,7 +21,7 @@ class FileArchive:
 
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
         self._files = AgedFiles(folder, ".log", LOGS, unix_s)
-        self._turn = asyncio.Lock()  # one thread at a time works with the folder
+        self._turn = asyncio.Lock()  # one thread at a time uses the folder
 
     async def keep(self, machine_id: str, container: str, framed: bytes) -> None:
         if framed:
@@ -33,7 +33,7 @@ class FileArchive:
             return await asyncio.to_thread(self._read, server)
 
     def _read(self, server: str) -> list[tuple[str, str, bytes]]:
-        """The newest files as far as ``READ_BYTES_MAX`` reaches, oldest first."""
+        """Return the newest files that fit into ``READ_BYTES_MAX``, oldest first."""
         found: list[tuple[str, str, bytes]] = []
         room = READ_BYTES_MAX
         for name, file in reversed(self._files.kept()):

@@ -41,7 +41,7 @@ class Ports:
     random: random.Random
     # Only durations of it mean something; it counts on while the machine sleeps.
     elapsed_s: Callable[[], float] = _elapsed_s
-    # Measures how long requests occupy the event loop; the default measures nothing.
+    # Measures how long requests occupy the event loop. With the default no request waits.
     work_s: Callable[[], float] = stopped_clock
 
 

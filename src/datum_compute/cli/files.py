@@ -1,6 +1,6 @@
 """Reads files and standard input that a user names, up to a limit on their size.
 
-The limit applies before the content is in memory, also to pipes and devices, which have no size.
+The limit applies before the content is in memory. It also applies to pipes and devices.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FILE_BYTES_MAX = 3 * 1024 * 1024
 
 
 def read_text_file(file: Path, shown: str, bytes_max: int = FILE_BYTES_MAX) -> str:
-    """Return the text of a file in UTF-8. Raises UsageError that calls the file ``shown``."""
+    """Return the UTF-8 text of a file. Raises UsageError that names the file as ``shown``."""
     try:
         return read_file(file, shown, bytes_max).decode()
     except UnicodeDecodeError:

@@ -1,8 +1,8 @@
 """The documents of a YAML or JSON text, each with the line and column of every field.
 
-The limits are those of the server, so that a file which cannot be deployed anyway is rejected
-before it costs minutes and gigabytes. Unlike request bodies, files may use anchors, aliases and
-merge keys; each use counts as much as what it repeats.
+The limits reject a file that the server would not accept before it costs minutes and gigabytes.
+Unlike request bodies, files may use anchors, aliases and merge keys. Each alias counts as much as
+the value it repeats.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def read_documents(text: str, shown: str) -> list[Document]:
 def _step(mark: Mark, path: str) -> tuple[Mark | None, str]:
     """Return the mark of the first field of the path, and the rest of the path.
 
-    Keys may contain dots, as those of labels do: the longest that exists is the one.
+    Keys may contain dots, as label keys do, so the longest existing key is used.
     """
     match mark.inside:
         case list() if path.startswith("["):

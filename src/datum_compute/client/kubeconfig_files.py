@@ -21,7 +21,7 @@ import yaml
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.yaml_codec import YamlError, YamlLimits, YamlTooLarge, parse_yaml
 
-# Some people have all clusters of a company in one file.
+# A kubeconfig may contain all clusters of a company.
 FILE_BYTES_MAX = 16 * 1024 * 1024
 _LIMITS = YamlLimits(chars_max=FILE_BYTES_MAX, values_max=500_000, allow_aliases=True)
 

@@ -27,7 +27,7 @@ class Context:
     planes: Planes
     drivers: Mapping[PlaneName, Driver]
     unix_s: Callable[[], float]
-    # For durations: unlike the time of day it is never set.
+    # Monotonic clock for durations.
     elapsed_s: Callable[[], float]
     # For controllers that only run beside the server of their planes.
     holdings: Callable[[PlaneName], Holdings]
@@ -46,13 +46,12 @@ class Context:
     # claims (by the uid that they have) that it is about to release.
     addresses: AddressBook = field(default_factory=AddressBook)
     leaving: dict[Key, str] = field(default_factory=dict)
-    # How long cells are waited for, and since when (by ``elapsed_s``) they have not answered, by
-    # name.
+    # By cell: how long to wait for it, and since when (by ``elapsed_s``) it has not answered.
     patience: Patience = field(default_factory=Patience)
     silent_since_s: dict[str, float] = field(default_factory=dict)
     # Instances that a driver has confirmed to serve since this process started, by deployment.
     confirmed: dict[Key, frozenset[str]] = field(default_factory=dict)
-    # Since when (by ``elapsed_s``) copies on the hub have led to nobody.
+    # Since when (by ``elapsed_s``) the owner of a copy on the hub has not been found.
     unresolved_since_s: dict[Key, float] = field(default_factory=dict)
 
     def now(self) -> str:

@@ -110,8 +110,8 @@ class Controller(Generic[C]):
     # the key. A controller that works on other planes than that says which.
     lane: Callable[[Key], str] = plane_of
     lane_max: int = LANE_MAX
-    # Keys of one lane take turns by flow: by default the namespace of the key. For a kind whose
-    # namespace says nothing about the project, the name of one of ``indexes`` that does.
+    # Flows take turns in a lane. By default the flow is the namespace of the key. If that does not
+    # identify the project, this names one of ``indexes`` that does.
     flow_index: str = ""
     # Works only on those planes of its role that are engaged as entitled to what it does.
     entitled_only: bool = False

@@ -297,7 +297,7 @@ class Manager(Generic[C]):
 def _flow_by_index(
     controller: Controller[C], views: Mapping[PlaneName, View]
 ) -> Callable[[Key], str]:
-    """The flow of a key: its value in the index that the controller names, else its namespace."""
+    """Return a function for the flow of a key: its value in the flow index, else its namespace."""
     kind, index = controller.kind, controller.flow_index
     if not index:
         return namespace_of

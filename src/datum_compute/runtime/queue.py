@@ -39,17 +39,17 @@ from datum_compute.runtime.pauses import Pauses
 from datum_compute.runtime.timers import Timers
 
 LANE_MAX = 50_000
-_STARTS_FEW = 64  # flows without keys of which the last turn is remembered
+_IDLE_STARTS_MAX = 64  # start times kept for flows without keys
 NOT_YET = Backoff(first_s=0.01, most_s=2.0)
 
 _log = logging.getLogger(__name__)
 
 
 class _Lane:
-    """The ready keys of a lane. The next key is that of the flow that had the fewest turns.
+    """The ready keys of a lane. The flow with the fewest turns gets the next turn.
 
-    Turns are counted as virtual time: ``now`` is that of the last key that was taken. A flow that
-    had no keys starts at now, so it comes next, and gets no more for having waited.
+    Virtual time counts the turns of a flow; ``now`` is the virtual time of the last turn. A flow
+    without keys starts at ``now``: it comes next, but gets no credit for its idle time.
     """
 
     __slots__ = (
@@ -57,10 +57,14 @@ class _Lane:
     )
 
     def __init__(self) -> None:
-        self.ready: dict[Key, str] = {}  # and the flow of each
-        self.flows: dict[str, OrderedDict[Key, float]] = {}  # and since when each key waits
-        self.turns: list[tuple[int, int, str]] = []  # heap of flows by the start of their turn
-        self.starts: dict[str, int] = {}  # of the next turn of flows that had one
+        self.ready: dict[Key, str] = {}  # key to flow
+        self.flows: dict[
+            str, OrderedDict[Key, float]
+        ] = {}  # flow to keys, each with the time since when it waits
+        self.turns: list[
+            tuple[int, int, str]
+        ] = []  # heap of flows by the virtual start of their next turn
+        self.starts: dict[str, int] = {}  # virtual start of the next turn of each recent flow
         self.now = 0
         self.numbers = count()
         self.busy = 0
@@ -79,7 +83,7 @@ class _Lane:
         keys[key] = now_s
 
     def take(self) -> tuple[Key, float]:
-        """The next key, and since when it waits."""
+        """Remove and return the next key, and since when it waits."""
         self.now, _, flow = self.turns[0]
         keys = self.flows[flow]
         key, since_s = keys.popitem(last=False)
@@ -90,7 +94,7 @@ class _Lane:
         else:
             heappop(self.turns)
             del self.flows[flow]
-        if len(self.starts) > 2 * len(self.flows) + _STARTS_FEW:
+        if len(self.starts) > 2 * len(self.flows) + _IDLE_STARTS_MAX:
             self.starts = {name: start for name, start in self.starts.items() if start > self.now}
         return key, since_s
 
@@ -104,7 +108,7 @@ class _Lane:
             heapify(self.turns)
 
     def is_full_for(self, flow: str, lane_max: int) -> bool:
-        """Whether a flow may not add to it: it is full, and the flow holds its part of it."""
+        """Return True if the lane is full and the flow already has its share of the keys."""
         if len(self.ready) < lane_max:
             return False
         if len(self.ready) >= 2 * lane_max:
@@ -114,7 +118,7 @@ class _Lane:
         return not others or (own is not None and len(own) >= lane_max // (others + 1))
 
     def oldest_s(self) -> float:
-        """Since when the key that waits longest has been ready."""
+        """Return since when the oldest key has been ready."""
         return min(next(iter(keys.values())) for keys in self.flows.values())
 
     def make_room(self) -> None:
@@ -127,7 +131,7 @@ def plane_of(key: Key) -> str:
 
 
 def namespace_of(key: Key) -> str:
-    """The flow of a key; all objects without a namespace are one flow."""
+    """Return the flow of a key. All objects without a namespace are one flow."""
     return key.ref.namespace
 
 

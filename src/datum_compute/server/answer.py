@@ -23,9 +23,9 @@ def json_answer(
 
 
 def list_answer(request: Request, listed: bytes | ListBody) -> Response:
-    """A list, in pieces if it is large and goes to a connection.
+    """Return the response for a list. A large list is sent to a connection in pieces.
 
-    Callers in the same process read whole bodies.
+    Callers in the same process get the whole body.
     """
     if isinstance(listed, bytes):
         return json_answer(listed)

@@ -24,7 +24,7 @@ class Call(msgspec.Struct, frozen=True):
     request: Request
     served: Served  # of the route; here because every step asks for them
     kind: KindInfo[Any]
-    work: LoopWork  # charged for what the request does
+    work: LoopWork  # charged for the time that the request uses on the loop
 
     @property
     def query(self) -> Mapping[str, str]:

@@ -38,7 +38,7 @@ class Served:
     schema: JsonObject
     check_main: Check
     check_status: Check
-    make_shape: Callable[[], ObjectShape]  # made when an object is first written
+    make_shape: Callable[[], ObjectShape]  # called at the first write of an object
     conversion: Conversion = AS_STORED
     status_at_first: JsonObject | None = None  # what a new object says before anybody looked at it
     stored: bool = True  # reviews are answered only
@@ -82,7 +82,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedNames:
-    """The names that a definition holds in its group, also while it serves no version."""
+    """The names that a definition reserves in its group, even if it serves no version."""
 
     definition: str
     group: str

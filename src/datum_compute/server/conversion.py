@@ -39,7 +39,7 @@ class Conversion:
 
     @property
     def is_verbatim(self) -> bool:
-        """Whether ``body_of`` returns the stored bytes of every record."""
+        """True if ``body_of`` returns the stored bytes of every record."""
         return not self.differs and self.since < 0
 
     def object_of(self, record: Record) -> JsonObject:

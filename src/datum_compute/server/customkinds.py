@@ -34,7 +34,7 @@ def custom_kinds(definition: JsonObject, since: int) -> list[Served]:
 
 
 def accepted_names(definition: JsonObject) -> AcceptedNames | None:
-    """None for a definition whose names are not accepted."""
+    """Return the accepted names of a definition; None if they are not accepted."""
     names = definition.get("status", {}).get("acceptedNames") or {}
     if not names.get("kind"):
         return None
@@ -62,10 +62,11 @@ def _served(definition: JsonObject, version: JsonObject, stored_in: str, since: 
 
 
 def _brought_up_to_date(schema: JsonObject, api_version: str) -> Rewrite:
-    """Pruned and defaulted as if it had been written now; errors are for the next write.
+    """Prune and default objects as if they were written now. Errors are left to the next write.
 
-    An object that defaults would make too large is only pruned: it must stay readable, so that
-    its owner can change or delete it."""
+    If defaults would make an object too large, it is only pruned: it must stay readable, so that
+    its owner can change or delete it.
+    """
     structure = cache(lambda: compiled(structure_of(whole_object(schema))))
     pruning = cache(lambda: compiled(structure_of(whole_object(schema), defaults=False)))
 

@@ -19,8 +19,8 @@ from datum_compute.server.protobuf.envelope import decoded_protobuf
 from datum_compute.server.yamlbody import decoded_yaml
 
 DEPTH_MAX = 64
-VALUES_MAX = 60_000  # and containers, in one document: each costs several walks
-_BYTES_OF_A_VALUE = 2  # at least: a digit and a comma
+VALUES_MAX = 60_000  # values and containers in one document; the server walks it several times
+_BYTES_PER_VALUE_MIN = 2  # a digit and a comma
 _OWNERS_DEEPER = 8
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'",{['))
 
@@ -47,25 +47,25 @@ def decoded_json_or_yaml(body: bytes) -> Any:
 def decoded_json(body: bytes) -> Any:
     if not body:
         raise BadRequest("the request has no body; send a JSON document")
-    check_number_of_values(body)
+    check_value_count(body)
     try:
         value = decode(body)
     except DecodeError as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from error
-    if _opening_brackets(body) > DEPTH_MAX:  # no document is deeper than it has those
+    if _count_opening_brackets(body) > DEPTH_MAX:  # no document is deeper than it has those
         _check_object_depth(value)
     return value
 
 
-def check_number_of_values(body: bytes) -> None:
-    """Refuse JSON with very many values before it is decoded. Separators are counted, first all of
-    them and then those outside of strings, which takes longer."""
-    if len(body) <= _BYTES_OF_A_VALUE * VALUES_MAX or _separators(body) <= VALUES_MAX:
+def check_value_count(body: bytes) -> None:
+    """Reject JSON with too many values before it is decoded. Count all separators first, and only
+    if these are too many those outside of strings, which is slower."""
+    if len(body) <= _BYTES_PER_VALUE_MIN * VALUES_MAX or _count_separators(body) <= VALUES_MAX:
         return
     if b"\\" in body:
         body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     # A field has at most two strings, its name and its value.
-    if body.count(b'"') > 4 * VALUES_MAX or _separators(_outside_strings(body)) > VALUES_MAX:
+    if body.count(b'"') > 4 * VALUES_MAX or _count_separators(_outside_strings(body)) > VALUES_MAX:
         raise RequestEntityTooLarge(
             f"the document has too many values and containers, it may have {VALUES_MAX}; split "
             "it into several objects"
@@ -73,17 +73,17 @@ def check_number_of_values(body: bytes) -> None:
 
 
 def _outside_strings(body: bytes) -> bytes:
-    """Return quotes and separators of a text without escapes, less what is inside strings."""
+    """Return the separators of a text without escapes that are outside of strings."""
     return b"".join(body.translate(None, _NOT_STRUCTURE).split(b'"')[::2])
 
 
-def _separators(body: bytes) -> int:
-    return len(body) - len(body.replace(b",", b"")) + _opening_brackets(body)
+def _count_separators(body: bytes) -> int:
+    return len(body) - len(body.replace(b",", b"")) + _count_opening_brackets(body)
 
 
-def _opening_brackets(body: bytes) -> int:
-    """Taking bytes out leaps from one to the next, ``count`` looks at every byte there is: several
-    times the work, even if what is left is thrown away."""
+def _count_opening_brackets(body: bytes) -> int:
+    """Return the number of opening brackets. ``replace`` is several times faster than ``count``,
+    which looks at every byte."""
     return 2 * len(body) - len(body.replace(b"{", b"")) - len(body.replace(b"[", b""))
 
 

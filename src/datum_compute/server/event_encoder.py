@@ -1,7 +1,7 @@
-"""Encodes watch events, once for all watches that show an object in the same form.
+"""Encodes each watch event once for all watches that show its object in the same form.
 
-A change of an object that many watches select is one event for each of them. The line of the first
-one is kept and shared by the others, up to a number of bytes; the oldest lines are dropped first.
+Many watches can select the same object. The first watch encodes the line of an event and caches it
+for the others. The cache is limited in bytes and drops the oldest lines first.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _Key = tuple[int, int, bytes, int, Hashable]
 
 
 class EventEncoder:
-    """``encoded`` and ``shared`` count the lines that were made and those that were reused."""
+    """``encoded`` counts encoded lines, ``shared`` lines from the cache."""
 
     def __init__(self, cache_bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._cache_bytes_max = cache_bytes_max
         self._forms: dict[Hashable, int] = {}
         self._numbers = count()
-        # The records are kept as well: while they are, no other object has their id.
+        # Each entry refers to its record, so that no other object gets the same ``id``.
         self._lines: dict[_Key, tuple[Record, bytes]] = {}
         self.cached_bytes = 0
         self.encoded = 0
         self.shared = 0
 
     def form_number(self, form: Hashable) -> int:
-        """The number of a form: watches with the same number share their lines."""
+        """Return the number of a form. Watches with the same number share their lines."""
         number = self._forms.get(form)
         if number is None:
             if len(self._forms) >= _FORMS_MAX:
@@ -47,7 +47,7 @@ class EventEncoder:
         form: tuple[int, Hashable],
         encode_object: Callable[[], bytes],
     ) -> bytes:
-        """One event with its object. ``form`` is the number of the form and its variant."""
+        """Return the line of an event. ``form`` is the number of the form and its variant."""
         key = (id(record), version, event_type, *form)
         known = self._lines.get(key)
         if known is not None:

@@ -1,4 +1,4 @@
-"""The events of one watch as lines of JSON: which ones it selects, and as what type."""
+"""Selects the events of one watch, and their types, and encodes them as lines of JSON."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class EventLines:
     def _line(self, event_type: bytes, record: Record, version: int, *, first: bool) -> bytes:
         def encode_object() -> bytes:
             body = self._body_of(record)
-            if record.version != version:  # it has left the selection
+            if record.version != version:  # the object has left the selection
                 body = stamped(decode(body), version)
             return self._shown.event(body, first=first)
 

@@ -20,9 +20,9 @@ from datum_compute.server.options import choice
 from datum_compute.server.problems import shortened
 
 STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
-DUPLICATES_MAX = 100  # that are reported
+DUPLICATES_MAX = 100  # reported duplicate fields
 _WARNINGS_BYTES_MAX = 4096
-_FIELDS_MAX = 100  # that are named
+_FIELDS_MAX = 100  # named in a message
 
 
 class FieldValidation(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ def field_validation(query: Mapping[str, str], body: bytes) -> FieldValidation:
 
 
 class _Doubled(dict[str, Any]):
-    """A JSON object some of whose keys occur more than once."""
+    """A JSON object with duplicate keys."""
 
     doubled: tuple[str, ...] = ()
 
@@ -70,8 +70,8 @@ _Path = tuple["_Path", str] | None
 
 
 def duplicate_fields(body: bytes) -> Iterator[str]:
-    """Paths of keys that occur twice in their object, at most ``DUPLICATES_MAX`` of them. Formats
-    other than JSON have none: YAML with such a key is refused when it is read."""
+    """Yield the paths of duplicate keys, at most ``DUPLICATES_MAX``. Other formats than JSON have
+    none: the YAML parser rejects duplicate keys."""
     found: list[_Doubled] = []
 
     def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def duplicate_fields(body: bytes) -> Iterator[str]:
         if len(plain) == len(pairs) or len(found) >= DUPLICATES_MAX:
             return plain
         doubled = _Doubled(plain)
-        doubled.doubled = _doubled_names(pairs)
+        doubled.doubled = _duplicate_names(pairs)
         found.append(doubled)
         return doubled
 
@@ -88,10 +88,10 @@ def duplicate_fields(body: bytes) -> Iterator[str]:
     except (ValueError, RecursionError):
         return
     if found:
-        yield from islice(_paths_of_doubled(value), DUPLICATES_MAX)
+        yield from islice(_duplicate_paths(value), DUPLICATES_MAX)
 
 
-def _doubled_names(pairs: list[tuple[str, Any]]) -> tuple[str, ...]:
+def _duplicate_names(pairs: list[tuple[str, Any]]) -> tuple[str, ...]:
     seen: set[str] = set()
     doubled: dict[str, None] = {}
     for name, _ in pairs:
@@ -101,9 +101,9 @@ def _doubled_names(pairs: list[tuple[str, Any]]) -> tuple[str, ...]:
     return tuple(doubled)
 
 
-def _paths_of_doubled(value: Any) -> Iterator[str]:
-    """Paths are joined only for what is reported: a long key with many fields below it would
-    otherwise be copied for each of them."""
+def _duplicate_paths(value: Any) -> Iterator[str]:
+    """Yield the paths of duplicate keys. Only reported paths are joined: otherwise a long key would
+    be copied for each field below it."""
     stack: list[tuple[Any, _Path]] = [(value, None)]
     while stack:
         inside, path = stack.pop()

@@ -17,7 +17,7 @@ from datum_compute.server.problems import shortened
 
 OPERATIONS_MAX = 10_000
 COPIED_BYTES_MAX = 3 * 1024 * 1024
-SHIFTED_ITEMS_MAX = 50_000_000  # by insertions into lists, and removals
+SHIFTED_ITEMS_MAX = 50_000_000  # list items moved by insertions and removals
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -128,7 +128,7 @@ class _Session:
             del parent[index]
 
     def _shift(self, items: int) -> None:
-        """All items behind a place in a list move when one is inserted or removed there."""
+        """Count the list items that move because an item before them is inserted or removed."""
         self._shifted_items += items
         if self._shifted_items > SHIFTED_ITEMS_MAX:
             raise BadRequest(

@@ -1,7 +1,8 @@
-"""Bodies of lists. A large one is not built as a whole: its pieces are made as the client reads.
+"""Bodies of lists. A large body is built in pieces, while the client reads it.
 
-The items of a list are the stored bytes of objects, which all responses share. So a large response
-that nobody reads costs a few bytes for each item, and no request copies a whole list at once.
+The items of a list are the stored bytes of objects, which all responses share. A large response
+that a client does not read therefore costs a few bytes for each item, and no request copies a whole
+list at once.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ WHOLE_BYTES_MAX = 256 * 1024  # smaller lists are one bytes object
 
 @dataclass(frozen=True, slots=True)
 class ListBody:
-    """``left_out`` is what every item begins with and the list does not repeat; the opening brace
-    that it contains is part of ``start`` and ``separator`` instead."""
+    """The list omits ``omitted_prefix`` of every item. The prefix includes the opening brace, which
+    ``start`` and the separator contain instead."""
 
     start: bytes
     items: list[bytes]
-    left_out: bytes = b""
+    omitted_prefix: bytes = b""
 
     @property
     def size_bytes(self) -> int:
-        separators = len(_separator(self.left_out)) * (len(self.items) - 1)
-        items = sum(map(len, self.items)) - len(self.left_out) * len(self.items)
+        separators = len(_separator(self.omitted_prefix)) * (len(self.items) - 1)
+        items = sum(map(len, self.items)) - len(self.omitted_prefix) * len(self.items)
         return len(self.start) + items + separators + len(_END)
 
     def __iter__(self) -> Iterator[bytes]:
-        separator, skipped = _separator(self.left_out), len(self.left_out)
+        separator, skipped = _separator(self.omitted_prefix), len(self.omitted_prefix)
         parts: list[bytes | memoryview] = [self.start]
         size = 0
         for number, item in enumerate(self.items):
@@ -47,18 +48,18 @@ class ListBody:
 
 
 def list_body(
-    head: JsonObject, items: list[bytes], left_out: bytes = b"", field: str = "items"
+    head: JsonObject, items: list[bytes], omitted_prefix: bytes = b"", field: str = "items"
 ) -> bytes | ListBody:
-    """``head`` with the encoded ``items`` as its last field."""
+    """Return ``head`` with the encoded ``items`` as its last field."""
     start = _start(head, field)
     if not items:
         return start + _END
-    body = ListBody(start + b"{" if left_out else start, items, left_out)
+    body = ListBody(start + b"{" if omitted_prefix else start, items, omitted_prefix)
     return b"".join(body) if body.size_bytes <= WHOLE_BYTES_MAX else body
 
 
 def joined_list(head: JsonObject, items: list[bytes], field: str = "items") -> bytes:
-    """The same as one bytes object."""
+    """Return the whole list as one bytes object."""
     return _start(head, field) + b",".join(items) + _END
 
 
@@ -69,5 +70,5 @@ def _start(head: JsonObject, field: str) -> bytes:
 _END = b"]}"
 
 
-def _separator(left_out: bytes) -> bytes:
-    return b",{" if left_out else b","
+def _separator(omitted_prefix: bytes) -> bytes:
+    return b",{" if omitted_prefix else b","

@@ -180,7 +180,7 @@ class _WatchEvents(Collector):
         return (
             CounterMetricFamily(
                 "datum_apiserver_watch_events",
-                "Events of watches, by whether one was encoded anew or shared with another watch.",
+                "Watch events by encoding: encoded for one watch, or shared with another watch.",
                 labels=("encoding",),
             ),
         )
@@ -219,7 +219,7 @@ class _Objects(Collector):
 
 
 class _Flows(Collector):
-    """What flow control counts, by priority level."""
+    """Metrics of flow control, by priority level."""
 
     def __init__(self, flows: FlowControl) -> None:
         self._flows = flows
@@ -268,8 +268,9 @@ class _Flows(Collector):
             ),
             CounterMetricFamily(
                 "datum_apiserver_flow_rejected",
-                "Requests that were answered with 429 because too many waited (queue-full: of one "
-                "user on one plane; level-full: of the level) or they waited too long (time-out).",
+                "Requests rejected with 429: too many waited (queue-full: of one user on one "
+                "plane; level-full: of the level), their bodies were too large together "
+                "(bytes-full), or they waited too long (time-out).",
                 labels=("level", "reason"),
             ),
         )

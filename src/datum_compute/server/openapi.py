@@ -34,7 +34,7 @@ _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """The document of a group version, and the kinds it was made from."""
+    """The document of a group version, and the kinds it was built from."""
 
     kinds: tuple[Served, ...]
     body: bytes
@@ -42,7 +42,7 @@ class _Document:
 
 
 class OpenApi:
-    """The documents of a plane. Each is made when it is first read. Documents of the same kinds are
+    """The documents of a plane, each built at its first read. Documents of unchanged kinds are
     shared with ``platform``, and with ``last``, the documents before definitions changed."""
 
     def __init__(
@@ -56,9 +56,9 @@ class OpenApi:
             for group in ("", *catalogue.groups())
             for version in catalogue.versions(group)
         }
-        known: dict[str, _Document] = last._made if last is not None else {}
-        self._made: dict[str, _Document] = {
-            path: made for path, made in known.items() if self._kinds.get(path) == made.kinds
+        previous: dict[str, _Document] = last._built if last is not None else {}
+        self._built: dict[str, _Document] = {
+            path: built for path, built in previous.items() if self._kinds.get(path) == built.kinds
         }
 
     def answer(self, plane: PlaneName, path: str) -> Response | None:
@@ -78,12 +78,12 @@ class OpenApi:
         kinds = self._kinds[path]
         if self._platform is not None and self._platform._kinds.get(path) == kinds:
             return self._platform.document(path)
-        made = self._made.get(path)
-        if made is None:
+        built = self._built.get(path)
+        if built is None:
             body = encode(_document(kinds))
             digest = _sha256(body) if self._platform is None else self._digest(path)
-            made = self._made[path] = _Document(kinds, body, digest)
-        return made
+            built = self._built[path] = _Document(kinds, body, digest)
+        return built
 
     def _index(self, prefix: str) -> JsonObject:
         return {
@@ -92,8 +92,8 @@ class OpenApi:
         }
 
     def _digest(self, path: str) -> str:
-        """Changes with the document, and does not need it: the index names the documents of all
-        definitions, and few of them are ever read."""
+        """Return a digest that changes with the document, without building it: the index contains
+        the digests of all definitions, but clients read few documents."""
         if self._platform is None:
             return self.document(path).digest
         own = self._platform._digest(path) if path in self._platform._kinds else __version__

@@ -148,7 +148,7 @@ def _with_status(served: Served, rest: Proposal, status: Any) -> Proposal:
     try:
         checked = served.check_status(status, "status", report)
     except (Invalid, RequestEntityTooLarge) as error:
-        raise problems.unfinished(error, served.kind, rest.obj, report) from error
+        raise problems.stopped_check(error, served.kind, rest.obj, report) from error
     return replace(
         rest,
         obj={**rest.obj, "status": checked},
@@ -240,7 +240,7 @@ def _checked(
     try:
         checked = served.check_main(new, "", report)
     except (Invalid, RequestEntityTooLarge) as error:
-        raise problems.unfinished(error, served.kind, new, report) from error
+        raise problems.stopped_check(error, served.kind, new, report) from error
     admitted, more = (checked, []) if report.errors else admit(served.kind, checked, old)
     if not report.unknown:
         return Proposal(admitted, unknown, (*causes, *report.errors, *more))

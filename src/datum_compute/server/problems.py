@@ -47,11 +47,11 @@ def forbidden(kind: KindInfo[Any], name: str, why: str, causes: Sequence[Cause] 
     return Forbidden(message, name=name, group=kind.group, kind=kind.plural, causes=causes)
 
 
-def unfinished(
+def stopped_check(
     error: Invalid | RequestEntityTooLarge, kind: KindInfo[Any], obj: JsonObject, report: Report
 ) -> Invalid | RequestEntityTooLarge:
-    """The error that ended the check of an object early, with the name of the object and what
-    the check had found until then."""
+    """Return the error that stopped the check of an object, with the name of the object and the
+    errors found before."""
     name, causes = obj["metadata"].get("name", ""), (*report.errors, *error.causes)
     if isinstance(error, Invalid):
         return invalid(kind, name, causes)

@@ -34,15 +34,15 @@ class Representation(Protocol):
 
     @property
     def is_verbatim(self) -> bool:
-        """Whether ``item`` returns what it is given."""
+        """True if ``item`` returns its argument unchanged."""
         ...
 
     def item(self, body: bytes) -> bytes:
-        """One object as ``listed`` needs it."""
+        """Return one object in the form that ``listed`` takes."""
         ...
 
     def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
-        """A list of what ``item`` returned."""
+        """Return the list body of results of ``item``."""
         ...
 
     def event(self, body: bytes, *, first: bool) -> bytes:
@@ -53,11 +53,11 @@ class Representation(Protocol):
 
     @property
     def form_key(self) -> Hashable:
-        """Equal for representations that show objects alike."""
+        """A key that is equal for representations that encode objects in the same way."""
         ...
 
     def event_variant(self, *, first: bool) -> Hashable:
-        """What else ``event`` depends on, such as the time: equal for equal results."""
+        """Return other inputs of ``event``, such as the time. Equal inputs give equal results."""
         ...
 
 
@@ -85,8 +85,8 @@ class PlainForm(msgspec.Struct, frozen=True):
             "kind": self.kind.list_kind,
             "metadata": metadata,
         }
-        # Items of built-in lists do not repeat what the list says: apiVersion and kind.
-        return list_body(head, items, left_out=self._types() if self.kind.built_in else b"")
+        # Items of built-in lists omit apiVersion and kind, as in kube-apiserver.
+        return list_body(head, items, omitted_prefix=self._types() if self.kind.built_in else b"")
 
     def _types(self) -> bytes:
         return encode({"apiVersion": self.kind.api_version, "kind": self.kind.kind})[:-1] + b","

@@ -46,12 +46,12 @@ class WatchStream:
         self._source = source
         self._lines = lines
         self._streams = streams
-        self._work = work  # charged for what is encoded
+        self._work = work  # charged for the events that are encoded
         self._deadline = now + (source.timeout_s if source else 0.0)
         self._next_bookmark = now + BOOKMARK_EVERY_S
         self._ended = source is None
         self._stopped = False
-        self.is_initial = True  # initial events are left
+        self.is_initial = True  # until the client has received all initial events
 
     def __aiter__(self) -> WatchStream:
         return self
@@ -94,7 +94,7 @@ class WatchStream:
     async def _next_lines(self) -> Iterator[bytes]:
         assert self._source is not None
         if self._source.watch.closed:
-            events = await self._events(0.0)  # what happened before the end is still sent
+            events = await self._events(0.0)  # send the events before the end
             self._ended = not events
             return filter(None, map(self._lines.of, events))
         now = asyncio.get_running_loop().time()

@@ -1,8 +1,8 @@
-"""YAML request bodies, read as the JSON they stand for.
+"""YAML request bodies, parsed into JSON values.
 
 Anything that JSON cannot express is rejected: aliases, tags, duplicate keys, several documents.
-Parsing YAML takes a hundred times as long as parsing JSON, and the loop serves nobody else
-meanwhile: the number of values is limited so that it ends well within 100 ms.
+Parsing YAML takes a hundred times as long as parsing JSON and blocks the event loop. The limit on
+values keeps it well below 100 ms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LIMITS = YamlLimits(chars_max=YAML_BYTES_MAX, values_max=YAML_VALUES_MAX)
 
 
 def decoded_yaml(body: bytes) -> Any:
-    """Return the JSON value; 413 for a body beyond the limits of YAML, 400 for anything else."""
+    """Return the JSON value. Raises 413 for a body above the limits, 400 for an invalid one."""
     if len(body) > YAML_BYTES_MAX:
         raise RequestEntityTooLarge(
             f"Request entity too large: limit is {YAML_BYTES_MAX} for YAML; send JSON instead"

@@ -33,7 +33,7 @@ Concerns = Callable[[StoreEvent], bool]
 
 # Large objects that change often must not fill the memory with their past.
 WINDOW_BYTES = 16 * 1024 * 1024
-# What a watch reads at once: a slow reader keeps no more than this from being freed.
+# Bytes that a watch reads at once, and so the most that a slow reader keeps in memory.
 READ_BYTES = 64 * 1024
 _READ_EVENTS_MAX = 64
 
@@ -87,7 +87,7 @@ class WatchLog:
         return Watch(self, position, concerns)
 
     def read(self, position: int) -> tuple[list[StoreEvent], int]:
-        """The next events, about ``READ_BYTES`` of them, and the position after them."""
+        """Return the next events, about ``READ_BYTES``, and the position after them."""
         if position < self._dropped:
             raise _expired(0, self._floor)
         start = position - self._dropped
@@ -180,7 +180,7 @@ def _first_after(events: list[StoreEvent], since: int) -> int:
 
 
 def _first_bytes(events: list[StoreEvent], size_bytes: int) -> list[StoreEvent]:
-    """As many of the events as fit, but at least one."""
+    """Return the first events that fit into ``size_bytes``, at least one."""
     for number, event in enumerate(events):
         size_bytes -= len(event.record.body)
         if size_bytes < 0:

@@ -158,7 +158,7 @@ def test_a_line_without_end_is_cut(is_framed: bool) -> None:
         decoder.feed(b"\1\0\0\0\xff\xff\xff\xff")
     for _ in range(100):
         assert decoder.feed(b"x" * PIECE_BYTES) == []
-        assert len(decoder._begun) <= LINE_BYTES_MAX
+        assert len(decoder._partial) <= LINE_BYTES_MAX
     (found,) = decoder.finish()
     assert found == (1, b"x" * LINE_BYTES_MAX)
     last = LastLines(1)

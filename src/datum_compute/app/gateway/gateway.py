@@ -216,10 +216,12 @@ class Gateway:
 
     @contextmanager
     def _log_turn(self, plane: PlaneName) -> Iterator[None]:
-        """Reject a reader beyond the limit: a page is a few megabytes of memory on its way."""
+        """Reject a reader above the limit: each page takes a few megabytes of memory."""
         readers = self._log_readers
         if readers[plane] >= PLANE_LOG_READERS_MAX or readers.total() >= LOG_READERS_MAX:
-            raise TooManyRequests("too many logs are read at once; try again", retry_after_s=1)
+            raise TooManyRequests(
+                "too many logs are read at once; read fewer at once and try again", retry_after_s=1
+            )
         readers[plane] += 1
         try:
             yield
@@ -242,7 +244,7 @@ class Gateway:
             raise BadRequest(f"tail is 0 to {LINES_MAX}, sinceSeconds a number of seconds")
         for place in cursor.values():
             if not 0 <= place.second <= SECOND_MAX or not 0 <= place.lines <= PLACE_LINES_MAX:
-                raise BadRequest("the cursor is not one of this server")
+                raise BadRequest("cursor is not valid; omit it to read from the last lines")
         return LogWish(
             container=query.get("container", ""),
             tail=tail,

@@ -68,7 +68,7 @@ def read_question(request: Request, plane: PlaneName) -> ImageQuestion:
     if asked.policy not in _POLICIES:
         raise BadRequest(f"policy must be one of {', '.join(filter(None, _POLICIES))}, or empty")
     if any(dns_subdomain_problem(name) for name in asked.secrets):
-        raise BadRequest("secrets are names of Secrets")
+        raise BadRequest("secrets must be names of Secrets")
     if len(asked.secrets) > SECRETS_MAX or len(asked.configs) > SECRETS_MAX:
         raise BadRequest(f"at most {SECRETS_MAX} secrets are tried")
     return asked

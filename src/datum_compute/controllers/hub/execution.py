@@ -171,7 +171,7 @@ def _is_marked(copy: ApiObject) -> bool:
 
 
 def _source_namespaces(work: Work) -> Iterable[str]:
-    """The namespace of what a Work carries; the Works of all projects share one namespace."""
+    """Yield the namespace of the object in a Work: Works of all projects share one namespace."""
     for manifest in work.spec.workload.manifests[:1]:
         metadata = manifest.get("metadata", {})
         yield metadata.get("namespace") or metadata.get("name", "")

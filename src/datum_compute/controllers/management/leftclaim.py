@@ -8,7 +8,7 @@ of the namespace is gone: the labels of that namespace name the project.
   namespace nor a Work that carries it or an object in it. A Work stays until its cell has confirmed
   the removal, so the claims of a cell that does not answer stay too.
 
-Both ask the hub itself: an object that only a cache lacks is no reason to release quota.
+Both read the hub live: quota is never released because an object is missing from a cache.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ from datum_compute.drivers.driver import PermanentError
 from datum_compute.drivers.machinedata import DataFile
 
 LAST_LINES = 20
-# Less than the engine's own turns: reading logs does not keep it from starting containers.
-LOG_READERS_AT_ONCE = 4
+# Fewer than the concurrent requests to the engine, so that logs do not block container starts.
+CONCURRENT_LOG_READS_MAX = 4
 KEPT_LINES, KEPT_BYTES = 2000, 256 * 1024
 # The engine's own time on top of the grace period.
 STOP_S = 30.0
@@ -74,8 +74,7 @@ class Hands:
         self, engine: Engine, owner: Owner, folders: DataFolders, archive: LogArchive
     ) -> None:
         self.engine = engine
-        # Readers of logs that the engine serves at a time.
-        self.log_turns = asyncio.Semaphore(LOG_READERS_AT_ONCE)
+        self.log_reads = asyncio.Semaphore(CONCURRENT_LOG_READS_MAX)
         self._archive = archive
         self._owner = owner
         self._folders = folders
@@ -416,7 +415,7 @@ def without_secrets(words: str, machine: Machine) -> str:
 
 
 def hide_folders(words: str, folders: Mapping[str, str]) -> str:
-    """Replace the folders of this host that hold the files of volumes."""
+    """Replace the host paths of volumes in an error message of the engine."""
     for volume, folder in folders.items():
         words = words.replace(folder, f"(volume {volume})")
     return words

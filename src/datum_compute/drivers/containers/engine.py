@@ -28,7 +28,7 @@ ANSWER_BYTES_MAX = 32 * 1024 * 1024
 AT_ONCE = 8
 PIECE_BYTES = 32 * 1024
 LINE_BYTES_MAX = 1024 * 1024
-# Where engines and their runtimes keep containers, and the sockets of engines.
+# Host paths of engines and runtimes: storage, state and sockets.
 _ENGINE_PATH = re.compile(
     r"""(?x)
     (?<![\w.-])
@@ -145,9 +145,8 @@ class Engine:
         timeout_s: float = ANSWER_S,
         bytes_max: int | None = None,
     ) -> bool:
-        """Pass the answer to ``take`` piece by piece, until it returns True, or ``bytes_max`` were
-        passed. Nothing of it is kept, and other work runs after every piece. Return whether all of
-        it was passed."""
+        """Pass the response to ``take`` piece by piece, until ``take`` returns True or has received
+        ``bytes_max``. Other work runs after every piece. Return True if it received all."""
         size = 0
         async with self._turns:
             opened = self._request(method, path, query, body, timeout_s=timeout_s)
@@ -276,7 +275,7 @@ async def json_lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[Json
 
 
 def pieces_of(content: bytes) -> Iterator[bytes]:
-    """Cut what is processed on the loop into pieces that take a few milliseconds each."""
+    """Yield pieces of the content that take at most a few milliseconds to process."""
     for start in range(0, len(content), PIECE_BYTES):
         yield content[start : start + PIECE_BYTES]
 
@@ -302,6 +301,6 @@ def engine_words(body: bytes) -> str:
 
 
 def hide_engine_paths(words: str) -> str:
-    """Replace paths of the host in an engine's text: users see it. Paths inside the container, such
-    as that of a missing program, stay."""
+    """Replace host paths in a message of the engine that users see. Paths inside the container,
+    such as that of a missing program, stay."""
     return _ENGINE_PATH.sub("(path on the host)", words)

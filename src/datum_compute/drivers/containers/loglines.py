@@ -1,8 +1,8 @@
-"""Lines of containers, and how far a reader has read.
+"""Log lines of containers, and the position of a reader in them.
 
-Engines filter lines by whole seconds. So the place of a reader is a second and the number of lines
-of that second that it has received: the engine returns all lines from that second on, and those
-are skipped. Nothing is missed and nothing is returned twice, whatever restarts in between.
+Engines filter lines by whole seconds. The place of a reader is therefore a second and the number of
+lines of that second that it has received. The engine returns all lines from that second on, and the
+collector skips those lines. No line is lost or repeated, even if a process restarts in between.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from datum_compute.drivers.containers.seen import unix_time
 
 LINES_MAX = 5000
 PAGE_BYTES_MAX = 4 * 1024 * 1024
-SECOND_MAX = 253_402_300_799  # the last one of the year 9999
+SECOND_MAX = 253_402_300_799  # the last second of the year 9999
 PLACE_LINES_MAX = 2**53
-# Lines of the two streams can be a little out of order, and so can their seconds.
-_SECONDS_COUNTED = 16
+# Lines of stdout and stderr, and so their seconds, can be slightly out of order.
+_COUNTED_SECONDS_MAX = 16
 _SECOND_CHARS = len("2026-01-01T00:00:00")
 
 
@@ -50,7 +50,7 @@ class LogPage(ApiStruct, frozen=True, kw_only=True):
 
 
 class LogArchive(Protocol):
-    """The last output of machines that are gone, bounded in size and age."""
+    """The last output of deleted machines, bounded in size and age."""
 
     async def keep(self, machine_id: str, container: str, framed: bytes) -> None: ...
 
@@ -79,7 +79,7 @@ class Selection:
 class LineCollector:
     """Collects selected lines of one container from output that arrives piece by piece.
 
-    Memory is bounded by the selection, whatever the length of the output.
+    The selection bounds its memory, independently of the length of the output.
     """
 
     def __init__(self, container: str, selection: Selection, *, is_framed: bool = True) -> None:
@@ -96,7 +96,7 @@ class LineCollector:
         if selection.place is not None:
             self._counts[selection.place.second] = selection.place.lines
         self.is_full = False
-        self.seconds: set[int] = set()  # at most two of those seen
+        self.seconds: set[int] = set()  # of the lines; no more than two are recorded
 
     def feed(self, data: bytes) -> bool:
         """Return whether no further line will be collected."""
@@ -113,7 +113,7 @@ class LineCollector:
 
     @property
     def place(self) -> Place | None:
-        """Where a reader is after the collected lines."""
+        """The place of a reader that has received the collected lines."""
         if self._last is None:
             return self._selection.place
         return Place(second=self._last, lines=self._counts[self._last])
@@ -129,7 +129,7 @@ class LineCollector:
                 self._take(second, line)
 
     def _read_second(self, line: bytes) -> int:
-        """Consecutive lines mostly have the same second; parsing it takes the longest."""
+        """Return the second of a line. Cached, because parsing is slow and most lines share it."""
         start = line[:_SECOND_CHARS]
         if start != self._time_start:
             self._time_start, self._second = start, int(_time_of(line))
@@ -170,7 +170,7 @@ class LineCollector:
 
     def _count(self, second: int) -> None:
         self._last = second
-        if second not in self._counts and len(self._counts) >= _SECONDS_COUNTED:
+        if second not in self._counts and len(self._counts) >= _COUNTED_SECONDS_MAX:
             del self._counts[next(iter(self._counts))]
         self._counts[second] = self._counts.get(second, 0) + 1
 

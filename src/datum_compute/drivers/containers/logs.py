@@ -1,8 +1,8 @@
-"""Decodes container output as the engine frames it: eight bytes with stream and length, then so
-many bytes.
+"""Decodes framed container output of the engine: a header of eight bytes with the stream and the
+length of the payload, then the payload.
 
-Everything here takes output piece by piece, in time linear in its length, and keeps only what was
-requested: neither a long frame nor a line without end is ever held as a whole.
+The decoders process output piece by piece, in linear time, and keep only what was requested. They
+never hold a whole frame, and cut long lines.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections import deque
 
 LINE_MAX = 4096  # characters
-# A line is cut to so many bytes before it is decoded: its time, and characters of four bytes.
+# A line is cut to this many bytes before it is decoded: its time, and characters of four bytes.
 LINE_BYTES_MAX = 4 * LINE_MAX + 64
 _HEADER = 8
 
-# Stream (1 output, 2 errors), payload, and whether it ends its frame.
-Part = tuple[int, bytes, bool]
+# Stream (1 stdout, 2 stderr), payload, and whether the payload ends its frame.
+FramePart = tuple[int, bytes, bool]
 RawLine = tuple[int, bytes]
 
 
 class FrameDecoder:
-    """Returns the payload of frames as it arrives. Keeps nothing but an incomplete header.
+    """Returns the payload of frames as it arrives. Keeps only an incomplete header.
 
-    Output of a terminal is not framed: what does not begin with a header is returned as it is.
+    Output of a terminal has no frames: data without a header is returned unchanged.
     """
 
     def __init__(self) -> None:
@@ -31,12 +31,12 @@ class FrameDecoder:
         self._left = 0  # bytes of the current frame that have not arrived
         self._is_framed = True
 
-    def feed(self, data: bytes) -> list[Part]:
+    def feed(self, data: bytes) -> list[FramePart]:
         if not self._is_framed:
             return [(1, data, False)]
         if self._header:
             data, self._header = self._header + data, b""
-        parts: list[Part] = []
+        parts: list[FramePart] = []
         position, end = 0, len(data)
         while position < end:
             if not self._left:
@@ -61,26 +61,26 @@ class FrameDecoder:
 class LineDecoder:
     """Returns the lines of framed output, each cut to ``LINE_BYTES_MAX``.
 
-    Only a line feed ends a line: it may contain whatever else ends lines elsewhere. Logs with
-    times have at least one frame for each line, so that the end of a frame ends a line, too.
+    Only a line feed ends a line; other line separators of Unicode are part of it. Logs with times
+    have at least one frame for each line, so the end of a frame also ends a line.
     """
 
     def __init__(self, *, is_framed: bool = True, ends_with_frame: bool = True) -> None:
         self._frames = FrameDecoder() if is_framed else None
         self._ends_with_frame = ends_with_frame
         self._stream = 1
-        self._begun = b""  # the line that has not ended
+        self._partial = b""  # the start of a line whose end has not arrived
 
     def feed(self, data: bytes) -> list[RawLine]:
         parts = self._frames.feed(data) if self._frames is not None else [(1, data, False)]
         lines: list[RawLine] = []
         for stream, payload, is_end in parts:
-            *ended, begun = payload.split(b"\n")
+            *complete, partial = payload.split(b"\n")
             self._stream = stream
-            for piece in ended:
+            for piece in complete:
                 self._extend(piece)
                 self._end_line(lines)
-            self._extend(begun)
+            self._extend(partial)
             if is_end and self._ends_with_frame:
                 self._end_line(lines)
         return lines
@@ -92,22 +92,22 @@ class LineDecoder:
         return lines
 
     def _extend(self, piece: bytes) -> None:
-        if len(self._begun) < LINE_BYTES_MAX:
-            self._begun += piece[: LINE_BYTES_MAX - len(self._begun)]
+        if len(self._partial) < LINE_BYTES_MAX:
+            self._partial += piece[: LINE_BYTES_MAX - len(self._partial)]
 
     def _end_line(self, lines: list[RawLine]) -> None:
-        if self._begun:
-            lines.append((self._stream, self._begun))
-            self._begun = b""
+        if self._partial:
+            lines.append((self._stream, self._partial))
+            self._partial = b""
 
 
 class LastFrames:
-    """The last whole frames of output that fit into ``bytes_max``, each cut to a line's length."""
+    """Keeps the last whole frames that fit into ``bytes_max``, each cut to ``LINE_BYTES_MAX``."""
 
     def __init__(self, bytes_max: int) -> None:
         self._lines = LineDecoder()
         self._kept: deque[bytes] = deque()
-        self._room = bytes_max
+        self._bytes_left = bytes_max
 
     def feed(self, data: bytes) -> bool:
         self._keep(self._lines.feed(data))
@@ -122,13 +122,13 @@ class LastFrames:
             payload = line + b"\n"
             frame = bytes((stream, 0, 0, 0)) + len(payload).to_bytes(4) + payload
             self._kept.append(frame)
-            self._room -= len(frame)
-        while self._room < 0:
-            self._room += len(self._kept.popleft())
+            self._bytes_left -= len(frame)
+        while self._bytes_left < 0:
+            self._bytes_left += len(self._kept.popleft())
 
 
 class LastLines:
-    """The last lines of both streams, in the order in which they were written."""
+    """Keeps the last lines of both streams, in the order in which they were written."""
 
     def __init__(self, count: int) -> None:
         self._lines = LineDecoder(ends_with_frame=False)

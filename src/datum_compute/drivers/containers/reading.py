@@ -1,8 +1,6 @@
-"""Reads the output of machines: of those that exist from the engine, of those that are gone from
-the archive.
+"""Reads the output of machines: existing ones from the engine, deleted ones from the archive.
 
-A page is bounded in lines and bytes, however much a container has written, and reading it gives
-way to other work after every piece.
+A page is bounded in lines and bytes, and reading it lets other work run after every piece.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from datum_compute.drivers.containers.loglines import (
 )
 from datum_compute.drivers.containers.machine import Machine
 
-# Of one log. A reader that follows goes on where it ended.
+# Of one log for one page. A reader that follows continues from there with its next page.
 SCANNED_BYTES_MAX = 64 * 1024 * 1024
 _SOURCE_LINES_MIN, _SOURCE_BYTES_MIN = 100, 64 * 1024
 
@@ -59,7 +57,7 @@ class PageBuilder:
         self._wish = wish
         self._cursor: dict[str, Place] = dict(wish.cursor)
         self._lines: list[tuple[int, LogLine]] = []
-        # A reader that goes on gets some lines of every container: a busy one stops no other.
+        # A reader with a cursor gets lines of every container, so that a busy one blocks no other.
         self._share = max(1, sources) if wish.cursor else 1
 
     def selection(self, key: str) -> Selection:
@@ -75,7 +73,7 @@ class PageBuilder:
         )
 
     def add(self, source: Source) -> None:
-        # A container that has written nothing is in the cursor, too: its next line is new.
+        # A container without lines is in the cursor too, so that its next line counts as new.
         self._cursor[source.key] = source.place or Place(second=0, lines=0)
         self._lines = sorted([*self._lines, *source.lines], key=lambda line: line[0])
         if not self._wish.cursor:
@@ -118,7 +116,7 @@ async def read_page(
 
 
 def tail_lines(wish: LogWish) -> int:
-    """Return how many lines to request: at least one, or the place of the reader is unknown."""
+    """Return how many lines to request: at least one, which sets the place of the reader."""
     return max(1, min(wish.tail, LINES_MAX))
 
 
@@ -129,7 +127,7 @@ async def _read_archived(key: str, container: str, framed: bytes, selection: Sel
 
 
 async def feed_pieces(collector: LineCollector, content: bytes) -> None:
-    """Collect lines of output that is in memory, giving way to other work after every piece."""
+    """Collect lines of output that is in memory. Other work runs after every piece."""
     for piece in pieces_of(content):
         if collector.feed(piece):
             return
@@ -154,7 +152,7 @@ async def _read_engine(
         query["tail"] = str(tail_lines(wish))
     collector = await _collect(hands, machine, name, query, selection)
     if "tail" in query and len(collector.seconds) == 1:
-        # All of one second: the place in it is known only after all of it was read.
+        # All lines are of one second: read the whole second to find the place in it.
         whole = {**query, "tail": "all", "since": str(min(collector.seconds))}
         collector = await _collect(hands, machine, name, whole, selection)
     return Source(key, collector.lines, collector.place)
@@ -166,7 +164,7 @@ async def _collect(
     collector = LineCollector(name, selection)
     path = f"/containers/{hands.name(machine, name)}/logs"
     with suppress(EngineRefusal):  # not created yet, or just removed
-        async with hands.log_turns:
+        async with hands.log_reads:
             is_whole = await hands.engine.fetch_into(
                 collector.feed, "GET", path, query, bytes_max=SCANNED_BYTES_MAX
             )

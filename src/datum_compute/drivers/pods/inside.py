@@ -18,7 +18,7 @@ from datum_compute.api.pod import ContainerStatus, Pod, Terminated
 from datum_compute.api.quantities import mebibytes, millicores
 from datum_compute.api.remotecommand import ExecWish
 from datum_compute.drivers.containers.cards import CrashCard
-from datum_compute.drivers.containers.effects import LOG_READERS_AT_ONCE
+from datum_compute.drivers.containers.effects import CONCURRENT_LOG_READS_MAX
 from datum_compute.drivers.containers.loglines import LineCollector, LogPage, Place
 from datum_compute.drivers.containers.reading import (
     LogWish,
@@ -43,7 +43,7 @@ BYTES_MAX = 8 * 1024 * 1024
 class PodsInside:
     def __init__(self, api: PodInsides) -> None:
         self._api = api
-        self._log_turns = asyncio.Semaphore(LOG_READERS_AT_ONCE)
+        self._log_reads = asyncio.Semaphore(CONCURRENT_LOG_READS_MAX)
 
     async def log_page(self, server: str, wish: LogWish) -> LogPage:
         found = [
@@ -116,11 +116,11 @@ class PodsInside:
         query = _query(wish, selection.place)
         collector = LineCollector(container, selection, is_framed=False)
         if wish.cursor and not wish.previous and _restarts(pod, container):
-            # The last lines of the run before.
+            # The last lines of the previous run.
             await self._collect(collector, pod, container, {**query, "previous": "true"})
         await self._collect(collector, pod, container, query)
         if "tailLines" in query and len(collector.seconds) == 1:
-            # All of one second: the place in it is known only after all of it was read.
+            # All lines are of one second: read the whole second to find the place in it.
             since = {"sinceTime": _moment(min(collector.seconds))}
             since |= {"previous": "true"} if wish.previous else {}
             collector = LineCollector(container, selection, is_framed=False)
@@ -133,9 +133,9 @@ class PodsInside:
         if collector.is_full:
             return
         usual = {"container": container, "timestamps": "true", "limitBytes": str(BYTES_MAX)}
-        async with self._log_turns:
+        async with self._log_reads:
             content = await self._api.log(pod, {**usual, **query})
-            # The cluster cuts in the middle of a line; the next page begins with it.
+            # The cluster may cut a line; the next page begins with that line.
             whole = content if len(content) < BYTES_MAX else content[: content.rfind(b"\n") + 1]
             await feed_pieces(collector, whole)
 

@@ -25,7 +25,7 @@ from datum_compute.server.authorization import Authorizer
 
 NEVER_S = float("inf")
 _SYSTEM_PREFIX = "system:"
-# Names with that prefix that anybody may get.
+# Users with the reserved prefix that are not part of the platform.
 _NOT_SYSTEM = ("system:serviceaccount:", "system:joiner:", "system:anonymous")
 _OURS = (ISSUER,)
 
@@ -136,8 +136,8 @@ class Gate:
 
 
 def is_reserved_caller(user: User) -> bool:
-    """Whether connections are reserved for the user: controllers, cells and operators. It is who
-    sends the request, not whom it impersonates."""
+    """Return True for controllers, cells and operators, which have reserved connections. ``user``
+    is the sender of the request, not the user it impersonates."""
     if MASTERS in user.groups or CELLS_GROUP in user.groups:
         return True
     return user.name.startswith(_SYSTEM_PREFIX) and not user.name.startswith(_NOT_SYSTEM)

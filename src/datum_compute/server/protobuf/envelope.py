@@ -15,7 +15,7 @@ from datum_compute.server.protobuf.wire import (
     LENGTH,
     TooManyFields,
     WireError,
-    limited_fields,
+    limit_fields,
 )
 
 MAGIC = b"k8s\x00"
@@ -58,7 +58,7 @@ def decoded_protobuf(body: bytes) -> JsonObject:
     if not body.startswith(MAGIC):
         raise BadRequest("the body is not Kubernetes protobuf: it must begin with 'k8s' and a zero")
     try:
-        with limited_fields():
+        with limit_fields():
             return _read_envelope(body[len(MAGIC) :])
     except WireError as error:
         raise BadRequest(f"the body is not valid protobuf: {error}") from error

@@ -13,7 +13,7 @@ _FIXED = {EIGHT_BYTES: 8, FOUR_BYTES: 4}
 Value = int | bytes
 
 
-FIELDS_MAX = 30_000  # in a message with all messages in it
+FIELDS_MAX = 30_000  # in a message, including nested messages
 
 
 class WireError(ValueError):
@@ -21,16 +21,16 @@ class WireError(ValueError):
 
 
 class TooManyFields(ValueError):
-    """The message has more fields than a server can read in a short time."""
+    """The message has more than ``FIELDS_MAX`` fields."""
 
 
-# What the message that is being read may still have. A message reads the messages in it.
+# Fields that the current message may still have, shared with its nested messages.
 _fields_left: ContextVar[list[int]] = ContextVar("fields_left")
 
 
 @contextmanager
-def limited_fields() -> Iterator[None]:
-    """Count the fields of everything that is read inside."""
+def limit_fields() -> Iterator[None]:
+    """Limit the fields of all messages that are read inside this context."""
     token = _fields_left.set([FIELDS_MAX])
     try:
         yield
