@@ -1,7 +1,7 @@
-"""One project floods the server: how long an unrelated GET of another user takes meanwhile.
+"""Latency of a GET of one user while another project floods the server.
 
-The flood comes from a process of its own, over many connections that each send the next request as
-soon as they have an answer and ignore Retry-After. The probe sends one GET every few milliseconds
+A separate process sends the flood over many connections. Each sends the next request as soon as it
+has a response, and ignores Retry-After. The probe sends one GET every few milliseconds
 to another plane. Its p99 is compared with that on an idle server.
 """
 
@@ -86,7 +86,7 @@ async def _probe(plug: Plug, request: bytes) -> list[float]:
 
 
 async def _fill(state: Path, target: Target) -> None:
-    """Objects for the floods of lists."""
+    """Create the objects for the floods of lists."""
     flooding, prefix = _target(state)
     numbers = count()
     async with plugged(flooding, 32) as plugs:
@@ -110,7 +110,7 @@ def _config_map(name: str) -> dict[str, object]:
     }
 
 
-# --- the flood, in a process of its own
+# --- the flood, in a separate process
 
 
 def _target(state: Path) -> tuple[Target, str]:
@@ -132,7 +132,7 @@ def _flood(state: Path, name: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def _stop(process: subprocess.Popen[str]) -> dict[str, int]:
-    """End the flood; how many answers it got."""
+    """Stop the flood and return the number of its responses by status."""
     output, _ = process.communicate("stop\n", timeout=60)
     found: dict[str, int] = json.loads(output)
     return found

@@ -1,7 +1,7 @@
-"""Hostile requests of a project user: how long each blocks the event loop, and its memory.
+"""Measures how long each hostile request blocks the event loop, and its memory.
 
 The requests are those of ``tests/hostile/corpus.py``. Each run has a new server. Time is processor
-time, the best of three runs, because other programs on the machine can only add to it.
+time. The best of three runs counts, because other programs on the machine only add to it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ RUNS = 3
 
 
 def measure() -> list[Measurement]:
-    gc.set_threshold(50_000, 20, 50)  # as the server itself
+    gc.set_threshold(50_000, 20, 50)  # as in the server
     found = []
     for hostile in CORPUS:
         costs = [asyncio.run(measure_cost(hostile)) for _ in range(RUNS)]
         statuses = {response.status for cost in costs for response in cost.responses}
         if statuses != {hostile.status}:
             raise SystemExit(f"{hostile.name}: expected {hostile.status}, got {statuses}")
-        found += _limits(hostile.name, costs)
+        found += _measurements(hostile.name, costs)
     for log in LOGS:
         costs = [asyncio.run(measure_log_cost(log)) for _ in range(RUNS)]
-        found += _limits(log.name, costs)
+        found += _measurements(log.name, costs)
     return found
 
 
-def _limits(name: str, costs: Sequence[Cost]) -> list[Measurement]:
+def _measurements(name: str, costs: Sequence[Cost]) -> list[Measurement]:
     blocked_ms = min(cost.blocked_ms for cost in costs)
     growth_mb = min(cost.growth_mb for cost in costs)
     return [

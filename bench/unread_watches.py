@@ -1,7 +1,7 @@
-"""Memory of the server while one user opens watches, or lists, and reads none of them.
+"""Memory of the server while one user opens many watches or lists and does not read them.
 
-Every connection requests a list of a few megabytes and then takes no data. The server
-must hold a bounded amount for all of them together, and give it back when they are gone.
+Every connection requests a list of a few megabytes and then reads no data. The server must hold a
+bounded amount of memory for all connections, and free it when they are closed.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def measure() -> list[Measurement]:
         with platform(state, PLANE, "--no-controllers", "--driver", "simulated") as running:
             path = f"{running.prefix}/api/v1/namespaces/default/configmaps"
             run_loop(_fill(running.target, path))
-            memory = unread(running, running.target.request("GET", f"{path}?watch=true"))
-            lists = unread(running, running.target.request("GET", path))
+            memory = measure_unread(running, running.target.request("GET", f"{path}?watch=true"))
+            lists = measure_unread(running, running.target.request("GET", path))
     return [
         Measurement("memory before", memory.before, "MB"),
         Measurement(
@@ -75,8 +75,8 @@ async def _fill(target: Target, path: str) -> None:
             assert created[9:12] == b"201", created[:300]
 
 
-def unread(running: Running, request: bytes) -> Memory:
-    """Send the request on many connections and read no answer."""
+def measure_unread(running: Running, request: bytes) -> Memory:
+    """Send the request on many connections and read no response."""
     before = highest = running.rss_mb()
     with ExitStack() as opened:
         for _ in range(CONNECTIONS):

@@ -1,4 +1,4 @@
-"""Every hostile request. To add one: a ``HostileRequest`` in a module here, and its list below."""
+"""All hostile requests. Add new ones to ``REQUESTS`` of a module in this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definitions of custom kinds, and objects of them, that cost far more than they weigh."""
+"""Small definitions and objects of custom kinds that are expensive to process."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _change(name: str, method: str, body: Any, content_type: str, **query: str) 
 
 
 def _read_after_new_defaults() -> Sequence[Request]:
-    """An object that is small when it is stored, and a definition that gets its defaults later."""
+    """Store a small object, then add defaults to its definition."""
     plain = _list_of({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
     schema = with_schema(objects(spec=_DEFAULTS))["spec"]["versions"][0]["schema"]
     patch = [{"op": "replace", "path": "/spec/versions/0/schema", "value": schema}]
@@ -138,7 +138,7 @@ _DEFAULT_REQUESTS = (
     ),
 )
 
-# --- values that meet costly schemas
+# --- values that are expensive to check
 
 _RANDOM = _random_text("ab", 100_000)
 
@@ -225,7 +225,7 @@ def _fields(count: int, schema: JsonObject) -> JsonObject:
 def _definition(
     name: str, schema: JsonObject, status: int, mentions: str = "", **more: Any
 ) -> HostileRequest:
-    """A definition that is refused."""
+    """A request that creates a definition."""
     return HostileRequest(
         name, requests=lambda: [_define(schema, **more)], status=status, mentions=mentions
     )
@@ -392,7 +392,7 @@ _LARGE_REQUESTS = (
         status=200,
     ),
     HostileRequest(
-        "10,000 insertions at the begin of a list",
+        "10,000 insertions at the start of a list",
         setup=lambda: [
             _define(_INTEGERS),
             project_request("POST", WIDGETS, widget(spec={"list": [1] * 55_000})),

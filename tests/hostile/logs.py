@@ -1,4 +1,4 @@
-"""Logs of containers that write much, or write it in a way that is expensive to read."""
+"""Container logs that are large or expensive to read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _long_lines() -> bytes:
 
 
 class _ContentEngine(Engine):
-    """Answers every request with the same content."""
+    """An engine that responds to every request with the same content."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__("unused")

@@ -1,4 +1,4 @@
-"""Send a hostile request to a server of its own, and measure what that costs the server."""
+"""Sends each hostile request to a new server and measures its cost."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _RESET_PEAK = "5"  # proc(5): sets the peak resident size to the current one
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """``blocked_ms``: the longest time for which the loop ran nothing else, as processor time of
-    its thread, so that other programs on the machine do not count. ``growth_mb``: how far the
-    memory of the process rose above its size before the request, at any moment."""
+    """``blocked_ms`` is the longest time for which the loop ran nothing else. It is processor time
+    of the thread, so that other programs on the machine do not count. ``growth_mb`` is the peak
+    memory of the process minus its memory before the request."""
 
     responses: tuple[Response, ...]
     blocked_ms: float
@@ -76,10 +76,10 @@ async def _project_server() -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def _watched_loop() -> AsyncIterator[list[float]]:
-    """The processor time between two turns of a task that asks for every turn of the loop."""
+    """Record the processor time between two runs of a task that runs in every pass of the loop."""
     gaps_s = [0.0]
 
-    async def note_gaps() -> None:
+    async def record_gaps() -> None:
         last = time.thread_time()
         while True:
             await asyncio.sleep(0)
@@ -87,11 +87,11 @@ async def _watched_loop() -> AsyncIterator[list[float]]:
             gaps_s.append(now - last)
             last = now
 
-    task = asyncio.create_task(note_gaps())
+    task = asyncio.create_task(record_gaps())
     await asyncio.sleep(0)
     try:
         yield gaps_s
-        await asyncio.sleep(0)  # lets the task see the last gap
+        await asyncio.sleep(0)  # lets the task record the last gap
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -99,7 +99,7 @@ async def _watched_loop() -> AsyncIterator[list[float]]:
 
 
 def _reset_peak_mb() -> float:
-    """Return free memory to the system, and start a new peak from what remains."""
+    """Return free memory to the system, reset the peak, and return the current memory."""
     gc.collect()
     with suppress(OSError, AttributeError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)

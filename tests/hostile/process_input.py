@@ -1,4 +1,4 @@
-"""Workloads with text that no process can be started with, and mounts on system directories."""
+"""Workloads with NUL bytes in text of processes and paths, and mounts on system directories."""
 
 from __future__ import annotations
 

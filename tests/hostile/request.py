@@ -1,4 +1,4 @@
-"""One hostile request, and short ways to write one down."""
+"""The type of a hostile request, and helpers to build one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def no_requests() -> Sequence[Request]:
 
 @dataclass(frozen=True, slots=True)
 class HostileRequest:
-    """What a project user sends, and the response that the server owes.
+    """Requests of a project user, and the expected response.
 
-    ``setup`` is sent first and must succeed. ``requests`` are measured together; the server must
-    answer each with ``status``, and the message of the last answer must contain ``mentions``.
+    The requests of ``setup`` are sent first and must succeed. ``requests`` are measured together:
+    each response must have ``status``, and the message of the last one must contain ``mentions``.
     Both are built before the measurement starts. Streams stay open and unread until it ends.
     """
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/sel
 
 
 @pytest.mark.parametrize("hostile", CORPUS, ids=lambda hostile: hostile.name)
-async def test_a_hostile_request_gets_its_answer_within_the_memory_limit(
+async def test_hostile_request_gets_the_expected_response_within_the_memory_limit(
     hostile: HostileRequest,
 ) -> None:
     cost = await measure_cost(hostile)
@@ -26,6 +26,6 @@ async def test_a_hostile_request_gets_its_answer_within_the_memory_limit(
     assert cost.growth_mb <= GROWTH_MAX_MB
 
 
-def test_every_hostile_request_has_a_name_of_its_own() -> None:
+def test_names_of_hostile_requests_are_unique() -> None:
     names = [hostile.name for hostile in CORPUS]
     assert len(set(names)) == len(names)

@@ -26,7 +26,7 @@ def _aliases() -> bytes:
 
 _TOO_MANY = "more than 20000 values; send JSON"
 _LONG_KEY = b'{"' + b"k" * 1_000_000 + b'":{' + b",".join(b'"%x":1' % n for n in range(20_000))
-_DOUBLED = b'{"a":[' + b",".join([b'{"b":1,"b":2}'] * 14_000) + b"]}"
+_DUPLICATES = b'{"a":[' + b",".join([b'{"b":1,"b":2}'] * 14_000) + b"]}"
 
 REQUESTS = (
     _yaml("YAML with 500,000 numbers in a list", b"a: [" + b"1," * 500_000 + b"]", 413, _TOO_MANY),
@@ -68,7 +68,9 @@ REQUESTS = (
     ),
     HostileRequest(
         "14,000 objects with a duplicate field",
-        requests=lambda: [project_request("POST", WORKLOADS, _DOUBLED, fieldValidation="Strict")],
+        requests=lambda: [
+            project_request("POST", WORKLOADS, _DUPLICATES, fieldValidation="Strict")
+        ],
         status=400,
     ),
 )

@@ -35,12 +35,12 @@ def add_connection_limits(parser: argparse.ArgumentParser) -> None:
         (
             "unsent-mebibytes-max",
             usual.unsent_bytes_max // MIB,
-            "data that all clients have not read; above it the slowest connections are closed",
+            "unread data of all clients; above it the server closes the slowest connections",
         ),
         (
             "unsent-mebibytes-per-user-max",
             usual.unsent_bytes_per_user_max // MIB,
-            "data that the clients of one user have not read",
+            "unread data of the clients of one user",
         ),
     ):
         parser.add_argument(
