@@ -1,6 +1,6 @@
 """One engine for each test process; every test of this folder needs it.
 
-With several test processes (``-n 2``), each has a network namespace of its own. Bridges, addresses
+With several test processes (``-n 2``), each has a separate network namespace. Bridges, addresses
 and ports of the engines therefore do not collide.
 """
 

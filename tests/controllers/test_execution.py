@@ -1,4 +1,4 @@
-"""A namespace that reaches a cell after its Work is gone is removed, unless somebody needs it."""
+"""A namespace that reaches a cell after its Work was deleted is removed, unless it is in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a custom resource definition may cost, and what stays cheap when there are many of them."""
+"""Limits on the cost of a custom resource definition, and cost with many definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fair sharing between the users of a server. Work is counted: each look at the clock costs a
+"""Fair sharing between the users of a server. Work is counted: each reading of the clock costs a
 fixed time, so every piece of work between two waits costs as much as every other."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEP_S = 0.0003
 
 @dataclass
 class StepClock:
-    """Stands still until ``step_s`` is set; then every look at it takes that long."""
+    """A clock that stops until ``step_s`` is set; then every reading advances it by that."""
 
     step_s: float = 0.0
     now_s: float = 0.0
@@ -108,7 +108,7 @@ async def test_an_operator_is_served_while_users_flood_the_server() -> None:
         before = len(ended)
         for number in range(20):
             await server.json("GET", f"{WORKLOADS}/web", resourceVersion="0" if number else "")
-        assert len(ended) == before  # reads of masters never wait, so nobody else ran
+        assert len(ended) == before  # reads of masters never wait, so no other request ran
         await asyncio.gather(*tasks)
 
 
@@ -119,12 +119,12 @@ async def test_a_request_without_valid_credentials_waits_behind_others() -> None
         async def ask(number: int) -> None:
             response = await server.ask("GET", WORKLOADS, token=f"wrong-{number}")
             assert response.status == 401
-            ended.append("nobody")
+            ended.append("anonymous")
 
         strangers = [asyncio.create_task(ask(number)) for number in range(100)]
         await asyncio.sleep(0)
         await asyncio.gather(*flood(server, 50, ended))
-        assert ended.count("nobody") < 60
+        assert ended.count("anonymous") < 60
         await asyncio.gather(*strangers)
 
 
@@ -192,7 +192,7 @@ async def test_lists_and_deletions_of_many_objects_give_up_the_loop() -> None:
 
 
 async def test_a_rejected_controller_is_retried_by_its_transport() -> None:
-    """Our own client waits as long as Retry-After says."""
+    """The client waits for Retry-After."""
     limits = FlowLimits(flow_requests_max=0, rejection_delay_s=0, retry_after_s=0)
     async with busy_server(StepClock(), limits) as server:
         clocks = flood(server, 20, [])

@@ -115,7 +115,7 @@ def joined(path: str, name: str) -> str:
 
 
 def _literal(value: Any) -> str:
-    """As JSON writes it, where Python writes it otherwise; only the beginning of what is large."""
+    """Return a value as JSON writes it. Large values are cut."""
     match value:
         case None:
             return "null"

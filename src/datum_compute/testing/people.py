@@ -105,7 +105,7 @@ class People:
         self.newcomers: dict[str, None] = {}  # projects that came while the world ran
         self.serving: dict[str, str] = {}  # cells by their city, where cells join
         self.tokens = 0  # how many were made to join with
-        # Whether the host of a plane is lost for ever, so that operators stop to try.
+        # Whether the host of a plane is lost permanently, so that operators stop retrying.
         self.is_lost: Callable[[str], bool] = lambda _plane: False
         self._machines = machines
         self.clients = {plane: client(plane) for plane in planes}

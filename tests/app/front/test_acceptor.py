@@ -151,10 +151,10 @@ def test_a_limit_that_is_reached_often_is_logged_once_a_minute(
         metrics.note_limit("address", "10.0.0.1")
         now_s = LOG_EVERY_S
         metrics.note_limit("user", "eve")
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 3
-    assert "user reached by 'eve' (1 times" in told[0]
-    assert "(100 times" in told[2]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 3
+    assert "user reached by 'eve' (1 times" in messages[0]
+    assert "(100 times" in messages[2]
     assert metrics.limit_count("user") == 101
 
 

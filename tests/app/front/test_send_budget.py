@@ -88,7 +88,7 @@ def test_a_client_that_has_read_since_is_not_the_slowest() -> None:
 def test_what_was_read_meanwhile_is_measured_before_anything_is_closed() -> None:
     world = World()
     first = world.hold("eve", 60)
-    first.unsent = 0  # nobody has recorded it yet
+    first.unsent = 0  # not recorded yet
     world.hold("eve", 60)
     assert world.closed() == []
     assert world.budget.user_bytes("eve") == 60

@@ -22,7 +22,7 @@ from tests.server.running_server import START_S, WORKLOADS, Server, running_serv
 
 NOTE = {"note": "x" * 10_000}
 OBJECTS = 20
-# Of one connection whose client does not read: one piece of a watch, and what is below it.
+# Unsent bytes of a connection whose client does not read: watch lines and the TLS buffer.
 BLOCKED_BYTES = TLS_BUFFER_BYTES + WATCH_LINES_BYTES + 12_000
 
 

@@ -41,7 +41,7 @@ class Wire(asyncio.Transport):
         self.aborted = False
         self.takes = True
         self.switched = False
-        self.unread_bytes = 0  # of what was written while it reads nothing
+        self.unread_bytes = 0  # written while the client does not read
         self._waiting = bytearray()
         self._paused = False
         self._news = asyncio.Event()
@@ -113,7 +113,7 @@ class Wire(asyncio.Transport):
                 self.connection.pause_writing()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """It asks to pause with the first byte that is not read."""
+        """Pause writing at the first unread byte."""
 
     def get_write_buffer_size(self) -> int:
         return self.unread_bytes

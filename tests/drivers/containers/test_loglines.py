@@ -1,4 +1,4 @@
-"""A reader misses nothing and gets nothing twice, however its pages fall, and at bounded cost."""
+"""A reader gets every line once, for all sizes of pages, at bounded cost."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_what_is_kept_are_whole_lines_from_the_end() -> None:
 
 
 class CountedBytes(bytes):
-    """Counts the bytes that slices of it and of what it is joined with copy."""
+    """Bytes that count how many bytes their slices and concatenations copy."""
 
     copied = 0
 

@@ -1,4 +1,4 @@
-"""Turns on an event loop. The clock moves only when the work of a test says so."""
+"""Turns on an event loop. Only the work of a test advances the clock."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_ten_thousand_requests_of_a_project_delay_another_by_a_turn() -> N
     await asyncio.sleep(0)
     before = len(loop.ended)
     await loop.start(BOB, "project/b")
-    # Ended since: what the turn under way had admitted, and no more.
+    # Only the work that the current turn had admitted has ended.
     assert loop.place("bob") - before <= TURN_S / WRITE_S + 1
     assert len(loop.control) > 9000
     await outcomes(flood)
@@ -149,7 +149,7 @@ async def test_a_turn_ends_after_a_limited_time() -> None:
         passes.append(loop.now_s)
         await asyncio.sleep(0)
     used = [after - before for before, after in pairwise(passes)]
-    # The first pass has no history: it may use what a flow without debts may use.
+    # In the first pass the flow has used nothing yet, so it may bypass the queue.
     assert max(used[2:]) <= TURN_S + 2 * WRITE_S
 
 
@@ -285,12 +285,12 @@ async def test_a_cancelled_request_leaves_the_queue_without_charge() -> None:
 
 async def test_requests_without_credentials_share_the_smallest_part() -> None:
     loop = Loop()
-    nobody = [loop.start(None, "platform") for _ in range(200)]
+    anonymous = [loop.start(None, "platform") for _ in range(200)]
     await asyncio.sleep(0)
     users = [loop.start(User(f"u{n}"), f"project/{n}") for n in range(100)]
     await outcomes(users)
     assert loop.control.waiting(ANONYMOUS) > 100
-    await outcomes(nobody)
+    await outcomes(anonymous)
     assert loop.control.counts[ANONYMOUS].work_s == pytest.approx(200 * WRITE_S)
 
 

@@ -21,7 +21,7 @@ def fill(queue: Queue, of: Flow[str], count: int) -> None:
 
 
 def serve(queue: Queue, count: int, costs_s: dict[str, float] | None = None) -> list[str]:
-    """What is served, with the cost of each item by its name."""
+    """Return the served items. Each costs the time that belongs to its name."""
     served = []
     for _ in range(count):
         found = queue.pop()
@@ -62,7 +62,7 @@ def test_ten_thousand_requests_of_one_plane_delay_another_plane_by_one_request()
     queue = Queue()
     fill(queue, flow(queue, "flood"), 10_000)
     serve(queue, 10)
-    for _ in range(100):  # one at a time, as somebody who waits for each answer
+    for _ in range(100):  # one at a time, as a client that waits for each response
         fill(queue, flow(queue, "quiet"), 1)
         assert "quiet" in serve(queue, 2)
 
@@ -99,13 +99,13 @@ def test_levels_share_by_weight_and_lend_what_they_do_not_use() -> None:
     queue = Queue()
     fill(queue, queue.flow(SYSTEM, "hub", "manager"), 2000)
     fill(queue, flow(queue, "a"), 2000)
-    fill(queue, queue.flow(ANONYMOUS, "a", "nobody"), 2000)
+    fill(queue, queue.flow(ANONYMOUS, "a", "anonymous"), 2000)
     served = Counter(serve(queue, 910))
     assert abs(served["system"] - 600) <= 2, served
     assert abs(served["a"] - 300) <= 2, served
     assert abs(served["anonymous"] - 10) <= 2, served
     only_anonymous = Queue()
-    fill(only_anonymous, only_anonymous.flow(ANONYMOUS, "a", "nobody"), 10)
+    fill(only_anonymous, only_anonymous.flow(ANONYMOUS, "a", "anonymous"), 10)
     assert len(serve(only_anonymous, 20)) == 10
 
 

@@ -106,9 +106,8 @@ class PortMetrics(Collector):
             ),
             CounterMetricFamily(
                 "datum_apiserver_connections_closed",
-                "Connections that the server closed, by what was under way (handshake, idle, "
-                "request, response, watch) and the reason: a limit, or slow for a client that "
-                "did not read in time.",
+                "Connections that the server closed, by activity (handshake, idle, request, "
+                "response, watch) and reason (a limit, or slow: the client did not read in time).",
                 labels=("activity", "reason"),
             ),
             CounterMetricFamily(

@@ -40,7 +40,7 @@ from datum_compute.runtime.outcome import Done, Later, Outcome, Terminal
 from datum_compute.runtime.view import View
 
 MET_S = 2.0
-# What a cell gets besides namespaces.
+# Kinds that a cell receives, except namespaces.
 _COPIED: tuple[KindInfo[Any], ...] = (DEPLOYMENT, CONFIG_MAP, SECRET)
 
 
@@ -127,8 +127,8 @@ async def _remove_orphans(context: Context, key: Key) -> Outcome:
 
 
 async def _is_abandoned(context: Context, view: View, ref: Ref) -> bool:
-    """Whether a namespace of a cell has no source on the hub and no deployments, by live reads.
-    Everything in a namespace goes with it, so that its Work alone is not enough to go by."""
+    """Return True if live reads find neither the namespace on the hub nor a deployment in it.
+    Deleting a namespace deletes its content, so a missing Work alone is not sufficient."""
     if await context.planes.hub.live(NAMESPACE, ref) is not None:
         return False
     return not (await view.client.list(DEPLOYMENT, namespace=ref.name)).items

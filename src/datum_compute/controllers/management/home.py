@@ -7,8 +7,8 @@ It goes with its policy, and by that from every cell. Never by mistake, and neve
 A project that is not engaged proves nothing, and its homes stay, unless they are marked as what a
 removed project has left behind.
 
-While the source exists, the labels that name it are restored if someone edits them. Cells find the
-project of an instance by these labels, also after the last deployment is gone.
+While the source exists, the controller restores edited labels that name it. Cells find the
+project of an instance by these labels, also after the last deployment was deleted.
 """
 
 from __future__ import annotations

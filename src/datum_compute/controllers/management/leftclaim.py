@@ -1,4 +1,4 @@
-"""Quota claims that no cell will release -> gone, in every project.
+"""Deletes quota claims that no cell will release, in every project.
 
 A cell releases the claims of its instances. It cannot if it has left the federation, or if its copy
 of the namespace is gone: the labels of that namespace name the project.

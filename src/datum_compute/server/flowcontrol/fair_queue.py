@@ -149,7 +149,7 @@ class FairQueue(Generic[T]):
         return flow, item
 
     def charge(self, flow: Flow[T], cost_s: float) -> None:
-        """Add time to what the flow has used; negative to correct an earlier charge."""
+        """Charge time to the flow. A negative cost corrects an earlier charge."""
         for node, parent in flow.path:
             start_s, virtual_s = node.finish_s, parent.virtual_s
             if start_s < virtual_s:
