@@ -23,7 +23,7 @@ from datum_compute.planning.actions import Action, Patch, Plan, drop_finalizer
 from datum_compute.planning.execution import plan_execution
 from datum_compute.planning.federation import HubState, plan_federation
 from datum_compute.planning.policies import plan_policies
-from datum_compute.planning.propagation import plan_works
+from datum_compute.planning.propagation import plan_unbound_works, plan_works
 from datum_compute.planning.workloadremoval import plan_removals
 from datum_compute.runtime.outcome import Later
 from datum_compute.testing.teeth.bug import PlantedBug
@@ -136,7 +136,7 @@ def _silence_taken_for_absence() -> Iterator[None]:
 
 @contextmanager
 def _works_outlive_their_binding() -> Iterator[None]:
-    """A binding that goes forgets to tell its Works."""
+    """A binding that goes forgets to tell its Works, and nothing collects them afterwards."""
 
     def make(original: Any) -> Any:
         def plan(kind: Any, binding: Any, template: Any, works: Any, now: str) -> Any:
@@ -145,7 +145,10 @@ def _works_outlive_their_binding() -> Iterator[None]:
 
         return plan
 
-    with function_replaced(plan_works, make):
+    def keep_unbound(_original: Any) -> Any:
+        return lambda _works: Plan()
+
+    with function_replaced(plan_works, make), function_replaced(plan_unbound_works, keep_unbound):
         yield
 
 
