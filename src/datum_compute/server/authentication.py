@@ -9,12 +9,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from datum_compute.api.cellidentity import CELLS_GROUP
 from datum_compute.api.plane import PlaneName, plane_role
 
 EVERY_PLANE = "*"
 EVERY_PROJECT = "project/*"
 AUTHENTICATED = "system:authenticated"
 MASTERS = "system:masters"  # members may do everything on the planes they reach
+_SYSTEM_PREFIX = "system:"
+# Users with the reserved prefix that are not part of the platform.
+_NOT_SYSTEM = ("system:serviceaccount:", "system:joiner:", "system:anonymous")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,13 @@ class User:
         if EVERY_PLANE in self.planes or plane in self.planes:
             return True
         return EVERY_PROJECT in self.planes and plane_role(plane) == "project"
+
+
+def is_platform_user(user: User) -> bool:
+    """Whether the user is a controller or a cell."""
+    if CELLS_GROUP in user.groups:
+        return True
+    return user.name.startswith(_SYSTEM_PREFIX) and not user.name.startswith(_NOT_SYSTEM)
 
 
 @dataclass(frozen=True, slots=True)

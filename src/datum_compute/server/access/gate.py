@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from datum_compute.api.cellidentity import CELLS_GROUP
 from datum_compute.api.errors import ApiError, Unauthorized
 from datum_compute.api.exchange import Request
 from datum_compute.api.plane import PlaneName
@@ -20,13 +19,10 @@ from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.audit import Trail
 from datum_compute.server.access.certificates import Certificates
 from datum_compute.server.access.impersonation import impersonated
-from datum_compute.server.authentication import MASTERS, Authenticator, User
+from datum_compute.server.authentication import MASTERS, Authenticator, User, is_platform_user
 from datum_compute.server.authorization import Authorizer
 
 NEVER_S = float("inf")
-_SYSTEM_PREFIX = "system:"
-# Users with the reserved prefix that are not part of the platform.
-_NOT_SYSTEM = ("system:serviceaccount:", "system:joiner:", "system:anonymous")
 _OURS = (ISSUER,)
 
 
@@ -138,9 +134,7 @@ class Gate:
 def is_reserved_caller(user: User) -> bool:
     """Return True for controllers, cells and operators, which have reserved connections. ``user``
     is the sender of the request, not the user it impersonates."""
-    if MASTERS in user.groups or CELLS_GROUP in user.groups:
-        return True
-    return user.name.startswith(_SYSTEM_PREFIX) and not user.name.startswith(_NOT_SYSTEM)
+    return MASTERS in user.groups or is_platform_user(user)
 
 
 def has_credentials(request: Request) -> bool:

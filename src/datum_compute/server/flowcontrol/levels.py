@@ -12,12 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from datum_compute.api.cellidentity import CELLS_GROUP
-from datum_compute.server.authentication import MASTERS, User
+from datum_compute.server.authentication import MASTERS, User, is_platform_user
 
-_SYSTEM_PREFIX = "system:"
-# Users with the reserved prefix that are not part of the platform.
-_NOT_SYSTEM = ("system:serviceaccount:", "system:joiner:", "system:anonymous")
 _LEASES = "leases"
 
 
@@ -51,10 +47,6 @@ def level_of(user: User | None, resource: str = "") -> PriorityLevel:
         return ANONYMOUS
     if MASTERS in user.groups:
         return EXEMPT
-    if CELLS_GROUP in user.groups or is_system_user(user.name):
+    if is_platform_user(user):
         return LEADER_ELECTION if resource == _LEASES else SYSTEM
     return USERS
-
-
-def is_system_user(name: str) -> bool:
-    return name.startswith(_SYSTEM_PREFIX) and not name.startswith(_NOT_SYSTEM)
