@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from datum_compute.api import labels
+from datum_compute.api.identity import source_uid
 from datum_compute.api.kinds import CLAIM, CLUSTER, NAMESPACE, WORK
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, plane_role
@@ -55,7 +56,8 @@ async def reconcile_cluster(context: Context, key: Key) -> Outcome:
 
 async def reconcile_namespace(context: Context, key: Key) -> Outcome:
     hub, name = context.planes.hub, key.ref.name
-    if hub.read(NAMESPACE).get(key.ref) is not None:
+    # Other namespaces exist only on their cell: the hub never had them.
+    if not source_uid(name) or hub.read(NAMESPACE).get(key.ref) is not None:
         return Done()
     projects = [p for p in context.planes.engaged() if plane_role(p) == "project"]
     actions = [
