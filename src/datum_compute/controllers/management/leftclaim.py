@@ -39,18 +39,9 @@ async def reconcile_cluster(context: Context, key: Key) -> Outcome:
     hub, cell = context.planes.hub, key.ref.name
     if hub.read(CLUSTER).get(key.ref) is not None:
         return Done()
-    projects = [p for p in context.planes.engaged() if plane_role(p) == "project"]
-    actions = [
-        action
-        for project in projects
-        for action in plan_left_claims(
-            project,
-            context.planes.need(project).read(CLAIM).labelled(labels.SOURCE_CLUSTER, cell),
-            f"cell {cell} has left",
-        ).actions
-    ]
-    if actions and await hub.live(CLUSTER, key.ref) is None:
-        return await carry_out(context.planes, Plan(tuple(actions)))
+    plan = _plan_claims(context, labels.SOURCE_CLUSTER, cell, f"cell {cell} has left")
+    if plan.actions and await hub.live(CLUSTER, key.ref) is None:
+        return await carry_out(context.planes, plan)
     return Done()
 
 
@@ -59,23 +50,30 @@ async def reconcile_namespace(context: Context, key: Key) -> Outcome:
     # Other namespaces exist only on their cell: the hub never had them.
     if not source_uid(name) or hub.read(NAMESPACE).get(key.ref) is not None:
         return Done()
-    projects = [p for p in context.planes.engaged() if plane_role(p) == "project"]
-    actions = [
-        action
-        for project in projects
-        for action in plan_left_claims(
-            project,
-            context.planes.need(project).read(CLAIM).labelled(labels.INSTANCE_NAMESPACE, name),
-            f"namespace {name} is gone from the hub",
-        ).actions
-    ]
-    if not actions or any(carries(work, name) for work in hub.read(WORK).all()):
+    plan = _plan_claims(
+        context, labels.INSTANCE_NAMESPACE, name, f"namespace {name} is gone from the hub"
+    )
+    if not plan.actions or any(carries(work, name) for work in hub.read(WORK).all()):
         return Done()
     if await hub.live(NAMESPACE, key.ref) is not None:
         return Done()
     if any(carries(work, name) for work in (await hub.client.list(WORK)).items):
         return Later(RECHECK_S)
-    return await carry_out(context.planes, Plan(tuple(actions)))
+    return await carry_out(context.planes, plan)
+
+
+def _plan_claims(context: Context, label: str, value: str, reason: str) -> Plan:
+    """Plan the release of the claims with the label, in all projects."""
+    projects = [p for p in context.planes.engaged() if plane_role(p) == "project"]
+    return Plan(
+        tuple(
+            action
+            for project in projects
+            for action in plan_left_claims(
+                project, context.planes.need(project).read(CLAIM).labelled(label, value), reason
+            ).actions
+        )
+    )
 
 
 def carries(work: Work, namespace: str) -> bool:

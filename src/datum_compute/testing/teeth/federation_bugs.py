@@ -136,7 +136,7 @@ def _silence_taken_for_absence() -> Iterator[None]:
 
 @contextmanager
 def _works_outlive_their_binding() -> Iterator[None]:
-    """A binding that goes forgets to tell its Works, and nothing collects them afterwards."""
+    """A deleted binding leaves its Works behind, and nothing collects them."""
 
     def make(original: Any) -> Any:
         def plan(kind: Any, binding: Any, template: Any, works: Any, now: str) -> Any:
