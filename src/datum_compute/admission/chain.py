@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from datum_compute.admission import (
@@ -33,6 +34,7 @@ from datum_compute.admission import (
 from datum_compute.admission.immutability import immutable_fields_stay
 from datum_compute.admission.names import name_at_most
 from datum_compute.admission.times import with_times
+from datum_compute.api.checkreport import limit_causes
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
@@ -215,5 +217,9 @@ def defaulted(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> J
 
 def faults(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> list[Cause]:
     validations = CHAIN.get(kind.resource, _NO_RULES).validations
-    found = [cause for validation in validations for cause in validation(new, old)]
-    return [*immutable_fields_stay(kind, new, old), *found]
+    return limit_causes(
+        chain(
+            immutable_fields_stay(kind, new, old),
+            (cause for validation in validations for cause in validation(new, old)),
+        )
+    )
