@@ -54,6 +54,12 @@ class CheckBudget(msgspec.Struct):
             raise RequestEntityTooLarge(f"{path}: {why}", causes=[cause])
 
 
+def too_many_errors(field: str) -> Cause:
+    """Return the error that takes the place of all errors above ERRORS_MAX."""
+    why = f"more than {ERRORS_MAX} errors; fix these first"
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {why}")
+
+
 class Report(msgspec.Struct):
     """What a walk found: errors by field, and the unknown fields it dropped."""
 
@@ -67,8 +73,7 @@ class Report(msgspec.Struct):
         if len(self.errors) < ERRORS_MAX:
             self.errors.append(cause)
         elif len(self.errors) == ERRORS_MAX:
-            why = f"more than {ERRORS_MAX} errors; fix these first"
-            self.errors.append(Cause(cause.field, "FieldValueInvalid", f"Invalid value: {why}"))
+            self.errors.append(too_many_errors(cause.field))
         self.budget.spend(_STEPS_PER_ERROR, cause.field)
 
     def fail_each(self, causes: Iterable[Cause]) -> None:
