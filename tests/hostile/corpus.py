@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tests.hostile import definitions, documents, process_input, yaml_bodies
+from tests.hostile import access_rules, definitions, documents, process_input, yaml_bodies
 from tests.hostile.request import HostileRequest
 
 CORPUS: tuple[HostileRequest, ...] = (
+    *access_rules.REQUESTS,
     *definitions.REQUESTS,
     *documents.REQUESTS,
     *process_input.REQUESTS,
