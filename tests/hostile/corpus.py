@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from tests.hostile import definitions, documents, metadata, process_input, selectors, yaml_bodies
+from tests.hostile import (
+    access_rules,
+    definitions,
+    documents,
+    metadata,
+    process_input,
+    selectors,
+    yaml_bodies,
+)
 from tests.hostile.request import HostileRequest
 
 CORPUS: tuple[HostileRequest, ...] = (
+    *access_rules.REQUESTS,
     *definitions.REQUESTS,
     *documents.REQUESTS,
     *metadata.REQUESTS,

@@ -143,13 +143,18 @@ CHAIN: Mapping[str, Rules] = {
     LEASE.resource: Rules(
         defaults=(with_times(micro=[("spec", "acquireTime"), ("spec", "renewTime")]),)
     ),
-    ROLE.resource: Rules(validations=(rbac.rules_of_a_role,)),
+    ROLE.resource: Rules(validations=(rbac.rules_are_few, rbac.rules_of_a_role)),
     CLUSTER_ROLE.resource: Rules(
-        validations=(rbac.rules_of_a_cluster_role, rbac.selectors_of_a_cluster_role)
+        validations=(
+            rbac.rules_are_few,
+            rbac.rules_of_a_cluster_role,
+            rbac.selectors_of_a_cluster_role,
+        )
     ),
     ROLE_BINDING.resource: Rules(
         defaults=(rbac.with_api_groups,),
         validations=(
+            rbac.subjects_are_few,
             rbac.role_is_immutable,
             rbac.role_of_a_binding,
             rbac.subjects_of_a_binding,
@@ -158,6 +163,7 @@ CHAIN: Mapping[str, Rules] = {
     CLUSTER_ROLE_BINDING.resource: Rules(
         defaults=(rbac.with_api_groups,),
         validations=(
+            rbac.subjects_are_few,
             rbac.role_is_immutable,
             rbac.role_of_a_cluster_binding,
             rbac.subjects_of_a_binding,
@@ -216,6 +222,8 @@ def defaulted(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> J
 
 
 def faults(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> list[Cause]:
+    """Return the first ERRORS_MAX errors. The search stops there, so that many invalid items do
+    not cost a long search and a large response."""
     validations = CHAIN.get(kind.resource, _NO_RULES).validations
     return limit_causes(
         chain(
