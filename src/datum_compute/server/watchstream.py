@@ -95,8 +95,8 @@ class WatchStream:
 
     def _next_line(self) -> bytes | None:
         if self._set_aside is not None:
-            line, self._set_aside = self._set_aside, None
-            return line
+            large, self._set_aside = self._set_aside, None
+            return large
         self._work.start()
         line = next(self._ready, None)
         self._work.stop()

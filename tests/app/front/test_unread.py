@@ -251,7 +251,7 @@ async def test_the_line_of_a_closed_watch_counts_for_another_that_holds_it(serve
     assert front.budget.total_bytes == 0
 
 
-@pytest.mark.parametrize("size_bytes", [20_000, 200_000, 1_000_000])
+@pytest.mark.parametrize("size_bytes", [20_000, 40_000, 200_000, 1_000_000])
 async def test_a_body_is_written_in_pieces_and_arrives_whole(size_bytes: int) -> None:
     body = bytes(number % 251 for number in range(size_bytes))
 

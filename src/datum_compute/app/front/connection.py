@@ -360,7 +360,10 @@ class Connection(asyncio.Protocol):
         self._wait_for_client(LINGER_S)
 
     def _close(self) -> None:
+        """Close the connection when the client has read everything, or its time is over."""
         self._ending = True
+        if self._out.blocked:
+            self._wait_for_client(SEND_S)
         self._out.close()
 
 

@@ -17,7 +17,7 @@ from datum_compute.app.front.turn import Turns
 from datum_compute.server.list_body import PIECE_BYTES, slices
 from datum_compute.server.watchstream import LARGE_LINE_BYTES, WatchStream
 
-WRITE_BYTES_MAX = 16 * 1024  # size of a TLS record
+WRITE_BYTES_MAX = 32 * 1024  # two TLS records
 # Lines of a watch that are encoded at once. This is small, because each connection buffers an
 # encrypted copy until its client reads it.
 WATCH_LINES_BYTES = 16 * 1024
@@ -89,7 +89,7 @@ class Outgoing:
             self._transport.write(first)
 
     def _finish_closing(self) -> None:
-        if self._closing and not self._unwritten:
+        if self._closing and not self._unwritten and not self.lost:
             self._transport.close()
 
     def pause(self) -> None:
@@ -190,6 +190,6 @@ class Outgoing:
 def _pieces_of_line(line: bytes, *, chunked: bool) -> Iterator[bytes | memoryview]:
     if chunked:
         yield b"%x\r\n" % len(line)
-    yield from slices(memoryview(line), WRITE_BYTES_MAX)
+    yield from slices(memoryview(line), WATCH_LINES_BYTES)
     if chunked:
         yield b"\r\n"
