@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from random import Random
@@ -270,6 +272,29 @@ async def test_a_body_is_written_in_pieces_and_arrives_whole(size_bytes: int) ->
         assert max(wire.write_sizes) <= WRITE_BYTES_MAX
         await wire.settled()
     assert front.budget.total_bytes == 0
+
+
+@pytest.mark.parametrize("size_bytes", [200_000, 1_000_000])
+async def test_a_connection_with_unanswered_requests_is_freed_without_the_garbage_collector(
+    size_bytes: int,
+) -> None:
+    async def answer(_request: Request) -> Response:
+        return Response(200, b"x" * size_bytes)
+
+    (wire,) = await unread(Front(answer, lambda: START_S), 1, request() * 20)
+    gc.disable()
+    try:
+        wire.abort()
+        await wire.settled()
+        parts: list[weakref.ref[object]] = [
+            weakref.ref(wire.connection),
+            weakref.ref(wire.connection._reader),
+        ]
+        del wire.connection
+        await wire.settled()
+        assert [part() for part in parts] == [None, None]
+    finally:
+        gc.enable()
 
 
 async def test_a_connection_closes_after_its_client_has_read_the_whole_body() -> None:
