@@ -18,7 +18,6 @@ from bench import (
     server,
     simulator,
     store,
-    unread_watches,
     wake,
     watch,
 )
@@ -39,7 +38,6 @@ BENCHES: dict[str, Callable[[], list[Measurement]]] = {
     "server": server.measure,
     "simulator": simulator.measure,
     "store": store.measure,
-    "unread": unread_watches.measure,
     "wake": wake.measure,
     "watch": watch.measure,
 }

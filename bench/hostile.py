@@ -1,4 +1,5 @@
-"""Measures how long each hostile request blocks the event loop, and its memory.
+"""Measures how long each hostile request blocks the event loop, and its memory. Then measures the
+memory that unread watches and lists take (``unread_watches.py``).
 
 The requests are those of ``tests/hostile/corpus.py``. Each run has a new server. Time is processor
 time. The best of three runs counts, because other programs on the machine only add to it.
@@ -20,6 +21,7 @@ from tests.hostile.measure import (
     measure_log_cost,
 )
 
+from bench import unread_watches
 from bench.measurement import Measurement
 
 RUNS = 3
@@ -37,7 +39,7 @@ def measure() -> list[Measurement]:
     for log in LOGS:
         costs = [asyncio.run(measure_log_cost(log)) for _ in range(RUNS)]
         found += _measurements(log.name, costs)
-    return found
+    return found + unread_watches.measure()
 
 
 def _measurements(name: str, costs: Sequence[Cost]) -> list[Measurement]:

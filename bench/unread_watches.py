@@ -1,7 +1,8 @@
-"""Memory of the server while one user opens many watches or lists and does not read them.
+"""Memory of the server while clients open many watches or lists and do not read them.
 
-Every connection requests a list of a few megabytes and then reads no data. The server must hold a
-bounded amount of memory for all connections, and free it when they are closed.
+The cases are many small objects, one large object, and pipelined lists. The server must hold a
+bounded amount of memory for all connections, and return it to the system when they are closed. It
+must return the memory as well after clients that read.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import socket
 import ssl
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
 
 from bench.load import Target, plugged
 from bench.measurement import RESULTS, Measurement
@@ -20,12 +23,24 @@ from bench.processes import Running, platform
 from datum_compute.api.codec import JsonObject, encode
 from datum_compute.app.loop import run_loop
 
-CONNECTIONS = 2000
-OBJECTS = 1000
-OBJECT_BYTES = 4000
 GROWTH_MB_MAX = 300
+KEPT_MB_MAX = 100
 SETTLE_S = 5.0
+RETURN_S = 20.0  # in which the server must return freed memory
 PLANE = "project/default"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured. Tests of the bench itself use less."""
+
+    connections: int = 1900
+    objects: int = 1000
+    object_bytes: int = 4000
+    large_object_bytes: int = 900_000
+    flood_connections: int = 300
+    pipelined: int = 20
+    flood_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,58 +51,118 @@ class Memory:
     highest: float
     after: float
 
+    def measurements(self, name: str) -> list[Measurement]:
+        growth_mb, kept_mb = self.highest - self.before, self.after - self.before
+        return [
+            Measurement(f"{name}: growth", growth_mb, "MB", at_most=GROWTH_MB_MAX),
+            Measurement(f"{name}: after the end", kept_mb, "MB", at_most=KEPT_MB_MAX),
+        ]
 
-def measure() -> list[Measurement]:
+
+def measure(sizes: Sizes | None = None) -> list[Measurement]:
+    sizes = sizes or Sizes()
+    return [*_measure_small_objects(sizes), *_measure_large_object(sizes)]
+
+
+def _measure_small_objects(sizes: Sizes) -> list[Measurement]:
+    count, flood = sizes.connections, sizes.flood_connections
+    with _filled_server(sizes.objects, sizes.object_bytes) as (running, path):
+        get = running.target.request("GET", path)
+        watch = running.target.request("GET", f"{path}?watch=true")
+        pipelined = get * sizes.pipelined
+        cases = [
+            (f"{count} unread watches", _unread(running, watch, count)),
+            (f"{count} unread lists", _unread(running, get, count)),
+            (
+                f"{flood} x {sizes.pipelined} unread lists",
+                _unread(running, pipelined, flood),
+            ),
+            (
+                f"{flood} x {sizes.pipelined} lists",
+                _read(running, pipelined, flood, sizes.flood_s),
+            ),
+        ]
+        return [m for name, memory in cases for m in memory.measurements(name)]
+
+
+def _measure_large_object(sizes: Sizes) -> list[Measurement]:
+    count = sizes.connections
+    with _filled_server(1, sizes.large_object_bytes) as (running, path):
+        watch = running.target.request("GET", f"{path}?watch=true")
+        get = running.target.request("GET", path)
+        cases = [
+            (f"{count} unread watches of a large object", _unread(running, watch, count)),
+            (f"{count} unread lists of a large object", _unread(running, get, count)),
+        ]
+        return [m for name, memory in cases for m in memory.measurements(name)]
+
+
+@contextmanager
+def _filled_server(objects: int, object_bytes: int) -> Iterator[tuple[Running, str]]:
+    """A server with ConfigMaps, and their path."""
     RESULTS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
         state = Path(folder) / "state"
         with platform(state, PLANE, "--no-controllers", "--driver", "simulated") as running:
             path = f"{running.prefix}/api/v1/namespaces/default/configmaps"
-            run_loop(_fill(running.target, path))
-            memory = measure_unread(running, running.target.request("GET", f"{path}?watch=true"))
-            lists = measure_unread(running, running.target.request("GET", path))
-    return [
-        Measurement("memory before", memory.before, "MB"),
-        Measurement(
-            f"{CONNECTIONS} unread watches: growth",
-            memory.highest - memory.before,
-            "MB",
-            at_most=GROWTH_MB_MAX,
-        ),
-        Measurement("after they were closed: growth", memory.after - memory.before, "MB"),
-        Measurement(
-            f"{CONNECTIONS} unread lists: growth",
-            lists.highest - memory.before,
-            "MB",
-            at_most=GROWTH_MB_MAX,
-        ),
-        Measurement("after those were closed: growth", lists.after - memory.before, "MB"),
-    ]
+            run_loop(_fill(running.target, path, objects, object_bytes))
+            yield running, path
 
 
-async def _fill(target: Target, path: str) -> None:
+async def _fill(target: Target, path: str, objects: int, object_bytes: int) -> None:
     async with plugged(target, 1) as (plug,):
-        for number in range(OBJECTS):
-            metadata, data = {"name": f"c-{number}"}, {"a": "x" * OBJECT_BYTES}
+        for number in range(objects):
+            metadata, data = {"name": f"c-{number}"}, {"a": "x" * object_bytes}
             body: JsonObject = {"apiVersion": "v1", "kind": "ConfigMap"}
             body |= {"metadata": metadata, "data": data}
             created = await plug.ask(target.request("POST", path, encode(body)))
             assert created[9:12] == b"201", created[:300]
 
 
-def measure_unread(running: Running, request: bytes) -> Memory:
+def _unread(running: Running, request: bytes, connections: int) -> Memory:
     """Send the request on many connections and read no response."""
+    return _measure_memory(running, request, connections, lambda _: time.sleep(0.1), SETTLE_S)
+
+
+def _read(running: Running, request: bytes, connections: int, seconds: float) -> Memory:
+    """Send the request on many connections and read the responses."""
+    return _measure_memory(running, request, connections, _read_available, seconds)
+
+
+def _measure_memory(
+    running: Running,
+    request: bytes,
+    connections: int,
+    step: Callable[[list[ssl.SSLSocket]], None],
+    seconds: float,
+) -> Memory:
     before = highest = running.rss_mb()
-    with ExitStack() as opened:
-        for _ in range(CONNECTIONS):
-            opened.enter_context(_connection(running.target)).sendall(request)
+    with ExitStack() as stack:
+        opened: list[ssl.SSLSocket] = []
+        for _ in range(connections):
+            opened.append(stack.enter_context(_connection(running.target)))
+            opened[-1].sendall(request)
             highest = max(highest, running.rss_mb())
-        end_s = time.monotonic() + SETTLE_S
+        end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
-            time.sleep(0.1)
+            step(opened)
             highest = max(highest, running.rss_mb())
-    time.sleep(SETTLE_S)
+    time.sleep(RETURN_S)
     return Memory(before, highest, running.rss_mb())
+
+
+def _read_available(opened: list[ssl.SSLSocket]) -> None:
+    """Read once from every connection that has data."""
+    with DefaultSelector() as selector:
+        for connection in opened:
+            if connection.fileno() >= 0:
+                selector.register(connection, EVENT_READ, connection)
+        for key, _ in selector.select(timeout=0.1):
+            try:
+                if not key.data.recv(1 << 20):
+                    key.data.close()
+            except OSError:
+                key.data.close()
 
 
 def _connection(target: Target) -> ssl.SSLSocket:

@@ -27,6 +27,7 @@ from datum_compute.app.settings import (
 )
 from datum_compute.client.kubeconfig import KubeconfigError
 from datum_compute.controllers import registry
+from datum_compute.server.flowcontrol.control import FlowLimits
 
 LOCAL = ("--state-dir", "state")
 MANAGER = ("--state-dir=s", "--kubeconfig=k", "--enable-management-controllers")
@@ -389,6 +390,16 @@ def test_limits_of_connections_are_settings() -> None:
     )
     expected = PortLimits(connections_per_user_max=7, unsent_bytes_max=2 * 1024 * 1024)
     assert changed.port_limits == expected
+
+
+def test_limits_of_waiting_requests_are_settings() -> None:
+    assert local_settings(LOCAL, {}).flow_limits == FlowLimits()
+    changed = local_settings(
+        [*LOCAL, "--waiting-requests-max=9", "--request-wait-seconds-max=3"],
+        {"DATUM_WAITING_REQUESTS_PER_USER_MAX": "7"},
+    )
+    expected = FlowLimits(flow_requests_max=7, level_requests_max=9, wait_max_s=3.0)
+    assert changed.flow_limits == expected
 
 
 def test_a_limit_of_connections_is_a_positive_number(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from tests.hostile import definitions, documents, process_input, yaml_bodies
+from tests.hostile import (
+    access_rules,
+    definitions,
+    documents,
+    metadata,
+    process_input,
+    selectors,
+    yaml_bodies,
+)
 from tests.hostile.request import HostileRequest
 
 CORPUS: tuple[HostileRequest, ...] = (
+    *access_rules.REQUESTS,
     *definitions.REQUESTS,
     *documents.REQUESTS,
+    *metadata.REQUESTS,
     *process_input.REQUESTS,
+    *selectors.REQUESTS,
     *yaml_bodies.REQUESTS,
 )

@@ -154,11 +154,26 @@ async def test_a_label_that_makes_a_role_part_of_another_is_checked_like_rules()
         assert refused.status == 403
 
 
-async def test_a_rule_too_wide_to_compare_is_refused_quickly() -> None:
+async def test_a_role_with_too_many_permissions_to_compare_is_rejected() -> None:
     async with server_with_ann() as server:
-        await grant(server, WRITES_ROLES, rule("get", "workloads"))
-        many = [f"v{number}" for number in range(1000)]
+        many = [f"v{number}" for number in range(100)]
+        halves = [
+            {"verbs": verbs, "apiGroups": many, "resources": many}
+            for verbs in (many[:50], many[50:])
+        ]
+        await grant(server, WRITES_ROLES, *halves)
         wide = {"verbs": many, "apiGroups": many, "resources": many}
         status = await server.status("POST", ROLES, cluster_role("wide", wide), token=ANN)
         assert status["reason"] == "Forbidden"
-        assert "too many to compare" in status["message"]
+        assert "too many permissions to compare; split the role" in status["message"]
+        assert await created(server, ROLES, cluster_role("halves", *halves)) == 201
+
+
+async def test_an_error_names_five_of_many_permissions() -> None:
+    async with server_with_ann() as server:
+        await grant(server, WRITES_ROLES)
+        many = [f"v{number}" for number in range(1000)]
+        wide = {"verbs": many, "apiGroups": many, "resources": many}
+        status = await server.status("POST", ROLES, cluster_role("wide", wide), token=ANN)
+        _, _, listed = status["message"].partition("not currently held: ")
+        assert listed == "v0 v0.v0, v0 v1.v0, v0 v10.v0, v0 v100.v0, v0 v101.v0, ..."

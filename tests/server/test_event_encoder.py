@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.codec import decode
+from datum_compute.server.commit import OBJECT_BYTES_MAX
 from datum_compute.server.event_encoder import EventEncoder
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.record import Record
@@ -97,6 +98,15 @@ def test_a_large_line_does_not_push_out_the_others() -> None:
     for one in (small, large, small):
         encoder.line(one, one.version, b"ADDED", (0, None), lambda one=one: one.body)  # type: ignore[misc]
     assert (encoder.encoded, encoder.shared) == (2, 1)
+
+
+def test_the_line_of_an_object_of_the_largest_size_is_shared() -> None:
+    encoder = EventEncoder()
+    one = record(1, OBJECT_BYTES_MAX + 200 * 1024)
+    first, second = (
+        encoder.line(one, one.version, b"ADDED", (0, None), lambda: one.body) for _ in range(2)
+    )
+    assert first is second
 
 
 async def test_the_lines_are_what_they_were(server: Server) -> None:

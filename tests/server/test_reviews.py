@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from datum_compute.api.codec import JsonObject
+from datum_compute.api.plane import PlaneName
+from datum_compute.server.access import reviews
+from datum_compute.server.access.reviews import GROUPS_MAX
 from datum_compute.server.authentication import User
 from tests.server.granting import (
     ANN,
@@ -174,3 +177,32 @@ async def test_reviews_are_discovered_with_the_verb_create_only(server: Server) 
     assert all(resource["verbs"] == ["create"] for resource in listed)
     document = await server.json("GET", "/openapi/v3/apis/authorization.k8s.io/v1")
     assert list(document["paths"][SELF]) == ["post", "parameters"]
+
+
+async def test_a_review_accepts_a_limited_number_of_groups_and_is_not_cached() -> None:
+    async with server_with_ann() as server:
+        groups = [f"g{number}" for number in range(GROUPS_MAX + 1)]
+        status = await server.status("POST", OTHERS, {"spec": {**on("x"), "groups": groups}})
+        assert causes(status) == {"spec.groups": "FieldValueTooMany"}
+        assert not await may(server, OTHERS, {**on("x"), "groups": groups[:-1]})
+        await grant(server, REVIEWS)
+        assert not await may(server, OTHERS, {**on("x"), "user": "bob"}, token=ANN)
+        assert not await may(server, SELF, on("made-up"), token=ANN)
+        roles = server.api._ports.authorizer.roles(PlaneName("platform"))
+        assert roles is not None
+        cached = [(key[0], key[5]) for key in roles._decided]
+        assert sorted(cached) == [
+            ("ann", "selfsubjectaccessreviews"),
+            ("ann", "subjectaccessreviews"),
+        ]
+
+
+async def test_a_list_of_very_many_rules_is_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with server_with_ann() as server:
+        await grant(server, REVIEWS, *(rule("get", f"r{number}") for number in range(20)))
+        spec = {"spec": {"namespace": "default"}}
+        assert not (await server.json("POST", RULES, spec, token=ANN))["status"]["incomplete"]
+        monkeypatch.setattr(reviews, "RULE_VALUES_MAX", 3 * 10)
+        status = (await server.json("POST", RULES, spec, token=ANN))["status"]
+        assert status["incomplete"]
+        assert len(status["resourceRules"]) == 10

@@ -6,9 +6,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from datum_compute.api.codec import encode
+from datum_compute.api.codec import JsonObject, decode_as, encode
 from datum_compute.api.plane import PlaneName
-from datum_compute.server.access.roles import RESOURCES, RoleBook
+from datum_compute.server.access import rolesource
+from datum_compute.server.access.attributes import Attributes
+from datum_compute.server.access.roles import (
+    CACHE_ENTRIES_MAX,
+    CACHE_KEY_CHARACTERS_MAX,
+    RESOURCES,
+    RoleBook,
+)
+from datum_compute.server.authentication import User
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.store.store import Store
@@ -77,3 +85,111 @@ async def test_a_history_that_is_forgotten_hides_no_later_change(book: Book, res
     assert book.names() == ["a"]
     await book.write("b")
     assert book.names() == ["a", "b"]
+
+
+# --- counted work
+
+
+ROLE_KEY = "roles.rbac.authorization.k8s.io"
+BINDING_KEY = "rolebindings.rbac.authorization.k8s.io"
+GET = Attributes("get", "", "secrets", "", "default", "a")
+
+
+def ann(*groups: str) -> User:
+    return User("ann", groups, frozenset({PLANE}))
+
+
+def secrets_rule(*names: str) -> JsonObject:
+    found: JsonObject = {"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}
+    return {**found, "resourceNames": list(names)} if names else found
+
+
+async def store_object(book: Book, resource: str, name: str, **content: object) -> None:
+    body = encode({"metadata": {"name": name}, **content})
+    key = ObjectKey(resource, "default", name)
+    old = book.store.get(PLANE, key)
+    await book.store.put(PLANE, key, old.version if old else 0, lambda _version: body)
+
+
+async def bind(book: Book, name: str, role_name: str, subjects: list[JsonObject]) -> None:
+    reference = {"kind": "Role", "name": role_name}
+    await store_object(book, BINDING_KEY, name, roleRef=reference, subjects=subjects)
+
+
+async def test_only_changed_objects_are_decoded_again(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[bytes] = []
+
+    def count(body: bytes, model: type[object]) -> object:
+        decoded.append(body)
+        return decode_as(body, model)
+
+    monkeypatch.setattr(rolesource, "decode_as", count)
+    for number in range(20):
+        await store_object(book, ROLE_KEY, f"r{number}", rules=[secrets_rule()])
+        await bind(book, f"b{number}", f"r{number}", [{"kind": "User", "name": f"u{number}"}])
+    book.book.of(PLANE)
+    assert len(decoded) == 40
+    await bind(book, "b1", "r1", [{"kind": "User", "name": "ann"}])
+    roles = book.book.of(PLANE)
+    assert len(decoded) == 41
+    assert roles is not None
+    assert roles.allows(ann(), GET)
+
+
+async def test_an_object_that_cannot_be_decoded_grants_nothing_and_is_tried_once(
+    book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[bytes] = []
+
+    def count(body: bytes, model: type[object]) -> object:
+        decoded.append(body)
+        return decode_as(body, model)
+
+    monkeypatch.setattr(rolesource, "decode_as", count)
+    await store_object(book, ROLE_KEY, "bad", rules="none")
+    book.book.of(PLANE)
+    await store_object(book, ROLE_KEY, "good", rules=[])
+    roles = book.book.of(PLANE)
+    assert roles is not None
+    assert list(roles.roles) == [("default", "good")]
+    assert len(decoded) == 2
+
+
+async def test_equal_subjects_hold_one_reference_to_the_rules_of_the_role(book: Book) -> None:
+    rules = [secrets_rule(f"n{number}") for number in range(1500)]
+    await store_object(book, ROLE_KEY, "r", rules=rules)
+    subjects = [{"kind": "User", "name": "ann"}, {"kind": "Group", "name": "g"}] * 750
+    await bind(book, "b", "r", subjects)
+    await bind(book, "c", "r", subjects)
+    roles = book.book.of(PLANE)
+    assert roles is not None
+    assert [len(binding.subjects) for binding in roles.bindings["default"]] == [2, 2]
+    (held,) = roles._held_roles(ann("g"), "default", cache=True)
+    assert held is roles.roles["default", "r"]
+    assert len(roles.rules_of(ann("g"), "default")) == 1500
+
+
+async def test_the_cache_has_no_long_keys_and_no_copies_of_names(book: Book) -> None:
+    await store_object(book, ROLE_KEY, "r", rules=[secrets_rule("a", "b")])
+    await bind(book, "b", "r", [{"kind": "User", "name": "ann"}])
+    roles = book.book.of(PLANE)
+    assert roles is not None
+    assert roles.allows(ann(), GET, cache=False)
+    assert roles.allows(ann(*(f"group-{number}" for number in range(200))), GET)
+    assert not roles.allows(ann(), Attributes("get", "", "x" * CACHE_KEY_CHARACTERS_MAX))
+    assert not roles.allows(ann(), Attributes("get", path="/a", namespace="n" * 2000))
+    assert not roles._decided
+    assert [key[2] for key in roles._held] == [""]
+    assert roles.allows(ann(), GET)
+    ((names,),) = [sets for sets in roles._decided.values() if sets]
+    assert names is roles.roles["default", "r"][0].names
+
+
+async def test_the_cache_has_a_limited_number_of_entries(book: Book) -> None:
+    roles = book.book.of(PLANE)
+    assert roles is not None
+    for number in range(CACHE_ENTRIES_MAX + 10):
+        roles.allows(ann(), Attributes("get", "", "secrets", "", f"n{number}"))
+    assert max(len(roles._decided), len(roles._held)) <= CACHE_ENTRIES_MAX

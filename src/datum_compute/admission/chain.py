@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from datum_compute.admission import (
@@ -33,6 +34,7 @@ from datum_compute.admission import (
 from datum_compute.admission.immutability import immutable_fields_stay
 from datum_compute.admission.names import name_at_most
 from datum_compute.admission.times import with_times
+from datum_compute.api.checkreport import limit_causes
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
@@ -141,13 +143,18 @@ CHAIN: Mapping[str, Rules] = {
     LEASE.resource: Rules(
         defaults=(with_times(micro=[("spec", "acquireTime"), ("spec", "renewTime")]),)
     ),
-    ROLE.resource: Rules(validations=(rbac.rules_of_a_role,)),
+    ROLE.resource: Rules(validations=(rbac.rules_are_few, rbac.rules_of_a_role)),
     CLUSTER_ROLE.resource: Rules(
-        validations=(rbac.rules_of_a_cluster_role, rbac.selectors_of_a_cluster_role)
+        validations=(
+            rbac.rules_are_few,
+            rbac.rules_of_a_cluster_role,
+            rbac.selectors_of_a_cluster_role,
+        )
     ),
     ROLE_BINDING.resource: Rules(
         defaults=(rbac.with_api_groups,),
         validations=(
+            rbac.subjects_are_few,
             rbac.role_is_immutable,
             rbac.role_of_a_binding,
             rbac.subjects_of_a_binding,
@@ -156,6 +163,7 @@ CHAIN: Mapping[str, Rules] = {
     CLUSTER_ROLE_BINDING.resource: Rules(
         defaults=(rbac.with_api_groups,),
         validations=(
+            rbac.subjects_are_few,
             rbac.role_is_immutable,
             rbac.role_of_a_cluster_binding,
             rbac.subjects_of_a_binding,
@@ -214,6 +222,12 @@ def defaulted(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> J
 
 
 def faults(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> list[Cause]:
+    """Return the first ERRORS_MAX errors. The search stops there, so that many invalid items do
+    not cost a long search and a large response."""
     validations = CHAIN.get(kind.resource, _NO_RULES).validations
-    found = [cause for validation in validations for cause in validation(new, old)]
-    return [*immutable_fields_stay(kind, new, old), *found]
+    return limit_causes(
+        chain(
+            immutable_fields_stay(kind, new, old),
+            (cause for validation in validations for cause in validation(new, old)),
+        )
+    )

@@ -8,7 +8,27 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.rbacfields import RBAC_GROUP
 
+RULES_MAX = 500  # of a role; the largest role of the platform has 28
+SUBJECTS_MAX = 1000  # of a binding
 _ACCOUNT, _USER, _GROUP = "ServiceAccount", "User", "Group"
+
+
+def rules_are_few(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    yield from _too_many("rules", RULES_MAX, "split the role", new, old)
+
+
+def subjects_are_few(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    yield from _too_many("subjects", SUBJECTS_MAX, "use a group or several bindings", new, old)
+
+
+def _too_many(
+    field: str, count_max: int, fix: str, new: JsonObject, old: JsonObject | None
+) -> Iterable[Cause]:
+    """Objects that had more items before the limit existed may keep them, but not add others."""
+    count = len(new.get(field, ()))
+    if count > max(count_max, len(old.get(field, ())) if old is not None else 0):
+        why = f"Too many: {count}: must have at most {count_max} items; {fix}"
+        yield Cause(field, "FieldValueTooMany", why)
 
 
 def rules_of_a_role(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:

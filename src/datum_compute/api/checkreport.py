@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -18,6 +19,22 @@ DEFAULT_BYTES_MAX = 1536 * 1024  # no larger object can be stored
 _STEPS_PER_ERROR = 20
 _STEPS_PER_DEFAULT = 3
 _SHOWN_MAX = 120
+
+
+def limit_causes(causes: Iterable[Cause]) -> list[Cause]:
+    """Return the first errors. If there are more, the last one states it.
+
+    Errors beyond the limit are not built, so pass a generator.
+    """
+    found = list(islice(causes, ERRORS_MAX + 1))
+    if len(found) > ERRORS_MAX:
+        found[ERRORS_MAX] = _too_many_errors(found[ERRORS_MAX].field)
+    return found
+
+
+def _too_many_errors(field: str) -> Cause:
+    why = f"more than {ERRORS_MAX} errors; fix these first"
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {why}")
 
 
 class CheckBudget(msgspec.Struct):
@@ -67,8 +84,7 @@ class Report(msgspec.Struct):
         if len(self.errors) < ERRORS_MAX:
             self.errors.append(cause)
         elif len(self.errors) == ERRORS_MAX:
-            why = f"more than {ERRORS_MAX} errors; fix these first"
-            self.errors.append(Cause(cause.field, "FieldValueInvalid", f"Invalid value: {why}"))
+            self.errors.append(_too_many_errors(cause.field))
         self.budget.spend(_STEPS_PER_ERROR, cause.field)
 
     def fail_each(self, causes: Iterable[Cause]) -> None:

@@ -12,12 +12,12 @@ def add_flow_limits(parser: argparse.ArgumentParser) -> None:
     usual = FlowLimits()
     for name, default, text in (
         (
-            "max-waiting-requests-per-user",
+            "waiting-requests-per-user-max",
             usual.flow_requests_max,
             "requests of one user on one plane that may wait on a busy server; more get 429",
         ),
         (
-            "max-waiting-requests",
+            "waiting-requests-max",
             usual.level_requests_max,
             "requests of one priority level that may wait; above it the user with most gets 429",
         ),
@@ -26,7 +26,7 @@ def add_flow_limits(parser: argparse.ArgumentParser) -> None:
             f"--{name}", type=count_value, default=default, metavar="NUMBER", help=text
         )
     parser.add_argument(
-        "--max-request-wait-seconds",
+        "--request-wait-seconds-max",
         type=seconds_value,
         default=usual.wait_max_s,
         metavar="SECONDS",
@@ -36,7 +36,7 @@ def add_flow_limits(parser: argparse.ArgumentParser) -> None:
 
 def flow_limits_of(parsed: argparse.Namespace) -> FlowLimits:
     return FlowLimits(
-        flow_requests_max=parsed.max_waiting_requests_per_user,
-        level_requests_max=parsed.max_waiting_requests,
-        wait_max_s=parsed.max_request_wait_seconds,
+        flow_requests_max=parsed.waiting_requests_per_user_max,
+        level_requests_max=parsed.waiting_requests_max,
+        wait_max_s=parsed.request_wait_seconds_max,
     )

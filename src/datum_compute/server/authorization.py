@@ -43,11 +43,14 @@ class Authorizer:
         if outside:
             raise refusal(user, wanted, outside)
 
-    def allows(self, user: User, plane: PlaneName, wanted: Attributes) -> bool:
+    def allows(
+        self, user: User, plane: PlaneName, wanted: Attributes, *, cache: bool = True
+    ) -> bool:
+        """Pass ``cache=False`` for users and attributes from the body of a request."""
         if MASTERS in user.groups:
             return True
         roles = self._book.of(plane)
-        allowed = roles is not None and roles.allows(user, wanted)
+        allowed = roles is not None and roles.allows(user, wanted, cache=cache)
         return allowed and not self.slices.refusal(user, plane, wanted)
 
     def rules_of(self, user: User, plane: PlaneName, namespace: str) -> tuple[Rule, ...]:

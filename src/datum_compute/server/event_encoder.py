@@ -12,6 +12,9 @@ from itertools import count
 from datum_compute.store.record import Record
 
 CACHE_BYTES_MAX = 8 * 1024 * 1024
+# The cache has room for this many of the largest lines: a line with an object of the largest size
+# (1.5 MiB) is shared, and does not drop all others.
+LARGEST_LINES_MIN = 4
 _FORMS_MAX = 1024
 
 _Key = tuple[int, int, bytes, int, Hashable]
@@ -55,7 +58,7 @@ class EventEncoder:
             return known[1]
         line = event_line(event_type, encode_object())
         self.encoded += 1
-        if len(line) <= self._cache_bytes_max // 8:
+        if len(line) <= self._cache_bytes_max // LARGEST_LINES_MIN:
             self._lines[key] = (record, line)
             self.cached_bytes += len(line)
             while self.cached_bytes > self._cache_bytes_max:

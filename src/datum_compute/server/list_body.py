@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datum_compute.api.codec import JsonObject, encode
 
 PIECE_BYTES = 64 * 1024
-WHOLE_BYTES_MAX = 256 * 1024  # smaller lists are one bytes object
+WHOLE_BYTES_MAX = 256 * 1024  # larger bodies are sent in pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,20 @@ class ListBody:
         items = sum(map(len, self.items)) - len(self.omitted_prefix) * len(self.items)
         return len(self.start) + items + separators + len(_END)
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        """Yield pieces of about ``PIECE_BYTES``. Those of a large item refer to its stored bytes,
+        so that a client that does not read holds no copy of it."""
         separator, skipped = _separator(self.omitted_prefix), len(self.omitted_prefix)
         parts: list[bytes | memoryview] = [self.start]
         size = 0
         for number, item in enumerate(self.items):
             if number:
                 parts.append(separator)
+            if len(item) > PIECE_BYTES:
+                yield b"".join(parts)
+                parts, size = [], 0
+                yield from slices(memoryview(item)[skipped:], PIECE_BYTES)
+                continue
             parts.append(memoryview(item)[skipped:] if skipped else item)
             size += len(item) + len(separator)
             if size >= PIECE_BYTES:
@@ -56,6 +63,11 @@ def list_body(
         return start + _END
     body = ListBody(start + b"{" if omitted_prefix else start, items, omitted_prefix)
     return b"".join(body) if body.size_bytes <= WHOLE_BYTES_MAX else body
+
+
+def slices(data: memoryview, size_bytes: int) -> Iterator[memoryview]:
+    """Yield the data in parts of ``size_bytes``, without copying it."""
+    return (data[at : at + size_bytes] for at in range(0, len(data), size_bytes))
 
 
 def joined_list(head: JsonObject, items: list[bytes], field: str = "items") -> bytes:

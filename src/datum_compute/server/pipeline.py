@@ -8,6 +8,7 @@ objects take no new finalizers, and every error of one write is reported togethe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from datum_compute.admission.chain import admit
 from datum_compute.admission.unsupported import unsupported_fields
+from datum_compute.api.checkreport import limit_causes
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import BadRequest, Cause, Invalid, RequestEntityTooLarge
 from datum_compute.api.meta import KindInfo
@@ -121,7 +123,7 @@ def updated_object(
         main["spec"] = main_before.get("spec", {})
     causes = _new_finalizers(metadata, old["metadata"])
     if not same_fields(metadata, old["metadata"]):
-        causes += metadata_problems(kind, metadata)
+        causes += limit_causes(metadata_problems(kind, metadata))
     new = {**main, "metadata": metadata}
     if _same_but_metadata(new, main_before):
         # Nothing to check: what is stored stays valid, whatever the rules have become.
@@ -243,8 +245,9 @@ def _checked(
         raise problems.stopped_check(error, served.kind, new, report) from error
     admitted, more = (checked, []) if report.errors else admit(served.kind, checked, old)
     if not report.unknown:
-        return Proposal(admitted, unknown, (*causes, *report.errors, *more))
+        found = limit_causes(chain(causes, report.errors, more))
+        return Proposal(admitted, unknown, tuple(found))
     refused = unsupported_fields(served.kind, report.unknown)
     dropped = (path for path in report.unknown if path not in refused)
-    found = (*causes, *report.errors, *more, *refused.values())
-    return Proposal(admitted, (*unknown, *dropped), found)
+    found = limit_causes(chain(causes, report.errors, more, refused.values()))
+    return Proposal(admitted, (*unknown, *dropped), tuple(found))

@@ -3,13 +3,18 @@
 Labels: ``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``, ``a notin (b,c)``, ``a``, ``!a``.
 Fields: ``metadata.name``, ``metadata.namespace`` and those the kind declares, with ``=``, ``==``
 and ``!=``.
+
+Watches keep their selectors and check them in every commit, so length, terms and values are
+limited. The expressions use possessive quantifiers: parsing takes linear time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 from datum_compute.api.errors import BadRequest
 from datum_compute.api.names import label_value_problem, qualified_name_problem
@@ -21,18 +26,25 @@ from datum_compute.store.watchlog import Concerns, StoreEvent
 
 Matches = Callable[[Record], bool]
 
-_WORD = r"[^\s,()=!<>]+"
+SELECTOR_LENGTH_MAX = 16 * 1024
+TERMS_MAX = 100
+VALUES_MAX = 1000
+_PARSED_MAX = 256  # label selectors, which many watches have in common
+
+_WORD = r"[^\s,()=!<>]++"
 _LABEL = re.compile(
-    rf"""\s*(?:
-        !\s*(?P<absent>{_WORD})
-      | (?P<key>{_WORD}) \s* (?:
-            (?P<operator>==|=|!=) \s* (?P<value>{_WORD})?
-          | (?P<set>in|notin) \s* \( (?P<values>[^()]*) \)
+    rf"""\s*+(?:
+        !\s*+(?P<absent>{_WORD})
+      | (?P<key>{_WORD}) \s*+ (?:
+            (?P<operator>==|=|!=) \s*+ (?P<value>{_WORD})?
+          | (?P<set>in|notin) \s*+ \( (?P<values>[^()]*+) \)
         )?
-    )\s*(?:,|\Z)""",
+    )\s*+(?:,|\Z)""",
     re.VERBOSE,
 )
-_FIELD = re.compile(r"\s*(?P<field>[^=!\s]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^=!\s]*)\s*")
+_FIELD = re.compile(
+    r"\s*+(?P<field>[^=!\s]++)\s*+(?P<operator>==|=|!=)\s*+(?P<value>[^=!\s]*+)\s*+"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +62,37 @@ class Requirement:
 
 
 def label_requirements(selector: str) -> tuple[Requirement, ...]:
-    found, position = [], 0
+    """Parse a label selector. Requirements that occur twice are returned once."""
+    _check_length("labelSelector", selector)
+    return _parse_labels(selector)
+
+
+@lru_cache(maxsize=_PARSED_MAX)
+def _parse_labels(selector: str) -> tuple[Requirement, ...]:
+    found: dict[Requirement, None] = {}
+    position, values = 0, 0
     while position < len(selector):
         term = _LABEL.match(selector, position)
         if term is None or (term.end() == len(selector) and selector.rstrip().endswith(",")):
             raise BadRequest(f'unable to parse labelSelector "{shortened(selector)}"')
-        found.append(_checked(_requirement(term)))
+        requirement = _requirement(term)
+        if requirement not in found:
+            values += len(requirement.values or ())
+            if len(found) >= TERMS_MAX or values > VALUES_MAX:
+                raise BadRequest(
+                    f"labelSelector: must have at most {TERMS_MAX} requirements and {VALUES_MAX}"
+                    " values; select by fewer labels"
+                )
+            found[_checked(requirement)] = None
         position = term.end()
     return tuple(found)
+
+
+def _check_length(parameter: str, selector: str) -> None:
+    if len(selector) > SELECTOR_LENGTH_MAX:
+        raise BadRequest(
+            f"{parameter}: must have at most {SELECTOR_LENGTH_MAX} characters, has {len(selector)}"
+        )
 
 
 def selected(served: Served, query: Mapping[str, str], *, namespace: str) -> Matches:
@@ -121,22 +156,56 @@ def _checked(requirement: Requirement) -> Requirement:
 
 def _field_checks(served: Served, selector: str) -> tuple[Matches, ...]:
     """Empty terms are legal: some clients end the selector with a comma."""
-    return tuple(_field_check(served, term) for term in selector.split(",") if term.strip())
+    _check_length("fieldSelector", selector)
+    terms = dict.fromkeys(_field_term(t) for t in selector.split(",") if t.strip())
+    if len(terms) > TERMS_MAX:
+        raise BadRequest(f"fieldSelector: must have at most {TERMS_MAX} different terms")
+    paths = {selectable.label: selectable.path for selectable in served.kind.selectable}
+    checks: list[Matches] = []
+    inside: list[tuple[_FieldTerm, str]] = []
+    for term in terms:
+        if term.field == "metadata.name":
+            checks.append(partial(_has_name, term))
+        elif term.field == "metadata.namespace" and served.kind.namespaced:
+            checks.append(partial(_is_in_namespace, term))
+        elif term.field in paths:
+            inside.append((term, paths[term.field]))
+        else:
+            raise BadRequest(f"field label not supported: {shortened(term.field)}")
+    if inside:
+        checks.append(_decoded_check(served, inside))
+    return tuple(checks)
 
 
-def _field_check(served: Served, term: str) -> Matches:
-    parsed = _FIELD.fullmatch(term)
+class _FieldTerm(NamedTuple):
+    field: str
+    negative: bool
+    wanted: str
+
+    def holds(self, value: str) -> bool:
+        return (value == self.wanted) is not self.negative
+
+
+def _field_term(text: str) -> _FieldTerm:
+    parsed = _FIELD.fullmatch(text)
     if parsed is None:
-        raise BadRequest(f'invalid field selector: "{shortened(term)}"')
-    field, wanted, negative = parsed["field"], parsed["value"], parsed["operator"] == "!="
-    if field == "metadata.name":
-        return lambda record: (record.key.name == wanted) is not negative
-    if field == "metadata.namespace" and served.kind.namespaced:
-        return lambda record: (record.key.namespace == wanted) is not negative
-    for selectable in served.kind.selectable:
-        if selectable.label == field:
-            return lambda record: (
-                (text_at(served.conversion.object_of(record), selectable.path) == wanted)
-                is not negative
-            )
-    raise BadRequest(f"field label not supported: {shortened(field)}")
+        raise BadRequest(f'invalid field selector: "{shortened(text)}"')
+    return _FieldTerm(parsed["field"], parsed["operator"] == "!=", parsed["value"])
+
+
+def _has_name(term: _FieldTerm, record: Record) -> bool:
+    return term.holds(record.key.name)
+
+
+def _is_in_namespace(term: _FieldTerm, record: Record) -> bool:
+    return term.holds(record.key.namespace)
+
+
+def _decoded_check(served: Served, terms: Sequence[tuple[_FieldTerm, str]]) -> Matches:
+    """Check all terms that need the object, which is decoded once."""
+
+    def matches(record: Record) -> bool:
+        decoded = served.conversion.object_of(record)
+        return all(term.holds(text_at(decoded, path)) for term, path in terms)
+
+    return matches

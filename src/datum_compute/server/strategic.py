@@ -76,7 +76,8 @@ class _Merge:
     def _lists(self, old: list[Any], patch: list[Any], path: _Path) -> list[Any]:
         key = self._keys[path]
         if key == _VALUES:
-            return [*old, *(value for value in patch if value not in old)]
+            known = set(map(canonical_text, old))
+            return [*old, *(value for value in patch if canonical_text(value) not in known)]
         asked = [_directive(_item(item, path), path) for item in patch]
         if "replace" in asked:
             return [item for item, what in zip(patch, asked, strict=True) if what != "replace"]
@@ -87,8 +88,8 @@ class _Merge:
                 items.pop(name, None)
             else:
                 before = items.get(name)
-                known = before if isinstance(before, dict) else {}
-                items[name] = self.objects(known, item, (*path, "[]"))
+                merged = before if isinstance(before, dict) else {}
+                items[name] = self.objects(merged, item, (*path, "[]"))
         return list(items.values())
 
     def _with_list_directives(
@@ -97,9 +98,10 @@ class _Merge:
         for directive, value in patch.items():
             if directive.startswith(_DELETE_VALUES):
                 name = directive.removeprefix(_DELETE_VALUES)
-                gone = _list_of(value, directive)
+                gone = set(map(canonical_text, _list_of(value, directive)))
                 if isinstance(result.get(name), list):
-                    result[name] = [item for item in result[name] if item not in gone]
+                    items = result[name]
+                    result[name] = [item for item in items if canonical_text(item) not in gone]
         for directive, value in patch.items():
             if directive.startswith(_ORDER):
                 name = directive.removeprefix(_ORDER)
@@ -128,7 +130,7 @@ def _directive(patch: JsonObject, path: _Path) -> str:
 def _retained(old: JsonObject, patch: JsonObject, path: _Path) -> JsonObject:
     if _RETAIN not in patch:
         return dict(old)
-    kept = _list_of(patch[_RETAIN], _RETAIN)
+    kept = {name for name in _list_of(patch[_RETAIN], _RETAIN) if isinstance(name, str)}
     extra = [name for name in patch if not name.startswith("$") and name not in kept]
     if extra:
         raise BadRequest(

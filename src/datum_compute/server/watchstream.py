@@ -18,6 +18,8 @@ from datum_compute.store.watchlog import StoreEvent, Watch
 
 # Twice a minute, so that a reader may take a minute of silence for a dead stream.
 BOOKMARK_EVERY_S = 30.0
+# Larger lines are not joined with others: all watches of an object refer to the same bytes.
+LARGE_LINE_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class WatchStream:
     ) -> None:
         now = asyncio.get_running_loop().time()
         self._ready = initial
+        self._set_aside: bytes | None = None  # a large line, which comes before ``_ready``
         self._source = source
         self._lines = lines
         self._streams = streams
@@ -68,9 +71,13 @@ class WatchStream:
             self._ready = await self._next_lines()
 
     def take_ready(self, size_bytes: int) -> bytes:
-        """More lines that need no waiting, about as many bytes as asked for."""
+        """Return more lines that need no waiting, about ``size_bytes``. Stop before a large line,
+        which ``__anext__`` returns."""
         taken: list[bytes] = []
         while size_bytes > 0 and (line := self._next_line()) is not None:
+            if len(line) > LARGE_LINE_BYTES:
+                self._set_aside = line
+                break
             taken.append(line)
             size_bytes -= len(line)
         return b"".join(taken)
@@ -79,6 +86,7 @@ class WatchStream:
         """End the stream, also while somebody waits for its next line."""
         self._ended = self._stopped = True
         self._ready = iter(())
+        self._set_aside = None
         if self._source is not None:
             self._source.watch.interrupt()
 
@@ -86,6 +94,9 @@ class WatchStream:
         self.stop()
 
     def _next_line(self) -> bytes | None:
+        if self._set_aside is not None:
+            large, self._set_aside = self._set_aside, None
+            return large
         self._work.start()
         line = next(self._ready, None)
         self._work.stop()
@@ -96,7 +107,7 @@ class WatchStream:
         if self._source.watch.closed:
             events = await self._events(0.0)  # send the events before the end
             self._ended = not events
-            return filter(None, map(self._lines.of, events))
+            return filter(None, map(self._lines.of, _drain(events)))
         now = asyncio.get_running_loop().time()
         wait_s = max(0.0, self._due() - now)
         # The log is read before anything is awaited: with no events to show for it, the reader
@@ -110,7 +121,7 @@ class WatchStream:
         if now >= self._deadline:
             self._ended = True
         if events or wait_s or (self._ended and not self._source.bookmarks):
-            return filter(None, map(self._lines.of, events))
+            return filter(None, map(self._lines.of, _drain(events)))
         self._next_bookmark = now + BOOKMARK_EVERY_S
         return iter((self._lines.bookmark(version),))
 
@@ -129,3 +140,11 @@ class WatchStream:
         finally:
             self._streams.ended(self)
         return [] if self._stopped else events
+
+
+def _drain(events: list[StoreEvent]) -> Iterator[StoreEvent]:
+    """Yield each event and drop it from the list: a slow reader must not keep the object of an
+    event in memory besides its line."""
+    events.reverse()
+    while events:
+        yield events.pop()

@@ -135,3 +135,19 @@ async def test_a_large_list_arrives_whole(port: Port) -> None:
         await port.server.json("POST", WORKLOADS, workload(f"w{number}", annotations=note))
     async with port.session.get(WORKLOADS) as listed:
         assert len((await listed.json())["items"]) == 30
+
+
+async def test_large_events_of_a_watch_arrive_whole(port: Port) -> None:
+    path = "/api/v1/namespaces/default/configmaps"
+    sizes = [900_000, 10, 40_000, 1_000_000, 500]
+    for number, size_bytes in enumerate(sizes):
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}"}}
+        await port.server.json("POST", path, {**body, "data": {"a": "x" * size_bytes}})
+    received = b""
+    async with asyncio.timeout(ENOUGH_S), port.session.get(path, params={"watch": "1"}) as watch:
+        while received.count(b"\n") < len(sizes):
+            received += await watch.content.readany()
+        watch.close()
+    found = [decode(line)["object"] for line in received.splitlines()]
+    assert [len(each["data"]["a"]) for each in found] == sizes
+    assert [each["metadata"]["name"] for each in found] == [f"c{n}" for n in range(len(sizes))]

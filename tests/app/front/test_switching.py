@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 from datum_compute.api.exchange import Duplex, Request, Response
+from datum_compute.app.front.connection import SEND_S
+from datum_compute.app.front.outgoing import WRITE_BYTES_MAX
 from datum_compute.app.front.port import Front
 from datum_compute.app.front.switched import BUFFER_BYTES_MAX
+from datum_compute.testing.virtual_loop import run_virtual
 from tests.app.front.wire import Wire
 
 UPGRADE = b"GET /talk HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n"
@@ -113,3 +117,32 @@ async def test_no_more_is_taken_from_a_client_than_somebody_reads() -> None:
     assert not wire.reading
     never.set_result(None)
     await wire.end()
+
+
+def test_a_client_that_does_not_read_cannot_keep_a_talk_open_that_has_ended() -> None:
+    async def scenario(_: object) -> None:
+        _, wire = echoing()
+        wire.send(UPGRADE)
+        await wire.settled()
+        wire.takes = False
+        wire.send(b"x" * (3 * WRITE_BYTES_MAX) + b"end")
+        await wire.settled()
+        assert not wire.closed  # the client has time to read the rest
+        await asyncio.sleep(SEND_S + 2)
+        assert wire.aborted
+
+    run_virtual(Random(3), scenario)
+
+
+async def test_the_rest_of_a_talk_that_has_ended_arrives() -> None:
+    _, wire = echoing()
+    wire.send(UPGRADE)
+    await wire.settled()
+    wire.takes = False
+    sent = b"x" * (3 * WRITE_BYTES_MAX) + b"end"
+    wire.send(sent)
+    await wire.settled()
+    wire.take()
+    await wire.end()
+    assert wire.raw.endswith(b"\r\n\r\n" + sent)
+    assert not wire.aborted

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from random import Random
 
 import pytest
 
-from datum_compute.api.codec import decode
+from datum_compute.api.codec import JsonObject, decode
 from datum_compute.api.exchange import Request, Response
 from datum_compute.app.front.connection import RESPONSE_S, SEND_S
 from datum_compute.app.front.limits import PortLimits
-from datum_compute.app.front.outgoing import TLS_BUFFER_BYTES, WATCH_LINES_BYTES
+from datum_compute.app.front.outgoing import (
+    TLS_BUFFER_BYTES,
+    WATCH_LINES_BYTES,
+    WRITE_BYTES_MAX,
+)
 from datum_compute.app.front.port import Front
+from datum_compute.server.eventlines import EventLines
+from datum_compute.store.record import Record
 from datum_compute.testing.virtual_loop import run_virtual
 from tests.app.front.wire import Wire, request
 from tests.server.granting import ANN, grant, rule, server_with_ann
@@ -126,6 +135,194 @@ async def test_a_body_that_is_held_as_a_whole_counts_as_a_whole() -> None:
     assert (await wire.answer()).body == body
     await wire.settled()
     assert front.budget.total_bytes == 0
+
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+LARGE_BYTES = 900_000
+
+
+async def put_large(server: Server, name: str, size_bytes: int = LARGE_BYTES) -> None:
+    body: JsonObject = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+    await server.json("POST", CONFIG_MAPS, body | {"data": {"a": "x" * size_bytes}})
+
+
+async def open_blocked_watches(front: Front, count: int, target: str) -> list[Wire]:
+    """Watches whose clients have read the headers and no event."""
+    wires = await unread(front, count, request(target=target))
+    for wire in wires:
+        wire.take()
+        wire.takes = False
+        await wire.settled()
+    return wires
+
+
+class LineLog:
+    """Keeps the lines that watches request from the encoder."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lines: dict[int, bytes] = {}
+        added = EventLines.added
+
+        def record_line(events: EventLines, record: Record) -> bytes | None:
+            line = added(events, record)
+            if line is not None:
+                self.lines[id(line)] = line
+            return line
+
+        monkeypatch.setattr(EventLines, "added", record_line)
+
+
+@pytest.mark.parametrize("small_first", [False, True])
+async def test_unread_watches_share_one_copy_of_a_large_object(
+    server: Server, monkeypatch: pytest.MonkeyPatch, small_first: bool
+) -> None:
+    if small_first:
+        await put_large(server, "a", 10)
+    await put_large(server, "large")
+    log = LineLog(monkeypatch)
+    front = front_with(server)
+    wires = await open_blocked_watches(front, 50, f"{CONFIG_MAPS}?watch=1")
+    if small_first:
+        for wire in wires:
+            wire.take()
+            wire.takes = False
+            await wire.settled()
+    assert server.api.event_encoder.encoded == (2 if small_first else 1)
+    assert max(size for wire in wires for size in wire.write_sizes) <= WRITE_BYTES_MAX
+    assert max(wire.unread_bytes for wire in wires) <= WRITE_BYTES_MAX
+    large = max(log.lines.values(), key=len)
+    assert sys.getrefcount(large) >= 50  # all watches refer to the same line
+    # The budget counts the line once, and the buffers of every connection.
+    buffers = front.budget.total_bytes - len(large)
+    assert 0 < buffers <= 50 * (WRITE_BYTES_MAX + TLS_BUFFER_BYTES)
+    for wire in wires:
+        wire.take()
+    for wire in wires:
+        lines = await wire.lines(2 if small_first else 1)
+        assert decode(lines[-1])["object"]["data"]["a"] == "x" * LARGE_BYTES
+        await wire.settled()
+    assert max(size for wire in wires for size in wire.write_sizes) <= WRITE_BYTES_MAX
+    assert front.budget.total_bytes == 0
+
+
+async def test_a_watch_keeps_no_line_that_its_client_has_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LineLog(monkeypatch)
+    await put_large(server, "large")
+    front = front_with(server)
+    wires = []
+    for _ in range(3):
+        wires.append(Wire(front))
+        wires[-1].send(request(target=f"{CONFIG_MAPS}?watch=1"))
+        await wires[-1].lines(1)
+        await wires[-1].settled()
+    (line,) = log.lines.values()
+    log.lines.clear()
+    assert sys.getrefcount(line) == 3  # this variable, the call and the cache of the encoder
+
+
+async def test_old_versions_of_a_large_object_count_for_the_watches_that_hold_them(
+    server: Server,
+) -> None:
+    await put_large(server, "large")
+    limit = 4 * (LARGE_BYTES + BLOCKED_BYTES)
+    front = front_with(server, unsent_bytes_max=limit)
+    wires = []
+    for number in range(8):
+        patch = {"data": {"b": str(number)}}
+        changed = await server.merge(f"{CONFIG_MAPS}/large", patch)
+        since = int(changed["metadata"]["resourceVersion"]) - 1
+        target = f"{CONFIG_MAPS}?watch=1&resourceVersion={since}"
+        wires += await open_blocked_watches(front, 1, target)
+        assert front.budget.total_bytes <= limit
+    assert [wire.aborted for wire in wires] == [True] * 4 + [False] * 4
+    assert front.budget.total_bytes > 4 * LARGE_BYTES
+
+
+async def test_the_line_of_a_closed_watch_counts_for_another_that_holds_it(server: Server) -> None:
+    await put_large(server, "large")
+    front = front_with(server)
+    wires = await open_blocked_watches(front, 3, f"{CONFIG_MAPS}?watch=1")
+    for left, wire in zip((2, 1), wires, strict=False):
+        wire.abort()
+        await wire.settled()
+        assert LARGE_BYTES < front.budget.total_bytes <= LARGE_BYTES + left * BLOCKED_BYTES + 200
+    wires[-1].abort()
+    await wires[-1].settled()
+    assert front.budget.total_bytes == 0
+
+
+@pytest.mark.parametrize("size_bytes", [20_000, 40_000, 200_000, 1_000_000])
+async def test_a_body_is_written_in_pieces_and_arrives_whole(size_bytes: int) -> None:
+    body = bytes(number % 251 for number in range(size_bytes))
+
+    async def answer(_request: Request) -> Response:
+        return Response(200, body)
+
+    front = Front(answer, lambda: START_S)
+    wires = [Wire(front), *await unread(front, 1, request() + request())]
+    wires[0].send(request() + request())
+    assert wires[1].unread_bytes <= WRITE_BYTES_MAX
+    assert front.budget.total_bytes >= size_bytes
+    wires[1].take()
+    for wire in wires:
+        for number in range(2):
+            assert (await wire.answer(number)).body == body
+        assert max(wire.write_sizes) <= WRITE_BYTES_MAX
+        await wire.settled()
+    assert front.budget.total_bytes == 0
+
+
+@pytest.mark.parametrize("size_bytes", [200_000, 1_000_000])
+async def test_a_connection_with_unanswered_requests_is_freed_without_the_garbage_collector(
+    size_bytes: int,
+) -> None:
+    async def answer(_request: Request) -> Response:
+        return Response(200, b"x" * size_bytes)
+
+    (wire,) = await unread(Front(answer, lambda: START_S), 1, request() * 20)
+    gc.disable()
+    try:
+        wire.abort()
+        await wire.settled()
+        parts: list[weakref.ref[object]] = [
+            weakref.ref(wire.connection),
+            weakref.ref(wire.connection._reader),
+        ]
+        del wire.connection
+        await wire.settled()
+        assert [part() for part in parts] == [None, None]
+    finally:
+        gc.enable()
+
+
+async def test_a_connection_closes_after_its_client_has_read_the_whole_body() -> None:
+    body = b"x" * 200_000
+
+    async def answer(_request: Request) -> Response:
+        return Response(200, body)
+
+    (wire,) = await unread(Front(answer, lambda: START_S), 1, request(version="1.0"))
+    assert not wire.closed
+    wire.take()
+    await wire.end()
+    assert (wire.answers[0].body, wire.aborted) == (body, False)
+
+
+async def test_an_unread_list_of_large_objects_holds_no_copy_of_them(server: Server) -> None:
+    for number in range(3):
+        await put_large(server, f"large-{number}")
+    front = front_with(server)
+    (wire,) = await unread(front, 1, request(target=CONFIG_MAPS))
+    for _ in range(5):
+        assert front.budget.total_bytes < 2 * BLOCKED_BYTES
+        wire.take()
+        wire.takes = False
+        await wire.settled()
+    wire.take()
+    assert len(decode((await wire.answer()).body)["items"]) == 3
+    assert max(wire.write_sizes) <= WRITE_BYTES_MAX
 
 
 class Slowly:

@@ -42,6 +42,7 @@ class Wire(asyncio.Transport):
         self.takes = True
         self.switched = False
         self.unread_bytes = 0  # written while the client does not read
+        self.write_sizes: list[int] = []  # bytes of each call of ``write``
         self._waiting = bytearray()
         self._paused = False
         self._news = asyncio.Event()
@@ -100,6 +101,7 @@ class Wire(asyncio.Transport):
         if self.closed:
             return
         self.raw += bytes(data)
+        self.write_sizes.append(len(data))
         if not self.switched:
             try:
                 self._parser.feed_data(bytes(data))

@@ -145,6 +145,19 @@ def test_the_message_of_one_conflict_and_of_several() -> None:
     )
 
 
+def test_the_error_for_many_conflicts_names_the_first_and_counts_the_rest() -> None:
+    texts = {f"p{number:03}": "1" for number in range(150)}
+    live = created({"metadata": {"name": "n"}, "spec": {"a": "1"}})
+    live = updated(live, {**live, "spec": {**live["spec"], "texts": texts}}, "writer")
+    config = {"metadata": {"name": "n"}, "spec": {"a": "2", "texts": dict.fromkeys(texts, "2")}}
+    with pytest.raises(Conflict) as many:
+        application(config, "two").onto(live, LATE)
+    fields = [cause.field for cause in many.value.causes]
+    assert fields == [".spec.a", *(f".spec.texts.p{number:03}" for number in range(99))]
+    assert many.value.message.startswith("Apply failed with 151 conflicts: ")
+    assert many.value.message.endswith("\n- .spec.texts.p098\nand 51 more")
+
+
 def test_too_many_updaters_share_one_entry() -> None:
     live = created({"metadata": {"name": "n"}, "spec": {"a": "1"}})
     for number in range(15):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datum_compute.server.ownership import fieldsets
 from datum_compute.server.ownership.fieldsets import (
+    MEMBER,
     FieldSet,
     Path,
     difference,
@@ -13,6 +19,7 @@ from datum_compute.server.ownership.fieldsets import (
     intersection,
     paths,
     union,
+    union_all,
 )
 
 _steps = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"1"'])
@@ -63,3 +70,41 @@ def test_a_difference_that_takes_nothing_is_the_same_tree(
     one = made(left)
     if not left & right:
         assert difference(one, made(right)) is one
+
+
+@settings(deadline=None)
+@given(st.lists(_members, max_size=7))
+def test_the_union_of_all_has_every_path(sets: list[set[Path]]) -> None:
+    assert union_all(map(made, sets)) == made(set().union(*sets))
+
+
+class _LookupsOnly(dict[str, Any]):
+    """A large set that may be searched by key. Iteration is an error."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("iterates over the larger set")
+
+    items = __iter__  # type: ignore[assignment]
+
+
+def test_a_difference_iterates_over_the_smaller_set() -> None:
+    large = _LookupsOnly({f"f:{number}": MEMBER for number in range(1000)})
+    assert difference({"f:data": {"f:1": MEMBER, "f:x": MEMBER}}, {"f:data": large}) == {
+        "f:data": {"f:x": MEMBER}
+    }
+
+
+def test_the_union_of_many_small_sets_copies_each_path_a_few_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    copied: list[int] = []
+    join = fieldsets._union
+
+    def count(left: FieldSet, right: FieldSet) -> FieldSet:
+        copied.append(len(left) + len(right))
+        return join(left, right)
+
+    monkeypatch.setattr(fieldsets, "_union", count)
+    found = union_all({f"f:{number}": MEMBER} for number in range(1024))
+    assert len(found) == 1024
+    assert sum(copied) == 1024 * 10

@@ -20,12 +20,13 @@ from datum_compute.app.front.answers import CONTINUE, HttpDate, stream_head, swi
 from datum_compute.app.front.connection_table import ConnectionTable, Slot
 from datum_compute.app.front.eager import begun
 from datum_compute.app.front.metrics import PortMetrics
-from datum_compute.app.front.outgoing import WHOLE_BYTES_MAX, Outgoing
+from datum_compute.app.front.outgoing import Outgoing
 from datum_compute.app.front.reader import Arrived, RequestReader, Stage
 from datum_compute.app.front.send_budget import SendBudget
 from datum_compute.app.front.switched import Switched
 from datum_compute.app.front.turn import Turns
 from datum_compute.server.answer import error_answer
+from datum_compute.server.list_body import WHOLE_BYTES_MAX
 from datum_compute.server.watchstream import WatchStream
 
 IDLE_S = 75.0  # between two requests
@@ -142,10 +143,10 @@ class Connection(asyncio.Protocol):
                 self.deadline_s = min(self.deadline_s, self._response_deadline_s)
 
     def resume_writing(self) -> None:
-        self._out.account_unsent()
-        self._out.resume()
         if not self._ending and self._switched is None:
             self._trust_client()
+        self._out.resume()  # may pause again at once, with a new deadline
+        if not self._ending and self._switched is None:
             self._go_on()
 
     # --- called by the server
@@ -197,7 +198,7 @@ class Connection(asyncio.Protocol):
         elif self._switched is not None:
             self._switched.end()
         elif not self._busy and not self._reader.arrived:
-            self._transport.close()
+            self._close()
 
     def abort(self) -> None:
         self._transport.abort()
@@ -359,7 +360,10 @@ class Connection(asyncio.Protocol):
         self._wait_for_client(LINGER_S)
 
     def _close(self) -> None:
+        """Close the connection when the client has read everything, or its time is over."""
         self._ending = True
+        if self._out.blocked:
+            self._wait_for_client(SEND_S)
         self._out.close()
 
 

@@ -112,6 +112,6 @@ class PortMetrics(Collector):
             ),
             CounterMetricFamily(
                 "datum_apiserver_memory_trims",
-                "How often freed memory was returned to the system after many connections ended.",
+                "How often freed memory was returned to the system after a flood.",
             ),
         )

@@ -60,6 +60,7 @@ class Front:
         """Take connections on a bound socket from here on."""
         self._acceptor = Acceptor(self._shared, bound, tls)
         self._acceptor.start()
+        self._trimmer.start()
 
     @property
     def metrics(self) -> PortMetrics:

@@ -69,8 +69,10 @@ class RequestReader:
         self._headers: dict[str, str] = {}
 
     def close(self) -> None:
-        """Stop reading, and break the reference cycle of parser, reader and connection."""
+        """Stop reading, drop unanswered requests, and break the reference cycles of parser, reader,
+        requests and connection."""
         self._parser = self._peer = None
+        self.arrived.clear()
 
     def feed(self, data: bytes) -> None:
         if self.upgrade:

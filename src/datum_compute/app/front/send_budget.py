@@ -6,6 +6,9 @@ for the longest time. Above the limit for all users, it closes the slowest conne
 with the most unsent bytes. A client whose watch was closed reconnects and continues from its last
 resourceVersion.
 
+A large line of a watch is one bytes object for all watches that send it. It counts once, for the
+account that has held it longest.
+
 The limit of a user does not close the only connection of that user: one response may be larger than
 the limit.
 """
@@ -51,7 +54,16 @@ class _UserAccounts:
 class SendAccount:
     """The unsent bytes of one connection. ``user`` is empty while it is anonymous."""
 
-    __slots__ = ("_budget", "is_reserved", "sender", "since_s", "size_bytes", "user")
+    __slots__ = (
+        "_budget",
+        "_line",
+        "is_reserved",
+        "line_bytes",
+        "sender",
+        "since_s",
+        "size_bytes",
+        "user",
+    )
 
     def __init__(self, budget: SendBudget, sender: Sender) -> None:
         self._budget = budget
@@ -60,6 +72,8 @@ class SendAccount:
         self.is_reserved = False
         self.size_bytes = 0
         self.since_s = 0.0  # when the client last read data
+        self._line: bytes | None = None  # the large line that the connection sends
+        self.line_bytes = 0  # its size, if it counts for this account
 
     def set_user(self, user: str, *, is_reserved: bool) -> None:
         size_bytes, since_s = self.size_bytes, self.since_s
@@ -70,8 +84,19 @@ class SendAccount:
 
     def close(self) -> None:
         """Remove the account of a connection that has ended."""
+        self.release_line()
         self._budget.record(self, 0)
         self.sender = _NO_SENDER
+
+    def hold_line(self, line: bytes) -> None:
+        """Count a line from now on, unless it counts for another account already."""
+        self._line = line
+        self._budget.hold_line(self, line)
+
+    def release_line(self) -> None:
+        if self._line is not None:
+            line, self._line = self._line, None
+            self._budget.release_line(self, line)
 
     def record(self, size_bytes: int) -> None:
         """Record how many bytes are unsent now. This may close connections, including this one."""
@@ -89,6 +114,8 @@ class SendBudget:
         self._total_max = total_max
         self._clock = clock
         self._users: dict[str, _UserAccounts] = {}
+        # Accounts that hold a line, by the ``id`` of the line. It counts for the first of them.
+        self._holders: dict[int, dict[SendAccount, None]] = {}
         self.total_bytes = 0
 
     def open_account(self, sender: Sender) -> SendAccount:
@@ -114,6 +141,23 @@ class SendBudget:
             user.accounts.pop(account, None)
             if not user.accounts:
                 del self._users[account.user]
+
+    def hold_line(self, account: SendAccount, line: bytes) -> None:
+        holders = self._holders.setdefault(id(line), {})
+        if not holders:
+            account.line_bytes = len(line)
+        holders[account] = None
+
+    def release_line(self, account: SendAccount, line: bytes) -> None:
+        holders = self._holders[id(line)]
+        del holders[account]
+        if not holders:
+            del self._holders[id(line)]
+        elif account.line_bytes:
+            next_account = next(iter(holders))
+            next_account.line_bytes = len(line)
+            self.record(next_account, next_account.sender.measure_unsent())
+        account.line_bytes = 0
 
     def enforce(self, grown: SendAccount) -> None:
         """Close the slowest connections until both limits hold."""
@@ -146,6 +190,7 @@ class SendBudget:
             if excess(name) <= 0:
                 break
             account.sender.shed(reason)
+            account.release_line()
             self.record(account, 0)
 
     def _largest_user(self) -> str:

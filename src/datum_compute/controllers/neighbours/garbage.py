@@ -66,8 +66,13 @@ async def _tend(context: Context, view: View, holdings: Holdings, held: Held) ->
 async def _collect(view: View, holdings: Holdings, held: Held) -> None:
     if not held.owners:
         return
-    lost = [o for o in held.owners if _is_gone(holdings, held, o)]
-    leaving = [o for o in held.owners if o not in lost and _is_leaving(holdings, held, o)]
+    lost: list[OwnerReference] = []
+    leaving: list[OwnerReference] = []
+    for owner in held.owners:
+        if _is_gone(holdings, held, owner):
+            lost.append(owner)
+        elif _is_leaving(holdings, held, owner):
+            leaving.append(owner)
     if len(lost) + len(leaving) < len(held.owners):
         if lost:
             await holdings.strike_off(held, {o.uid for o in lost})

@@ -84,7 +84,7 @@ def _has_verb(
 
 def _check_held(authorizer: Authorizer, call: Call, name: str, wanted: Sequence[Rule]) -> None:
     held = authorizer.rules_of(call.user, call.plane, call.route.namespace)
-    missing = uncovered(held, wanted)
+    missing = uncovered(held, wanted, _SHOWN_MAX + 1)
     if missing:
         shown = ", ".join(missing[:_SHOWN_MAX]) + (", ..." if len(missing) > _SHOWN_MAX else "")
         why = (

@@ -6,7 +6,7 @@ Nothing is stored. To add a review: a function from (desk, call, spec) to its st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,9 @@ from datum_compute.server.document import decoded_body
 from datum_compute.server.fieldvalidation import field_validation
 from datum_compute.server.options import dry_run
 from datum_compute.server.pipeline import identified
+
+GROUPS_MAX = 1000  # of the user that a review asks about
+RULE_VALUES_MAX = 50_000  # verbs, groups, resources, names and paths in the response to a review
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def _self_review(_desk: Desk, call: Call, _obj: JsonObject) -> JsonObject:
 def _self_access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
     spec = typed(obj.get("spec", {}), kinds.SelfAccessSpec)
     wanted = _wanted(call.kind, spec.resource_attributes, spec.non_resource_attributes)
-    return {"allowed": desk.authorizer.allows(call.user, call.plane, wanted)}
+    return {"allowed": desk.authorizer.allows(call.user, call.plane, wanted, cache=False)}
 
 
 def _access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
@@ -87,8 +90,12 @@ def _access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
     wanted = _wanted(call.kind, spec.resource_attributes, spec.non_resource_attributes)
     if not spec.user and not spec.groups:
         raise _required(call.kind, "spec.user", "at least one of user or group must be specified")
+    if len(spec.groups) > GROUPS_MAX:
+        why = f"Too many: {len(spec.groups)}: must have at most {GROUPS_MAX} items"
+        cause = Cause("spec.groups", "FieldValueTooMany", why)
+        raise problems.invalid(call.kind, "", [cause])
     user = User(spec.user, tuple(spec.groups), frozenset({call.plane}))
-    return {"allowed": desk.authorizer.allows(user, call.plane, wanted)}
+    return {"allowed": desk.authorizer.allows(user, call.plane, wanted, cache=False)}
 
 
 def _local_access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
@@ -109,7 +116,10 @@ def _self_rules(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
     namespace = obj.get("spec", {}).get("namespace", "")
     if not namespace:
         raise _required(call.kind, "spec.namespace", "no namespace on request")
-    rules = desk.authorizer.rules_of(call.user, call.plane, namespace)
+    held = desk.authorizer.rules_of(call.user, call.plane, namespace)
+    distinct = list(dict.fromkeys(held[:RULE_VALUES_MAX]))  # each rule has at least one value
+    rules = _first_rules(distinct)
+    is_complete = len(rules) == len(distinct) and len(held) <= RULE_VALUES_MAX
     return {
         "resourceRules": [_resource_rule(rule) for rule in rules if rule.resources],
         "nonResourceRules": [
@@ -117,8 +127,19 @@ def _self_rules(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
             for rule in rules
             if rule.paths
         ],
-        "incomplete": False,
+        "incomplete": not is_complete,
     }
+
+
+def _first_rules(rules: Sequence[Rule]) -> Sequence[Rule]:
+    """Return the rules up to RULE_VALUES_MAX values."""
+    values = 0
+    for index, rule in enumerate(rules):
+        values += len(rule.verbs) + len(rule.groups) + len(rule.resources)
+        values += len(rule.names) + len(rule.paths)
+        if values > RULE_VALUES_MAX:
+            return rules[:index]
+    return rules
 
 
 def _token_review(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:

@@ -1,8 +1,10 @@
 """The roles and bindings of each plane, read from the store when they have changed.
 
-Nothing is decoded while they stay as they are: the store tells of every change at the moment from
-which it can be seen. The first request of its sort costs a walk over the rules its user holds. An
-object that cannot be read grants nothing.
+The store reports every change at the moment from which it is visible; only the objects that have
+changed are decoded again. Rules are never copied: a binding has subjects and the name of a role,
+and what a user holds is a list of references to the rules of roles. The first request of a user
+with a verb and a resource walks the bindings, and the rules that the user holds. An object that
+cannot be decoded grants nothing.
 
 Kinds that users define belong to the users: each CustomResourceDefinition counts as three
 ClusterRoles, one that reads its objects, one that writes them and one for the garbage collector,
@@ -12,18 +14,22 @@ which aggregated roles take up like any other (labels ``...aggregate-to-project-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
+from operator import is_
+from typing import TypeVar
 
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from datum_compute.api.plane import PlaneName
 from datum_compute.server.access import rolesource
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.access.rolesource import Binding, ClusterRole
+from datum_compute.server.access.rolesource import Binding, ClusterRole, DecodedRecords
 from datum_compute.server.access.rules import Rule, allowed
 from datum_compute.server.authentication import User
+from datum_compute.store.record import Record
 from datum_compute.store.store import Store
 
 # What permissions are made of.
@@ -34,10 +40,16 @@ RESOURCES = (
     CLUSTER_ROLE_BINDING.resource,
     rolesource.DEFINITIONS,
 )
-_REMEMBERED_MAX = 4096
+# Limits of each of the two caches of a plane. Keys contain text of callers.
+CACHE_ENTRIES_MAX = 4096
+CACHE_KEY_CHARACTERS_MAX = 1024
+CACHE_NAME_SETS_MAX = 64
 
-Subject = tuple[str, str]  # kind (User or Group) and name
 Rules = tuple[Rule, ...]
+# The names for which something is allowed, as the rules hold them. None stands for every name.
+_NameSets = tuple[frozenset[str], ...] | None
+_Key = tuple[str | tuple[str, ...], ...]  # texts, and the groups of a user
+_Value = TypeVar("_Value")
 _Waker = Callable[[], None]
 
 
@@ -47,46 +59,103 @@ class PlaneRoles:
 
     cluster_roles: Mapping[str, Rules]
     roles: Mapping[tuple[str, str], Rules]
-    everywhere: Mapping[Subject, Rules]
-    in_namespace: Mapping[str, Mapping[Subject, Rules]]
-    _remembered: dict[tuple[str, tuple[str, ...], str], Rules] = field(default_factory=dict)
-    # By user, namespace, verb and resource: for which names that is allowed, None is for all.
-    _decided: dict[tuple[object, ...], frozenset[str] | None] = field(default_factory=dict)
+    cluster_bindings: Sequence[Binding]
+    bindings: Mapping[str, Sequence[Binding]]  # by namespace
+    # By user name, groups and namespace.
+    _held: dict[_Key, tuple[Rules, ...]] = field(default_factory=dict)
+    # By user name, groups, namespace, verb and resource.
+    _decided: dict[_Key, _NameSets] = field(default_factory=dict)
 
-    def allows(self, user: User, wanted: Attributes) -> bool:
+    def allows(self, user: User, wanted: Attributes, *, cache: bool = True) -> bool:
+        """Return True if a role of the user allows this. Decisions about attributes or users that
+        a caller makes up are not worth a place in the cache."""
         if wanted.path:
-            return allowed(self.rules_of(user, wanted.namespace), wanted)
+            held = self._held_roles(user, wanted.namespace, cache=cache)
+            return any(allowed(rules, wanted) for rules in held)
         sort = (wanted.verb, wanted.group, wanted.resource, wanted.subresource)
-        asked = (user.name, user.groups, wanted.namespace, *sort)
+        key = (user.name, user.groups, wanted.namespace, *sort)
         try:
-            names = self._decided[asked]
+            names = self._decided[key]
         except KeyError:
-            if len(self._decided) >= _REMEMBERED_MAX:
-                self._decided.clear()
-            names = self._decided[asked] = self._names(user, wanted)
-        return names is None or wanted.name in names
-
-    def _names(self, user: User, wanted: Attributes) -> frozenset[str] | None:
-        fitting = [r for r in self.rules_of(user, wanted.namespace) if r.allows_some(wanted)]
-        if any(not rule.names for rule in fitting):
-            return None
-        return frozenset().union(*(rule.names for rule in fitting))
+            names = self._allowed_names(user, wanted, cache=cache)
+            if cache and (names is None or len(names) <= CACHE_NAME_SETS_MAX):
+                _add_to_cache(self._decided, key, names)
+        return names is None or any(wanted.name in some for some in names)
 
     def rules_of(self, user: User, namespace: str) -> Rules:
-        """The rules a user holds in a namespace; with no namespace, those for the whole plane."""
-        who = (user.name, user.groups, namespace)
-        found = self._remembered.get(who)
+        """Return the rules of a user in a namespace; without one, those for the whole plane. Equal
+        rules of several roles are repeated."""
+        return tuple(chain.from_iterable(self._held_roles(user, namespace, cache=True)))
+
+    def _allowed_names(self, user: User, wanted: Attributes, *, cache: bool) -> _NameSets:
+        found: dict[int, frozenset[str]] = {}
+        for rules in self._held_roles(user, wanted.namespace, cache=cache):
+            for rule in rules:
+                if rule.allows_some(wanted):
+                    if not rule.names:
+                        return None
+                    found[id(rule.names)] = rule.names
+        return tuple(found.values())
+
+    def _held_roles(self, user: User, namespace: str, *, cache: bool) -> tuple[Rules, ...]:
+        key = (user.name, user.groups, namespace)
+        found = self._held.get(key)
         if found is None:
-            if len(self._remembered) >= _REMEMBERED_MAX:
-                self._remembered.clear()
-            found = self._remembered[who] = self._collected(user, namespace)
+            found = self._find_roles(user, namespace)
+            if cache:
+                _add_to_cache(self._held, key, found)
         return found
 
-    def _collected(self, user: User, namespace: str) -> Rules:
-        subjects = [("User", user.name), *(("Group", group) for group in user.groups)]
-        places = [self.everywhere, self.in_namespace.get(namespace, {}) if namespace else {}]
-        held = [rule for place in places for who in subjects for rule in place.get(who, ())]
-        return tuple(dict.fromkeys(held))
+    def _find_roles(self, user: User, namespace: str) -> tuple[Rules, ...]:
+        """Return the rules of each role that is bound to the user, each role once."""
+        subjects = frozenset([("User", user.name), *(("Group", group) for group in user.groups)])
+        near = self.bindings.get(namespace, ()) if namespace else ()
+        found: dict[int, Rules] = {}
+        for binding in chain(self.cluster_bindings, near):
+            if not subjects.isdisjoint(binding.subjects):
+                rules = self._rules_of_binding(binding)
+                found[id(rules)] = rules
+        return tuple(found.values())
+
+    def _rules_of_binding(self, binding: Binding) -> Rules:
+        if binding.of_cluster or not binding.namespace:
+            return self.cluster_roles.get(binding.role, ())
+        return self.roles.get((binding.namespace, binding.role), ())
+
+
+class _PlaneSource:
+    """The roles and bindings of one plane as they were last decoded."""
+
+    def __init__(self, protected_groups: Collection[str]) -> None:
+        decode_definition = partial(rolesource.decode_definition_roles, protected=protected_groups)
+        self._cluster_roles = DecodedRecords(rolesource.decode_cluster_role)
+        self._definitions = DecodedRecords(decode_definition)
+        self._roles = DecodedRecords(rolesource.decode_role)
+        self._cluster_bindings = DecodedRecords(rolesource.decode_binding)
+        self._bindings = DecodedRecords(rolesource.decode_binding)
+        self._named: list[ClusterRole] = []
+        self._aggregated: Mapping[str, Rules] = {}
+
+    def read(self, store: Store, plane: PlaneName) -> PlaneRoles:
+        def records(resource: str) -> list[Record]:
+            return store.snapshot(plane, resource).records
+
+        named = self._cluster_roles.read(records(CLUSTER_ROLE.resource))
+        for roles_of_kind in self._definitions.read(records(rolesource.DEFINITIONS)):
+            named.extend(roles_of_kind)
+        if not _are_identical(named, self._named):
+            self._aggregated = {role.name: _aggregate(role, named) for role in named}
+            self._named = named
+        roles = self._roles.read(records(ROLE.resource))
+        bindings: dict[str, list[Binding]] = {}
+        for binding in self._bindings.read(records(ROLE_BINDING.resource)):
+            bindings.setdefault(binding.namespace, []).append(binding)
+        return PlaneRoles(
+            self._aggregated,
+            {(role.namespace, role.name): role.rules for role in roles},
+            self._cluster_bindings.read(records(CLUSTER_ROLE_BINDING.resource)),
+            bindings,
+        )
 
 
 class RoleBook:
@@ -102,6 +171,7 @@ class RoleBook:
         self._protected = frozenset(protected_groups)
         self._on_change = on_change
         self._roles: dict[PlaneName, PlaneRoles] = {}  # as they are now
+        self._sources: dict[PlaneName, _PlaneSource] = {}
         self._wakers: dict[PlaneName, tuple[_Waker, _Waker]] = {}
 
     def of(self, plane: PlaneName) -> PlaneRoles | None:
@@ -129,32 +199,18 @@ class RoleBook:
         self._roles.pop(plane, None)
         if plane not in self._store.planes():
             self._wakers.pop(plane, None)
+            self._sources.pop(plane, None)
         self._on_change(plane)
 
     def _read(self, plane: PlaneName) -> PlaneRoles:
-        store = self._store
-        named = [
-            *rolesource.cluster_roles(store, plane),
-            *rolesource.roles_of_definitions(store, plane, self._protected),
-        ]
-        cluster_roles = {role.name: _aggregated(role, named) for role in named}
-        roles = rolesource.roles(store, plane)
-        everywhere: dict[Subject, Rules] = {}
-        for binding in rolesource.cluster_bindings(store, plane):
-            _grant(everywhere, binding, cluster_roles.get(binding.role, ()))
-        in_namespace: dict[str, dict[Subject, Rules]] = {}
-        for binding in rolesource.bindings(store, plane):
-            rules = (
-                cluster_roles.get(binding.role, ())
-                if binding.of_cluster
-                else roles.get((binding.namespace, binding.role), ())
-            )
-            _grant(in_namespace.setdefault(binding.namespace, {}), binding, rules)
-        return PlaneRoles(cluster_roles, roles, everywhere, in_namespace)
+        source = self._sources.get(plane)
+        if source is None:
+            source = self._sources[plane] = _PlaneSource(self._protected)
+        return source.read(self._store, plane)
 
 
-def _aggregated(role: ClusterRole, others: list[ClusterRole]) -> Rules:
-    """Its own rules, and those of the roles it selects; selection does not go deeper."""
+def _aggregate(role: ClusterRole, others: list[ClusterRole]) -> Rules:
+    """Return its own rules and those of the roles it selects. Selection does not go deeper."""
     if not role.selectors:
         return role.rules
     taken = [
@@ -166,6 +222,14 @@ def _aggregated(role: ClusterRole, others: list[ClusterRole]) -> Rules:
     return (*role.rules, *taken)
 
 
-def _grant(place: dict[Subject, Rules], binding: Binding, rules: Rules) -> None:
-    for subject in binding.subjects:
-        place[subject] = (*place.get(subject, ()), *rules)
+def _are_identical(left: Sequence[object], right: Sequence[object]) -> bool:
+    return len(left) == len(right) and all(map(is_, left, right))
+
+
+def _add_to_cache(cache: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    characters = sum(len(part) if isinstance(part, str) else sum(map(len, part)) for part in key)
+    if characters > CACHE_KEY_CHARACTERS_MAX:
+        return
+    if len(cache) >= CACHE_ENTRIES_MAX:
+        cache.clear()
+    cache[key] = value

@@ -1,31 +1,29 @@
-"""Stored roles, bindings and definitions as plain values, in the order of their names.
+"""Stored roles, bindings and definitions as plain values.
 
-Only the fields that grant something are looked at, and only when the grants of a plane are built.
+Only the fields that grant something are decoded, once for each version of an object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from datum_compute.api.codec import DecodeError, decode_as
 from datum_compute.api.kinds import (
     CLUSTER_ROLE,
-    CLUSTER_ROLE_BINDING,
     DEFINITION,
-    ROLE,
-    ROLE_BINDING,
     SERVICE_ACCOUNT,
 )
-from datum_compute.api.plane import PlaneName
 from datum_compute.server.access.rules import Rule
+from datum_compute.store.journal import ObjectKey
 from datum_compute.store.record import Record
-from datum_compute.store.store import Store
 
 M = TypeVar("M")
+
+Subject = tuple[str, str]  # kind (User or Group) and name
 
 DEFINITIONS = DEFINITION.storage
 SERVICE_ACCOUNTS = SERVICE_ACCOUNT.resource
@@ -109,11 +107,18 @@ class ClusterRole:
 
 
 @dataclass(frozen=True, slots=True)
+class NamespacedRole:
+    namespace: str
+    name: str
+    rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Binding:
     namespace: str
     role: str
     of_cluster: bool
-    subjects: tuple[tuple[str, str], ...]
+    subjects: frozenset[Subject]
 
 
 def service_account_name(namespace: str, name: str) -> str:
@@ -121,55 +126,82 @@ def service_account_name(namespace: str, name: str) -> str:
     return f"system:serviceaccount:{namespace}:{name}"
 
 
-def cluster_roles(store: Store, plane: PlaneName) -> Iterator[ClusterRole]:
-    for record, role in _all(store, plane, CLUSTER_ROLE.resource, _Role):
-        selectors = role.aggregation_rule.cluster_role_selectors if role.aggregation_rule else []
-        rules = tuple(map(_rule, role.rules))
-        yield ClusterRole(record.key.name, record.labels, rules, tuple(selectors))
+class DecodedRecords(Generic[M]):
+    """The decoded objects of one resource of a plane. ``read`` decodes the records that have
+    changed since its last call. An object that cannot be decoded is left out."""
+
+    def __init__(self, decode: Callable[[Record], M]) -> None:
+        self._decode = decode
+        self._known: dict[ObjectKey, tuple[Record, M | None]] = {}
+
+    def read(self, records: Iterable[Record]) -> list[M]:
+        before, self._known = self._known, {}
+        result = []
+        for record in records:
+            known = before.get(record.key)
+            if known is None or known[0] is not record:
+                known = (record, self._decode_valid(record))
+            self._known[record.key] = known
+            if known[1] is not None:
+                result.append(known[1])
+        return result
+
+    def _decode_valid(self, record: Record) -> M | None:
+        try:
+            return self._decode(record)
+        except DecodeError:
+            return None
 
 
-def roles(store: Store, plane: PlaneName) -> dict[tuple[str, str], tuple[Rule, ...]]:
-    return {
-        (record.key.namespace, record.key.name): tuple(map(_rule, role.rules))
-        for record, role in _all(store, plane, ROLE.resource, _Role)
-    }
+def decode_cluster_role(record: Record) -> ClusterRole:
+    role = decode_as(record.body, _Role)
+    selectors = role.aggregation_rule.cluster_role_selectors if role.aggregation_rule else []
+    rules = tuple(map(_rule, role.rules))
+    return ClusterRole(record.key.name, record.labels, rules, tuple(selectors))
 
 
-def cluster_bindings(store: Store, plane: PlaneName) -> Iterator[Binding]:
-    return _bindings(store, plane, CLUSTER_ROLE_BINDING.resource)
+def decode_role(record: Record) -> NamespacedRole:
+    rules = tuple(map(_rule, decode_as(record.body, _Role).rules))
+    return NamespacedRole(record.key.namespace, record.key.name, rules)
 
 
-def bindings(store: Store, plane: PlaneName) -> Iterator[Binding]:
-    return _bindings(store, plane, ROLE_BINDING.resource)
+def decode_binding(record: Record) -> Binding:
+    binding = decode_as(record.body, _Binding)
+    return Binding(
+        record.key.namespace,
+        binding.role_ref.name,
+        binding.role_ref.kind == CLUSTER_ROLE.kind,
+        frozenset(_subject(subject, record.key.namespace) for subject in binding.subjects),
+    )
 
 
-def roles_of_definitions(
-    store: Store, plane: PlaneName, protected: Collection[str]
-) -> Iterator[ClusterRole]:
-    """What users may do with kinds they defined. Groups the platform serves itself are left out:
-    defining a kind must never open one that exists."""
-    for record, definition in _all(store, plane, DEFINITIONS, _Definition):
-        group, plural = definition.spec.group, definition.spec.names.plural
-        if not group or not plural or group in protected or group.endswith(".k8s.io"):
-            continue
-        groups = frozenset({group})
-        resources = frozenset({plural, f"{plural}/status", f"{plural}/scale"})
-        name = record.key.name
-        yield ClusterRole(
+def decode_definition_roles(record: Record, protected: Collection[str]) -> tuple[ClusterRole, ...]:
+    """Return the roles for a kind that users define. Groups that the platform serves get none, so
+    that a definition cannot give access to an existing kind."""
+    spec = decode_as(record.body, _Definition).spec
+    group, plural = spec.group, spec.names.plural
+    if not group or not plural or group in protected or group.endswith(".k8s.io"):
+        return ()
+    groups = frozenset({group})
+    resources = frozenset({plural, f"{plural}/status", f"{plural}/scale"})
+    name = record.key.name
+    return (
+        ClusterRole(
             f"system:definition:read:{name}",
             {f"{AGGREGATE_TO}project-viewer": "true"},
             (Rule(_READ, groups, resources),),
-        )
-        yield ClusterRole(
+        ),
+        ClusterRole(
             f"system:definition:write:{name}",
             {f"{AGGREGATE_TO}project-{who}": "true" for who in ("editor", "admin")},
             (Rule(_READ | _WRITE, groups, resources),),
-        )
-        yield ClusterRole(
+        ),
+        ClusterRole(
             f"system:definition:keep:{name}",
             {f"{AGGREGATE_TO}manager": "true"},
             (Rule(frozenset({"patch"}), groups, frozenset({plural})),),
-        )
+        ),
+    )
 
 
 def rules_of(obj: Mapping[str, object]) -> tuple[Rule, ...]:
@@ -177,27 +209,7 @@ def rules_of(obj: Mapping[str, object]) -> tuple[Rule, ...]:
     return tuple(map(_rule, msgspec.convert(obj, type=_Role).rules))
 
 
-def _all(
-    store: Store, plane: PlaneName, resource: str, model: type[M]
-) -> Iterator[tuple[Record, M]]:
-    for record in store.snapshot(plane, resource).records:
-        try:
-            yield record, decode_as(record.body, model)
-        except DecodeError:
-            continue
-
-
-def _bindings(store: Store, plane: PlaneName, resource: str) -> Iterator[Binding]:
-    for record, binding in _all(store, plane, resource, _Binding):
-        yield Binding(
-            record.key.namespace,
-            binding.role_ref.name,
-            binding.role_ref.kind == CLUSTER_ROLE.kind,
-            tuple(_subject(subject, record.key.namespace) for subject in binding.subjects),
-        )
-
-
-def _subject(subject: _Subject, namespace: str) -> tuple[str, str]:
+def _subject(subject: _Subject, namespace: str) -> Subject:
     if subject.kind == "ServiceAccount":
         return ("User", service_account_name(subject.namespace or namespace, subject.name))
     return (subject.kind, subject.name)

@@ -6,14 +6,17 @@ end of a path for everything below it. A rule for a resource says nothing of its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 
 from datum_compute.server.access.attributes import Attributes
 
 ALL = "*"
-PARTS_MAX = 10_000  # single permissions one rule may stand for before it counts as too wide
+COMPARISONS_MAX = 100_000  # of one request that grants permissions; at most about 60 ms
+# The cost of longer steps, in comparisons.
+_HASH_COST = 2
+_LOOKUP_COST = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +64,143 @@ def allowed(rules: Iterable[Rule], wanted: Attributes) -> bool:
     return False
 
 
-def uncovered(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[str]:
-    """What ``wanted`` would allow and ``held`` does not, in words; empty if there is nothing."""
-    return [words for rule in wanted for words in _uncovered(held, rule)]
+@dataclass(slots=True)
+class ComparisonBudget:
+    """The number of comparisons that one request may still cost."""
+
+    left: int = COMPARISONS_MAX
+
+    def spend(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise _BudgetExceeded
 
 
-def _uncovered(held: Sequence[Rule], wanted: Rule) -> Iterator[str]:
-    if any(_includes(rule, wanted) for rule in held):
-        return
-    count = len(wanted.verbs) * (
-        len(wanted.groups) * len(wanted.resources) * max(1, len(wanted.names)) + len(wanted.paths)
-    )
-    if count > PARTS_MAX:
-        yield f"a rule that stands for {count} permissions, too many to compare: split it"
-        return
-    for part in _parts(wanted):
-        if not allowed(held, part):
-            yield _words(part)
+class _BudgetExceeded(Exception):
+    pass
+
+
+def uncovered(
+    held: Sequence[Rule],
+    wanted: Iterable[Rule],
+    count_max: int,
+    budget: ComparisonBudget | None = None,
+) -> list[str]:
+    """Describe up to ``count_max`` permissions of ``wanted`` that ``held`` does not cover. The
+    list is empty only if all permissions were compared and are covered."""
+    budget = budget or ComparisonBudget()
+    missing: list[str] = []
+    try:
+        budget.spend(_HASH_COST * len(held))
+        known = dict.fromkeys(held)
+        rest = [rule for rule in dict.fromkeys(wanted) if rule not in known]
+        if not rest:
+            return missing
+        index = _HeldIndex(known, rest, budget)
+        parts = (part for rule in rest for part in index.find_uncovered(rule))
+        for part in islice(parts, count_max):
+            missing.append(_words(part))  # noqa: PERF401 - keeps what was found before the limit
+    except _BudgetExceeded:
+        if not missing:
+            missing.append("too many permissions to compare; split the role into smaller ones")
+    return missing
+
+
+class _HeldIndex:
+    """Held rules by verb and resource, limited to the verbs and resources of ``wanted``."""
+
+    def __init__(
+        self, held: Collection[Rule], wanted: Sequence[Rule], budget: ComparisonBudget
+    ) -> None:
+        self._budget = budget
+        self._with_paths = [rule for rule in held if rule.paths]
+        self._rules: dict[tuple[str, str], list[Rule]] = {}
+        # The names for which a verb on a resource of a group is held. None stands for every name.
+        self._names: dict[tuple[str, str, str], frozenset[str] | None] = {}
+        verbs = frozenset({ALL}).union(*(rule.verbs for rule in wanted))
+        resources = {
+            pattern
+            for rule in wanted
+            for resource in rule.resources
+            for pattern in _covering_resources(resource)
+        }
+        for rule in held:
+            budget.spend(len(rule.verbs) + len(rule.resources))
+            shared_verbs, shared_resources = rule.verbs & verbs, rule.resources & resources
+            budget.spend(len(shared_verbs) * len(shared_resources))
+            for key in product(shared_verbs, shared_resources):
+                self._rules.setdefault(key, []).append(rule)
+
+    def find_uncovered(self, wanted: Rule) -> Iterator[Attributes]:
+        """Yield the single permissions that are not held. A star stays a star, which only a star
+        covers."""
+        if self._is_included(wanted):
+            return
+        groups, resources = sorted(wanted.groups), sorted(wanted.resources)
+        for verb in sorted(wanted.verbs):
+            for group, resource in product(groups, resources):
+                plural, _, subresource = resource.partition("/")
+                for name in self._uncovered_names(verb, group, resource, wanted.names):
+                    yield Attributes(verb, group, plural, subresource, name=name)
+            for path in wanted.paths:
+                self._budget.spend(1 + sum(len(rule.paths) for rule in self._with_paths))
+                part = Attributes(verb, path=path)
+                if not allowed(self._with_paths, part):
+                    yield part
+
+    def _is_included(self, wanted: Rule) -> bool:
+        """Return True if one held rule alone covers all of ``wanted``. Return False without a
+        search if that costs more than to compare the single permissions."""
+        if not wanted.verbs:
+            return True
+        candidates = (
+            self._candidates(next(iter(wanted.verbs)), next(iter(wanted.resources)))
+            if wanted.resources
+            else self._with_paths
+        )
+        parts = len(wanted.verbs) * (len(wanted.groups) * len(wanted.resources) + len(wanted.paths))
+        if len(candidates) > parts:
+            return False
+        size = len(wanted.verbs) + len(wanted.groups) + len(wanted.resources) + len(wanted.names)
+        self._budget.spend(len(candidates) * (size + len(wanted.paths)))
+        return any(_includes(rule, wanted) for rule in candidates)
+
+    def _uncovered_names(
+        self, verb: str, group: str, resource: str, wanted: frozenset[str]
+    ) -> Sequence[str]:
+        """Return the names that are not held; the empty name stands for every name."""
+        self._budget.spend(1)
+        key = (verb, group, resource)
+        if key not in self._names:
+            self._names[key] = self._held_names(*key)
+        held = self._names[key]
+        if held is None:
+            return ()
+        if not wanted:
+            return ("",)
+        self._budget.spend(len(wanted))
+        return sorted(wanted - held)
+
+    def _held_names(self, verb: str, group: str, resource: str) -> frozenset[str] | None:
+        candidates = self._candidates(verb, resource)
+        self._budget.spend(_LOOKUP_COST + len(candidates))
+        fitting = [rule for rule in candidates if group in rule.groups or ALL in rule.groups]
+        if any(not rule.names for rule in fitting):
+            return None
+        self._budget.spend(sum(len(rule.names) for rule in fitting))
+        return frozenset().union(*(rule.names for rule in fitting))
+
+    def _candidates(self, verb: str, resource: str) -> list[Rule]:
+        verbs = (verb,) if verb == ALL else (verb, ALL)
+        keys = product(verbs, _covering_resources(resource))
+        return [rule for key in keys for rule in self._rules.get(key, ())]
+
+
+def _covering_resources(resource: str) -> tuple[str, ...]:
+    """Return the resources of a rule that cover this one."""
+    _, _, subresource = resource.partition("/")
+    patterns = (resource, f"*/{subresource}", ALL) if subresource else (resource, ALL)
+    return tuple(dict.fromkeys(patterns))
 
 
 def _includes(rule: Rule, wanted: Rule) -> bool:
@@ -89,17 +212,6 @@ def _includes(rule: Rule, wanted: Rule) -> bool:
         and (not rule.names or (bool(wanted.names) and wanted.names <= rule.names))
         and (ALL in rule.paths or set(wanted.paths) <= set(rule.paths))
     )
-
-
-def _parts(rule: Rule) -> Iterator[Attributes]:
-    """Single permissions; a star stays a star, which only a star can cover."""
-    names = sorted(rule.names) or [""]
-    for verb in sorted(rule.verbs):
-        for group, resource, name in product(sorted(rule.groups), sorted(rule.resources), names):
-            plural, _, subresource = resource.partition("/")
-            yield Attributes(verb, group, plural, subresource, name=name)
-        for path in rule.paths:
-            yield Attributes(verb, path=path)
 
 
 def _words(part: Attributes) -> str:

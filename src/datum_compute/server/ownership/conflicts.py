@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nsmallest
+from itertools import groupby
+from operator import itemgetter
 
 import orjson
 
@@ -11,27 +14,36 @@ from datum_compute.server.ownership.fieldsets import FieldSet, Path, paths
 from datum_compute.server.ownership.managers import UPDATE, Entry
 
 REASON = "FieldManagerConflict"
+CAUSES_MAX = 100
 
 
 def conflict_error(found: Sequence[tuple[Entry, FieldSet]]) -> Conflict:
-    """One cause for each field and manager."""
-    listed = [
-        (_shown_manager(entry), shown_path(p)) for entry, fields in found for p in paths(fields)
-    ]
+    """One cause for each field and manager, up to CAUSES_MAX. The message states how many there
+    are in total."""
+    count = 0
+    listed: list[tuple[str, str]] = []
+    for entry, fields in sorted(found, key=lambda item: _shown_manager(item[0])):
+        members = list(paths(fields))
+        count += len(members)
+        if room := CAUSES_MAX - len(listed):
+            manager = _shown_manager(entry)
+            listed += [(manager, shown_path(path)) for path in nsmallest(room, members)]
     listed.sort()
     causes = [Cause(path, REASON, f"conflict with {manager}") for manager, path in listed]
-    return Conflict(_message(listed), causes=causes)
+    return Conflict(_message(listed, count), causes=causes)
 
 
-def _message(listed: Sequence[tuple[str, str]]) -> str:
-    if len(listed) == 1:
+def _message(listed: Sequence[tuple[str, str]], count: int) -> str:
+    if count == 1:
         manager, path = listed[0]
         return f"Apply failed with 1 conflict: conflict with {manager}: {path}"
     lines: list[str] = []
-    for manager in dict.fromkeys(manager for manager, _ in listed):
+    for manager, group in groupby(listed, key=itemgetter(0)):
         lines.append(f"conflicts with {manager}:")
-        lines += [f"- {path}" for other, path in listed if other == manager]
-    return f"Apply failed with {len(listed)} conflicts: " + "\n".join(lines)
+        lines += [f"- {path}" for _, path in group]
+    if count > len(listed):
+        lines.append(f"and {count - len(listed)} more")
+    return f"Apply failed with {count} conflicts: " + "\n".join(lines)
 
 
 def _shown_manager(entry: Entry) -> str:

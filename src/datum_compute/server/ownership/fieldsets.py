@@ -9,7 +9,7 @@ share their parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 FieldSet = dict[str, Any]
@@ -36,6 +36,16 @@ def union(left: FieldSet, right: FieldSet) -> FieldSet:
     if not left or not right:
         return left or right
     return _union(left, right)
+
+
+def union_all(sets: Iterable[FieldSet]) -> FieldSet:
+    """Every path of any. Pairs are joined first, so that a large set is not copied for each
+    small one that is added to it."""
+    rest = list(sets)
+    while len(rest) > 1:
+        last = rest[-1:] if len(rest) % 2 else []
+        rest = [union(*pair) for pair in zip(rest[::2], rest[1::2], strict=False)] + last
+    return rest[0] if rest else EMPTY
 
 
 def difference(left: FieldSet, right: FieldSet) -> FieldSet:
@@ -85,16 +95,18 @@ def _union(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def _difference(left: FieldSet, right: FieldSet) -> FieldSet | None:
-    """``right`` is often small and ``left`` large, so only what ``right`` names is looked at."""
+    """Only steps of both sides matter, so the loop runs over the smaller side."""
     if left == right:
         return None
     if not left:
         return None if is_member(right) else left
     result: FieldSet | None = None
-    for step, node in (right or {SELF: MEMBER}).items():
-        if step not in left:
+    right = right or {SELF: MEMBER}
+    smaller, larger = (left, right) if len(left) < len(right) else (right, left)
+    for step in smaller:
+        if step not in larger:
             continue
-        rest = None if step == SELF else _difference(left[step], node)
+        rest = None if step == SELF else _difference(left[step], right[step])
         if rest is left[step]:
             continue
         if result is None:

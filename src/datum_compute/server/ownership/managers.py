@@ -20,6 +20,7 @@ from datum_compute.server.ownership.fieldsets import (
     difference,
     intersection,
     union,
+    union_all,
 )
 
 APPLY, UPDATE = "Apply", "Update"
@@ -118,11 +119,7 @@ def owned_by(entries: Entries, manager: Manager) -> FieldSet:
 
 
 def owned_by_others(entries: Entries, manager: Manager) -> FieldSet:
-    owned = EMPTY
-    for entry in entries:
-        if not manager.wrote(entry):
-            owned = union(owned, entry["fieldsV1"])
-    return owned
+    return union_all(entry["fieldsV1"] for entry in entries if not manager.wrote(entry))
 
 
 def entries_of(metadata: JsonObject) -> Entries:
@@ -172,12 +169,14 @@ def _capped(entries: Entries) -> Entries:
     if surplus <= 0:
         return entries
     oldest = updaters[: surplus + 1]
-    together: dict[str, Entry] = {}
+    by_version: dict[str, Entries] = {}
     for entry in oldest:
-        version = entry["apiVersion"]
-        known = together.get(version, {"fieldsV1": EMPTY})
-        fields = union(known["fieldsV1"], entry["fieldsV1"])
-        bucket = Manager(ANCIENT, UPDATE, version)
-        together[version] = bucket.entry(fields, entry.get("time", ""))
-    kept = [entry for entry in entries if all(entry is not old for old in oldest)]
-    return _sorted([*kept, *together.values()])
+        by_version.setdefault(entry["apiVersion"], []).append(entry)
+    together = [
+        Manager(ANCIENT, UPDATE, version).entry(
+            union_all(entry["fieldsV1"] for entry in same), same[-1].get("time", "")
+        )
+        for version, same in by_version.items()
+    ]
+    dropped = set(map(id, oldest))
+    return _sorted([*(entry for entry in entries if id(entry) not in dropped), *together])

@@ -40,18 +40,20 @@ def without(value: Any, fields: FieldSet, shape: Shape | None) -> Any:
 
 def merged_order(live: Sequence[str], applied: Sequence[str]) -> list[str]:
     """What is applied comes in its own order, what is only live keeps its place between."""
-    wanted, known = set(applied), set(live)
-    left = list(applied)
-    shared = [step for step in applied if step in known]
+    places, known = {step: place for place, step in enumerate(applied)}, set(live)
+    shared = iter([step for step in applied if step in known])
+    next_shared = next(shared, None)
+    taken = 0  # so many of the applied are in the result
     result: list[str] = []
     for step in live:
-        if step not in wanted:
+        if step not in places:
             result.append(step)
-        elif shared and step == shared[0]:
-            upto = left.index(step) + 1
-            result += left[:upto]
-            del left[:upto], shared[0]
-    return result + left
+        elif step == next_shared:
+            end = places[step] + 1
+            result += applied[taken:end]
+            taken, next_shared = end, next(shared, None)
+    result += applied[taken:]
+    return result
 
 
 def _merged_map(live: JsonObject, applied: JsonObject, shape: FieldMap) -> JsonObject:
