@@ -39,6 +39,7 @@ Story = Callable[["Recording"], Coroutine[Any, Any, None]]
 class Recording:
     def __init__(self, loop: VirtualLoop, planes: Planes) -> None:
         self.loop, self.planes = loop, planes
+        self.clock_offset_s = 0.0
         self.registry = CollectorRegistry()
         self.recorder = self.another()
 
@@ -48,7 +49,8 @@ class Recording:
         recorder = EventRecorder(
             lambda plane: self.planes.client() if plane == HUB else None,
             component="compute-manager",
-            unix_s=self.loop.time,
+            unix_s=lambda: self.loop.time() + self.clock_offset_s,
+            elapsed_s=self.loop.time,
             registry=self.registry,
         )
         self.task = self.loop.create_task(recorder.run())
@@ -177,6 +179,19 @@ def test_one_object_gets_a_burst_and_then_one_now_and_then() -> None:
     recording(story)
 
 
+def test_a_clock_that_is_set_back_does_not_prolong_a_limit() -> None:
+    async def story(at: Recording) -> None:
+        for number in range(BURST):
+            at.recorder.tell(notice(note=f"flap {number}"))
+        at.clock_offset_s = -3600.0
+        await asyncio.sleep(REFILL_S)
+        at.recorder.tell(notice(note="after the clock was set back"))
+        assert at.counted("limited") == 0
+        assert len(await at.events()) == BURST + 1
+
+    recording(story)
+
+
 def test_members_that_come_one_by_one_leave_room_for_what_the_object_says() -> None:
     """Seen: a deployment that grew from 5 to 40 had nothing to say for minutes after."""
 
@@ -253,6 +268,7 @@ def test_a_plane_that_is_silent_is_left_out_for_a_while() -> None:
         await asyncio.sleep(1)
         assert (asked, at.counted("failed"), at.counted("dropped")) == (1, 1, 4)
         at.planes.intercept = None
+        at.clock_offset_s = -3600.0
         await asyncio.sleep(31)
         at.recorder.tell(notice(note="back"))
         assert [e.message for e in await at.events()] == ["back"]

@@ -186,7 +186,13 @@ def build_manager(
 def build_recorder(
     client_of: Callable[[PlaneName], Client | None], ports: Ports, registry: CollectorRegistry
 ) -> EventRecorder:
-    return EventRecorder(client_of, component=COMPONENT, unix_s=ports.unix_s, registry=registry)
+    return EventRecorder(
+        client_of,
+        component=COMPONENT,
+        unix_s=ports.unix_s,
+        elapsed_s=ports.elapsed_s,
+        registry=registry,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,11 @@ class _Told:
 
 
 class EventRecorder:
-    """``client_of`` answers None for a plane that is not engaged: its notices are dropped."""
+    """Write events for users.
+
+    ``client_of`` returns None for a plane that is not engaged: its notices are dropped. Timestamps
+    come from ``unix_s``; limits and pauses are measured with ``elapsed_s``, which never goes back.
+    """
 
     def __init__(
         self,
@@ -109,15 +113,17 @@ class EventRecorder:
         *,
         component: str,
         unix_s: Callable[[], float],
+        elapsed_s: Callable[[], float],
         registry: CollectorRegistry | None = None,
     ) -> None:
         self._client_of = client_of
         self._component = component
         self._unix_s = unix_s
+        self._elapsed_s = elapsed_s
         self._waiting: OrderedDict[Notice, _Told] = OrderedDict()
         self._news = asyncio.Event()
         self._limits = _Limits()
-        self._muted: dict[PlaneName, float] = {}
+        self._muted_until_s: dict[PlaneName, float] = {}
         counter = Counter(
             "datum_events",
             "Events for users, by what became of them: written, repeated, limited (too many of "
@@ -139,7 +145,7 @@ class EventRecorder:
             self._waiting[shared].add(notice.member)
         elif len(self._waiting) >= BUFFER_MAX:
             self._count["dropped"].inc()
-        elif not self._limits.allow(notice, self._unix_s()):
+        elif not self._limits.allow(notice, self._elapsed_s()):
             self._count["limited"].inc()
         else:
             self._waiting[shared] = _Told()
@@ -159,14 +165,14 @@ class EventRecorder:
 
     async def _write_if_possible(self, notice: Notice, told: _Told) -> None:
         client = self._client_of(notice.plane)
-        if client is None or self._muted.get(notice.plane, 0.0) > self._unix_s():
+        if client is None or self._is_muted(notice.plane):
             self._count["dropped"].inc()
             return
         try:
             async with asyncio.timeout(WRITE_S):
                 outcome = await self._write(client, self._event(notice, told))
         except (Unreachable, TimeoutError) as error:
-            self._muted[notice.plane] = self._unix_s() + MUTED_S
+            self._muted_until_s[notice.plane] = self._elapsed_s() + MUTED_S
             outcome = self._failed(notice, error)
         except (ApiError, NotSynced) as error:  # a namespace that goes, a lease that is lost
             outcome = self._failed(notice, error)
@@ -174,6 +180,10 @@ class EventRecorder:
             _log.exception("an event on %s cannot be written", notice.plane)
             outcome = "failed"
         self._count[outcome].inc()
+
+    def _is_muted(self, plane: PlaneName) -> bool:
+        until_s = self._muted_until_s.get(plane)
+        return until_s is not None and self._elapsed_s() < until_s
 
     def _failed(self, notice: Notice, error: Exception) -> str:
         _log.debug("event %s on %s was not written: %s", notice.reason, notice.plane, error)
@@ -233,7 +243,7 @@ class _Limits:
         key = (notice.plane, whose, bool(notice.member))
         left, at_s = self._buckets.pop(key, (float(BURST), now_s))
         refill_s = MEMBERS_REFILL_S if notice.member else REFILL_S
-        left = min(float(BURST), left + max(0.0, now_s - at_s) / refill_s)
+        left = min(float(BURST), left + (now_s - at_s) / refill_s)
         allowed = left >= 1.0
         self._buckets[key] = (left - 1.0 if allowed else left, now_s)
         if len(self._buckets) > _OBJECTS_MAX:
