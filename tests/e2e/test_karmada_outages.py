@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kubernetes, pytest.mark.karmada]
 
 OLD, NEW = "x.example/web:1", "x.example/web:2"
 DOZING = "dozing.example/web:1"  # falls asleep and wakes, in turn
-ROLLED_S = 120
+ROLLED_S = 240  # generous: components restart one after another on a busy machine
 OUTAGE_S = float(os.environ.get("OUTAGE_S", "30"))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from datum_compute.api import labels
 from datum_compute.api.conditions import Condition, find_condition
+from datum_compute.api.errors import Conflict
 from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, POLICY
 from datum_compute.api.meta import Ref
 from datum_compute.planning.federation import HubState, mirrored_status
@@ -16,7 +19,15 @@ HELD = "example.com/held"
 
 
 async def report(f: Federation, cell: str, generation: int, ready: int) -> None:
-    """What the controllers of a cell write."""
+    """Write the status of a deployment as a cell does; Karmada may write at the same time."""
+    while True:
+        try:
+            return await _report_once(f, cell, generation, ready)
+        except Conflict:
+            await asyncio.sleep(0.05)
+
+
+async def _report_once(f: Federation, cell: str, generation: int, ready: int) -> None:
     copy = await f.cells[cell].get(DEPLOYMENT, f.ref())
     available = Condition(
         type="Available",

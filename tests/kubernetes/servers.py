@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -101,16 +102,14 @@ class RealPlane:
         kill(self.running.processes.pop())
         self.running.start(self.controllers, self.folder / "controllers.log")
 
-    def writes(self, account: str, *resources: str) -> list[str]:
-        """What an account has written of these kinds."""
-        return sorted(
-            {
-                f"{event['verb']} {event['objectRef']['resource']}"
-                for event in self._events()
-                if _user(event) == account
-                and event["verb"] not in ("get", "list", "watch")
-                and event.get("objectRef", {}).get("resource") in resources
-            }
+    def writes(self, account: str, *resources: str) -> Counter[str]:
+        """Count the writes of an account to these resources, by verb and resource."""
+        return Counter(
+            f"{event['verb']} {event['objectRef']['resource']}"
+            for event in self._events()
+            if _user(event) == account
+            and event["verb"] not in ("get", "list", "watch")
+            and event.get("objectRef", {}).get("resource") in resources
         )
 
     def _events(self) -> Iterable[Event]:

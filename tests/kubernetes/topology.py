@@ -45,6 +45,7 @@ from tests.kubernetes.servers import (
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PROJECT = "project/default"
 CAPACITY = "instances=100"
+HEARTBEAT_S = 1
 _CENTRAL = ("platform", PROJECT, "hub")
 
 Plane = RealPlane | OurPlane
@@ -226,7 +227,7 @@ class KubernetesTopology:
     def _command(self, part: str) -> list[str]:
         if part != CENTRE:
             groups: tuple[str, ...] = ("--enable-cell-controllers", "--discovery-mode=list")
-            groups += ("--heartbeat-seconds=1", f"--capacity={CAPACITY}")
+            groups += (f"--heartbeat-seconds={HEARTBEAT_S}", f"--capacity={CAPACITY}")
         elif self.karmadas:
             groups = ("--enable-management-controllers",)
         else:
