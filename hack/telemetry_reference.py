@@ -96,7 +96,13 @@ def _registry() -> CollectorRegistry:
     Manager([], lambda _manager: None, nothing_random, metrics=runtime)
     runtime.show((quarantine_gauge(lambda _plane: None),))
     registry.register(UsageMetrics({}, lambda: 0.0))
-    EventRecorder(lambda _plane: None, component="", unix_s=lambda: 0.0, registry=registry)
+    EventRecorder(
+        lambda _plane: None,
+        component="",
+        unix_s=lambda: 0.0,
+        elapsed_s=lambda: 0.0,
+        registry=registry,
+    )
     PrometheusWakes(registry)
     return registry
 

@@ -16,15 +16,17 @@ def _config_map(**metadata: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "many", **metadata}}
 
 
-def _finalizers(prefix: str) -> list[str]:
-    return [f"example.com/{prefix}{number}" for number in range(_MANY)]
+def _finalizers(prefix: str, count: int = _MANY) -> list[str]:
+    return [f"example.com/{prefix}{number}" for number in range(count)]
 
 
-def _patch_with_finalizers(field: str, prefix: str, status: int = 200) -> HostileRequest:
+def _patch_with_finalizers(
+    field: str, prefix: str, status: int = 200, mentions: str = ""
+) -> HostileRequest:
     return HostileRequest(
         f"strategic merge patch with {_MANY:,} entries of {field}",
         setup=lambda: [
-            project_request("POST", CONFIG_MAPS, _config_map(finalizers=_finalizers("old")))
+            project_request("POST", CONFIG_MAPS, _config_map(finalizers=_finalizers("old", 1000)))
         ],
         requests=lambda: [
             project_request(
@@ -35,11 +37,12 @@ def _patch_with_finalizers(field: str, prefix: str, status: int = 200) -> Hostil
             )
         ],
         status=status,
+        mentions=mentions,
     )
 
 
 REQUESTS = (
-    _patch_with_finalizers("finalizers", "new", status=413),
+    _patch_with_finalizers("finalizers", "new", status=422, mentions="at most 1000"),
     _patch_with_finalizers("$deleteFromPrimitiveList/finalizers", "new"),
     _patch_with_finalizers("$setElementOrder/finalizers", "old"),
     HostileRequest(

@@ -1,9 +1,12 @@
-"""Workloads with NUL bytes in text of processes and paths, and mounts on system directories."""
+"""Workloads with NUL bytes in text of processes and paths, mounts on system directories, and long
+lists."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from datum_compute.api.codec import JsonObject
 from tests.hostile.request import HostileRequest, project_request
 from tests.server.running_server import WORKLOADS, workload
 
@@ -27,6 +30,28 @@ def _mount(path: str) -> HostileRequest:
     return _container(f"mount on {path}", "mountPath", volumeAttachments=attachments)
 
 
+def _long_list(name: str, mentions: str, repeat: Callable[[JsonObject], None]) -> HostileRequest:
+    obj = workload()
+    repeat(obj["spec"])
+    return HostileRequest(
+        name,
+        requests=lambda: [project_request("POST", WORKLOADS, obj)],
+        status=422,
+        mentions=mentions,
+    )
+
+
+def _repeat_containers(spec: JsonObject) -> None:
+    sandbox = spec["template"]["spec"]["runtime"]["sandbox"]
+    (container,) = sandbox["containers"]
+    sandbox["containers"] = [{**container, "name": f"c{number}"} for number in range(9_000)]
+
+
+def _repeat_placements(spec: JsonObject) -> None:
+    (placement,) = spec["placements"]
+    spec["placements"] = [{**placement, "name": f"p{number}"} for number in range(9_000)]
+
+
 _NUL = "must not contain a NUL byte"
 _EXEC = {"exec": {"command": ["a\0b"]}}
 
@@ -40,5 +65,9 @@ REQUESTS = (
     _container("NUL in an image", "image", image="web\0:1"),
     _container("NUL in a mount path", _NUL, volumeAttachments=[{"name": "v", "mountPath": "/a\0"}]),
     *map(_mount, ("/", "//", "/./", "/proc", "/proc/", "//proc", "/./proc/self", "/etc/../proc")),
+    _container("28,000 variables", "at most 1000 items", env=[{"name": "A"}] * 28_000),
+    _container("14,000 ports", "at most 100 items", ports=[{"name": "a", "port": 1}] * 14_000),
+    _long_list("9,000 containers", "at most 32 items", _repeat_containers),
+    _long_list("9,000 placements", "at most 32 items", _repeat_placements),
     *map(_mount, ("/sys", "/sys/fs/cgroup", "/dev", "/dev//shm")),
 )

@@ -125,5 +125,8 @@ PinnedSources = Annotated[
     says("Versions of the ConfigMaps and Secrets that the machine was started with."),
 ]
 VolumeAttachments = Annotated[
-    list[VolumeAttachment], keyed("mountPath"), says("Volumes that it sees, by folder.")
+    list[VolumeAttachment],
+    keyed("mountPath"),
+    Meta(max_length=100),
+    says("Volumes that it sees, by folder."),
 ]

@@ -88,15 +88,26 @@ class Container(ApiStruct, frozen=True, kw_only=True):
 
     name: Annotated[DnsLabel, says("Name of the container, unique in the instance.")]
     image: Annotated[ImageReference, says("Image to run, with tag or digest.")]
-    command: Annotated[list[str], says("What to run instead of the image's own entry point.")] = []
-    args: Annotated[list[str], says("Arguments instead of the image's own.")] = []
-    env: Annotated[list[EnvVar], MAP_BY_NAME, says("Environment variables.")] = []
+    command: Annotated[
+        list[str],
+        Meta(max_length=1000),
+        says("What to run instead of the image's own entry point."),
+    ] = []
+    args: Annotated[
+        list[str], Meta(max_length=1000), says("Arguments instead of the image's own.")
+    ] = []
+    env: Annotated[
+        list[EnvVar], MAP_BY_NAME, Meta(max_length=1000), says("Environment variables.")
+    ] = []
     env_from: Annotated[
         list[EnvFromSource],
+        Meta(max_length=100),
         says("Sources of more variables; a later one wins over an earlier, and env over all."),
     ] = []
     volume_attachments: VolumeAttachments = []
-    ports: Annotated[list[ContainerPort], MAP_BY_NAME, says("Ports it listens on.")] = []
+    ports: Annotated[
+        list[ContainerPort], MAP_BY_NAME, Meta(max_length=100), says("Ports it listens on.")
+    ] = []
     resources: ContainerResources = ContainerResources()
     image_pull_policy: Annotated[
         PullPolicy,
@@ -126,10 +137,16 @@ class Sandbox(ApiStruct, frozen=True, kw_only=True):
     """Containers that share one address."""
 
     containers: Annotated[
-        list[Container], MAP_BY_NAME, Meta(min_length=1), says("What runs in the instance.")
+        list[Container],
+        MAP_BY_NAME,
+        Meta(min_length=1, max_length=32),
+        says("What runs in the instance."),
     ]
     image_pull_secrets: Annotated[
-        list[PullSecret], MAP_BY_NAME, says("Secrets by which registries let the images be read.")
+        list[PullSecret],
+        MAP_BY_NAME,
+        Meta(max_length=32),
+        says("Secrets by which registries let the images be read."),
     ] = []
     termination_grace_period_seconds: GraceSeconds = GRACE_S
 
@@ -173,6 +190,7 @@ class TemplateSpec(ApiStruct, frozen=True, kw_only=True):
     volumes: Annotated[
         list[Volume],
         MAP_BY_NAME,
+        Meta(max_length=100),
         says("Files from ConfigMaps and Secrets; containers attach them."),
     ] = []
     scale_to_zero: Annotated[

@@ -292,9 +292,10 @@ def _array_fit(schema: JsonObject, compiler: Compiler) -> Fit:
     items = schema.get("items", {})
     inner, plain = _fit(items, compiler), plain_type(items)
     check = _uniqueness(schema)
+    items_max = schema.get("maxItems", sys.maxsize)
 
     def fit(value: Any, report: Report) -> Any:
-        if type(value) is not list:
+        if type(value) is not list or len(value) > items_max:
             raise _Misfit
         result = [item if type(item) is plain else inner(item, report) for item in value]
         if check is not None:

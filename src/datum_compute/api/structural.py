@@ -12,6 +12,7 @@ spends bytes: defaults in the items of a list can turn a few kilobytes into giga
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from datum_compute.api.checkreport import HIDDEN, Check, Report, joined, shown
 from datum_compute.api.codec import JsonObject, encode, sorted_bytes
 from datum_compute.api.errors import Cause
 from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE
-from datum_compute.api.valuerules import has_value_rules, is_secret, value_rules
+from datum_compute.api.valuerules import check_count, has_value_rules, is_secret, value_rules
 
 __all__ = ["Check", "Report", "compiled", "structure_of", "whole_object"]
 
@@ -243,8 +244,12 @@ def default_size(name: str, default: Any) -> int:
 def _array_check(schema: JsonObject, compiler: Compiler) -> Check:
     item_check = compiler.check(schema.get("items", {}))
     keys = list_keys(schema)
+    items_max = schema.get("maxItems", sys.maxsize)
 
     def check(value: list[Any], path: str, report: Report) -> list[Any]:
+        if len(value) > items_max:  # the items are not checked: there may be thousands
+            check_count(len(value), 0, items_max, "items", path, report)
+            return value
         report.budget.spend(1 + len(value), path)
         result = [item_check(v, f"{path}[{i}]", report) for i, v in enumerate(value)]
         if keys is not None:

@@ -187,14 +187,14 @@ def _entries_rule(schema: JsonObject) -> Check | None:
     def check(value: Any, path: str, report: Report) -> None:
         match value:
             case list():
-                _check_number(len(value), least_items, most_items, "items", path, report)
+                check_count(len(value), least_items, most_items, "items", path, report)
             case dict():
-                _check_number(len(value), least, most, "properties", path, report)
+                check_count(len(value), least, most, "properties", path, report)
 
     return check
 
 
-def _check_number(
+def check_count(
     found: int, least: int, most: int | None, what: str, path: str, report: Report
 ) -> None:
     if found < least:

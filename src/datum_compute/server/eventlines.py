@@ -34,16 +34,18 @@ class EventLines:
         self._first_added = True
         self._first_change = True
 
-    def added(self, record: Record) -> bytes | None:
-        """An object that was there before the watch began."""
+    def added(self, record: Record) -> bytes:
+        """Return the line of an object that existed before the watch began; an empty one if the
+        object is not selected."""
         if not self._matches(record):
-            return None
+            return b""
         first, self._first_added = self._first_added, False
         return self._line(b"ADDED", record, record.version, first=first)
 
-    def of(self, event: StoreEvent) -> bytes | None:
-        """None for a change outside the selection. An object that a change moves out of the
-        selection is DELETED as it was, at the version of the change."""
+    def of(self, event: StoreEvent) -> bytes:
+        """Return the line of a change; an empty one if it concerns no selected object. An object
+        that a change moves out of the selection is DELETED as it was, at the version of the
+        change."""
         before = event.previous is not None and self._matches(event.previous)
         now = not event.deleted and self._matches(event.record)
         match (before, now):
@@ -54,7 +56,7 @@ class EventLines:
             case (True, False):
                 event_type = b"DELETED"
             case _:
-                return None
+                return b""
         record = event.record if now or event.deleted else event.previous
         assert record is not None
         first, self._first_change = self._first_change, False

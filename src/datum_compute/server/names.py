@@ -20,6 +20,7 @@ from datum_compute.server.catalogue import is_namespace
 from datum_compute.server.problems import field_error
 
 ANNOTATIONS_BYTES_MAX = 256 * 1024
+FINALIZERS_MAX = 1000
 _UTF8_BYTES_MAX = 4  # of a character
 
 
@@ -44,9 +45,8 @@ def metadata_problems(kind: KindInfo[Any], metadata: JsonObject) -> Iterator[Cau
             yield field_error("metadata.labels", value, problem)
     if annotations := metadata.get("annotations"):
         yield from _annotation_problems(annotations)
-    for finalizer in metadata.get("finalizers", ()):
-        if problem := qualified_name_problem(finalizer):
-            yield field_error("metadata.finalizers", finalizer, problem)
+    if finalizers := metadata.get("finalizers"):
+        yield from _finalizer_problems(finalizers)
     if owners := metadata.get("ownerReferences"):
         yield from _owner_problems(owners)
 
@@ -65,6 +65,18 @@ def _annotation_problems(annotations: dict[str, str]) -> Iterator[Cause]:
             "FieldValueTooLong",
             f"Too long: may not be more than {ANNOTATIONS_BYTES_MAX} bytes in total, got {size}",
         )
+
+
+def _finalizer_problems(finalizers: list[str]) -> Iterator[Cause]:
+    if len(finalizers) > FINALIZERS_MAX:
+        why = f"must have at most {FINALIZERS_MAX} items"
+        yield Cause(
+            "metadata.finalizers", "FieldValueTooMany", f"Too many: {len(finalizers)}: {why}"
+        )
+        return
+    for finalizer in finalizers:
+        if problem := qualified_name_problem(finalizer):
+            yield field_error("metadata.finalizers", finalizer, problem)
 
 
 def _owner_problems(owners: list[JsonObject]) -> Iterator[Cause]:

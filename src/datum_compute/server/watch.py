@@ -82,7 +82,7 @@ def _start(ports: Ports, call: Call) -> _Start:
 
 
 def _initial(lines: EventLines, snapshot: Snapshot, *, marks_end: bool) -> Iterator[bytes]:
-    yield from filter(None, map(lines.added, snapshot.records))
+    yield from map(lines.added, snapshot.records)
     if marks_end:
         yield lines.bookmark(snapshot.version, initial_events_end=True)
 

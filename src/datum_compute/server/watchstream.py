@@ -33,7 +33,7 @@ class Source:
 
 
 class WatchStream:
-    """Begins with ``initial`` lines; without a source it ends after them."""
+    """Begins with the ``initial`` lines, skips the empty ones, and ends there without a source."""
 
     def __init__(
         self,
@@ -63,8 +63,11 @@ class WatchStream:
         while True:
             if not self._work.can_stream():
                 await self._work.wait_to_stream()
-            if (line := self._next_line()) is not None:
+            line = self._next_line()
+            if line:
                 return line
+            if line is not None:
+                continue
             self.is_initial = False
             if self._ended or self._streams.closed:
                 raise StopAsyncIteration
@@ -74,7 +77,7 @@ class WatchStream:
         """Return more lines that need no waiting, about ``size_bytes``. Stop before a large line,
         which ``__anext__`` returns."""
         taken: list[bytes] = []
-        while size_bytes > 0 and (line := self._next_line()) is not None:
+        while size_bytes > 0 and (line := self._next_line()):
             if len(line) > LARGE_LINE_BYTES:
                 self._set_aside = line
                 break
@@ -94,11 +97,18 @@ class WatchStream:
         self.stop()
 
     def _next_line(self) -> bytes | None:
+        """Return the next line, or None if none is left.
+
+        Events that the selector excludes have an empty line. They are skipped, until that has used
+        a slice of work: then the empty line is returned, so that others can run.
+        """
         if self._set_aside is not None:
             large, self._set_aside = self._set_aside, None
             return large
         self._work.start()
         line = next(self._ready, None)
+        while line is not None and not line and not self._work.has_used_slice():
+            line = next(self._ready, None)
         self._work.stop()
         return line
 
@@ -107,7 +117,7 @@ class WatchStream:
         if self._source.watch.closed:
             events = await self._events(0.0)  # send the events before the end
             self._ended = not events
-            return filter(None, map(self._lines.of, _drain(events)))
+            return map(self._lines.of, _drain(events))
         now = asyncio.get_running_loop().time()
         wait_s = max(0.0, self._due() - now)
         # The log is read before anything is awaited: with no events to show for it, the reader
@@ -121,7 +131,7 @@ class WatchStream:
         if now >= self._deadline:
             self._ended = True
         if events or wait_s or (self._ended and not self._source.bookmarks):
-            return filter(None, map(self._lines.of, _drain(events)))
+            return map(self._lines.of, _drain(events))
         self._next_bookmark = now + BOOKMARK_EVERY_S
         return iter((self._lines.bookmark(version),))
 

@@ -1,0 +1,62 @@
+"""The work that a watch does between two passes of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, cast
+
+from datum_compute.api.plane import PlaneName
+from datum_compute.server.authentication import User
+from datum_compute.server.flowcontrol.control import SLICE_S, FlowControl, LoopWork
+from datum_compute.server.streams import OpenStreams
+from datum_compute.server.watchstream import WatchStream
+
+MATCH_S = 0.0001  # what it costs to compare one object with a selector
+
+
+async def test_a_watch_lets_others_run_while_it_skips_objects() -> None:
+    now_s = 0.0
+    skipped_at: list[int] = []  # the pass of the loop in which each object was skipped
+    passes = 0
+    control = FlowControl(lambda: now_s)
+
+    def initial() -> Iterator[bytes]:
+        nonlocal now_s
+        for _ in range(1000):
+            now_s += MATCH_S
+            skipped_at.append(passes)
+            yield b""
+        yield b"selected\n"
+
+    async def count_passes() -> None:
+        nonlocal passes
+        while True:
+            passes += 1
+            await asyncio.sleep(0)
+
+    work = LoopWork(control, control.flow_of(User("ann"), PlaneName("project/a")))
+    stream = WatchStream(initial(), None, cast("Any", None), OpenStreams(), work)
+    counting = asyncio.create_task(count_passes())
+    assert [line async for line in stream] == [b"selected\n"]
+    counting.cancel()
+    skipped_in_one_pass = max(skipped_at.count(number) for number in set(skipped_at))
+    assert skipped_in_one_pass <= 2 * SLICE_S / MATCH_S + 1
+
+
+async def test_lines_that_are_taken_together_end_where_skipping_used_its_slice() -> None:
+    now_s = 0.0
+
+    def initial() -> Iterator[bytes]:
+        nonlocal now_s
+        yield b"first\n"
+        for _ in range(1000):
+            now_s += MATCH_S
+            yield b""
+        yield b"last\n"
+
+    work = LoopWork(FlowControl(lambda: now_s))
+    stream = WatchStream(initial(), None, cast("Any", None), OpenStreams(), work)
+    assert stream.take_ready(1000) == b"first\n"
+    assert now_s <= SLICE_S + MATCH_S
+    assert [line async for line in stream] == [b"last\n"]
