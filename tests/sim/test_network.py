@@ -371,6 +371,22 @@ def test_a_watch_that_still_opens_or_lags_is_told_of_until_it_is_there(source: s
     run(story, source)
 
 
+def test_a_host_that_dies_opens_no_watch_any_more() -> None:
+    async def story(net: Net) -> None:
+        net.asks.slow_watch_s.append(100.0)
+        opening = asyncio.create_task(net.open_watch())
+        await asyncio.sleep(1)
+        net.network.forget_host("another")
+        assert "opens" in net.network.what_is_stalled()
+        net.network.forget_host(net.source)
+        assert net.network.what_is_stalled() == ""
+        opening.cancel()  # as the loop does with tasks of dead hosts when the story is over
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    run(story)
+
+
 @watched
 def test_a_silent_watch_is_told_of_until_its_reader_has_left(source: str) -> None:
     async def story(net: Net) -> None:
