@@ -116,6 +116,10 @@ class Network:
             return f"a watch of {source} at {target} still opens"
         return ""
 
+    def backlog_arrives_s(self) -> float:
+        """When the last event that is on its way arrives, or has arrived."""
+        return max((pipe.arrives_s for pipe in self._pipes), default=0.0)
+
     def forget_host(self, host: str) -> None:
         """The process died: its connections break, and those to it are closed."""
         for pipe in list(self._pipes):
