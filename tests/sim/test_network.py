@@ -371,6 +371,42 @@ def test_a_watch_that_still_opens_or_lags_is_told_of_until_it_is_there(source: s
     run(story, source)
 
 
+def test_the_backlog_of_a_lagging_watch_arrives_at_a_known_time() -> None:
+    async def story(net: Net) -> None:
+        pipe = await net.open_watch()
+        net.asks.lag_s.append(8.0)
+        for _ in range(50):
+            net.host.lines.put_nowait(b"one")
+        await asyncio.sleep(1)
+        net.asks.lag_s.clear()
+        arrives_s = net.network.backlog_arrives_s()
+        assert arrives_s >= 400, "one line takes its way after the other"
+        await asyncio.sleep(arrives_s - net.loop.time() - 2)
+        assert "lags" in net.network.what_is_stalled()
+        await asyncio.sleep(2)
+        assert net.network.what_is_stalled() == ""
+        await pipe.aclose()
+        assert net.network.backlog_arrives_s() == 0.0
+
+    run(story)
+
+
+def test_a_host_that_dies_opens_no_watch_any_more() -> None:
+    async def story(net: Net) -> None:
+        net.asks.slow_watch_s.append(100.0)
+        opening = asyncio.create_task(net.open_watch())
+        await asyncio.sleep(1)
+        net.network.forget_host("another")
+        assert "opens" in net.network.what_is_stalled()
+        net.network.forget_host(net.source)
+        assert net.network.what_is_stalled() == ""
+        opening.cancel()  # as the loop does with tasks of dead hosts when the story is over
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    run(story)
+
+
 @watched
 def test_a_silent_watch_is_told_of_until_its_reader_has_left(source: str) -> None:
     async def story(net: Net) -> None:

@@ -286,7 +286,8 @@ class RepeatEvents:
 
 @dataclass(frozen=True, slots=True)
 class LagWatches:
-    """F9, F4: events come late, those of one link later than those of another."""
+    """F9, F4: events come late, those of one link later than those of another. Each event of a
+    watch takes this long, one after the other: a burst is a backlog that outlasts the fault."""
 
     at_s: float
     for_s: float

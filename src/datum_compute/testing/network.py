@@ -86,7 +86,7 @@ class Network:
         self._randoms: dict[Link, Random] = {}
         self._bends: dict[Link, Bends] = {}
         self._pipes: dict[Pipe, None] = {}
-        self._opening: list[Link] = []  # watches that take long to open
+        self._opening: dict[object, Link] = {}  # watches that take long to open
         self._version_before = version_before
 
     def bends(self, source: str, target: str) -> Bends:
@@ -112,15 +112,23 @@ class Network:
                 return f"a watch of {pipe.source} at {pipe.target} is silent"
             if pipe.arrives_s > late_s:
                 return f"a watch of {pipe.source} at {pipe.target} lags"
-        for source, target in self._opening:
+        for source, target in self._opening.values():
             return f"a watch of {source} at {target} still opens"
         return ""
+
+    def backlog_arrives_s(self) -> float:
+        """When the last event that is on its way arrives, or has arrived."""
+        return max((pipe.arrives_s for pipe in self._pipes), default=0.0)
 
     def forget_host(self, host: str) -> None:
         """The process died: its connections break, and those to it are closed."""
         for pipe in list(self._pipes):
             if host in (pipe.source, pipe.target):
                 pipe.close()
+        # Tasks of a dead host never run again, so they do not remove their entries themselves.
+        for opening, (source, _) in list(self._opening.items()):
+            if source == host:
+                del self._opening[opening]
 
     def dropped(self, pipe: Pipe) -> None:
         self._pipes.pop(pipe, None)
@@ -218,11 +226,12 @@ class Network:
         return replace(response, stream=pipe)
 
     async def _open_slowly(self, link: Link, delay_s: float) -> None:
-        self._opening.append(link)
+        opening = object()
+        self._opening[opening] = link
         try:
             await asyncio.sleep(delay_s)
         finally:
-            self._opening.remove(link)
+            self._opening.pop(opening, None)
 
     def _pipe(self, source: str, target: str, stream: ByteStream) -> Pipe:
         if source == target and isinstance(stream, Stoppable):

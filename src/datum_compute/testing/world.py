@@ -274,7 +274,8 @@ class World:
         await self._until(lambda: "late writes arrive" if self.network.on_the_way else "")
         if raging.done():
             await raging
-        await self._until(self.network.what_is_stalled)
+        # A backlog of events arrives at a known time; the product can only react to it after that.
+        await self._until(self.network.what_is_stalled, from_s=self.network.backlog_arrives_s())
         await self._until(self._what_is_adopted)
         await self._until(lambda: what_is_missing(self.truth, self._core()))
         await self._be_quiet()
@@ -304,9 +305,10 @@ class World:
             if complaint := machines_complaint(self.truth):
                 self.observer.complain(complaint)
 
-    async def _until(self, missing: Callable[[], str]) -> None:
-        """``missing`` answers what is still missing, or the empty string."""
-        deadline_s, wait_s = self._loop.time() + CONVERGE_S, 0.5
+    async def _until(self, missing: Callable[[], str], *, from_s: float = 0.0) -> None:
+        """Wait until ``missing`` returns the empty string; before, it returns what is missing.
+        CONVERGE_S counts from ``from_s``, or from now if that is later."""
+        deadline_s, wait_s = max(self._loop.time(), from_s) + CONVERGE_S, 0.5
         while left := missing():
             self._fail_if_broken()
             if self._loop.time() > deadline_s:
