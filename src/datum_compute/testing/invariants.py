@@ -365,6 +365,16 @@ def note_deleted_copy(truth: Truth, step: Step) -> str:
     return ""
 
 
+def note_former_city(truth: Truth, step: Step) -> str:
+    """Not a check: records which city a cell served before an operator gave it to another."""
+    if step.before is not None and step.after is not None:
+        rows = (step.before, step.after)
+        was, now = (row["metadata"].get("labels", {}).get(labels.TOPOLOGY_CITY) for row in rows)
+        if was and was != now:
+            truth.former_city[cell_plane(step.key.name)] = (was, step.at_s)
+    return ""
+
+
 def note_ready(truth: Truth, step: Step) -> str:
     """Not a check: remembers since when the hub takes a cell for ready, and which it gives up."""
     cell = cell_plane(step.key.name)
@@ -400,7 +410,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     WORKLOAD.resource: (i23_all_of_nothing_is_not_available, i7_done_is_done),
     IP_ALLOCATION.resource: (i2_prefix_outlives_its_machines,),
     ENTITLEMENT.resource: (i8_first_entitled_stays,),
-    CLUSTER.resource: (note_ready,),
+    CLUSTER.resource: (note_ready, note_former_city),
     BINDING.resource: (note_rebound,),
 }
 
