@@ -61,6 +61,12 @@ def test_a_terminating_deployment_desires_nothing() -> None:
     assert (status.replicas, status.desired_replicas) == (1, 0)
 
 
+def test_a_terminating_deployment_is_not_ready() -> None:
+    """The hub mirrors this status into the project, which still wants the instances."""
+    replicas = condition(a_deployment(terminating=True), [an_instance(0)], "ReplicasReady")
+    assert (replicas.status, replicas.reason) == (FALSE, "Removing")
+
+
 def test_one_ready_instance_makes_it_available_and_hides_nothing() -> None:
     deployment = a_deployment(replicas=3)
     instances = [an_instance(0), failing(1, "ImageUnavailable", "no such tag")]

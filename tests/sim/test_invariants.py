@@ -34,6 +34,7 @@ from datum_compute.testing.truth import Truth
 CELL = cell_plane("dfw")
 ALPHA, BETA = project_plane("alpha"), project_plane("beta")
 HOME = "ns-1"
+LEAVING_SINCE = "2023-11-14T22:13:20Z"
 
 
 class Scene:
@@ -130,6 +131,29 @@ def test_i8_ahead_of_what_exists_or_going_back(scene: Scene) -> None:
     back.put(ALPHA, WORKLOAD, "web", status={"observedGeneration": 1})
     back.put(ALPHA, WORKLOAD, "web", status={})
     assert "went back" in back.complaint
+
+
+@pytest.mark.parametrize(
+    ("observed", "copy", "fine"),
+    [
+        (4, {"generation": 4, "deletionTimestamp": LEAVING_SINCE}, True),
+        (5, {"generation": 4, "deletionTimestamp": LEAVING_SINCE}, False),
+        (4, {"generation": 4}, False),
+    ],
+    ids=["as-the-copy", "ahead-of-the-copy", "copy-stays"],
+)
+def test_i8_the_hub_mirrors_the_generation_of_a_copy_that_is_deleted(
+    scene: Scene, observed: int, copy: JsonObject, fine: bool
+) -> None:
+    def report(generation: int) -> None:
+        status = {"observedGeneration": generation}
+        scene.put(HUB, DEPLOYMENT, "web", metadata={"generation": 3}, status=status)
+
+    report(3)
+    scene.put(CELL, DEPLOYMENT, "web", metadata=copy)
+    report(observed)
+    report(1)  # the next copy starts again
+    assert scene.complaint.startswith("I8") != fine
 
 
 def test_i9_versions_that_do_not_rise(scene: Scene) -> None:

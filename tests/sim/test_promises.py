@@ -10,7 +10,7 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
+from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
 from datum_compute.api.plane import HUB
 from datum_compute.controllers import registry
 from datum_compute.runtime.outcome import Done, Outcome
@@ -75,6 +75,27 @@ def test_i7_a_rollout_is_called_done_that_its_cell_has_not_heard_of(
     scene.put(HUB, CLUSTER, "dfw", namespace="", metadata=city)
     scene.put(CELL, DEPLOYMENT, "web-1", spec=spec, metadata={"labels": own})
     workload(scene, image)
+    assert scene.complaint.startswith("I7") != fine
+
+
+@pytest.mark.parametrize(
+    ("bound", "after_s", "fine"),
+    [("dfw", 59.0, True), ("dfw", 60.0, False), ("dfw-2", 0.0, False)],
+    ids=["the-hub-does-not-know", "it-must-know", "it-knows"],
+)
+def test_i7_a_rollout_is_done_on_the_former_cell_until_the_hub_observes_the_move(
+    scene: Scene, bound: str, after_s: float, fine: bool
+) -> None:
+    for cell, city in (("dfw", "DFW"), ("dfw-2", "LIMBO"), ("dfw", "AWAY"), ("dfw-2", "DFW")):
+        metadata = {"labels": {labels.TOPOLOGY_CITY: city}}
+        scene.put(HUB, CLUSTER, cell, namespace="", metadata=metadata)
+    own = {labels.WORKLOAD_UID: "uid-web"}
+    scene.put(CELL, DEPLOYMENT, "web-1", spec=deployment_spec(1, "web:1"), metadata={"labels": own})
+    resource = {"kind": DEPLOYMENT.kind, "name": "web-1", "namespace": HOME}
+    binding = {"resource": resource, "clusters": [{"name": bound}]}
+    scene.put(HUB, BINDING, "web-1-workloaddeployment", spec=binding)
+    scene.now_s += after_s
+    workload(scene, "web:1")
     assert scene.complaint.startswith("I7") != fine
 
 

@@ -191,9 +191,13 @@ def _replicas_ready(
     """Return the ReplicasReady condition: True if all desired instances are ready.
 
     Otherwise it has the worst cause of those that are not. It is Unknown if all of those may be
-    ready, because fallback cities and users act on False.
+    ready, because fallback cities and users act on False. A deployment that is being deleted is
+    never ready: it desires no instances, and the project that mirrors this status may still do.
     """
     generation, desired = deployment.metadata.generation, counted.desired_replicas
+    if deployment.is_terminating:
+        verdict = Verdict(FALSE, Reason.REMOVING, "The deployment is being deleted on its cell")
+        return decided(REPLICAS_READY, verdict, generation=generation, now=now)
     if not counted.blocked:
         message = f"{desired} of {desired} desired replicas are ready"
         verdict = Verdict(TRUE, Reason.REPLICAS_AVAILABLE, message)

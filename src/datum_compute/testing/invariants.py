@@ -171,12 +171,14 @@ def i8_observed_generation(
         return ""  # another cell speaks for it, or none
     observed = (row.get("status") or {}).get("observedGeneration", 0)
     generation = row["metadata"].get("generation", 0)
-    if observed > generation:
-        return f"I8: {_where(step)} observed {observed} of {generation}"
     seen = (step.plane, step.key, row["metadata"]["uid"])
+    if observed > max(generation, truth.deleted_copies.get(seen, 0)):
+        return f"I8: {_where(step)} observed {observed} of {generation}"
     last = observed_by_row.get(seen, 0)
     observed_by_row[seen] = observed
-    return f"I8: {_where(step)} went back from {last} to {observed}" if observed < last else ""
+    if observed >= last or truth.deleted_copies.pop(seen, None) is not None:
+        return ""  # the copy that follows a deleted one starts at generation 1
+    return f"I8: {_where(step)} went back from {last} to {observed}"
 
 
 def i17_tenants_are_apart(step: Step, canaries: dict[str, bytes]) -> str:
@@ -351,6 +353,28 @@ def note_rebound(truth: Truth, step: Step) -> str:
     return ""
 
 
+def note_deleted_copy(truth: Truth, step: Step) -> str:
+    """Not a check: records that a deployment that the hub still has is deleted on a cell, for
+    example with its namespace. The deletion adds one to the generation, and the hub mirrors it."""
+    row, original = step.after, truth.rows.get(HUB, {}).get(step.key)
+    if not step.plane.startswith("cell/") or original is None:
+        return ""
+    if row is not None and is_terminating(row):
+        seen = (HUB, step.key, original["metadata"]["uid"])
+        truth.deleted_copies[seen] = row["metadata"]["generation"]
+    return ""
+
+
+def note_former_city(truth: Truth, step: Step) -> str:
+    """Not a check: records which city a cell served before an operator gave it to another."""
+    if step.before is not None and step.after is not None:
+        rows = (step.before, step.after)
+        was, now = (row["metadata"].get("labels", {}).get(labels.TOPOLOGY_CITY) for row in rows)
+        if was and was != now:
+            truth.former_city[cell_plane(step.key.name)] = (was, step.at_s)
+    return ""
+
+
 def note_ready(truth: Truth, step: Step) -> str:
     """Not a check: remembers since when the hub takes a cell for ready, and which it gives up."""
     cell = cell_plane(step.key.name)
@@ -381,11 +405,12 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         i23_all_of_nothing_is_not_available,
         i14_nothing_wanted_is_dropped,
         i16_served_until_replaced,
+        note_deleted_copy,
     ),
     WORKLOAD.resource: (i23_all_of_nothing_is_not_available, i7_done_is_done),
     IP_ALLOCATION.resource: (i2_prefix_outlives_its_machines,),
     ENTITLEMENT.resource: (i8_first_entitled_stays,),
-    CLUSTER.resource: (note_ready,),
+    CLUSTER.resource: (note_ready, note_former_city),
     BINDING.resource: (note_rebound,),
 }
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
-from datum_compute.api.plane import HUB, cell_plane
+from datum_compute.api.kinds import BINDING, DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
+from datum_compute.api.plane import HUB, PlaneName, cell_plane, member_name
 from datum_compute.api.reasons import Reason
 from datum_compute.app.project_planes import AWAITED
 from datum_compute.app.wiring import EVERYTHING
@@ -18,6 +18,9 @@ from datum_compute.testing.truth import Step, Truth, condition, is_terminating, 
 
 # A machine takes longer than that to stop, and a cell that works well less to say so.
 LEAVING_TOLD_S = 0.05
+# The hub may believe for that long that a cell serves its former city: a silent watch is replaced
+# within a minute.
+MOVE_OBSERVED_S = 60.0
 
 
 def i7_done_is_done(truth: Truth, step: Step) -> str:
@@ -35,6 +38,7 @@ def i7_done_is_done(truth: Truth, step: Step) -> str:
             if any(plane in cells for plane, _ in truth.tampered):
                 continue
             known = [_wants(d) for cell in cells for d in _deployments(truth, cell, uid)]
+            known += [_wants(d) for d in _deployments_before_move(truth, city, uid)]
             if (_image(spec["template"]), replicas) not in known:
                 return f"I7: {step.plane} {step.key.name} is called done; {city} has heard {known}"
     return ""
@@ -58,6 +62,29 @@ def _deployments(truth: Truth, cell: str, workload_uid: str) -> list[JsonObject]
         for _, row in truth.of_resource(cell, DEPLOYMENT.resource)
         if row["metadata"].get("labels", {}).get(labels.WORKLOAD_UID) == workload_uid
     ]
+
+
+def _deployments_before_move(truth: Truth, city: str, workload_uid: str) -> list[JsonObject]:
+    """Return the deployments of the workload on a cell that has just lost the city, as long as the
+    hub still binds them to that cell. Once a binding has changed, only the new cell counts."""
+    return [
+        row
+        for cell, (former, moved_s) in truth.former_city.items()
+        if former == city and truth.now() - moved_s < MOVE_OBSERVED_S
+        for row in _deployments(truth, cell, workload_uid)
+        if _is_bound(truth, row, cell)
+    ]
+
+
+def _is_bound(truth: Truth, deployment: JsonObject, cell: PlaneName) -> bool:
+    metadata = deployment["metadata"]
+    return any(
+        target["name"] == member_name(cell)
+        for key, binding in truth.of_resource(HUB, BINDING.resource)
+        if key.namespace == metadata["namespace"]
+        and binding["spec"]["resource"]["name"] == metadata["name"]
+        for target in binding["spec"].get("clusters", ())
+    )
 
 
 def _wants(deployment: JsonObject) -> tuple[str, int]:

@@ -57,6 +57,10 @@ class Truth:
     given_up: dict[PlaneName, None] = field(default_factory=dict)
     # Deployments of the hub that went to another cell, or were taken from theirs.
     rebound: dict[ObjectKey, None] = field(default_factory=dict)
+    # The generation of a copy that was deleted on its cell, by plane, key and uid of the original.
+    deleted_copies: dict[tuple[str, ObjectKey, str], int] = field(default_factory=dict)
+    # Cells that were given to another city: the former city, and when it changed.
+    former_city: dict[PlaneName, tuple[str, float]] = field(default_factory=dict)
     writes_come_late: bool = False  # some that their senders gave up, or a second time
     clocks_jump: bool = False  # some fault of the world sets a clock
     only_machines_fail: bool = False  # no fault of the world touches a host, a disk or a link
