@@ -1,20 +1,25 @@
-"""A cell that returns empty is noticed, also when its versions hide it from the watches."""
+"""What the hub reports of a cell: whether it answers, was replaced, and receives new work."""
 
 from __future__ import annotations
 
 import asyncio
 from random import Random
 
+from datum_compute.api import labels
+from datum_compute.api.cluster import Cluster
+from datum_compute.api.conditions import find_condition
+from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
-from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import cell_plane, path_prefix
+from datum_compute.api.kinds import CLUSTER, NAMESPACE
+from datum_compute.api.meta import ObjectMeta, Ref
+from datum_compute.api.plane import HUB, cell_plane, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.controllers.hub.cluster import probe_cell
+from datum_compute.controllers.hub.cluster import CONTROLLER, probe_cell
 from datum_compute.runtime.view import View
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
-from tests.runtime.planes import Planes, a_namespace
+from tests.controllers.test_clocks import running
+from tests.runtime.planes import Planes, a_namespace, with_planes
 
 CELL = cell_plane("dfw")
 
@@ -72,3 +77,34 @@ def test_a_cell_that_was_replaced_is_listed_again() -> None:
         return seen
 
     assert run_virtual(Random(1), main) == [True, False]
+
+
+def test_a_cell_that_does_not_answer_serves_its_city_once_the_other_cell_has_left() -> None:
+    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+        hub, cell = await planes.create(HUB), await planes.create(CELL)
+        await cell.create(NAMESPACE, a_namespace("default"))
+        reasons: list[str] = []
+
+        async def record_reason() -> None:
+            found = await hub.get(CLUSTER, Ref("", "dfw"))
+            serving = find_condition(found.status.conditions, "Serving")
+            reasons.append(serving.reason if serving else "")
+
+        async def cut(request: Request) -> Response | None:
+            if request.path.startswith(path_prefix(CELL)):
+                raise Unreachable("the cell is away")
+            return None
+
+        for name in ("dfw", "dfw-2"):
+            metadata = ObjectMeta(name=name, labels={labels.TOPOLOGY_CITY: "DFW"})
+            await hub.create(CLUSTER, Cluster(metadata=metadata))
+        async with running(CONTROLLER, loop, planes, HUB, CELL):
+            await asyncio.sleep(15)
+            await record_reason()
+            planes.intercept = cut
+            await hub.delete(CLUSTER, Ref("", "dfw-2"))
+            await asyncio.sleep(1)  # less than the time after which the cell counts as not ready
+            await record_reason()
+        return reasons
+
+    assert with_planes(test) == ["AmbiguousServingLocation", "ServesCity"]

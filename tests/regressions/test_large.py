@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product
 from string import ascii_letters
+from typing import Any
 
 import pytest
 
@@ -16,23 +17,30 @@ NAMES = ["".join(letters) for letters in product(ascii_letters, repeat=3)]
 SHORTEST = len(encode({"name": "abc", "value": ""})) + 1
 
 
-def one_large() -> JsonObject:
-    return {"args": ["x" * (TEMPLATE_BYTES_MAX - 500)]}
+def one_large() -> list[JsonObject]:
+    return [container("app", args=["x" * (TEMPLATE_BYTES_MAX - 500)])]
 
 
-def many_small() -> JsonObject:
-    """Each of them has an entry of its own among the owners of fields: those take the most."""
-    count = (TEMPLATE_BYTES_MAX - 500) // SHORTEST
-    return {"env": [{"name": name} for name in NAMES[:count]]}
+def many_small() -> list[JsonObject]:
+    """Fields with an entry of their own among the managed fields, which take the most space."""
+    count = (TEMPLATE_BYTES_MAX - 2500) // SHORTEST
+    variables = [{"name": name} for name in NAMES[:count]]
+    return [
+        container(f"app{first}", env=variables[first : first + 1000])
+        for first in range(0, count, 1000)
+    ]
+
+
+def container(name: str, **fields: Any) -> JsonObject:
+    return {"name": name, "image": "web:2", **fields}
 
 
 @pytest.mark.parametrize("filling", [one_large, many_small])
-def test_the_largest_template_runs_and_is_told_of(filling: Callable[[], JsonObject]) -> None:
+def test_the_largest_template_runs_and_is_told_of(filling: Callable[[], list[JsonObject]]) -> None:
     """Seen: accepted, and then its deployment or its status did not fit."""
 
     async def story(platform: Platform) -> str:
-        container = {"name": "app", "image": "web:2", **filling()}
-        template = {"spec": {"runtime": {"sandbox": {"containers": [container]}}}}
+        template = {"spec": {"runtime": {"sandbox": {"containers": filling()}}}}
         await platform.deploy()
         await platform.until_ready("web:1")
         await platform.change(template=template)

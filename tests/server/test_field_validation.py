@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.codec import JsonObject, decode, encode
-from datum_compute.server.fieldvalidation import DUPLICATES_MAX, duplicate_fields
+from datum_compute.server.fieldvalidation import FIELDS_MAX, duplicate_fields
 from tests.server.running_server import WORKLOADS, Server, workload
 
 
@@ -103,4 +103,4 @@ def test_a_long_key_is_not_copied_for_every_field_below_it() -> None:
 
 def test_the_number_of_reported_duplicates_is_limited() -> None:
     body = ("[" + ",".join(['{"a":1,"a":2}'] * 5000) + "]").encode()
-    assert len(list(duplicate_fields(body))) == DUPLICATES_MAX
+    assert len(list(duplicate_fields(body))) == FIELDS_MAX

@@ -20,9 +20,8 @@ from datum_compute.server.options import choice
 from datum_compute.server.problems import shortened
 
 STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
-DUPLICATES_MAX = 100  # reported duplicate fields
+FIELDS_MAX = 100  # unknown or duplicate fields that a message names
 _WARNINGS_BYTES_MAX = 4096
-_FIELDS_MAX = 100  # named in a message
 
 
 class FieldValidation(msgspec.Struct, frozen=True):
@@ -38,10 +37,10 @@ class FieldValidation(msgspec.Struct, frozen=True):
             return {}
         if self.mode == IGNORE:
             return {"warning": warning_header(warnings)} if warnings else {}
-        found = [f'unknown field "{shortened(field)}"' for field in unknown[:_FIELDS_MAX]]
+        found = [f'unknown field "{shortened(field)}"' for field in unknown[:FIELDS_MAX]]
         found += [f'duplicate field "{shortened(field)}"' for field in self.duplicates]
-        if len(unknown) > _FIELDS_MAX:
-            found.append(f"{len(unknown) - _FIELDS_MAX} more unknown fields")
+        if len(unknown) > FIELDS_MAX:
+            found.append(f"{len(unknown) - FIELDS_MAX} more unknown fields")
         if found and self.mode == STRICT:
             raise BadRequest(
                 f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
@@ -53,9 +52,7 @@ class FieldValidation(msgspec.Struct, frozen=True):
 
 def field_validation(query: Mapping[str, str], body: bytes) -> FieldValidation:
     asked = choice(query, "fieldValidation", (STRICT, WARN, IGNORE))
-    duplicates = (
-        tuple(islice(duplicate_fields(body), _FIELDS_MAX)) if asked in (STRICT, WARN) else ()
-    )
+    duplicates = tuple(duplicate_fields(body)) if asked in (STRICT, WARN) else ()
     return FieldValidation(asked or WARN, duplicates)
 
 
@@ -70,13 +67,13 @@ _Path = tuple["_Path", str] | None
 
 
 def duplicate_fields(body: bytes) -> Iterator[str]:
-    """Yield the paths of duplicate keys, at most ``DUPLICATES_MAX``. Other formats than JSON have
+    """Yield the paths of duplicate keys, at most ``FIELDS_MAX``. Other formats than JSON have
     none: the YAML parser rejects duplicate keys."""
     found: list[_Doubled] = []
 
     def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         plain = dict(pairs)
-        if len(plain) == len(pairs) or len(found) >= DUPLICATES_MAX:
+        if len(plain) == len(pairs) or len(found) >= FIELDS_MAX:
             return plain
         doubled = _Doubled(plain)
         doubled.doubled = _duplicate_names(pairs)
@@ -88,7 +85,7 @@ def duplicate_fields(body: bytes) -> Iterator[str]:
     except (ValueError, RecursionError):
         return
     if found:
-        yield from islice(_duplicate_paths(value), DUPLICATES_MAX)
+        yield from islice(_duplicate_paths(value), FIELDS_MAX)
 
 
 def _duplicate_names(pairs: list[tuple[str, Any]]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from datum_compute.app.front import connection, port
 from tests.server.running_server import Server, running_server
 
 
@@ -11,3 +12,10 @@ from tests.server.running_server import Server, running_server
 async def server() -> AsyncIterator[Server]:
     async with running_server() as running:
         yield running
+
+
+@pytest.fixture
+def short_linger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close a connection soon after its request was refused."""
+    monkeypatch.setattr(connection, "LINGER_S", 0.01)
+    monkeypatch.setattr(port, "SWEEP_S", 0.01)

@@ -13,6 +13,8 @@ from datum_compute.app.front.reader import BODY_BYTES_MAX
 from tests.app.front.wire import Answer, Wire, chunked, front_of, request
 from tests.server.running_server import WORKLOADS, Server, workload
 
+pytestmark = pytest.mark.usefixtures("short_linger")
+
 
 async def asked(server: Server, *sent: bytes) -> Answer:
     wire = Wire(front_of(server))

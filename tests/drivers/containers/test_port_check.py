@@ -24,7 +24,7 @@ from datum_compute.drivers.containers.plan import (
     labels_of,
     read_plan,
 )
-from datum_compute.drivers.containers.probes import PORTS_AT_ONCE, Target, answer_to
+from datum_compute.drivers.containers.probes import PORTS_AT_ONCE, Tally, Target, answer_to
 from datum_compute.drivers.containers.records import Record
 from datum_compute.drivers.containers.seen import Seen
 from datum_compute.drivers.containers.state import Answers, state_of
@@ -178,15 +178,17 @@ def test_an_adopted_machine_is_not_observed_before_its_ports_were_checked() -> N
 
 
 async def test_a_machine_of_an_earlier_release_with_a_closed_port_is_not_ready_and_stays(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pause_s = Tally.pause_s
+    monkeypatch.setattr(Tally, "pause_s", lambda tally: pause_s(tally) / 100)
     engine, clock = MemoryEngine(OWNER), Clock()
     port = ContainerPort(name="http", port=await a_closed_port())
     engine.add(ID, a_plan(port))
     async with running(a_driver(engine, tmp_path, clock)) as driver:
         async with asyncio.timeout(60):
             while (state := await driver.observe(ID)) is NOT_OBSERVED:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.01)
         assert isinstance(state, MachineState)
         assert (state.phase, state.reason) == ("Running", "NotReady")
         assert f"port {port.port} (http) does not accept connections" in state.message

@@ -39,7 +39,7 @@ from datum_compute.planning.placing import serving
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
+from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
 
 SERVING = "Serving"
@@ -59,14 +59,17 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     asked_s = context.elapsed_s()
     verdict = await probe_cell(context.planes.cell(key.ref.name), min(ANSWER_S, probe_s))
     silent_s = _silent_s(context, key.ref.name, verdict, asked_s)
-    if 0 < silent_s < grace_s and is_true(cluster.status.conditions, "Ready"):
-        return Later(min(probe_s, grace_s - silent_s))
-    now = timestamp(context.unix_s() - silent_s)
-    ready = decided("Ready", verdict, generation=cluster.metadata.generation, now=now)
-    conditions = with_condition(cluster.status.conditions, ready)
+    conditions: Sequence[Condition] = cluster.status.conditions
+    requeue_after_s = probe_s
+    if 0 < silent_s < grace_s and is_true(conditions, "Ready"):
+        requeue_after_s = min(probe_s, grace_s - silent_s)  # Ready stays until the grace is over
+    else:
+        now = timestamp(context.unix_s() - silent_s)
+        ready = decided("Ready", verdict, generation=cluster.metadata.generation, now=now)
+        conditions = with_condition(conditions, ready)
     conditions = _with_serving(hub, cluster, conditions, context.now())
     status = msgspec.structs.replace(cluster.status, conditions=conditions)
-    plan = Plan(tuple(plan_status(HUB, CLUSTER, cluster, status)), requeue_after_s=probe_s)
+    plan = Plan(tuple(plan_status(HUB, CLUSTER, cluster, status)), requeue_after_s)
     return await carry_out(context.planes, plan)
 
 
