@@ -170,8 +170,8 @@ async def play_burst(store: Store, journal: FaultyJournal, burst: Burst, model: 
 
 
 def assert_equal(store: Store, model: Model) -> None:
-    stored = {r.key.name: r.version for r in store.snapshot(PLANE, THINGS).records}
-    assert stored == model.held
+    records = store.snapshot(PLANE, THINGS).records
+    assert [(r.key.name, r.version) for r in records] == sorted(model.held.items())
     assert store.version(PLANE) >= model.newest
 
 
@@ -195,3 +195,30 @@ def test_memory_store_equals_its_model(bursts: list[Burst]) -> None:
 @given(BURSTS)
 def test_sqlite_store_equals_its_model(bursts: list[Burst]) -> None:
     check(lambda folder: lambda: SqliteJournal(folder / "state.db"), bursts)
+
+
+SPACES = ("a", "a-b", "a0", "b")
+TOGGLES = st.lists(st.tuples(st.sampled_from(SPACES), NAMES), max_size=20)
+
+
+@settings(max_examples=100, deadline=None)
+@given(TOGGLES)
+def test_snapshots_are_sorted_and_of_one_namespace(toggles: list[tuple[str, str]]) -> None:
+    """Each toggle creates an object, or deletes it if it exists."""
+
+    async def play_toggles() -> None:
+        async with running(MemoryJournal()) as store:
+            versions: dict[tuple[str, str], int] = {}
+            for space, name in toggles:
+                key, version = thing(name, space), versions.pop((space, name), 0)
+                if version:
+                    await store.delete(PLANE, key, version, body(name))
+                else:
+                    written = await store.put(PLANE, key, 0, body(name))
+                    versions[space, name] = written.version
+                for selected in (None, *SPACES):
+                    records = store.snapshot(PLANE, THINGS, selected).records
+                    expected = [n for n in sorted(versions) if selected in (None, n[0])]
+                    assert [record.key[1:] for record in records] == expected
+
+    asyncio.run(play_toggles())

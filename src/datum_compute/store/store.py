@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -65,6 +66,31 @@ class Snapshot:
     records: list[Record]
 
 
+class _SortedNames:
+    """The namespaces and names of the objects of one resource, sorted when they are read."""
+
+    __slots__ = ("_is_sorted", "_names")
+
+    def __init__(self, names: Iterable[tuple[str, str]]) -> None:
+        self._names = sorted(names)
+        self._is_sorted = True
+
+    def add(self, name: tuple[str, str]) -> None:
+        self._names.append(name)
+        self._is_sorted = False
+
+    def select(self, namespace: str | None) -> list[tuple[str, str]]:
+        """Return the names in a namespace, or all of them, in order."""
+        names = self._names
+        if not self._is_sorted:
+            names.sort()  # almost linear: only the names at the end are out of order
+            self._is_sorted = True
+        if namespace is None:
+            return names
+        start = bisect_left(names, (namespace, ""))
+        return names[start : bisect_left(names, (namespace + "\0", ""), start)]
+
+
 @dataclass(slots=True)
 class _Plane:
     started: int  # version at load: older history is not known
@@ -72,6 +98,7 @@ class _Plane:
     assigned: int  # newest that a write, perhaps not yet durable, has taken
     closing: asyncio.Future[None] | None = None  # its deletion, on the way to the disk
     objects: dict[str, dict[tuple[str, str], Record]] = field(default_factory=dict)
+    names: dict[str, _SortedNames] = field(default_factory=dict)  # since the last deletion
     logs: dict[str, WatchLog] = field(default_factory=dict)
     pending: set[ObjectKey] = field(default_factory=set)
     dependents: dict[str, dict[ObjectKey, None]] = field(default_factory=dict)  # by owner uid
@@ -85,13 +112,29 @@ class _Plane:
 
     def put(self, record: Record) -> Record | None:
         """Take in an object; returns what it replaces."""
-        previous = self.remove(record.key)
-        self.objects.setdefault(record.key.resource, {})[record.key[1:]] = record
+        resource, name = record.key.resource, record.key[1:]
+        previous = self._take_out(record.key)
+        self.objects.setdefault(resource, {})[name] = record
+        if previous is None and resource in self.names:
+            self.names[resource].add(name)
         for uid in record.owners:
             self.dependents.setdefault(uid, {})[record.key] = None
         return previous
 
     def remove(self, key: ObjectKey) -> Record | None:
+        previous = self._take_out(key)
+        if previous is not None:
+            self.names.pop(key.resource, None)
+        return previous
+
+    def select(self, resource: str, namespace: str | None) -> list[Record]:
+        """Return the records of a resource, sorted by namespace and name."""
+        records = self.objects.get(resource, {})
+        if resource not in self.names:
+            self.names[resource] = _SortedNames(records)
+        return [records[name] for name in self.names[resource].select(namespace)]
+
+    def _take_out(self, key: ObjectKey) -> Record | None:
         previous = self.objects.get(key.resource, {}).pop(key[1:], None)
         for uid in previous.owners if previous is not None else ():
             keys = self.dependents.get(uid, {})
@@ -192,9 +235,7 @@ class Store:
     def snapshot(self, plane: str, resource: str, namespace: str | None = None) -> Snapshot:
         """Records sorted by namespace and name; all namespaces when none is given."""
         found = self._plane(plane)
-        of_resource = found.objects.get(resource, {})
-        names = [name for name in of_resource if namespace is None or name[0] == namespace]
-        return Snapshot(found.version, [of_resource[name] for name in sorted(names)])
+        return Snapshot(found.version, found.select(resource, namespace))
 
     def resources(self, plane: str) -> list[str]:
         """The resources of which the plane holds, or once held, an object."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.server.authentication import User
 from datum_compute.server.flowcontrol.control import (
     BYPASS_S,
+    RESUME_S,
     SLICE_S,
     TURN_S,
     FlowControl,
@@ -341,6 +343,58 @@ async def test_a_request_that_fails_or_is_cancelled_ends_as_if_nobody_measured()
     closed.send(None)
     closed.close()
     assert cleaned == ["up", "up"]
+
+
+async def test_requests_that_a_commit_wakes_together_continue_in_turns() -> None:
+    loop, commit = Loop(), asyncio.get_running_loop().create_future()
+    continued_s: list[float] = []  # work done in each pass of the event loop
+
+    async def request(work: LoopWork, user: User) -> None:
+        work.flow = loop.control.flow_of(user, PROJECT)
+        await commit
+        loop.now_s += WRITE_S
+        continued_s[-1] += WRITE_S
+
+    async def count_passes() -> None:
+        while True:
+            continued_s.append(0.0)
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_passes())
+    requests = [asyncio.create_task(loop.run(partial(request, user=ANN))) for _ in range(200)]
+    manager = asyncio.create_task(loop.run(partial(request, user=MANAGER)))
+    await asyncio.sleep(0)
+    commit.set_result(None)
+    await manager
+    assert sum(continued_s) <= RESUME_S + 2 * WRITE_S, "the platform does not wait"
+    await asyncio.gather(*requests)
+    counting.cancel()
+    assert max(continued_s) <= RESUME_S + TURN_S + WRITE_S
+    assert sum(continued_s) == pytest.approx(201 * WRITE_S)
+
+
+async def test_a_request_that_is_cancelled_while_it_waits_to_continue_ends() -> None:
+    loop, commit = Loop(), asyncio.get_running_loop().create_future()
+    ended: list[str] = []
+
+    async def request(work: LoopWork) -> None:
+        work.flow = loop.control.flow_of(ANN, PROJECT)
+        try:
+            await commit
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+        loop.now_s += RESUME_S
+        ended.append("continued")
+
+    tasks = [asyncio.create_task(loop.run(request)) for _ in range(2)]
+    await asyncio.sleep(0)
+    commit.set_result(None)
+    await asyncio.sleep(0)
+    assert ended == ["continued"]
+    tasks[1].cancel()
+    await outcomes(tasks)
+    assert ended == ["continued", "cancelled"]
 
 
 async def test_watches_of_users_take_turns_and_those_of_the_platform_do_not_wait() -> None:
