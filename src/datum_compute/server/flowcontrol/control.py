@@ -17,8 +17,9 @@ is there, until the turn has used ``RESUME_S``: a commit wakes hundreds of reque
 A request that works on many objects calls ``LoopWork.has_used_slice`` between two objects. After
 ``SLICE_S`` it lets other requests run with ``LoopWork.yield_loop``.
 
-Work is never interrupted. The time in which a request waits is not charged. A watch or another long-running request is charged for the events that it encodes;
-while it waits for events, it does not count as a waiting request.
+Work is never interrupted. The time in which a request waits is not charged. A watch or another
+long-running request is charged for the events that it encodes; while it waits for events, it does
+not count as a waiting request.
 """
 
 from __future__ import annotations
