@@ -212,3 +212,18 @@ async def work_s(server: Server) -> float:
         if line.startswith('datum_apiserver_flow_work_seconds_total{level="users"}')
     )
     return float(line.rpartition(" ")[2])
+
+
+async def test_invented_planes_give_no_share_of_their_own() -> None:
+    clock = StepClock()
+    async with busy_server(clock) as server:
+        flows = server.api._flows._queue
+        await server.ask("GET", f"{PROJECT}{WORKLOADS}/web", token=ANN)
+        before = flows.count_flows()
+        for number in range(20):
+            path = PROJECT.replace("/demo/", f"/invented-{number}/")
+            response = await server.ask("GET", f"{path}{WORKLOADS}/web", token=ANN)
+            assert response.status == 403
+            response = await server.ask("GET", f"{path}{WORKLOADS}/web", token="unknown")
+            assert response.status == 401
+        assert flows.count_flows() - before <= 2  # on the platform: of ann and without credentials

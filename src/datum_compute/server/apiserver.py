@@ -259,11 +259,14 @@ class ApiServer:
         try:
             caller = self._identified(request, known, trail)
         except Unauthorized:
-            work.flow = self._flows.flow_of(None, plane)
+            work.flow = self._flows.flow_of(None, PLATFORM)
             await self._flows.admit(work, len(request.body))
             raise
         assert trail.wanted is not None
-        flow = work.flow = self._flows.flow_of(caller.behind, plane, trail.wanted.resource)
+        # The share of a plane is for those who may reach it: others could invent planes.
+        is_real = self._ports.store.has_plane(plane) and caller.user.may_reach(plane)
+        share = plane if is_real else PLATFORM
+        flow = work.flow = self._flows.flow_of(caller.behind, share, trail.wanted.resource)
         if flow is not None and not self._flows.can_run(flow):
             await self._flows.admit(work, len(request.body))
         # Whoever may not reach a plane learns nothing of the kinds it has defined.

@@ -22,6 +22,7 @@ from datum_compute.server.problems import shortened
 STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
 FIELDS_MAX = 100  # unknown or duplicate fields that a message names
 _WARNINGS_BYTES_MAX = 4096
+_WARNING_CHARS_MAX = 1024
 
 
 class FieldValidation(msgspec.Struct, frozen=True):
@@ -127,7 +128,7 @@ def warning_header(texts: Sequence[str]) -> str:
     ASCII goes in."""
     result = ""
     for text in texts:
-        clean = "".join(c if " " <= c <= "~" else "?" for c in text)
+        clean = "".join(c if " " <= c <= "~" else "?" for c in shortened(text, _WARNING_CHARS_MAX))
         escaped = clean.replace("\\", "\\\\").replace('"', '\\"')
         more = f'{", " if result else ""}299 - "{escaped}"'
         if len(result) + len(more) > _WARNINGS_BYTES_MAX:

@@ -77,12 +77,14 @@ class WatchStream:
         """Return more lines that need no waiting, about ``size_bytes``. Stop before a large line,
         which ``__anext__`` returns."""
         taken: list[bytes] = []
-        while size_bytes > 0 and (line := self._next_line()):
+        self._work.start()
+        while size_bytes > 0 and (line := self._find_line()):
             if len(line) > LARGE_LINE_BYTES:
                 self._set_aside = line
                 break
             taken.append(line)
             size_bytes -= len(line)
+        self._work.stop()
         return b"".join(taken)
 
     def stop(self) -> None:
@@ -97,19 +99,23 @@ class WatchStream:
         self.stop()
 
     def _next_line(self) -> bytes | None:
+        self._work.start()
+        line = self._find_line()
+        self._work.stop()
+        return line
+
+    def _find_line(self) -> bytes | None:
         """Return the next line, or None if none is left.
 
-        Events that the selector excludes have an empty line. They are skipped, until that has used
-        a slice of work: then the empty line is returned, so that others can run.
+        Events that the selector excludes have an empty line. They are skipped. When the work since
+        ``start`` has used a slice, the empty line is returned, so that others can run.
         """
         if self._set_aside is not None:
             large, self._set_aside = self._set_aside, None
             return large
-        self._work.start()
         line = next(self._ready, None)
         while line is not None and not line and not self._work.has_used_slice():
             line = next(self._ready, None)
-        self._work.stop()
         return line
 
     async def _next_lines(self) -> Iterator[bytes]:

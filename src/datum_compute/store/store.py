@@ -79,6 +79,12 @@ class _SortedNames:
         self._names.append(name)
         self._is_sorted = False
 
+    def remove(self, name: tuple[str, str]) -> bool:
+        """Remove a name if the names are sorted. Otherwise return False: sort all again."""
+        if self._is_sorted:
+            del self._names[bisect_left(self._names, name)]
+        return self._is_sorted
+
     def select(self, namespace: str | None) -> list[tuple[str, str]]:
         """Return the names in a namespace, or all of them, in order."""
         names = self._names
@@ -88,6 +94,7 @@ class _SortedNames:
         if namespace is None:
             return names
         start = bisect_left(names, (namespace, ""))
+        # No string is between the namespace and the namespace followed by a NUL byte.
         return names[start : bisect_left(names, (namespace + "\0", ""), start)]
 
 
@@ -98,7 +105,7 @@ class _Plane:
     assigned: int  # newest that a write, perhaps not yet durable, has taken
     closing: asyncio.Future[None] | None = None  # its deletion, on the way to the disk
     objects: dict[str, dict[tuple[str, str], Record]] = field(default_factory=dict)
-    names: dict[str, _SortedNames] = field(default_factory=dict)  # since the last deletion
+    names: dict[str, _SortedNames] = field(default_factory=dict)  # a cache
     logs: dict[str, WatchLog] = field(default_factory=dict)
     pending: set[ObjectKey] = field(default_factory=set)
     dependents: dict[str, dict[ObjectKey, None]] = field(default_factory=dict)  # by owner uid
@@ -111,9 +118,9 @@ class _Plane:
         return of_resource.get((namespace, name)) if of_resource else None
 
     def put(self, record: Record) -> Record | None:
-        """Take in an object; returns what it replaces."""
+        """Store a record and return the one that it replaces."""
         resource, name = record.key.resource, record.key[1:]
-        previous = self._take_out(record.key)
+        previous = self._pop(record.key)
         self.objects.setdefault(resource, {})[name] = record
         if previous is None and resource in self.names:
             self.names[resource].add(name)
@@ -122,9 +129,9 @@ class _Plane:
         return previous
 
     def remove(self, key: ObjectKey) -> Record | None:
-        previous = self._take_out(key)
-        if previous is not None:
-            self.names.pop(key.resource, None)
+        previous, names = self._pop(key), self.names.get(key.resource)
+        if previous is not None and names is not None and not names.remove(key[1:]):
+            del self.names[key.resource]
         return previous
 
     def select(self, resource: str, namespace: str | None) -> list[Record]:
@@ -134,7 +141,7 @@ class _Plane:
             self.names[resource] = _SortedNames(records)
         return [records[name] for name in self.names[resource].select(namespace)]
 
-    def _take_out(self, key: ObjectKey) -> Record | None:
+    def _pop(self, key: ObjectKey) -> Record | None:
         previous = self.objects.get(key.resource, {}).pop(key[1:], None)
         for uid in previous.owners if previous is not None else ():
             keys = self.dependents.get(uid, {})
@@ -192,6 +199,9 @@ class Store:
 
     def planes(self) -> list[str]:
         return sorted(self._planes)
+
+    def has_plane(self, plane: str) -> bool:
+        return plane in self._planes
 
     async def create_plane(self, plane: str) -> None:
         """Idempotent: an existing plane stays as it is; one that is being deleted comes anew."""

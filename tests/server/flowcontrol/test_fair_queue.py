@@ -127,19 +127,70 @@ def test_the_rest_of_begun_work_comes_before_new_work_of_its_flow() -> None:
     assert serve(queue, 2) == ["rest", "new"]
 
 
-def test_the_newest_of_the_longest_queue_is_taken_back_from_a_full_level() -> None:
+def push_request(queue: Queue, of: Flow[str], item: str) -> None:
+    queue.push(of, item)
+    of.requests += 1
+
+
+def is_request(item: str) -> bool:
+    return not item.startswith("begun")
+
+
+def test_a_full_level_loses_the_newest_request_of_its_longest_queue() -> None:
     queue = Queue()
     flood, quiet = flow(queue, "flood"), flow(queue, "quiet")
     for number in range(5):
-        queue.push(flood, f"flood-{number}")
-    queue.push(quiet, "quiet-0")
-    assert queue.pop_newest(USERS) == (flood, "flood-4")
-    assert queue.pop_newest(SYSTEM) is None
+        push_request(queue, flood, f"flood-{number}")
+    push_request(queue, quiet, "quiet-0")
+    assert queue.pop_newest(USERS, is_request) == (flood, "flood-4")
+    assert queue.pop_newest(SYSTEM, is_request) is None
     assert sorted(serve(queue, 10)) == [*(f"flood-{n}" for n in range(4)), "quiet-0"]
     assert len(queue) == 0
-    queue.push(quiet, "last")
-    assert queue.pop_newest(USERS) == (quiet, "last")
+    flood.requests = quiet.requests = 0
+    push_request(queue, quiet, "last")
+    assert queue.pop_newest(USERS, is_request) == (quiet, "last")
     assert queue.pop() is None
+
+
+def test_work_that_has_begun_stays_in_a_full_level() -> None:
+    queue = Queue()
+    watches, requests = flow(queue, "watches"), flow(queue, "requests")
+    for _ in range(10):
+        queue.push(watches, "begun")
+    assert queue.pop_newest(USERS, is_request) is None
+    push_request(queue, requests, "request")
+    queue.push(requests, "begun")
+    assert queue.pop_newest(USERS, is_request) == (requests, "request")
+    assert serve(queue, 20) == ["begun"] * 11
+
+
+def test_a_flow_that_was_dropped_while_idle_is_found_when_it_waits_again() -> None:
+    queue = Queue()
+    dropped, kept = flow(queue, "p", "dropped"), flow(queue, "p", "kept")
+    queue.push(kept, "begun")
+    for number in range(fair_queue.FLOWS_MAX):
+        flow(queue, f"p{number}")
+    assert flow(queue, "p", "dropped") is not dropped
+    push_request(queue, dropped, "request")
+    assert queue.pop_newest(USERS, is_request) == (dropped, "request")
+
+
+def test_work_that_cost_less_than_estimated_counts_with_its_cost() -> None:
+    queue = Queue()
+    mixed, even = flow(queue, "p", "mixed"), flow(queue, "p", "even")
+    mixed.estimate_s = even.estimate_s = 0.3
+    for _ in range(400):
+        queue.push(mixed, "mixed")
+        queue.push(even, "even")
+    used_s = {"mixed": 0.0, "even": 0.0}
+    for number in range(400):
+        found = queue.pop()
+        assert found is not None
+        of, item = found
+        cost_s = 3.0 if item == "mixed" and number % 10 == 0 else 0.3
+        queue.settle(of, of.estimate_s, cost_s)
+        used_s[item] += cost_s
+    assert abs(used_s["mixed"] - used_s["even"]) <= 6.0, used_s
 
 
 def test_idle_flows_are_dropped_and_waiting_ones_are_kept() -> None:
@@ -148,6 +199,6 @@ def test_idle_flows_are_dropped_and_waiting_ones_are_kept() -> None:
     queue.push(waiting, "waiting")
     for number in range(3 * fair_queue.FLOWS_MAX):
         flow(queue, f"p{number}")
-    assert len(list(queue.flows())) <= fair_queue.FLOWS_MAX
+    assert queue.count_flows() <= fair_queue.FLOWS_MAX
     assert flow(queue, "waiting") is waiting
     assert serve(queue, 2) == ["waiting"]

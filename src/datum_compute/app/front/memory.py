@@ -23,7 +23,7 @@ CHECK_EVERY_S = 5.0
 TRIM_EVERY_MAX_S = 60.0
 TIME_SHARE_MAX = 0.005
 EXCESS_BYTES_MIN = 32 * 1024 * 1024  # above the resident memory at the start
-RETURNED_BYTES_MIN = 8 * 1024 * 1024  # less is little
+RETURNED_BYTES_MIN = 8 * 1024 * 1024  # a trim that returns less doubles the interval
 RELEASED_BYTES_MIN = 32 * 1024 * 1024
 
 
@@ -88,7 +88,10 @@ class MemoryTrimmer:
 
     async def _trim_in_thread(self, before_bytes: int) -> None:
         self._released_bytes = 0
-        took_s = await asyncio.get_running_loop().run_in_executor(None, _measure_s, self._trim)
+        try:
+            took_s = await asyncio.get_running_loop().run_in_executor(None, _measure_s, self._trim)
+        finally:
+            self._trimming = None
         self._on_trim()
         self._trimmed_bytes = self._read_resident() or before_bytes
         if before_bytes - self._trimmed_bytes < RETURNED_BYTES_MIN:
@@ -97,7 +100,6 @@ class MemoryTrimmer:
             self._pause_s = CHECK_EVERY_S
         self._next_trim_s = self._now_s() + self._pause_s
         self._earliest_trim_s = self._now_s() + took_s / TIME_SHARE_MAX
-        self._trimming = None
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()

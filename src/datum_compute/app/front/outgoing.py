@@ -139,13 +139,16 @@ class Outgoing:
         self._rest_bytes = held_bytes
         self.write(head)
         made = iter(pieces)
-        while await self.wait_writable():  # before the next piece is built
-            piece = next(made, None)
-            if piece is None:
-                return
-            self._rest_bytes = max(0, self._rest_bytes - len(piece))
-            self.write(piece)
-            await self._turns.wait_for_piece()
+        try:
+            while await self.wait_writable():  # before the next piece is built
+                piece = next(made, None)
+                if piece is None:
+                    return
+                self._rest_bytes = max(0, self._rest_bytes - len(piece))
+                self.write(piece)
+                await self._turns.wait_for_piece()
+        finally:
+            self._rest_bytes = 0
 
     async def send_stream(self, head: bytes, stream: WatchStream, *, chunked: bool) -> None:
         """Send the lines of a watch until it ends or the client disconnects. Lines are encoded only

@@ -54,6 +54,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     hub = context.planes.need(key.plane)
     cluster = hub.read(CLUSTER).get(key.ref)
     if cluster is None:
+        context.silent_since_s.pop(key.ref.name, None)
         return Done()
     probe_s, grace_s = context.patience.probe_s, context.patience.grace_s
     asked_s = context.elapsed_s()

@@ -7,12 +7,12 @@ one pass of the loop:
 - While nothing waits and the turn has used less than ``TURN_S``, a request runs at once. This is
   the normal case and costs about a microsecond.
 - A flow that has used less than its share runs at once as well, until the turn has used
-  ``BYPASS_S``: the fair order would serve it next anyway.
+  ``BYPASS_S``: among the planes of its level it would be served next.
 - All other work waits. Each turn admits waiting work for about ``TURN_S``, in fair order. Between
   two turns the loop reads sockets, so that new requests take part in the next turn.
 
 A request that has begun and waits for something else, such as a commit, continues at once when that
-is there, until the turn has used ``RESUME_S``: a commit wakes hundreds of requests together.
+has happened, until the turn has used ``RESUME_S``: one commit wakes hundreds of requests.
 
 A request that works on many objects calls ``LoopWork.has_used_slice`` between two objects. After
 ``SLICE_S`` it lets other requests run with ``LoopWork.yield_loop``.
@@ -49,7 +49,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _ANONYMOUS_USER = "system:anonymous"
-_LOOKUPS_MAX = 4096
 _ITEMS_PER_CLOCK_READ = 8
 
 
@@ -150,8 +149,6 @@ class FlowControl:
         self.counts = {level: LevelCounts() for level in LEVELS}
         self._queue: FairQueue[_Waiting] = FairQueue()
         self._root = self._queue.root  # read for every request
-        self._lookups: dict[tuple[str, tuple[str, ...], PlaneName, bool], Flow[_Waiting] | None]
-        self._lookups = {}
         self._waiting_requests = dict.fromkeys(LEVELS, 0)  # without work that has begun
         self._used_s = 0.0  # time used in the current turn
         self._is_turn_scheduled = False
@@ -172,17 +169,8 @@ class FlowControl:
         """Return the flow of a request; None if its level is exempt."""
         if user is None:
             return self._queue.flow(level_of(None), plane, _ANONYMOUS_USER)
-        key = (user.name, user.groups, plane, resource == "leases")
-        try:
-            return self._lookups[key]
-        except KeyError:
-            pass
-        if len(self._lookups) >= _LOOKUPS_MAX:
-            self._lookups.clear()
         level = level_of(user, resource)
-        flow = None if level.exempt else self._queue.flow(level, plane, user.name)
-        self._lookups[key] = flow
-        return flow
+        return None if level.exempt else self._queue.flow(level, plane, user.name)
 
     # --- running
 
@@ -234,10 +222,11 @@ class FlowControl:
             self._reject_newest(flow.level)
         self._schedule_turn()
         try:
-            work.charged_s = await waiting.future
+            charged_s = await waiting.future
         except TooManyRequests:
             await asyncio.sleep(limits.rejection_delay_s)
             raise
+        work.charged_s += charged_s  # it may have waited for two turns
         waited_s = asyncio.get_running_loop().time() - waiting.since_s
         counts = self.counts[flow.level]
         counts.waited += 1
@@ -251,7 +240,8 @@ class FlowControl:
         waiting = _Waiting(asyncio.get_running_loop().create_future(), 0, True)
         self._queue.push(work.flow, waiting, first=first)
         self._schedule_turn()
-        work.charged_s = await waiting.future
+        charged_s = await waiting.future
+        work.charged_s += charged_s
 
     async def _reject(self, flow: Flow[_Waiting], reason: str) -> None:
         self.counts[flow.level].rejected[reason] += 1
@@ -274,16 +264,12 @@ class FlowControl:
         )
 
     def _reject_newest(self, level: PriorityLevel) -> None:
-        found = self._queue.pop_newest(level)
+        found = self._queue.pop_newest(level, lambda waiting: not waiting.has_begun)
         if found is None:
             return
         flow, waiting = found
         self._count_departure(flow, waiting)
-        if waiting.future.done():
-            return
-        if waiting.has_begun:
-            waiting.future.set_result(0.0)
-        else:
+        if not waiting.future.done():
             self.counts[level].rejected["level-full"] += 1
             waiting.future.set_exception(self._build_rejection(flow, "level-full"))
 

@@ -2,9 +2,9 @@
 
 The tree has three stages: priority levels by weight, their planes, and the users of a plane. Every
 node has a finish time in the virtual time of its parent. The finish time grows by the cost of the
-work of the node, divided by its weight. The queue serves the node with the earliest start time
-next. A node that was idle starts at the current virtual time of its parent: it is served before
-nodes that have used more, but gets no credit for its idle time.
+work of the node, divided by its weight. Its start time is the later of its finish time and the
+virtual time of its parent. The queue serves the node with the earliest start time next. So a node
+that was idle is served before nodes that have used more, but gets no credit for its idle time.
 
 The cost of work is measured only when it ends. ``pop`` charges an estimate, the highest recent
 cost of the flow, and ``settle`` replaces the estimate with the measured cost.
@@ -15,7 +15,7 @@ This is a pure data structure: no clock, no event loop.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import Generic, TypeVar
@@ -27,18 +27,23 @@ FIRST_ESTIMATE_S = 0.0003
 _ESTIMATE_DECAY = 0.1
 # With more flows than this, idle flows are dropped.
 FLOWS_MAX = 4096
+_NOT_IN_HEAP = -1
 
 T = TypeVar("T")
 
 
 class _Share:
-    """A node of the tree: the time it has used, and the heap of its children with waiting work."""
+    """A node of the tree: the time it has used, and the heap of its children with waiting work.
+
+    Heap entries are numbered. Only the entry with the number ``entry`` of the child is valid: a
+    corrected child gets another entry, and the former one is dropped when it reaches the top.
+    """
 
     __slots__ = (
         "children",
+        "entry",
         "finish_s",
         "inverse_weight",
-        "is_in_heap",
         "parent",
         "virtual_s",
         "waiting",
@@ -50,8 +55,11 @@ class _Share:
         self.finish_s = 0.0  # in the virtual time of the parent
         self.virtual_s = 0.0  # current virtual time, in which its children are ordered
         self.waiting = 0  # number of waiting items in this subtree
-        self.is_in_heap = False  # in ``children`` of the parent
+        self.entry = _NOT_IN_HEAP  # number of its entry in ``children`` of the parent
         self.children: list[tuple[float, int, _Share]] = []  # heap by start time
+
+    def waiting_children(self) -> Iterator[_Share]:
+        return (child for _, number, child in self.children if child.entry == number)
 
 
 class Flow(_Share, Generic[T]):
@@ -87,9 +95,8 @@ class FairQueue(Generic[T]):
         """Return the number of waiting items."""
         return self.root.waiting
 
-    def waiting(self, level: PriorityLevel) -> int:
-        found = self._levels.get(level)
-        return found.waiting if found is not None else 0
+    def count_flows(self) -> int:
+        return len(self._flows)
 
     def flow(self, level: PriorityLevel, plane: str, user: str) -> Flow[T]:
         """Return the flow of a user on a plane. A new flow starts at the current virtual time."""
@@ -102,8 +109,8 @@ class FairQueue(Generic[T]):
         return flow
 
     def is_over_share(self, flow: Flow[T]) -> bool:
-        """Return True if the flow or its plane has used more than its share. Otherwise its work
-        would be served next."""
+        """Return True if the plane has used more than its share of the level, or the flow more than
+        its share of the plane."""
         plane = flow.parent
         assert plane is not None
         level = plane.parent
@@ -121,10 +128,8 @@ class FairQueue(Generic[T]):
         self.root.waiting += 1
         for node, parent in flow.path:
             node.waiting += 1
-            if not node.is_in_heap:
-                node.is_in_heap = True
-                start_s = max(node.finish_s, parent.virtual_s)
-                heappush(parent.children, (start_s, next(self._numbers), node))
+            if node.entry == _NOT_IN_HEAP:
+                self._enter(node, parent)
 
     def pop(self) -> tuple[Flow[T], T] | None:
         """Remove and return the next work, and charge the estimate of its flow."""
@@ -142,10 +147,11 @@ class FairQueue(Generic[T]):
         for node, parent in flow.path:
             node.waiting -= 1
             if node.waiting:
-                heapreplace(parent.children, (node.finish_s, next(self._numbers), node))
+                node.entry = next(self._numbers)
+                heapreplace(parent.children, (node.finish_s, node.entry, node))
             else:
                 heappop(parent.children)
-                node.is_in_heap = False
+                node.entry = _NOT_IN_HEAP
         return flow, item
 
     def charge(self, flow: Flow[T], cost_s: float) -> None:
@@ -154,9 +160,11 @@ class FairQueue(Generic[T]):
             start_s, virtual_s = node.finish_s, parent.virtual_s
             if start_s < virtual_s:
                 start_s = virtual_s
-            elif start_s > virtual_s and not parent.children:
+            elif start_s > virtual_s and not parent.waiting:
                 parent.virtual_s = start_s  # nothing waits: this is the work in service
             node.finish_s = start_s + cost_s * node.inverse_weight
+            if cost_s < 0.0 and node.entry != _NOT_IN_HEAP:
+                self._enter(node, parent)  # earlier than its present entry
 
     def settle(self, flow: Flow[T], estimate_s: float, cost_s: float) -> None:
         """Replace the estimate that ``pop`` charged (0 for work that did not wait)."""
@@ -168,29 +176,39 @@ class FairQueue(Generic[T]):
         else:
             flow.estimate_s = estimate_before_s + (cost_s - estimate_before_s) * _ESTIMATE_DECAY
 
-    def pop_newest(self, level: PriorityLevel) -> tuple[Flow[T], T] | None:
-        """Remove the newest work of the flow with the most work on the busiest plane of a level.
+    def pop_newest(
+        self, level: PriorityLevel, is_request: Callable[[T], bool]
+    ) -> tuple[Flow[T], T] | None:
+        """Remove the newest request of the flow with the most requests on the busiest plane.
 
-        It is not charged: the caller rejects it because the level is full.
+        It is not charged: the caller rejects it because the level is full. Work for which
+        ``is_request`` returns False has begun and stays.
         """
-        planes = [plane for key, plane in self._planes.items() if key[0] is level]
-        longest = max(planes, key=lambda plane: plane.waiting, default=None)
-        if longest is None or not longest.waiting:
+        share = self._levels.get(level)
+        by_plane: dict[_Share, list[Flow[T]]] = {}
+        for plane in share.waiting_children() if share is not None else ():
+            by_plane[plane] = [flow for flow in plane.waiting_children() if isinstance(flow, Flow)]
+        busiest = max(
+            by_plane.values(), key=lambda flows: sum(f.requests for f in flows), default=[]
+        )
+        flow = max(busiest, key=lambda flow: flow.requests, default=None)
+        if flow is None or not flow.requests:
             return None
-        flows = (flow for flow in self._flows.values() if flow.parent is longest)
-        flow = max(flows, key=lambda flow: flow.waiting)
-        item = flow.queue.pop()
+        place = next(n for n in reversed(range(len(flow.queue))) if is_request(flow.queue[n]))
+        item = flow.queue[place]
+        del flow.queue[place]
         self.root.waiting -= 1
-        for node, parent in flow.path:
+        for node, _ in flow.path:
             node.waiting -= 1
             if not node.waiting:
-                node.is_in_heap = False
-                parent.children = [entry for entry in parent.children if entry[2] is not node]
-                parent.children.sort()
+                node.entry = _NOT_IN_HEAP
         return flow, item
 
-    def flows(self) -> Iterator[Flow[T]]:
-        return iter(self._flows.values())
+    def _enter(self, node: _Share, parent: _Share) -> None:
+        """Put the node into the heap of its parent, at its present start time."""
+        node.entry = next(self._numbers)
+        start_s = max(node.finish_s, parent.virtual_s)
+        heappush(parent.children, (start_s, node.entry, node))
 
     def _plane(self, level: PriorityLevel, plane: str) -> _Share:
         key = (level, plane)
@@ -203,7 +221,7 @@ class FairQueue(Generic[T]):
         return found
 
     def _drop_idle(self) -> None:
-        """Drop flows without waiting work. Their time used in the current turn is lost."""
+        """Drop flows without waiting work. They lose their finish times."""
         self._flows = {key: flow for key, flow in self._flows.items() if flow.waiting}
         kept = {id(flow.parent) for flow in self._flows.values()}
         self._planes = {key: plane for key, plane in self._planes.items() if id(plane) in kept}
@@ -211,11 +229,15 @@ class FairQueue(Generic[T]):
 
 
 def _first_child(node: _Share, numbers: Iterator[int]) -> tuple[float, _Share]:
-    """Return the child with the earliest start time, and that time. A charge after a child entered
-    the heap only moves it back, so only the top entry needs correction."""
+    """Return the child with the earliest start time, and that time. Drop entries that are no longer
+    valid, and correct the top entry if its child was charged meanwhile."""
     children = node.children
     while True:
-        start_s, _, child = children[0]
-        if child.finish_s <= start_s:
+        start_s, number, child = children[0]
+        if child.entry != number:
+            heappop(children)
+        elif child.finish_s <= start_s:
             return start_s, child
-        heapreplace(children, (child.finish_s, next(numbers), child))
+        else:
+            child.entry = next(numbers)
+            heapreplace(children, (child.finish_s, child.entry, child))
