@@ -22,7 +22,7 @@ from datum_compute.api.kinds import (
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.drivers.simulated import Machine
-from datum_compute.store.journal import Change, ObjectKey
+from datum_compute.store.journal import Change, LoadedPlane, ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.invariants import Observer
 from datum_compute.testing.people import Wanted, canary
@@ -247,6 +247,40 @@ def test_i15_the_project_lets_go_while_a_cell_has_it(
     scene.now_s = 1000.0
     scene.drop(ALPHA, DEPLOYMENT, "web", namespace="default")
     assert (not scene.complaint) == fine
+
+
+@pytest.mark.parametrize(
+    ("written_again", "complaint"),
+    [("nothing", ""), ("work", "no tombstone stands"), ("deployment", "no tombstone stands")],
+)
+def test_i15_accepts_that_a_restored_hub_has_no_record_of_a_copy(
+    scene: Scene, written_again: str, complaint: str
+) -> None:
+    scene.put(HUB, WORK, "web-work", namespace="karmada-es-dfw")
+    _copy_on_the_cell(scene)
+    target = {"annotations": {labels.FEDERATION_NAMESPACE: HOME}}
+    scene.put(ALPHA, DEPLOYMENT, "web", namespace="default", metadata=target, spec={})
+    scene.truth.restore({HUB: LoadedPlane(version=1, objects={})})
+    if written_again == "work":
+        scene.put(HUB, WORK, "web-work", namespace="karmada-es-dfw")
+    if written_again == "deployment":
+        scene.put(HUB, DEPLOYMENT, "web", spec=deployment_spec(1))
+    assert not scene.complaint
+    scene.drop(ALPHA, DEPLOYMENT, "web", namespace="default")
+    assert scene.complaint.endswith(complaint)
+    assert bool(scene.complaint) == bool(complaint)
+
+
+def test_i15_restored_work_that_is_deleted_again_needs_its_tombstone(scene: Scene) -> None:
+    scene.put(HUB, WORK, "web-work", namespace="karmada-es-dfw")
+    scene.truth.restore({HUB: LoadedPlane(version=1, objects={})})
+    scene.put(HUB, WORK, "web-work", namespace="karmada-es-dfw")
+    scene.drop(HUB, WORK, "web-work", namespace="karmada-es-dfw")
+    _copy_on_the_cell(scene)
+    target = {"annotations": {labels.FEDERATION_NAMESPACE: HOME}}
+    scene.put(ALPHA, DEPLOYMENT, "web", namespace="default", metadata=target, spec={})
+    scene.drop(ALPHA, DEPLOYMENT, "web", namespace="default")
+    assert "no tombstone stands" in scene.complaint
 
 
 def test_i17_something_of_one_project_on_the_plane_of_another(scene: Scene) -> None:

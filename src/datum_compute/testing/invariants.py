@@ -284,7 +284,8 @@ def i15_work_leaves_after_its_copy(truth: Truth, step: Step) -> str:
 
 def i15_project_lets_go_last(truth: Truth, step: Step) -> str:
     """I15: what the project calls gone is gone from every cell that answers; for a cell that does
-    not, a tombstone stands on the hub."""
+    not, a tombstone stands on the hub. If a restore lost the Work, the hub has no record of the
+    copy until the Work is written again; I6 checks that the orphan leaves its cell."""
     if step.after is not None or step.before is None or not step.plane.startswith("project/"):
         return ""
     if (step.plane, step.key.name) in truth.tampered:
@@ -299,7 +300,11 @@ def i15_project_lets_go_last(truth: Truth, step: Step) -> str:
         found = truth.rows.get(cell, {}).get(copy)
         if found is None:
             continue
-        work = _work_of(truth, found)
+        work_key = _work_key_of(found)
+        work = truth.rows[HUB].get(work_key)
+        is_lost = work is None and (HUB, work_key) in truth.lost_by_restore
+        if is_lost and copy not in truth.rows[HUB]:
+            continue
         if work is None or not is_terminating(work):
             return f"I15: {_where(step)} is called gone; {cell} has it and no tombstone stands"
         if is_true(_cluster(truth, cell) or {}, "Ready") and not _is_late(truth, cell):
@@ -316,10 +321,10 @@ def _never_guarded(truth: Truth, step: Step) -> str:
     return ""
 
 
-def _work_of(truth: Truth, copy: JsonObject) -> JsonObject | None:
+def _work_key_of(copy: JsonObject) -> ObjectKey:
     notes = copy["metadata"].get("annotations", {})
     namespace, name = notes.get(labels.WORK_NAMESPACE, ""), notes.get(labels.WORK_NAME, "")
-    return truth.rows[HUB].get(ObjectKey(WORK.resource, namespace, name))
+    return ObjectKey(WORK.resource, namespace, name)
 
 
 def _cluster(truth: Truth, cell: PlaneName) -> JsonObject | None:

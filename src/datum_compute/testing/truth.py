@@ -53,6 +53,8 @@ class Truth:
     tampered: dict[tuple[str, str], None] = field(default_factory=dict)
     emptied: dict[str, None] = field(default_factory=dict)
     restored: dict[str, None] = field(default_factory=dict)  # planes that went back to a backup
+    # Objects that a plane lost because its backup is older, until they are written again.
+    lost_by_restore: dict[tuple[str, ObjectKey], None] = field(default_factory=dict)
     # Cells that left by force: what they had is given up, wherever it may run on.
     given_up: dict[PlaneName, None] = field(default_factory=dict)
     # Deployments of the hub that went to another cell, or were taken from theirs.
@@ -84,9 +86,12 @@ class Truth:
 
     def restore(self, image: dict[str, LoadedPlane]) -> None:
         """Planes went back to a backup: what is not in it never was, as far as they know."""
+        before = {plane: self.rows.get(plane, {}) for plane in image}
         self.take_over(image)
         for plane in image:
             self.emptied[plane] = self.restored[plane] = None
+            lost = [key for key in before[plane] if key not in self.rows[plane]]
+            self.lost_by_restore.update(((plane, key), None) for key in lost)
 
     def apply(self, batch: Sequence[Entry]) -> Iterator[Step]:
         """Take in one commit, row by row; whoever checks sees each row as it becomes true."""
@@ -108,6 +113,7 @@ class Truth:
             rows.pop(change.key, None)
         else:
             rows[change.key] = after
+            self.lost_by_restore.pop((change.plane, change.key), None)
         if before is not None:
             self.replaced[(change.plane, change.version)] = before["metadata"]["resourceVersion"]
         times, versions = self._times.setdefault(change.plane, ([], []))
