@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.kinds import INSTANCE
+from datum_compute.api.codec import JsonObject, typed
+from datum_compute.api.instance import Instance
+from datum_compute.api.kinds import CONFIG_MAP, INSTANCE, SECRET
 from datum_compute.api.plane import PlaneName
+from datum_compute.api.references import references_of
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.composed_faults import BurnMachines
 from datum_compute.testing.faults import Fault, LoseMachine, StopHost
@@ -49,7 +51,10 @@ def machines_complaint(truth: Truth) -> str:
         # It may have gone just before this look, up to LOOK_S after it was last seen.
         if now_s - last_s > AVAILABLE_S + LOOK_S and is_true(row, "Available"):
             return f"I7: {gone}, and it is still called Available"
-        if now_s - last_s > KNOWN_S and _could_be_back(truth, cell) and not _is_held(row):
+        if _lacks_deleted_data(truth, cell, key, row):
+            truth.lacked_data_s[slot] = now_s
+        startable_s = max(last_s, truth.lacked_data_s.get(slot, last_s))
+        if now_s - startable_s > KNOWN_S and _could_be_back(truth, cell) and not _is_held(row):
             return f"I19: {gone}, and its cell has not brought it back"
     return _held_back(truth, alive)
 
@@ -76,6 +81,20 @@ def _held_back(truth: Truth, alive: dict[str, None]) -> str:
 def _is_held(row: JsonObject) -> bool:
     """A gate keeps it from a machine, such as that of data which only the centre can bring."""
     return bool(row.get("spec", {}).get("controller", {}).get("schedulingGates"))
+
+
+def _lacks_deleted_data(truth: Truth, cell: PlaneName, key: ObjectKey, row: JsonObject) -> bool:
+    """Whether an operator deleted data on the cell that the instance requires, and it is absent.
+
+    A machine starts only with all its required data, and only the centre has another copy.
+    """
+    rows = truth.rows.get(cell, {})
+    for reference in references_of(typed(row, Instance).spec):
+        kind = SECRET if reference.kind == SECRET.kind else CONFIG_MAP
+        is_absent = ObjectKey(kind.resource, key.namespace, reference.name) not in rows
+        if is_absent and not reference.optional and (cell, reference.name) in truth.tampered:
+            return True
+    return False
 
 
 def _could_be_back(truth: Truth, cell: PlaneName) -> bool:

@@ -47,6 +47,8 @@ class Truth:
     replaced: dict[tuple[str, int], str] = field(default_factory=dict)
     # When a machine of a slot was last seen to run, by "cell namespace/name".
     last_alive_s: dict[str, float] = field(default_factory=dict)
+    # When a slot was last seen to lack data that an operator deleted on its cell, by the same.
+    lacked_data_s: dict[str, float] = field(default_factory=dict)
     # Since when a deleted instance has had no machine, and its uid, by the same.
     leaving_since_s: dict[str, tuple[float, str]] = field(default_factory=dict)
     # Names on planes that an operator had a hand in.
