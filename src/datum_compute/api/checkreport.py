@@ -14,7 +14,7 @@ from datum_compute.api.errors import Cause, Invalid, RequestEntityTooLarge
 Check = Callable[[Any, str, "Report"], Any]
 
 ERRORS_MAX = 100
-STEPS_MAX = 300_000  # 30 to 60 ms
+STEPS_MAX = 300_000  # this many steps take 30 to 60 ms
 DEFAULT_BYTES_MAX = 1536 * 1024  # no larger object can be stored
 _STEPS_PER_ERROR = 20
 _STEPS_PER_DEFAULT = 3
@@ -38,8 +38,8 @@ def _too_many_errors(field: str) -> Cause:
 
 
 class CheckBudget(msgspec.Struct):
-    """The work that one check may still do. The check spends it while it runs and fails when it is
-    used up, before the expensive work.
+    """The limit on the work of one check. The check calls ``spend`` before each step, which raises
+    when the budget is used up.
 
     A step is one comparison of a value with a node of the schema. The number of steps is the
     product of values and nodes, so limits on either size alone do not bound it.
@@ -99,7 +99,7 @@ class Report(msgspec.Struct):
 
 
 class Hidden:
-    """Stands for a value that may be secret, wherever one would be shown."""
+    """Placeholder for a value that may be secret."""
 
     def __repr__(self) -> str:
         return "<hidden>"

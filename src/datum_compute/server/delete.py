@@ -28,7 +28,7 @@ from datum_compute.server.options import choice, dry_run, flag, is_dry_run, numb
 from datum_compute.server.ports import Ports
 from datum_compute.server.reading import check_removal
 from datum_compute.server.representation import representation_of
-from datum_compute.server.selectors import selected
+from datum_compute.server.selectors import build_matcher
 from datum_compute.server.update import holds_on, remove_object
 from datum_compute.store.journal import ObjectKey
 
@@ -87,7 +87,7 @@ async def delete_collection(ports: Ports, catalogue: Catalogue, call: Call) -> R
     """Everything the selectors match; many deletes share one commit."""
     shown = representation_of(call, ports.clock)
     options = _delete_options(call)
-    matches = selected(call.served, call.query, namespace=call.route.namespace)
+    matches = build_matcher(call.served, call.query, namespace=call.route.namespace)
     found = ports.store.snapshot(call.plane, call.kind.storage, call.route.namespace or None)
     work = call.work
     keys = [record.key for record in await filter_in_turns(work, matches, found.records)]

@@ -1,8 +1,8 @@
-"""The fieldValidation parameter: what happens to fields the schema does not know.
+"""The fieldValidation parameter: how the server treats unknown and duplicate fields.
 
-They are always dropped; Strict refuses the request instead, Warn (the default) says so in a
-header. Duplicate keys need a second, slower reading of the body, so only callers that name
-Strict or Warn are told of those.
+Unknown fields are dropped. Strict rejects the request; Warn (the default) adds a Warning header.
+Duplicates need a second parse of the body, so they are checked only if the request sets Strict or
+Warn.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ class FieldValidation(msgspec.Struct, frozen=True):
     def enforce(
         self, kind: KindInfo[Any], unknown: Sequence[str], warnings: Sequence[str] = ()
     ) -> dict[str, str]:
-        """The headers that warn of what was dropped, and of what rules warn of; raises when the
-        caller wants strictness."""
+        """Return the Warning header, if there are warnings. Raises BadRequest in Strict mode."""
         if not unknown and not warnings and not self.duplicates:
             return {}
         if self.mode == IGNORE:
@@ -52,15 +51,15 @@ class FieldValidation(msgspec.Struct, frozen=True):
 
 
 def field_validation(query: Mapping[str, str], body: bytes) -> FieldValidation:
-    asked = choice(query, "fieldValidation", (STRICT, WARN, IGNORE))
-    duplicates = tuple(duplicate_fields(body)) if asked in (STRICT, WARN) else ()
-    return FieldValidation(asked or WARN, duplicates)
+    mode = choice(query, "fieldValidation", (STRICT, WARN, IGNORE))
+    duplicates = tuple(duplicate_fields(body)) if mode in (STRICT, WARN) else ()
+    return FieldValidation(mode or WARN, duplicates)
 
 
-class _Doubled(dict[str, Any]):
+class _ObjectWithDuplicates(dict[str, Any]):
     """A JSON object with duplicate keys."""
 
-    doubled: tuple[str, ...] = ()
+    duplicate_names: tuple[str, ...] = ()
 
 
 # A field inside an object: the path of the object, and the name of the field.
@@ -70,14 +69,14 @@ _Path = tuple["_Path", str] | None
 def duplicate_fields(body: bytes) -> Iterator[str]:
     """Yield the paths of duplicate keys, at most ``FIELDS_MAX``. Other formats than JSON have
     none: the YAML parser rejects duplicate keys."""
-    found: list[_Doubled] = []
+    found: list[_ObjectWithDuplicates] = []
 
     def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         plain = dict(pairs)
         if len(plain) == len(pairs) or len(found) >= FIELDS_MAX:
             return plain
-        doubled = _Doubled(plain)
-        doubled.doubled = _duplicate_names(pairs)
+        doubled = _ObjectWithDuplicates(plain)
+        doubled.duplicate_names = _duplicate_names(pairs)
         found.append(doubled)
         return doubled
 
@@ -105,8 +104,8 @@ def _duplicate_paths(value: Any) -> Iterator[str]:
     stack: list[tuple[Any, _Path]] = [(value, None)]
     while stack:
         inside, path = stack.pop()
-        if isinstance(inside, _Doubled):
-            yield from (_joined((path, name)) for name in inside.doubled)
+        if isinstance(inside, _ObjectWithDuplicates):
+            yield from (_format_path((path, name)) for name in inside.duplicate_names)
         if isinstance(inside, dict):
             steps: list[tuple[str, Any]] = list(inside.items())
         else:
@@ -115,7 +114,7 @@ def _duplicate_paths(value: Any) -> Iterator[str]:
         stack += reversed(nested)
 
 
-def _joined(path: _Path) -> str:
+def _format_path(path: _Path) -> str:
     steps: list[str] = []
     while path is not None:
         path, step = path
@@ -124,8 +123,8 @@ def _joined(path: _Path) -> str:
 
 
 def warning_header(texts: Sequence[str]) -> str:
-    """One Warning header for all texts; names of fields come from the caller, so only printable
-    ASCII goes in."""
+    """Return one Warning header for all texts. Characters other than printable ASCII are replaced,
+    because field names come from the client."""
     result = ""
     for text in texts:
         clean = "".join(c if " " <= c <= "~" else "?" for c in shortened(text, _WARNING_CHARS_MAX))

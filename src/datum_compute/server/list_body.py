@@ -18,8 +18,11 @@ WHOLE_BYTES_MAX = 256 * 1024  # larger bodies are sent in pieces
 
 @dataclass(frozen=True, slots=True)
 class ListBody:
-    """The list omits ``omitted_prefix`` of every item. The prefix includes the opening brace, which
-    ``start`` and the separator contain instead."""
+    """The body of a list, as an iterable of pieces.
+
+    ``omitted_prefix`` is removed from each item. It ends after the opening brace and the type, so
+    ``start`` and the separator contain the brace instead.
+    """
 
     start: bytes
     items: list[bytes]

@@ -21,7 +21,7 @@ from datum_compute.server.history import check_reached, snapshot_at
 from datum_compute.server.options import choice, number
 from datum_compute.server.ports import Ports
 from datum_compute.server.representation import Representation, representation_of
-from datum_compute.server.selectors import has_selector, selected
+from datum_compute.server.selectors import build_matcher, has_selector
 from datum_compute.store.record import Record
 from datum_compute.store.store import Snapshot
 
@@ -50,7 +50,7 @@ async def list_objects(ports: Ports, call: Call) -> Response:
     if "sendInitialEvents" in call.query:
         why = "sendInitialEvents is forbidden for list"
         raise Invalid(why, causes=[problems.field_forbidden("sendInitialEvents", why)])
-    matches = selected(call.served, call.query, namespace=call.route.namespace)
+    matches = build_matcher(call.served, call.query, namespace=call.route.namespace)
     limit = number(call.query, "limit") or 0
     token = call.query.get("continue", "")
     after = read_continue_token(token) if token else None

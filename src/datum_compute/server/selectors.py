@@ -29,7 +29,7 @@ Matches = Callable[[Record], bool]
 SELECTOR_LENGTH_MAX = 16 * 1024
 TERMS_MAX = 100
 VALUES_MAX = 1000
-_PARSED_MAX = 256  # label selectors, which many watches have in common
+_SELECTOR_CACHE_MAX = 256  # label selectors, which many watches have in common
 
 _WORD = r"[^\s,()=!<>]++"
 _LABEL = re.compile(
@@ -49,7 +49,8 @@ _FIELD = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The label ``key`` is (or is not) one of ``values``; with no values: is there (or not)."""
+    """Requires that the label ``key`` has one of ``values``, or exists if ``values`` is None.
+    ``negative`` inverts it."""
 
     key: str
     negative: bool
@@ -67,7 +68,7 @@ def label_requirements(selector: str) -> tuple[Requirement, ...]:
     return _parse_labels(selector)
 
 
-@lru_cache(maxsize=_PARSED_MAX)
+@lru_cache(maxsize=_SELECTOR_CACHE_MAX)
 def _parse_labels(selector: str) -> tuple[Requirement, ...]:
     found: dict[Requirement, None] = {}
     position, values = 0, 0
@@ -83,7 +84,8 @@ def _parse_labels(selector: str) -> tuple[Requirement, ...]:
                     f"labelSelector: must have at most {TERMS_MAX} requirements and {VALUES_MAX}"
                     " values; select by fewer labels"
                 )
-            found[_checked(requirement)] = None
+            _validate(requirement)
+            found[requirement] = None
         position = term.end()
     return tuple(found)
 
@@ -95,8 +97,9 @@ def _check_length(parameter: str, selector: str) -> None:
         )
 
 
-def selected(served: Served, query: Mapping[str, str], *, namespace: str) -> Matches:
-    """Whether a record is in the namespace (any, if empty) and fits the selectors of the query."""
+def build_matcher(served: Served, query: Mapping[str, str], *, namespace: str) -> Matches:
+    """Return a predicate: the record is in the namespace (any, if empty) and matches the selectors
+    of the query."""
     labels = label_requirements(query.get("labelSelector", "").strip())
     checks = [*_field_checks(served, query.get("fieldSelector", "")), *map(_label_check, labels)]
     if namespace:
@@ -108,9 +111,9 @@ def selected(served: Served, query: Mapping[str, str], *, namespace: str) -> Mat
     return lambda record: all(check(record) for check in checks)
 
 
-def concerned(query: Mapping[str, str], *, namespace: str) -> Concerns | None:
-    """Which changes may be shown to a watch, told by namespace and labels alone; None for all. The
-    lines are selected by all there is to select by; this only lets who waits for others sleep."""
+def build_wake_filter(query: Mapping[str, str], *, namespace: str) -> Concerns | None:
+    """Return a predicate for events that can affect a watch, by namespace and labels; None for all.
+    It only avoids wake-ups: ``build_matcher`` selects the events."""
     labels = label_requirements(query.get("labelSelector", "").strip())
     if not labels:
         return (lambda event: event.record.key.namespace == namespace) if namespace else None
@@ -145,13 +148,12 @@ def _label_check(requirement: Requirement) -> Matches:
     return lambda record: requirement.holds(record.labels)
 
 
-def _checked(requirement: Requirement) -> Requirement:
+def _validate(requirement: Requirement) -> None:
     problem = qualified_name_problem(requirement.key) or next(
         filter(None, map(label_value_problem, sorted(requirement.values or ()))), ""
     )
     if problem:
         raise BadRequest(f'labelSelector: "{shortened(requirement.key)}": {problem}')
-    return requirement
 
 
 def _field_checks(served: Served, selector: str) -> tuple[Matches, ...]:
@@ -162,18 +164,18 @@ def _field_checks(served: Served, selector: str) -> tuple[Matches, ...]:
         raise BadRequest(f"fieldSelector: must have at most {TERMS_MAX} different terms")
     paths = {selectable.label: selectable.path for selectable in served.kind.selectable}
     checks: list[Matches] = []
-    inside: list[tuple[_FieldTerm, str]] = []
+    object_terms: list[tuple[_FieldTerm, str]] = []
     for term in terms:
         if term.field == "metadata.name":
             checks.append(partial(_has_name, term))
         elif term.field == "metadata.namespace" and served.kind.namespaced:
             checks.append(partial(_is_in_namespace, term))
         elif term.field in paths:
-            inside.append((term, paths[term.field]))
+            object_terms.append((term, paths[term.field]))
         else:
             raise BadRequest(f"field label not supported: {shortened(term.field)}")
-    if inside:
-        checks.append(_decoded_check(served, inside))
+    if object_terms:
+        checks.append(_decoded_check(served, object_terms))
     return tuple(checks)
 
 

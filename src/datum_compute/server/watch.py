@@ -20,7 +20,7 @@ from datum_compute.server.ports import Ports
 from datum_compute.server.problems import field_forbidden
 from datum_compute.server.read import EXACT, NOT_OLDER
 from datum_compute.server.representation import representation_of
-from datum_compute.server.selectors import concerned, selected
+from datum_compute.server.selectors import build_matcher, build_wake_filter
 from datum_compute.server.watchstream import Source, WatchStream
 from datum_compute.store.store import Snapshot
 
@@ -40,7 +40,7 @@ async def watch(ports: Ports, call: Call, timeout_max_s: float = TIMEOUT_MAX_S) 
     if ports.streams.closed:
         raise ServiceUnavailable("the server is shutting down", retry_after_s=1)
     shown = representation_of(call, ports.clock)
-    matches = selected(call.served, call.query, namespace=call.route.namespace)
+    matches = build_matcher(call.served, call.query, namespace=call.route.namespace)
     asked_s = number(call.query, "timeoutSeconds") or TIMEOUT_S
     timeout_s = min(asked_s, TIMEOUT_MAX_S, timeout_max_s)
     start = _start(ports, call)
@@ -89,7 +89,7 @@ def _initial(lines: EventLines, snapshot: Snapshot, *, marks_end: bool) -> Itera
 
 def _source(ports: Ports, call: Call, since: int, timeout_s: float) -> Source:
     store, plane = ports.store, call.plane
-    concerns = concerned(call.query, namespace=call.route.namespace)
+    concerns = build_wake_filter(call.query, namespace=call.route.namespace)
     return Source(
         watch=store.watch(plane, call.kind.storage, since, concerns),
         version=lambda: store.version(plane),

@@ -1,7 +1,6 @@
 """The stream of one watch: an asynchronous iterator of lines.
 
-It is a plain object, not an async generator: a reader that loses interest just drops it, and
-nothing is left for the garbage collector to finish at a time of its own.
+It is a plain object, not an async generator: dropping it needs no asynchronous cleanup.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from datum_compute.server.flowcontrol.control import LoopWork
 from datum_compute.server.streams import OpenStreams
 from datum_compute.store.watchlog import StoreEvent, Watch
 
-# Twice a minute, so that a reader may take a minute of silence for a dead stream.
+# Clients may treat a minute without data as a dead stream.
 BOOKMARK_EVERY_S = 30.0
 # Larger lines are not joined with others: all watches of an object refer to the same bytes.
 LARGE_LINE_BYTES = 16 * 1024
@@ -33,7 +32,8 @@ class Source:
 
 
 class WatchStream:
-    """Begins with the ``initial`` lines, skips the empty ones, and ends there without a source."""
+    """The lines of a watch: ``initial``, without empty ones, then the events of ``source``. Without
+    a source it ends after ``initial``."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class WatchStream:
         self._next_bookmark = now + BOOKMARK_EVERY_S
         self._ended = source is None
         self._stopped = False
-        self.is_initial = True  # until the client has received all initial events
+        self.is_initial = True  # until all initial lines have been taken
 
     def __aiter__(self) -> WatchStream:
         return self
@@ -88,7 +88,7 @@ class WatchStream:
         return b"".join(taken)
 
     def stop(self) -> None:
-        """End the stream, also while somebody waits for its next line."""
+        """End the stream, also while a caller awaits the next line."""
         self._ended = self._stopped = True
         self._ready = iter(())
         self._set_aside = None
@@ -126,8 +126,8 @@ class WatchStream:
             return map(self._lines.of, _drain(events))
         now = asyncio.get_running_loop().time()
         wait_s = max(0.0, self._due() - now)
-        # The log is read before anything is awaited: with no events to show for it, the reader
-        # has seen everything up to this version.
+        # Read the version before awaiting: if no events follow, the client has received all events
+        # up to it.
         version = self._source.version()
         try:
             events = await self._events(wait_s)
@@ -148,7 +148,7 @@ class WatchStream:
         )
 
     async def _events(self, wait_s: float) -> list[StoreEvent]:
-        """None of them once the stream is stopped, whatever has happened meanwhile."""
+        """Wait for events; return none if the stream was stopped meanwhile."""
         assert self._source is not None
         self._streams.began(self, self.stop)
         try:

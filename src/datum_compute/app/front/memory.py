@@ -45,7 +45,7 @@ class MemoryTrimmer:
         self._released_bytes = 0
         self._pause_s = CHECK_EVERY_S
         self._next_trim_s = 0.0
-        self._earliest_trim_s = 0.0  # also after a flood
+        self._earliest_trim_s = 0.0  # limits the time share of trimming, even if memory grew
         self._trimming: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 

@@ -1,7 +1,8 @@
-"""Cluster -> whether its cell answers. Probed, because a silent cell sends no events.
+"""Sets the Ready condition of a Cluster by probing its cell, and the Serving condition.
 
-One answer that is missing says little: a cell that answered before is called silent only when it
-has not answered for a while (``Patience``), and then from the first moment of that.
+A disconnected cell sends no events, so the controller probes periodically. A Ready cell becomes not
+ready only after ``grace_s`` without a response; the transition time is that of the first failed
+probe.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
 
 SERVING = "Serving"
-# However patient the transport is: what takes longer is no answer.
-ANSWER_S = 5.0
-_PROBED = Ref("", "default")
+# Upper limit for a probe, even if the transport has a longer timeout.
+PROBE_TIMEOUT_S = 5.0
+_DEFAULT_NAMESPACE = Ref("", "default")
 
 _log = logging.getLogger(__name__)
 
@@ -57,16 +58,18 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         context.silent_since_s.pop(key.ref.name, None)
         return Done()
     probe_s, grace_s = context.patience.probe_s, context.patience.grace_s
-    asked_s = context.elapsed_s()
-    verdict = await probe_cell(context.planes.cell(key.ref.name), min(ANSWER_S, probe_s))
-    silent_s = _silent_s(context, key.ref.name, verdict, asked_s)
+    probe_started_s = context.elapsed_s()
+    verdict = await probe_cell(context.planes.cell(key.ref.name), min(PROBE_TIMEOUT_S, probe_s))
+    unreachable_s = _unreachable_s(context, key.ref.name, verdict, probe_started_s)
     conditions: Sequence[Condition] = cluster.status.conditions
     requeue_after_s = probe_s
-    if 0 < silent_s < grace_s and is_true(conditions, "Ready"):
-        requeue_after_s = min(probe_s, grace_s - silent_s)  # Ready stays until the grace is over
+    if 0 < unreachable_s < grace_s and is_true(conditions, "Ready"):
+        requeue_after_s = min(
+            probe_s, grace_s - unreachable_s
+        )  # Ready stays until the grace is over
     else:
-        now = timestamp(context.unix_s() - silent_s)
-        ready = decided("Ready", verdict, generation=cluster.metadata.generation, now=now)
+        changed_at = timestamp(context.unix_s() - unreachable_s)
+        ready = decided("Ready", verdict, generation=cluster.metadata.generation, now=changed_at)
         conditions = with_condition(conditions, ready)
     conditions = _with_serving(hub, cluster, conditions, context.now())
     status = msgspec.structs.replace(cluster.status, conditions=conditions)
@@ -77,19 +80,19 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 def _with_serving(
     hub: View, cluster: Cluster, conditions: Sequence[Condition], now: str
 ) -> list[Condition]:
-    """Whether new work comes to the cell; not said of one that nothing keeps it from."""
+    """Add the Serving condition. Omit it while it is true and was never set."""
     city = cluster.metadata.labels.get(labels.TOPOLOGY_CITY, "")
     same = hub.read(CLUSTER).labelled(labels.TOPOLOGY_CITY, city) if city else []
     others = [c for c in same if ref_of(c) != ref_of(cluster) and not c.is_terminating]
     verdict = serving(cluster, others)
     if verdict.status == TRUE and find_condition(conditions, SERVING) is None:
         return list(conditions)
-    said = decided(SERVING, verdict, generation=cluster.metadata.generation, now=now)
-    return with_condition(conditions, said)
+    condition = decided(SERVING, verdict, generation=cluster.metadata.generation, now=now)
+    return with_condition(conditions, condition)
 
 
-def from_neighbour(view: View, change: Change[Any]) -> Iterable[Key]:
-    """Those of its city hear of a cluster that comes, goes or moves."""
+def map_same_city_clusters(view: View, change: Change[Any]) -> Iterable[Key]:
+    """Enqueue all clusters of a city when a cluster joins, leaves or moves."""
     seen = [c for c in (change.old, change.new) if c is not None]
     cities = [c.metadata.labels.get(labels.TOPOLOGY_CITY, "") for c in seen]
     if len(seen) == 2 and cities[0] == cities[1]:
@@ -99,26 +102,26 @@ def from_neighbour(view: View, change: Change[Any]) -> Iterable[Key]:
             yield Key(view.plane, ref_of(cluster))
 
 
-def _silent_s(context: Context, cell: str, verdict: Verdict, asked_s: float) -> float:
-    """For how long it has not answered, since it was first asked in vain; 0 if it just has."""
+def _unreachable_s(context: Context, cell: str, verdict: Verdict, probe_started_s: float) -> float:
+    """Return how long probes have failed; 0 if the last one succeeded."""
     if verdict.status == TRUE:
         context.silent_since_s.pop(cell, None)
         return 0.0
     now_s = context.elapsed_s()
-    # A moment at least, so that the first failure is one.
-    return max(0.001, now_s - context.silent_since_s.setdefault(cell, asked_s))
+    # Greater than 0, because 0 means reachable.
+    return max(0.001, now_s - context.silent_since_s.setdefault(cell, probe_started_s))
 
 
-async def probe_cell(cell: View | None, patience_s: float) -> Verdict:
+async def probe_cell(cell: View | None, timeout_s: float) -> Verdict:
     if cell is None:
         return Verdict(FALSE, "ClusterNotReachable", "the cell is not connected")
     try:
-        async with asyncio.timeout(patience_s):
-            found = await cell.client.get(NAMESPACE, _PROBED)
+        async with asyncio.timeout(timeout_s):
+            found = await cell.client.get(NAMESPACE, _DEFAULT_NAMESPACE)
     except (ApiError, Unreachable) as error:
         return Verdict(FALSE, "ClusterNotReachable", str(error))
     except TimeoutError:
-        return Verdict(FALSE, "ClusterNotReachable", f"no answer within {patience_s:g} s")
+        return Verdict(FALSE, "ClusterNotReachable", f"no answer within {timeout_s:g} s")
     relist_if_replaced(cell, found)
     return Verdict(TRUE, "ClusterReady", "the cell answers")
 
@@ -130,7 +133,7 @@ def relist_if_replaced(cell: View, found: Namespace) -> None:
     miss the loss: they resume at a resource version, which the new plane may have passed already.
     """
     informer, uid = cell.informer(NAMESPACE), found.metadata.uid
-    cached = informer.cache.entry(_PROBED) if informer is not None else None
+    cached = informer.cache.entry(_DEFAULT_NAMESPACE) if informer is not None else None
     known = {cell.identity or uid, cached.uid if cached is not None else uid}
     cell.identity = uid
     if known != {uid}:
@@ -146,6 +149,6 @@ CONTROLLER = Controller(
     name="cluster",
     role="hub",
     reconcile=reconcile,
-    edges=(for_(CLUSTER), watches(CLUSTER, from_neighbour)),
-    lane=_by_cell,  # one cell that never answers holds up no other
+    edges=(for_(CLUSTER), watches(CLUSTER, map_same_city_clusters)),
+    lane=_by_cell,  # one unreachable cell does not delay the others
 )
