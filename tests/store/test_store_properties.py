@@ -15,7 +15,7 @@ from datum_compute.api.errors import ApiError, Expired
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.store.sqlite import SqliteJournal
-from datum_compute.store.store import Store
+from datum_compute.store.store import SELECTIONS_MAX, Store
 from datum_compute.store.watchlog import StoreEvent, Watch
 from datum_compute.testing.faulty_journal import FaultyJournal
 from datum_compute.testing.running_store import PLANE, THINGS, Disk, body, running, thing
@@ -222,3 +222,22 @@ def test_snapshots_are_sorted_and_of_one_namespace(toggles: list[tuple[str, str]
                     assert [record.key[1:] for record in records] == expected
 
     asyncio.run(play_toggles())
+
+
+def test_snapshots_without_a_change_between_them_share_their_records() -> None:
+    """Thousands of watches keep the records of their start."""
+
+    async def take_snapshots() -> None:
+        async with running(MemoryJournal()) as store:
+            first = await store.put(PLANE, thing("a", "b"), 0, body("a"))
+            before = store.snapshot(PLANE, THINGS, "b")
+            assert store.snapshot(PLANE, THINGS, "b").records is before.records
+            await store.put(PLANE, thing("a", "b"), first.version, body("a", "changed"))
+            after = store.snapshot(PLANE, THINGS, "b")
+            assert [record.version for record in before.records] == [first.version]
+            assert [record.version for record in after.records] == [after.version]
+            for number in range(2 * SELECTIONS_MAX):
+                store.snapshot(PLANE, THINGS, f"n{number}")
+            assert len(store._planes[PLANE].selections[THINGS]) <= SELECTIONS_MAX
+
+    asyncio.run(take_snapshots())

@@ -1,7 +1,9 @@
-"""A list as it was at an earlier version, as far back as the watch log reaches.
+"""A list at an earlier version, as far back as the watch log reaches.
 
-The log says of every change what it replaced, so the past is the present with the changes since
-then taken back. That is what pages of one list and exact versions need.
+The pages of one list and exact versions need it.
+
+The log has the previous record of every change, so the list is the present one with the changes
+since then undone.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from datum_compute.store.record import Record
 from datum_compute.store.store import Snapshot, Store
 
 
-async def snapshot_at(store: Store, plane: PlaneName, resource: str, version: int) -> Snapshot:
-    """All records of a resource at a version; raises Expired when that is too long ago."""
+async def snapshot_at(
+    store: Store, plane: PlaneName, resource: str, namespace: str | None, version: int
+) -> Snapshot:
+    """Return the records of a resource at a version. Raises Expired if that is too long ago."""
     check_reached(store, plane, version)
     changes = store.watch(plane, resource, version)
-    present = store.snapshot(plane, resource)
+    present = store.snapshot(plane, resource, namespace)
     if present.version == version:
         return present
     records: dict[ObjectKey, Record | None] = {record.key: record for record in present.records}
@@ -25,7 +29,8 @@ async def snapshot_at(store: Store, plane: PlaneName, resource: str, version: in
     while more := await changes.next_events(0):
         events += more
     for event in reversed(events):
-        records[event.record.key] = event.previous
+        if namespace in (None, event.record.key.namespace):
+            records[event.record.key] = event.previous
     kept = [record for _, record in sorted(records.items()) if record is not None]
     return Snapshot(version, kept)
 

@@ -7,6 +7,7 @@ watch log.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from datum_compute.api.codec import JsonObject
@@ -41,7 +42,7 @@ async def get(ports: Ports, call: Call) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    records: list[Record]
+    records: Sequence[Record]
     metadata: JsonObject
 
 
@@ -50,13 +51,15 @@ async def list_objects(ports: Ports, call: Call) -> Response:
     if "sendInitialEvents" in call.query:
         why = "sendInitialEvents is forbidden for list"
         raise Invalid(why, causes=[problems.field_forbidden("sendInitialEvents", why)])
-    matches = build_matcher(call.served, call.query, namespace=call.route.namespace)
     limit = number(call.query, "limit") or 0
     token = call.query.get("continue", "")
     after = read_continue_token(token) if token else None
     snapshot = await _wanted_snapshot(ports, call, after)
     snapshot = ports.own.added_to(snapshot, call.kind.storage)
-    found = await filter_in_turns(call.work, matches, snapshot.records)
+    found = snapshot.records
+    if has_selector(call.query):
+        matches = build_matcher(call.served, call.query, namespace=call.route.namespace)
+        found = await filter_in_turns(call.work, matches, found)
     if after is not None:
         found = [r for r in found if _place(r) > (after.namespace, after.name)]
     page = _page(found, limit, snapshot.version, counts=not has_selector(call.query))
@@ -64,7 +67,9 @@ async def list_objects(ports: Ports, call: Call) -> Response:
     return list_answer(call.request, listed)
 
 
-async def _encode_items(call: Call, shown: Representation, records: list[Record]) -> list[bytes]:
+async def _encode_items(
+    call: Call, shown: Representation, records: Sequence[Record]
+) -> list[bytes]:
     conversion = call.served.conversion
     if shown.is_verbatim and conversion.is_verbatim:
         return [record.body for record in records]
@@ -74,7 +79,7 @@ async def _encode_items(call: Call, shown: Representation, records: list[Record]
 
 
 async def _wanted_snapshot(ports: Ports, call: Call, after: Continuation | None) -> Snapshot:
-    store, resource = ports.store, call.kind.storage
+    store, resource, namespace = ports.store, call.kind.storage, call.route.namespace or None
     version = number(call.query, "resourceVersion")
     match = choice(call.query, "resourceVersionMatch", (EXACT, NOT_OLDER))
     if after is not None:
@@ -82,18 +87,18 @@ async def _wanted_snapshot(ports: Ports, call: Call, after: Continuation | None)
             raise BadRequest("specifying resource version is not allowed when using continue")
         if after.version > store.version(call.plane):
             raise BadRequest("continue key is not from this server: start the list again")
-        return await snapshot_at(store, call.plane, resource, after.version)
+        return await snapshot_at(store, call.plane, resource, namespace, after.version)
     if match and version is None:
         raise _invalid_match("resourceVersionMatch is forbidden unless resourceVersion is provided")
     if match == EXACT:
         if not version:
             raise _invalid_match('resourceVersionMatch "Exact" is forbidden for resourceVersion 0')
-        return await snapshot_at(store, call.plane, resource, version)
+        return await snapshot_at(store, call.plane, resource, namespace, version)
     check_reached(store, call.plane, version or 0)
-    return store.snapshot(call.plane, resource, call.route.namespace or None)
+    return store.snapshot(call.plane, resource, namespace)
 
 
-def _page(found: list[Record], limit: int, version: int, *, counts: bool) -> _Page:
+def _page(found: Sequence[Record], limit: int, version: int, *, counts: bool) -> _Page:
     metadata: JsonObject = {"resourceVersion": str(version)}
     if not limit or len(found) <= limit:
         return _Page(found, metadata)

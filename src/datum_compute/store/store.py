@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -45,6 +45,7 @@ from datum_compute.store.record import Record, indexed, record_of
 from datum_compute.store.watchlog import Concerns, StoreEvent, Watch, WatchLog
 
 WATCH_WINDOW = 1000
+SELECTIONS_MAX = 64  # namespaces of a resource whose sorted records are kept
 
 _log = logging.getLogger(__name__)
 
@@ -60,10 +61,10 @@ def unobserved(_entries: int, _seconds: float, _ok: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A consistent list and the version a watch continues from."""
+    """A consistent list and the version a watch continues from. Readers share the list."""
 
     version: int
-    records: list[Record]
+    records: Sequence[Record]
 
 
 class _SortedNames:
@@ -106,6 +107,8 @@ class _Plane:
     closing: asyncio.Future[None] | None = None  # its deletion, on the way to the disk
     objects: dict[str, dict[tuple[str, str], Record]] = field(default_factory=dict)
     names: dict[str, _SortedNames] = field(default_factory=dict)  # a cache
+    # Records by resource and namespace, until a record of the resource changes.
+    selections: dict[str, dict[str | None, list[Record]]] = field(default_factory=dict)
     logs: dict[str, WatchLog] = field(default_factory=dict)
     pending: set[ObjectKey] = field(default_factory=set)
     dependents: dict[str, dict[ObjectKey, None]] = field(default_factory=dict)  # by owner uid
@@ -136,12 +139,19 @@ class _Plane:
 
     def select(self, resource: str, namespace: str | None) -> list[Record]:
         """Return the records of a resource, sorted by namespace and name."""
-        records = self.objects.get(resource, {})
-        if resource not in self.names:
-            self.names[resource] = _SortedNames(records)
-        return [records[name] for name in self.names[resource].select(namespace)]
+        known = self.selections.setdefault(resource, {})
+        if namespace not in known:
+            records = self.objects.get(resource, {})
+            if resource not in self.names:
+                self.names[resource] = _SortedNames(records)
+            if len(known) >= SELECTIONS_MAX:
+                known.clear()
+            names = self.names[resource].select(namespace)
+            known[namespace] = [records[name] for name in names]
+        return known[namespace]
 
     def _pop(self, key: ObjectKey) -> Record | None:
+        self.selections.pop(key.resource, None)
         previous = self.objects.get(key.resource, {}).pop(key[1:], None)
         for uid in previous.owners if previous is not None else ():
             keys = self.dependents.get(uid, {})

@@ -137,7 +137,7 @@ class _PlaneSource:
         self._aggregated: Mapping[str, Rules] = {}
 
     def read(self, store: Store, plane: PlaneName) -> PlaneRoles:
-        def records(resource: str) -> list[Record]:
+        def records(resource: str) -> Sequence[Record]:
             return store.snapshot(plane, resource).records
 
         named = self._cluster_roles.read(records(CLUSTER_ROLE.resource))

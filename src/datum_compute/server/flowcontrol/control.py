@@ -49,7 +49,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _ANONYMOUS_USER = "system:anonymous"
-_ITEMS_PER_CLOCK_READ = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,10 +325,10 @@ async def filter_in_turns(
 ) -> list[T]:
     """``filter`` that lets other requests run after each slice."""
     found: list[T] = []
-    for number, item in enumerate(items):
+    for item in items:
         if matches(item):
             found.append(item)
-        if not number % _ITEMS_PER_CLOCK_READ and work.has_used_slice():
+        if work.has_used_slice():  # for each item: one may need milliseconds
             await work.yield_loop()
     return found
 
@@ -337,9 +336,9 @@ async def filter_in_turns(
 async def map_in_turns(work: LoopWork, convert: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """``map`` that lets other requests run after each slice."""
     converted: list[R] = []
-    for number, item in enumerate(items):
+    for item in items:
         converted.append(convert(item))
-        if not number % _ITEMS_PER_CLOCK_READ and work.has_used_slice():
+        if work.has_used_slice():
             await work.yield_loop()
     return converted
 
