@@ -2,13 +2,64 @@
 
 from __future__ import annotations
 
-from datum_compute.api.exchange import PROTOBUF
+from datum_compute.api.exchange import PROTOBUF, Request
 from tests.hostile.request import HostileRequest, project_request
 from tests.server.running_server import WORKLOADS
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
+_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+
+
+def _wide_config_maps(count: int, keys: int) -> list[Request]:
+    """Requests that create ConfigMaps with many keys."""
+    return [
+        project_request(
+            "POST",
+            CONFIG_MAPS,
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": f"wide-{number}"},
+                "data": {f"key{key}": "" for key in range(keys)},
+            },
+        )
+        for number in range(count)
+    ]
+
+
+def _large_config_maps(count: int) -> list[Request]:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"text": "x" * 1_000_000}}
+    return [
+        project_request("POST", CONFIG_MAPS, {**body, "metadata": {"name": f"large-{number}"}})
+        for number in range(count)
+    ]
+
+
 REQUESTS = (
+    HostileRequest(
+        "list as a table with the objects, of 10 objects with 25,000 keys",
+        setup=lambda: _wide_config_maps(10, 25_000),
+        requests=lambda: [
+            project_request("GET", CONFIG_MAPS, accept=_TABLE, includeObject="Object")
+        ],
+        status=200,
+    ),
+    HostileRequest(
+        "list as a table with the objects, of 50 MB",
+        setup=lambda: _large_config_maps(50),
+        requests=lambda: [
+            project_request("GET", CONFIG_MAPS, accept=_TABLE, includeObject="Object")
+        ],
+        status=400,
+        mentions="parameter limit",
+    ),
+    HostileRequest(
+        "deletion of a collection of 50 MB",
+        setup=lambda: _large_config_maps(50),
+        requests=lambda: [project_request("DELETE", CONFIG_MAPS)],
+        status=200,
+    ),
     HostileRequest(
         "JSON nested 50,000 levels deep",
         requests=lambda: [project_request("POST", WORKLOADS, b"[" * 50_000 + b"]" * 50_000)],

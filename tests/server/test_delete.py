@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.codec import JsonObject
+from datum_compute.server import delete
 from tests.server.running_server import WORKLOADS, Server, causes, namespace, workload
 
 WEB = f"{WORKLOADS}/web"
@@ -192,3 +193,16 @@ async def test_a_collection_goes_as_far_as_the_selector_reaches(server: Server) 
     held = next(item for item in left if item["metadata"]["name"] == "held")
     assert "deletionTimestamp" in held["metadata"]
     assert len((await server.json("GET", elsewhere))["items"]) == 1
+
+
+async def test_a_large_collection_is_deleted_in_batches_and_answered_with_a_status(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delete, "ENCODED_BYTES_MAX", 1)
+    monkeypatch.setattr(delete, "_BATCH_BYTES_MAX", 1)
+    for number in range(3):
+        await server.json("POST", WORKLOADS, workload(f"w{number}"))
+    answer = await server.json("DELETE", WORKLOADS)
+    assert (answer["kind"], answer["status"]) == ("Status", "Success")
+    assert answer["details"] == {"group": "compute.datumapis.com", "kind": "workloads"}
+    assert (await server.json("GET", WORKLOADS))["items"] == []

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.codec import JsonObject
+from datum_compute.server import read
 from tests.server.running_server import (
     COMPUTE,
     WORKLOADS,
@@ -75,6 +76,25 @@ async def test_pages_show_one_version_of_the_list(server: Server) -> None:
     versions = {page["metadata"]["resourceVersion"] for page in (first, second, third)}
     assert len(versions) == 1
     assert "continue" not in third["metadata"]
+
+
+async def test_a_page_of_rows_ends_at_a_size_and_continues(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "ENCODED_BYTES_MAX", 1)
+    await filled(server, 3)
+    table = {"accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+    found: list[str] = []
+    query = {"limit": "500"}
+    for _ in range(3):
+        page = await server.json("GET", WORKLOADS, headers=table, **query)
+        found += [row["cells"][0] for row in page["rows"]]
+        query["continue"] = page["metadata"].get("continue", "")
+    assert found == ["w0", "w1", "w2"]
+    assert not query["continue"]
+    status = await server.status("GET", WORKLOADS, headers=table)
+    assert (status["code"], "parameter limit" in status["message"]) == (400, True)
+    assert len((await server.json("GET", WORKLOADS))["items"]) == 3, "stored bytes are no copies"
 
 
 async def test_pages_of_a_selection_do_not_count_the_rest(server: Server) -> None:

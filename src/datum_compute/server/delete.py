@@ -8,8 +8,8 @@ finalizer that says what is still to be done.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -23,6 +23,7 @@ from datum_compute.server.call import Call
 from datum_compute.server.catalogue import Catalogue, is_namespace
 from datum_compute.server.document import decoded_body, same
 from datum_compute.server.flowcontrol.control import filter_in_turns, map_in_turns
+from datum_compute.server.list_body import ENCODED_BYTES_MAX
 from datum_compute.server.metadata import ordered, terminating_metadata
 from datum_compute.server.options import choice, dry_run, flag, is_dry_run, number
 from datum_compute.server.ports import Ports
@@ -31,6 +32,7 @@ from datum_compute.server.representation import representation_of
 from datum_compute.server.selectors import build_matcher
 from datum_compute.server.update import holds_on, remove_object
 from datum_compute.store.journal import ObjectKey
+from datum_compute.store.record import Record
 
 # The finalizer that each policy leaves, if any.
 _FINALIZERS = {
@@ -40,6 +42,13 @@ _FINALIZERS = {
 }
 _POLICIES = tuple(_FINALIZERS)
 _AT_ONCE = 100
+_BATCH_BYTES_MAX = 8 * 1024 * 1024
+_SUCCESS: JsonObject = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Success",
+}
 
 
 class _Preconditions(msgspec.Struct, frozen=True, rename="camel"):
@@ -84,26 +93,45 @@ async def delete(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
 
 
 async def delete_collection(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
-    """Everything the selectors match; many deletes share one commit."""
+    """Delete everything that the selectors match; many deletes share one commit.
+
+    The response lists the objects, or is a Status if they are too large together.
+    """
     shown = representation_of(call, ports.clock)
     options = _delete_options(call)
     matches = build_matcher(call.served, call.query, namespace=call.route.namespace)
     found = ports.store.snapshot(call.plane, call.kind.storage, call.route.namespace or None)
     work = call.work
-    keys = [record.key for record in await filter_in_turns(work, matches, found.records)]
+    records = await filter_in_turns(work, matches, found.records)
     bodies: list[bytes] = []
-    for start in range(0, len(keys), _AT_ONCE):
+    room = ENCODED_BYTES_MAX
+    for batch in _batches(records):
         results = await asyncio.gather(
-            *(
-                work.run_part(_delete_one(ports, catalogue, call, key, options))
-                for key in keys[start : start + _AT_ONCE]
-            ),
+            *(work.run_part(_delete_one(ports, catalogue, call, key, options)) for key in batch),
             return_exceptions=True,
         )
-        bodies += [result.body for result in map(_unless_failed, results) if result]
+        for result in filter(None, map(_unless_failed, results)):
+            room -= len(result.body)
+            bodies.append(result.body if room >= 0 else b"")
+    if room < 0:
+        return json_answer({**_SUCCESS, "details": _details(call)})
     metadata = {"resourceVersion": str(ports.store.version(call.plane))}
     items = await map_in_turns(work, shown.item, bodies)
     return list_answer(call.request, shown.listed(metadata, items))
+
+
+def _batches(records: Iterable[Record]) -> Iterator[list[ObjectKey]]:
+    """Yield the keys of objects that are deleted together, limited in number and size."""
+    batch: list[ObjectKey] = []
+    size_bytes = 0
+    for record in records:
+        if batch and (len(batch) >= _AT_ONCE or size_bytes + len(record.body) > _BATCH_BYTES_MAX):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(record.key)
+        size_bytes += len(record.body)
+    if batch:
+        yield batch
 
 
 def _unless_failed(result: _Deleted | BaseException) -> _Deleted | None:
@@ -222,16 +250,11 @@ def _mismatch(what: str, wanted: str, present: str) -> str:
 
 
 def _success(call: Call, last: JsonObject) -> JsonObject:
-    details: dict[str, Any] = {
-        "name": last["metadata"]["name"],
-        "group": call.kind.group,
-        "kind": call.kind.plural,
-        "uid": last["metadata"]["uid"],
-    }
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": {name: value for name, value in details.items() if value},
-    }
+    metadata = last["metadata"]
+    details = _details(call, name=metadata["name"], uid=metadata["uid"])
+    return {**_SUCCESS, "details": details}
+
+
+def _details(call: Call, name: str = "", uid: str = "") -> JsonObject:
+    details = {"name": name, "group": call.kind.group, "kind": call.kind.plural, "uid": uid}
+    return {field: value for field, value in details.items() if value}

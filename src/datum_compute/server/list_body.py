@@ -14,6 +14,7 @@ from datum_compute.api.codec import JsonObject, encode
 
 PIECE_BYTES = 64 * 1024
 WHOLE_BYTES_MAX = 256 * 1024  # larger bodies are sent in pieces
+ENCODED_BYTES_MAX = 16 * 1024 * 1024  # of items that are encoded for one response
 
 
 @dataclass(frozen=True, slots=True)

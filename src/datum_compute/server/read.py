@@ -8,7 +8,6 @@ watch log.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import BadRequest, Cause, Invalid
@@ -17,8 +16,9 @@ from datum_compute.server import problems, scale
 from datum_compute.server.answer import json_answer, list_answer
 from datum_compute.server.call import Call
 from datum_compute.server.continuation import Continuation, continue_token, read_continue_token
-from datum_compute.server.flowcontrol.control import filter_in_turns, map_in_turns
+from datum_compute.server.flowcontrol.control import filter_in_turns
 from datum_compute.server.history import check_reached, snapshot_at
+from datum_compute.server.list_body import ENCODED_BYTES_MAX
 from datum_compute.server.options import choice, number
 from datum_compute.server.ports import Ports
 from datum_compute.server.representation import Representation, representation_of
@@ -40,12 +40,6 @@ async def get(ports: Ports, call: Call) -> Response:
     return json_answer(shown.single(call.served.conversion.body_of(record)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    records: Sequence[Record]
-    metadata: JsonObject
-
-
 async def list_objects(ports: Ports, call: Call) -> Response:
     shown = representation_of(call, ports.clock)
     if "sendInitialEvents" in call.query:
@@ -62,20 +56,36 @@ async def list_objects(ports: Ports, call: Call) -> Response:
         found = await filter_in_turns(call.work, matches, found)
     if after is not None:
         found = [r for r in found if _place(r) > (after.namespace, after.name)]
-    page = _page(found, limit, snapshot.version, counts=not has_selector(call.query))
-    listed = shown.listed(page.metadata, await _encode_items(call, shown, page.records))
-    return list_answer(call.request, listed)
+    items = await _encode_items(call, shown, found[:limit] if limit else found)
+    if not limit and len(items) < len(found):
+        raise BadRequest(
+            f"the list has more than {ENCODED_BYTES_MAX // 2**20} MiB in this form; request pages"
+            " with the parameter limit"
+        )
+    metadata = _list_metadata(
+        found, len(items), snapshot.version, counts=not has_selector(call.query)
+    )
+    return list_answer(call.request, shown.listed(metadata, items))
 
 
 async def _encode_items(
     call: Call, shown: Representation, records: Sequence[Record]
 ) -> list[bytes]:
+    """Encode the items, at most about ``ENCODED_BYTES_MAX`` of those that are not stored in this
+    form: they occupy memory until they are sent."""
     conversion = call.served.conversion
     if shown.is_verbatim and conversion.is_verbatim:
         return [record.body for record in records]
-    return await map_in_turns(
-        call.work, lambda record: shown.item(conversion.body_of(record)), records
-    )
+    room = ENCODED_BYTES_MAX
+    items: list[bytes] = []
+    for record in records:
+        items.append(shown.item(conversion.body_of(record)))
+        room -= len(items[-1])
+        if room < 0:
+            break
+        if call.work.has_used_slice():
+            await call.work.yield_loop()
+    return items
 
 
 async def _wanted_snapshot(ports: Ports, call: Call, after: Continuation | None) -> Snapshot:
@@ -98,15 +108,17 @@ async def _wanted_snapshot(ports: Ports, call: Call, after: Continuation | None)
     return store.snapshot(call.plane, resource, namespace)
 
 
-def _page(found: Sequence[Record], limit: int, version: int, *, counts: bool) -> _Page:
+def _list_metadata(
+    found: Sequence[Record], listed: int, version: int, *, counts: bool
+) -> JsonObject:
+    """Return the metadata of a list of the first records; the rest is on the next pages."""
     metadata: JsonObject = {"resourceVersion": str(version)}
-    if not limit or len(found) <= limit:
-        return _Page(found, metadata)
-    last = found[limit - 1].key
-    metadata["continue"] = continue_token(Continuation(version, last.namespace, last.name))
-    if counts:
-        metadata["remainingItemCount"] = len(found) - limit
-    return _Page(found[:limit], metadata)
+    if listed < len(found):
+        last = found[listed - 1].key
+        metadata["continue"] = continue_token(Continuation(version, last.namespace, last.name))
+        if counts:
+            metadata["remainingItemCount"] = len(found) - listed
+    return metadata
 
 
 def _place(record: Record) -> tuple[str, str]:
