@@ -252,6 +252,24 @@ def _many_versions(count: int, kind: str = "Widget", group: str = "example.com")
     return project_request("POST", DEFINITIONS, body)
 
 
+def _versions_with_columns(versions: int, path: str) -> Request:
+    """A definition whose versions have 100 columns each, with different paths."""
+    body = definition(
+        *(
+            version(
+                f"v{number}",
+                storage=number == 1,
+                additionalPrinterColumns=[
+                    {"name": f"c{n}", "type": "string", "jsonPath": f".v{number}c{n}{path}"}
+                    for n in range(100)
+                ],
+            )
+            for number in range(1, versions + 1)
+        )
+    )
+    return project_request("POST", DEFINITIONS, body)
+
+
 _PATTERNS = {
     f"p{number}": {**TEXT, "pattern": "(a|b){1200}c" + str(number)} for number in range(1000)
 }
@@ -316,6 +334,24 @@ _DEFINITION_REQUESTS = (
         422,
         "1024 characters",
         additionalPrinterColumns=[{"name": "c", "type": "string", "jsonPath": ".a" * 400_000}],
+    ),
+    HostileRequest(
+        "definition of 1,300 columns with 500 steps each",
+        requests=lambda: [_versions_with_columns(13, ".a" * 499)],
+        status=422,
+        mentions="may not have more than 32 steps",
+    ),
+    HostileRequest(
+        "definition of 2,000 columns with 32 steps each",
+        requests=lambda: [_versions_with_columns(20, ".a" * 31)],
+        status=201,
+    ),
+    _definition(
+        "definition of a selectable field with a million names",
+        TEXT,
+        422,
+        "at most 32 names",
+        selectableFields=[{"jsonPath": ".aa" * 900_000}],
     ),
     HostileRequest(
         "definition of 2,000 versions",
