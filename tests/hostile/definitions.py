@@ -494,11 +494,43 @@ _LARGE_REQUESTS = (
             ),
             project_request("POST", WIDGETS, widget(spec={"a": [{"b": "y"}] * 25_000})),
         ],
-        requests=lambda: [
-            project_request("GET", WIDGETS, accept="application/json;as=Table;g=meta.k8s.io;v=v1")
-        ],
+        requests=lambda: [project_request("GET", WIDGETS, accept=_TABLE)],
         status=200,
     ),
+)
+
+# --- tables of large objects
+
+_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+
+
+def _table(name: str, column_type: str, spec: Any) -> HostileRequest:
+    """An object and a list as a table with 100 columns, each of the whole value."""
+    columns = [
+        {"name": f"c{n}", "type": column_type, "jsonPath": ".spec.value"} for n in range(100)
+    ]
+    schema = objects(value={"x-kubernetes-preserve-unknown-fields": True})
+    return HostileRequest(
+        name,
+        setup=lambda: [
+            _define(schema, additionalPrinterColumns=columns),
+            project_request("POST", WIDGETS, widget(spec={"value": spec})),
+        ],
+        requests=lambda: [
+            project_request("GET", f"{WIDGETS}/w", accept=_TABLE, includeObject="None"),
+            project_request("GET", WIDGETS, accept=_TABLE, includeObject="None"),
+        ],
+        status=200,
+    )
+
+
+_TABLE_REQUESTS = (
+    _table(
+        "100 columns of an object of 1 MB", "string", {f"k{n}": "x" * 1000 for n in range(1000)}
+    ),
+    _table("100 columns of a list of 50,000 integers", "string", [1] * 50_000),
+    _table("100 columns of a text of 1 MB", "string", "x" * 1_000_000),
+    _table("100 columns of a date of 1 MB", "date", "2" * 1_000_000),
 )
 
 REQUESTS = (
@@ -506,4 +538,5 @@ REQUESTS = (
     *_VALUE_REQUESTS,
     *_DEFINITION_REQUESTS,
     *_LARGE_REQUESTS,
+    *_TABLE_REQUESTS,
 )
