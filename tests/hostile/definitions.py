@@ -252,6 +252,24 @@ def _many_versions(count: int, kind: str = "Widget", group: str = "example.com")
     return project_request("POST", DEFINITIONS, body)
 
 
+def _versions_with_columns(versions: int, path: str) -> Request:
+    """A definition whose versions have 100 columns each, with different paths."""
+    body = definition(
+        *(
+            version(
+                f"v{number}",
+                storage=number == 1,
+                additionalPrinterColumns=[
+                    {"name": f"c{n}", "type": "string", "jsonPath": f".v{number}c{n}{path}"}
+                    for n in range(100)
+                ],
+            )
+            for number in range(1, versions + 1)
+        )
+    )
+    return project_request("POST", DEFINITIONS, body)
+
+
 _PATTERNS = {
     f"p{number}": {**TEXT, "pattern": "(a|b){1200}c" + str(number)} for number in range(1000)
 }
@@ -316,6 +334,24 @@ _DEFINITION_REQUESTS = (
         422,
         "1024 characters",
         additionalPrinterColumns=[{"name": "c", "type": "string", "jsonPath": ".a" * 400_000}],
+    ),
+    HostileRequest(
+        "definition of 1,300 columns with 500 steps each",
+        requests=lambda: [_versions_with_columns(13, ".a" * 499)],
+        status=422,
+        mentions="may not have more than 32 steps",
+    ),
+    HostileRequest(
+        "definition of 2,000 columns with 32 steps each",
+        requests=lambda: [_versions_with_columns(20, ".a" * 31)],
+        status=201,
+    ),
+    _definition(
+        "definition of a selectable field with a million names",
+        TEXT,
+        422,
+        "at most 32 names",
+        selectableFields=[{"jsonPath": ".aa" * 900_000}],
     ),
     HostileRequest(
         "definition of 2,000 versions",
@@ -458,11 +494,43 @@ _LARGE_REQUESTS = (
             ),
             project_request("POST", WIDGETS, widget(spec={"a": [{"b": "y"}] * 25_000})),
         ],
-        requests=lambda: [
-            project_request("GET", WIDGETS, accept="application/json;as=Table;g=meta.k8s.io;v=v1")
-        ],
+        requests=lambda: [project_request("GET", WIDGETS, accept=_TABLE)],
         status=200,
     ),
+)
+
+# --- tables of large objects
+
+_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+
+
+def _table(name: str, column_type: str, spec: Any) -> HostileRequest:
+    """An object and a list as a table with 100 columns, each of the whole value."""
+    columns = [
+        {"name": f"c{n}", "type": column_type, "jsonPath": ".spec.value"} for n in range(100)
+    ]
+    schema = objects(value={"x-kubernetes-preserve-unknown-fields": True})
+    return HostileRequest(
+        name,
+        setup=lambda: [
+            _define(schema, additionalPrinterColumns=columns),
+            project_request("POST", WIDGETS, widget(spec={"value": spec})),
+        ],
+        requests=lambda: [
+            project_request("GET", f"{WIDGETS}/w", accept=_TABLE, includeObject="None"),
+            project_request("GET", WIDGETS, accept=_TABLE, includeObject="None"),
+        ],
+        status=200,
+    )
+
+
+_TABLE_REQUESTS = (
+    _table(
+        "100 columns of an object of 1 MB", "string", {f"k{n}": "x" * 1000 for n in range(1000)}
+    ),
+    _table("100 columns of a list of 50,000 integers", "string", [1] * 50_000),
+    _table("100 columns of a text of 1 MB", "string", "x" * 1_000_000),
+    _table("100 columns of a date of 1 MB", "date", "2" * 1_000_000),
 )
 
 REQUESTS = (
@@ -470,4 +538,5 @@ REQUESTS = (
     *_VALUE_REQUESTS,
     *_DEFINITION_REQUESTS,
     *_LARGE_REQUESTS,
+    *_TABLE_REQUESTS,
 )

@@ -14,6 +14,7 @@ from datum_compute.admission.structuralschema import (
     schema_problems,
 )
 from datum_compute.api.codec import JsonObject, decode
+from datum_compute.api.jsonpath import STEPS_MAX
 from tests.server.definitions import (
     DEFINITIONS,
     WIDGETS,
@@ -93,6 +94,24 @@ async def test_there_are_only_so_many_columns(server: Server) -> None:
         body = with_schema(schema, additionalPrinterColumns=[column] * count)
         response = await server.ask("POST", DEFINITIONS, body, dryRun="All")
         assert (response.status == 422) is refused
+
+
+async def test_paths_of_a_definition_have_a_limited_number_of_steps(server: Server) -> None:
+    long = ".spec" + ".a" * STEPS_MAX
+    scale = {"specReplicasPath": long, "statusReplicasPath": ".status.replicas"}
+    body = with_schema(
+        objects(spec=TEXT, status=TEXT),
+        additionalPrinterColumns=[{"name": "c", "type": "string", "jsonPath": long}],
+        selectableFields=[{"jsonPath": long}, {"jsonPath": ".a" * 100_000}],
+        subresources={"scale": scale},
+    )
+    status = await server.status("POST", DEFINITIONS, body)
+    found = {cause["field"]: cause["message"] for cause in status["details"]["causes"]}
+    path = "spec.versions[0]"
+    assert "more than 32 steps" in found[f"{path}.additionalPrinterColumns[0].jsonPath"]
+    for field in ("selectableFields[0].jsonPath", "selectableFields[1].jsonPath"):
+        assert "at most 32 names and 1024 characters" in found[f"{path}.{field}"]
+    assert "at most 32 names" in found[f"{path}.subresources.scale.specReplicasPath"]
 
 
 async def test_names_of_a_definition_that_serves_nothing_stay_taken(server: Server) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from datum_compute.api.errors import ApiError, BadRequest, Invalid
-from datum_compute.server.jsonpatch import COPIED_BYTES_MAX, patched
+from datum_compute.server.document import DEPTH_MAX
+from datum_compute.server.jsonpatch import (
+    COPIED_BYTES_MAX,
+    POINTER_PARTS_MAX,
+    POINTER_PARTS_TOTAL_MAX,
+    TRANSFERRED_VALUES_MAX,
+    patched,
+)
 
 
 def op(name: str, path: str, **more: Any) -> dict[str, Any]:
@@ -112,11 +119,13 @@ def test_an_operation_changes_nothing_but_the_document() -> None:
         op("copy", "/f", **origin("/a")),
         op("remove", "/a/b/0/c"),
         op("add", "/f/b/-", value=3),
+        op("move", "/g", **origin("/f")),
+        op("add", "/g/b/-", value=4),
     ]
     after = patched(before, patch)
     changed = {"x": {"y": 2}}
     assert after["a"] == {"b": [{"e": changed}]}
-    assert after["f"] == {"b": [{"c": 1, "e": changed}, 3]}
+    assert after["g"] == {"b": [{"c": 1, "e": changed}, 3, 4]}
     assert before == {"a": {"b": [{"c": 1}]}, "d": {}}
     assert value == {"x": {"y": 1}}
     assert after["d"] is before["d"]  # what stays as it is need not be looked at again
@@ -137,3 +146,79 @@ def test_moves_cannot_nest_a_document_without_end() -> None:
     ]  # fmt: skip
     with pytest.raises(ApiError, match="levels deep"):
         patched({"a": {}}, deeper)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    document: dict[str, Any] = {"x": 1}
+    for _ in range(depth):
+        document = {"a": document}
+    return document
+
+
+class CountedText(str):
+    """Counts how often it is split."""
+
+    splits = 0
+
+    def split(self, *arguments: Any, **named: Any) -> list[str]:
+        CountedText.splits += 1
+        return super().split(*arguments, **named)
+
+
+@pytest.mark.parametrize("part", ["/", "/a", "/~1"])
+@pytest.mark.parametrize("field", ["path", "from"])
+def test_a_pointer_with_too_many_parts_is_rejected_before_it_is_split(
+    field: str, part: str
+) -> None:
+    long = CountedText(part * (POINTER_PARTS_MAX + 1))
+    operation = {"op": "move", "from": "/a", "path": "/b", field: long}
+    CountedText.splits = 0
+    with pytest.raises(BadRequest, match=f"'{field}' of operation 'move' has 129 parts"):
+        patched({"a": 1}, [operation])
+    assert CountedText.splits == 0
+
+
+def test_a_pointer_reaches_the_deepest_value_of_a_document() -> None:
+    depth = DEPTH_MAX - 1
+    after = patched(nested(depth), [op("replace", "/a" * depth + "/x", value=2)])
+    for _ in range(depth):
+        after = after["a"]
+    assert after == {"x": 2}
+
+
+@pytest.mark.parametrize("part", ["/a" * 100, "/" + "~1" * 100_000, "/" + "/".join(["b" * 99] * 9)])
+def test_an_error_shows_the_beginning_of_a_pointer(part: str) -> None:
+    with pytest.raises(Invalid) as raised:
+        patched({"a": 1}, [op("remove", part)])
+    message = str(raised.value)
+    assert part[:100] in message
+    assert len(message) < 250
+    assert message.endswith("...")
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        op("replace", "/a" * 50 + "/x", value=1),
+        op("test", "/a" * 50 + "/x", value=1),
+        op("move", "/a" * 50 + "/x", **origin("/a" * 50 + "/x")),
+        op("copy", "/a" * 50 + "/x", **origin("/a" * 50 + "/x")),
+    ],
+)
+def test_the_parts_of_all_pointers_are_limited(operation: Any) -> None:
+    pointers = 2 if "from" in operation else 1
+    fitting = POINTER_PARTS_TOTAL_MAX // (51 * pointers)
+    assert patched(nested(50), [operation] * fitting) == nested(50)
+    with pytest.raises(BadRequest, match="replace a larger part of the object"):
+        patched(nested(50), [operation] * (fitting + 1))
+
+
+@pytest.mark.parametrize("name", ["copy", "move"])
+def test_copied_and_moved_values_are_limited(name: str) -> None:
+    before = {"a": {f"k{number}": 1 for number in range(TRANSFERRED_VALUES_MAX // 4)}}
+    there, back = op(name, "/b", **origin("/a")), op(name, "/a", **origin("/b"))
+    original = repr(before)
+    assert patched(before, [there, back])["a"] == before["a"]
+    assert repr(before) == original
+    with pytest.raises(BadRequest, match=f"at most {TRANSFERRED_VALUES_MAX} values"):
+        patched(before, [there, back] * 2)

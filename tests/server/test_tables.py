@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.jsonpath import compiled_path, value_at
-from datum_compute.server.columns import duration
+from datum_compute.api.meta import Column
+from datum_compute.server import columns
+from datum_compute.server.columns import CELL_LENGTH_MAX, age, cell, duration
 from tests.server.running_server import WORKLOADS, Server, namespace, workload
 
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
@@ -137,3 +141,62 @@ def test_column_paths() -> None:
     assert value_at(obj, ".a.b") is None
     with pytest.raises(ValueError, match="not understood"):
         compiled_path(".a[0:2]")
+
+
+SPEC_COLUMN = Column("Spec", ".spec", "string")
+
+
+class CountedItems(list[Any]):
+    """Counts the items that are read."""
+
+    def __init__(self, items: list[Any]) -> None:
+        super().__init__(items)
+        self.read = 0
+
+    def __iter__(self) -> Any:
+        for item in super().__iter__():
+            self.read += 1
+            yield item
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "x" * 100_000,
+        ["x" * 100_000],
+        {"x" * 100_000: 1},
+        {f"k{number}": "\u0001" * 100 for number in range(10_000)},
+        [[[number]] for number in range(10_000)],
+        [""] * 10_000,
+    ],
+)
+def test_a_cell_shows_the_beginning_of_a_large_value(value: Any) -> None:
+    whole = value if isinstance(value, str) else encode(value).decode()
+    text = cell({"spec": value}, SPEC_COLUMN, 0)
+    assert len(text) == CELL_LENGTH_MAX
+    assert text.endswith("...")
+    assert whole.startswith(text.removesuffix("..."))
+
+
+@pytest.mark.parametrize("item", [1, "", "a", [], {}, None])
+def test_only_the_items_that_fit_into_a_cell_are_read(item: Any) -> None:
+    items = CountedItems([item] * 100_000)
+    cell({"spec": items}, SPEC_COLUMN, 0)
+    assert items.read <= CELL_LENGTH_MAX // 2 + 2
+
+
+@pytest.mark.parametrize("value", [1, True, 1.5, "text", None])
+def test_a_cell_shows_a_small_value_as_it_is(value: Any) -> None:
+    assert cell({"spec": value}, SPEC_COLUMN, 0) is value
+
+
+def test_a_cell_shows_small_objects_and_lists_as_json() -> None:
+    value = {"a": [1, None, True, "\u00e4"], "b": {}}
+    assert cell({"spec": value}, SPEC_COLUMN, 0) == encode(value).decode()
+
+
+def test_a_long_text_is_not_parsed_as_a_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    monkeypatch.setattr(columns, "parse_timestamp", parsed.append)
+    assert age("2" * 1_000_000, 0) == "<invalid>"
+    assert not parsed

@@ -12,7 +12,7 @@ from typing import Any
 from datum_compute.admission.structuralschema import SchemaBudget, schema_problems
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
-from datum_compute.api.jsonpath import compiled_path, field_names
+from datum_compute.api.jsonpath import PATH_LENGTH_MAX, STEPS_MAX, check_path, field_names
 from datum_compute.api.names import dns_subdomain_problem
 
 _LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -22,7 +22,6 @@ _SELECTABLE_MAX = 8
 VERSIONS_MAX = 20
 COLUMNS_MAX = 100
 NAMES_MAX = 100  # short names, and categories
-PATH_LENGTH_MAX = 1024
 _PROTECTED = (".k8s.io", ".kubernetes.io")
 _APPROVAL = "api-approved.kubernetes.io"
 
@@ -151,12 +150,8 @@ def _column_problems(columns: Sequence[JsonObject], path: str) -> Iterator[Cause
             yield Cause(f"{where}.name", "FieldValueRequired", "Required value")
         if column["type"] not in _COLUMN_TYPES:
             yield _unsupported(f"{where}.type", column["type"], _COLUMN_TYPES)
-        if len(column["jsonPath"]) > PATH_LENGTH_MAX:
-            why = f"may not be longer than {PATH_LENGTH_MAX} characters"
-            yield _invalid(f"{where}.jsonPath", column["jsonPath"], why)
-            continue
         try:
-            compiled_path(column["jsonPath"])
+            check_path(column["jsonPath"])
         except ValueError as error:
             yield _invalid(f"{where}.jsonPath", column["jsonPath"], str(error))
 
@@ -168,12 +163,13 @@ def _scale_problems(scale: JsonObject, path: str) -> Iterator[Cause]:
         ("labelSelectorPath", ("spec", "status")),
     ):
         value = scale.get(field, "")
-        names = field_names(value) if len(value) <= PATH_LENGTH_MAX else None
         if not value and field == "labelSelectorPath":
             continue
+        names = _parse_field_path(value)
         if names is None or len(names) < 2 or names[0] not in roots:
             under = " or ".join(f".{root}" for root in roots)
-            yield _invalid(f"{path}.{field}", value, f"should be a path of fields under {under}")
+            why = f"should be a path of fields under {under}, {_FIELD_PATH_LIMITS}"
+            yield _invalid(f"{path}.{field}", value, why)
 
 
 def _selectable_problems(
@@ -185,12 +181,23 @@ def _selectable_problems(
         return
     for index, field in enumerate(fields):
         where, value = f"{path}.selectableFields[{index}].jsonPath", field["jsonPath"]
-        names = field_names(value)
+        names = _parse_field_path(value)
         found = _described(schema, names) if names else None
         if found is None or names is None or names[0] == "metadata":
-            yield _invalid(where, value, "must be the path of a field that the schema describes")
+            why = f"must be the path of a field that the schema describes, {_FIELD_PATH_LIMITS}"
+            yield _invalid(where, value, why)
         elif found.get("type") not in _SELECTABLE_TYPES:
             yield _invalid(where, value, "must lead to a string, an integer or a boolean")
+
+
+_FIELD_PATH_LIMITS = f"with at most {STEPS_MAX} names and {PATH_LENGTH_MAX} characters"
+
+
+def _parse_field_path(path: str) -> list[str] | None:
+    """Return the names along a path of fields, or None if it is another path or too long."""
+    if len(path) > PATH_LENGTH_MAX or path.count(".") > STEPS_MAX:
+        return None
+    return field_names(path)
 
 
 def _described(schema: JsonObject, names: list[str]) -> JsonObject | None:

@@ -138,29 +138,36 @@ def _literal(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case dict() | list():
-            return repr(_beginning(value, [_SHOWN_MAX]))
+            return repr(copy_beginning(value, _SHOWN_MAX))
         case _:
             return repr(value)
 
 
-def _beginning(value: Any, room: list[int]) -> Any:
-    """Return a copy of the first parts of a value, at least as many as ``shown`` returns."""
+def copy_beginning(value: Any, length: int) -> Any:
+    """Return a copy of the first parts of a value: all of it, or more than ``length`` characters of
+    its JSON. The work does not depend on the size of the value."""
+    return _copy_parts(value, [length + 1])
+
+
+def _copy_parts(value: Any, room: list[int]) -> Any:
     if isinstance(value, str):
-        room[0] -= min(len(value), _SHOWN_MAX)
-        return value[:_SHOWN_MAX]
-    room[0] -= 1
+        text = value[: max(room[0], 0) + 1]
+        room[0] -= len(text) + 2  # with the quotes, so that empty texts count too
+        return text
+    room[0] -= 1  # an opening bracket or a digit
+    copied: Any = value
     if isinstance(value, dict):
-        copied: dict[Any, Any] = {}
+        copied = {}
         for name, item in value.items():
             if room[0] < 0:
                 break
-            copied[_beginning(name, room)] = _beginning(item, room)
-        return copied
-    if isinstance(value, list):
-        items: list[Any] = []
+            shown_name = _copy_parts(name, room)  # a name comes before its value
+            copied[shown_name] = _copy_parts(item, room)
+    elif isinstance(value, list):
+        copied = []
         for item in value:
             if room[0] < 0:
                 break
-            items.append(_beginning(item, room))
-        return items
-    return value
+            copied.append(_copy_parts(item, room))
+    room[0] -= 1  # a closing bracket or a comma
+    return copied

@@ -15,30 +15,53 @@ from typing import Any
 
 from datum_compute.api.codec import JsonObject
 
-_STEP = re.compile(
-    r"""\.(?P<field>(?:\\\.|[A-Za-z0-9_/$-])+)
-      | \[["'](?P<quoted>[^"',]+)["']\]
+PATH_LENGTH_MAX = 1024
+STEPS_MAX = 32
+_COMPILED_PATHS_MAX = 256
+_STEP_FORM = r"""
+        \.(?P<field>(?:\\\.|[A-Za-z0-9_/$-])++)
+      | \[["'](?P<quoted>[^"',]++)["']\]
       | \[(?P<index>[0-9]{1,6}|\*)\]
-      | \[\?\(\s*@\.(?P<key>[A-Za-z0-9_]+)\s*==\s*["'](?P<value>[^"',]*)["']\s*\)\]""",
-    re.VERBOSE,
-)
+      | \[\?\(\s*+@\.(?P<key>[A-Za-z0-9_]++)\s*+==\s*+["'](?P<value>[^"',]*+)["']\s*+\)\]"""
+_STEP = re.compile(_STEP_FORM, re.VERBOSE)
+_STEPS = re.compile(f"(?:{_STEP_FORM}){{0,{STEPS_MAX}}}+", re.VERBOSE)
+_SHOWN_LENGTH_MAX = 120  # of a path in an error message
 _SEARCHED_ITEMS_MAX = 1000  # of a list that a filter searches
 _FIELDS_ONLY = re.compile(r"(\.[A-Za-z0-9_-]+)+")
 
 Step = Callable[[Any], Any]
 
 
-@lru_cache(maxsize=4096)
+def check_path(path: str) -> None:
+    """Check the form of a path without compiling it. Raises ValueError for a path that is too long
+    or not understood."""
+    if len(path) > PATH_LENGTH_MAX:
+        raise ValueError(f"may not be longer than {PATH_LENGTH_MAX} characters; use a shorter path")
+    understood = _STEPS.match(path)
+    end = understood.end() if understood else 0
+    if end == len(path):
+        return
+    if _STEP.match(path, end):
+        raise ValueError(f"may not have more than {STEPS_MAX} steps; use a shorter path")
+    raise _not_understood(path, end)
+
+
+@lru_cache(maxsize=_COMPILED_PATHS_MAX)
 def compiled_path(path: str) -> tuple[Step, ...]:
-    """Raises ValueError for a path that is not understood."""
+    """Compile a path. Raises ValueError for a path that is not understood."""
     steps, position = [], 0
     while position < len(path):
         found = _STEP.match(path, position)
         if found is None:
-            raise ValueError(f"path {path!r} is not understood at {path[position:]!r}")
+            raise _not_understood(path, position)
         steps.append(_step(found))
         position = found.end()
     return tuple(steps)
+
+
+def _not_understood(path: str, position: int) -> ValueError:
+    shown, rest = path[:_SHOWN_LENGTH_MAX], path[position : position + _SHOWN_LENGTH_MAX]
+    return ValueError(f"path {shown!r} is not understood at {rest!r}")
 
 
 def value_at(obj: Any, path: str) -> Any:

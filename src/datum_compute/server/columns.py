@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from datum_compute.api.checkreport import copy_beginning
 from datum_compute.api.codec import encode
 from datum_compute.api.jsonpath import value_at
 from datum_compute.api.meta import Column
 from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.server.problems import shortened
+
+CELL_LENGTH_MAX = 1024  # characters; a row repeats a value once for each column that shows it
+_TIMESTAMP_LENGTH_MAX = 64
 
 
 def first_at(obj: Any, paths: str) -> Any:
@@ -43,14 +48,22 @@ def cell(obj: Any, column: Column, now: float) -> Any:
             shown_kind = kind.lower() if column.type == "object" else kind
             return f"{shown_kind}/{found.get('name', '')}"
         case _:
-            value = first_at(obj, column.path)
-            return encode(value).decode() if isinstance(value, dict | list) else value
+            return _render_cell(first_at(obj, column.path))
+
+
+def _render_cell(value: Any) -> Any:
+    """Return a number or a boolean as it is, anything else as text of limited length."""
+    if isinstance(value, dict | list):
+        value = encode(copy_beginning(value, CELL_LENGTH_MAX)).decode()
+    return shortened(value, CELL_LENGTH_MAX) if isinstance(value, str) else value
 
 
 def age(created: Any, now: float) -> str:
     """How long ago a timestamp was, in at most two units."""
     if not isinstance(created, str):
         return "<unknown>"
+    if len(created) > _TIMESTAMP_LENGTH_MAX:
+        return "<invalid>"
     try:
         seconds = int(now - parse_timestamp(created))
     except ValueError:

@@ -95,6 +95,8 @@ def as_object(value: Any) -> JsonObject:
 
 def check_depth(value: Any, depth_max: int = DEPTH_MAX) -> None:
     """Every walk over a document may recurse after this one, which does not."""
+    if not isinstance(value, dict | list):
+        return
     level = _inside([value])
     for _ in range(depth_max):
         if not level:
@@ -102,6 +104,17 @@ def check_depth(value: Any, depth_max: int = DEPTH_MAX) -> None:
         level = [inner for outer in level for inner in _inside(outer)]
     if level:
         raise BadRequest(f"the document is nested more than {DEPTH_MAX} levels deep")
+
+
+def count_values(value: Any) -> int:
+    """Return the number of values and containers in a document."""
+    if not isinstance(value, dict | list):
+        return 1
+    count, level = 1, [value]
+    while level:
+        count += sum(map(len, level))
+        level = [inner for outer in level for inner in _inside(outer)]
+    return count
 
 
 def _check_object_depth(value: Any) -> None:

@@ -12,12 +12,16 @@ from typing import Any
 
 from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.errors import BadRequest, Invalid
-from datum_compute.server.document import DEPTH_MAX, check_depth, json_type
+from datum_compute.server.document import DEPTH_MAX, check_depth, count_values, json_type
 from datum_compute.server.problems import shortened
 
 OPERATIONS_MAX = 10_000
 COPIED_BYTES_MAX = 3 * 1024 * 1024
+TRANSFERRED_VALUES_MAX = 60_000  # values and containers that are copied or moved
 SHIFTED_ITEMS_MAX = 50_000_000  # list items moved by insertions and removals
+POINTER_PARTS_MAX = 2 * DEPTH_MAX  # metadata.managedFields is deeper than other fields
+POINTER_PARTS_TOTAL_MAX = 100_000  # of all pointers of a patch
+_RENDERED_LENGTH_MAX = 120  # of a pointer in an error message
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 
@@ -44,7 +48,7 @@ def _carry_out(session: _Session, operation: Any) -> None:
     if run is None:
         listed = ", ".join(_OPERATIONS)
         raise BadRequest(f"unknown operation {shortened(repr(name))}; known are: {listed}")
-    run(session, operation, _pointer(operation, "path"))
+    run(session, operation, session.parse_pointer(operation, "path"))
 
 
 class _Session:
@@ -54,8 +58,33 @@ class _Session:
     def __init__(self, document: Any) -> None:
         self.document = document
         self._copied_bytes = 0
+        self._transferred_values = 0
+        self._pointer_parts = 0
         self._shifted_items = 0
         self._ours: dict[int, JsonObject | list[Any]] = {}  # by address; kept, so that none is new
+
+    def parse_pointer(self, operation: JsonObject, field: str) -> Pointer:
+        """Return the parts of a pointer. Count them before the split, which takes memory for each,
+        and because every part is a step from the root of the document."""
+        text = operation.get(field)
+        if not isinstance(text, str) or (text and not text.startswith("/")):
+            raise BadRequest(f"{field!r} of operation {operation['op']!r} must be a JSON pointer")
+        count = text.count("/")
+        if count > POINTER_PARTS_MAX:
+            raise BadRequest(
+                f"{field!r} of operation {operation['op']!r} has {count} parts, it may have "
+                f"{POINTER_PARTS_MAX}; no document is nested deeper"
+            )
+        self._pointer_parts += count
+        if self._pointer_parts > POINTER_PARTS_TOTAL_MAX:
+            raise BadRequest(
+                f"the pointers of a JSON patch may have at most {POINTER_PARTS_TOTAL_MAX} parts "
+                "together; replace a larger part of the object instead"
+            )
+        parts = text.split("/")[1:]
+        if "~" not in text:
+            return parts
+        return [part.replace("~1", "/").replace("~0", "~") for part in parts]
 
     def add(self, operation: JsonObject, path: Pointer) -> None:
         self._add(path, _value(operation))
@@ -77,28 +106,40 @@ class _Session:
             parent[_index(last, len(parent) - 1, path)] = value
 
     def move(self, operation: JsonObject, path: Pointer) -> None:
-        source = _pointer(operation, "from")
+        source = self.parse_pointer(operation, "from")
         if path[: len(source)] == source and path != source:
-            raise Invalid(f"cannot move {_shown(source)} into itself")
-        value = self._copied(source)
-        self._discard(source)
+            raise Invalid(f"cannot move {_render_pointer(source)} into itself")
+        value = self._discard(source)
+        self._count_values(value)
         self._add(path, value)
 
     def copy(self, operation: JsonObject, path: Pointer) -> None:
-        self._add(path, self._copied(_pointer(operation, "from")))
+        self._add(path, self._copied(self.parse_pointer(operation, "from")))
 
     def test(self, operation: JsonObject, path: Pointer) -> None:
         if not _equal(self._read(path), _value(operation)):
-            raise Invalid(f"testing value {_shown(path)} failed")
+            raise Invalid(f"testing value {_render_pointer(path)} failed")
 
     def _copied(self, source: Pointer) -> Any:
-        """Copies and moves share one budget: a short patch must not make a huge document or
-        much work."""
-        body = encode(self._read(source))
+        """Limit the bytes: a short patch must not make a huge document."""
+        value = self._read(source)
+        self._count_values(value)
+        body = encode(value)
         self._copied_bytes += len(body)
         if self._copied_bytes > COPIED_BYTES_MAX:
-            raise BadRequest(f"a JSON patch may copy or move at most {COPIED_BYTES_MAX} bytes")
+            raise BadRequest(
+                f"a JSON patch may copy at most {COPIED_BYTES_MAX} bytes; send several patches"
+            )
         return decode(body)
+
+    def _count_values(self, value: Any) -> None:
+        """Copies and moves share one limit on values, because both visit each of them."""
+        self._transferred_values += count_values(value)
+        if self._transferred_values > TRANSFERRED_VALUES_MAX:
+            raise BadRequest(
+                f"a JSON patch may copy or move at most {TRANSFERRED_VALUES_MAX} values; send "
+                "several patches"
+            )
 
     def _add(self, path: Pointer, value: Any) -> None:
         # Repeated copies and moves could nest deeper than any document that comes in.
@@ -116,16 +157,16 @@ class _Session:
             self._shift(len(parent) - index)
             parent.insert(index, value)
 
-    def _discard(self, path: Pointer) -> None:
+    def _discard(self, path: Pointer) -> Any:
+        """Remove a value and return it."""
         _require(bool(path), path)
         parent, last = self._parent(path)
         if isinstance(parent, dict):
             _require(last in parent, path)
-            del parent[last]
-        else:
-            index = _index(last, len(parent) - 1, path)
-            self._shift(len(parent) - index)
-            del parent[index]
+            return parent.pop(last)
+        index = _index(last, len(parent) - 1, path)
+        self._shift(len(parent) - index)
+        return parent.pop(index)
 
     def _shift(self, items: int) -> None:
         """Count the list items that move because an item before them is inserted or removed."""
@@ -187,16 +228,6 @@ def _value(operation: JsonObject) -> Any:
     return operation["value"]
 
 
-def _pointer(operation: JsonObject, field: str) -> Pointer:
-    text = operation.get(field)
-    if not isinstance(text, str) or (text and not text.startswith("/")):
-        raise BadRequest(f"{field!r} of operation {operation['op']!r} must be a JSON pointer")
-    parts = text.split("/")[1:]
-    if "~" not in text:
-        return parts
-    return [part.replace("~1", "/").replace("~0", "~") for part in parts]
-
-
 def _index(text: str, highest: int, path: Pointer) -> int:
     if not _INDEX.fullmatch(text) or int(text) > highest:
         raise _missing(path)
@@ -209,12 +240,18 @@ def _require(found: bool, path: Pointer) -> None:
 
 
 def _missing(path: Pointer) -> Invalid:
-    return Invalid(f"the JSON patch does not fit the object: there is no {_shown(path)}")
+    return Invalid(f"the JSON patch does not fit the object: there is no {_render_pointer(path)}")
 
 
-def _shown(path: Pointer) -> str:
-    parts = (part.replace("~", "~0").replace("/", "~1") for part in path)
-    return shortened("".join(f"/{part}" for part in parts) or '""')
+def _render_pointer(path: Pointer) -> str:
+    """Return a pointer as text, shortened for an error message. Parts that it would not show are
+    not read."""
+    text = ""
+    for part in path:
+        text += "/" + part[:_RENDERED_LENGTH_MAX].replace("~", "~0").replace("/", "~1")
+        if len(text) > _RENDERED_LENGTH_MAX:
+            break
+    return shortened(text or '""', _RENDERED_LENGTH_MAX)
 
 
 def _equal(left: Any, right: Any) -> bool:
