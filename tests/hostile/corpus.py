@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.hostile import (
     access_rules,
+    cache_keys,
     definitions,
     documents,
     metadata,
@@ -15,6 +16,7 @@ from tests.hostile.request import HostileRequest
 
 CORPUS: tuple[HostileRequest, ...] = (
     *access_rules.REQUESTS,
+    *cache_keys.REQUESTS,
     *definitions.REQUESTS,
     *documents.REQUESTS,
     *metadata.REQUESTS,

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
-from datum_compute.api.exchange import Request
+import pytest
+
+from datum_compute.api.exchange import JSON, Request
+from datum_compute.api.names import label_value_problem, qualified_name_problem
+from datum_compute.server.negotiation import ACCEPT_LENGTH_MAX, ACCEPTED_TYPES_MAX, content_type
 from tests.server.granting import RBAC, grant, rule, server_with_ann
 from tests.server.running_server import TOKEN, WORKLOADS, Server, workload
 
@@ -44,3 +49,40 @@ async def test_the_watch_of_an_impersonated_user_ends_when_that_user_loses_the_g
         assert await events.names(1) == [("ADDED", "web")]
         await server.json("DELETE", f"{RBAC}/clusterrolebindings/held")
         assert await events.rest() == []
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/json," + "x" * ACCEPT_LENGTH_MAX,
+        "application/json," + "a," * ACCEPTED_TYPES_MAX,
+        "," * (ACCEPT_LENGTH_MAX + 1),
+    ],
+    ids=["long", "many types", "only commas"],
+)
+async def test_a_long_accept_header_is_rejected_and_not_cached(server: Server, accept: str) -> None:
+    before = sys.getrefcount(accept)
+    status = await server.status("GET", WORKLOADS, headers={"accept": accept})
+    assert (status["code"], status["reason"]) == (406, "NotAcceptable")
+    assert f"at most {ACCEPT_LENGTH_MAX} characters" in status["message"]
+    assert sys.getrefcount(accept) == before
+
+
+async def test_as_many_accepted_types_as_the_limit_are_supported(server: Server) -> None:
+    accept = "a," * (ACCEPTED_TYPES_MAX - 1) + "application/json"
+    assert (await server.ask("GET", WORKLOADS, headers={"accept": accept})).status == 200
+
+
+def test_a_long_content_type_is_not_cached() -> None:
+    header = f"application/json; x={'x' * 50_000}"
+    before = sys.getrefcount(header)
+    assert content_type({"content-type": header}) == JSON
+    assert sys.getrefcount(header) == before
+
+
+@pytest.mark.parametrize("problem_of", [qualified_name_problem, label_value_problem])
+@pytest.mark.parametrize("text", ["x" * 50_000, "x" * 50_000 + "/x", "a.b/" + "x" * 50_000])
+def test_a_name_that_is_too_long_is_not_cached(problem_of: Callable[[str], str], text: str) -> None:
+    before = sys.getrefcount(text)
+    assert problem_of(text)
+    assert sys.getrefcount(text) == before
