@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from datum_compute.api.codec import encode
 from datum_compute.api.exchange import JSON, Request
 from datum_compute.api.names import label_value_problem, qualified_name_problem
+from datum_compute.api.timestamps import normalized_micro_time, normalized_time, parse_timestamp
 from datum_compute.server.negotiation import ACCEPT_LENGTH_MAX, ACCEPTED_TYPES_MAX, content_type
+from datum_compute.server.reading import decode_cached
 from tests.server.granting import RBAC, grant, rule, server_with_ann
 from tests.server.running_server import TOKEN, WORKLOADS, Server, workload
 
@@ -86,3 +89,21 @@ def test_a_name_that_is_too_long_is_not_cached(problem_of: Callable[[str], str],
     before = sys.getrefcount(text)
     assert problem_of(text)
     assert sys.getrefcount(text) == before
+
+
+@pytest.mark.parametrize("parse", [parse_timestamp, normalized_time, normalized_micro_time])
+def test_a_time_that_is_too_long_is_rejected_and_not_cached(parse: Callable[[str], object]) -> None:
+    assert parse("2024-01-01T00:00:00.123456789+00:00")
+    text = f"2024-01-01T00:00:00.{'1' * 50_000}Z"
+    before = sys.getrefcount(text)
+    with pytest.raises(ValueError, match="more than 64 characters"):
+        parse(text)
+    assert sys.getrefcount(text) == before
+
+
+def test_a_large_object_that_admission_reads_is_not_cached() -> None:
+    small, large = b'{"a":"b"}', encode({"a": "x" * 50_000})
+    before = sys.getrefcount(large)
+    assert decode_cached(large) == {"a": "x" * 50_000}
+    assert sys.getrefcount(large) == before
+    assert decode_cached(small) is decode_cached(small)
