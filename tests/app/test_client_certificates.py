@@ -131,7 +131,7 @@ async def test_headers_that_never_end_are_cut_off(port: Port) -> None:
             writer.write(b"x" * 16384)
             await writer.drain()
     with contextlib.suppress(ConnectionError):
-        assert (await reader.read(15)).startswith(b"HTTP/1.1 400")
+        assert (await reader.read(15)).startswith(b"HTTP/1.1 431")
     writer.close()
 
 

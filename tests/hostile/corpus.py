@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.hostile import (
     access_rules,
+    cache_keys,
     definitions,
     documents,
     json_patches,
@@ -16,6 +17,7 @@ from tests.hostile.request import HostileRequest
 
 CORPUS: tuple[HostileRequest, ...] = (
     *access_rules.REQUESTS,
+    *cache_keys.REQUESTS,
     *definitions.REQUESTS,
     *documents.REQUESTS,
     *json_patches.REQUESTS,

@@ -1,23 +1,24 @@
 """What can go wrong between a client and the API, as one table both sides read.
 
-ApiError                    code  reason
-|- BadRequest                400  BadRequest
-|- Unauthorized              401  Unauthorized
-|- Forbidden                 403  Forbidden
-|- NotFound                  404  NotFound
-|- MethodNotAllowed          405  MethodNotAllowed
-|- NotAcceptable             406  NotAcceptable
-|- AlreadyExists             409  AlreadyExists
-|- Conflict                  409  Conflict
-|- Expired                   410  Expired
-|- RequestEntityTooLarge     413  RequestEntityTooLarge
-|- UnsupportedMediaType      415  UnsupportedMediaType
-|- Invalid                   422  Invalid
-|- TooManyRequests           429  TooManyRequests
-|- InternalError             500  InternalError
-|- UnsupportedFeature        501  UnsupportedFeature
-|- ServiceUnavailable        503  ServiceUnavailable
-`- Timeout                   504  Timeout
+ApiError                         code  reason
+|- BadRequest                     400  BadRequest
+|- Unauthorized                   401  Unauthorized
+|- Forbidden                      403  Forbidden
+|- NotFound                       404  NotFound
+|- MethodNotAllowed               405  MethodNotAllowed
+|- NotAcceptable                  406  NotAcceptable
+|- AlreadyExists                  409  AlreadyExists
+|- Conflict                       409  Conflict
+|- Expired                        410  Expired
+|- RequestEntityTooLarge          413  RequestEntityTooLarge
+|- UnsupportedMediaType           415  UnsupportedMediaType
+|- Invalid                        422  Invalid
+|- TooManyRequests                429  TooManyRequests
+|- RequestHeaderFieldsTooLarge    431  RequestHeaderFieldsTooLarge
+|- InternalError                  500  InternalError
+|- UnsupportedFeature             501  UnsupportedFeature
+|- ServiceUnavailable             503  ServiceUnavailable
+`- Timeout                        504  Timeout
 
 Unreachable (no answer at all) is what a transport raises; the write may or may not have happened.
 """
@@ -116,6 +117,10 @@ class TooManyRequests(ApiError):
     code, reason = 429, "TooManyRequests"
 
 
+class RequestHeaderFieldsTooLarge(ApiError):
+    code, reason = 431, "RequestHeaderFieldsTooLarge"
+
+
 class InternalError(ApiError):
     code, reason = 500, "InternalError"
 
@@ -152,6 +157,7 @@ ERRORS: tuple[type[ApiError], ...] = (
     UnsupportedMediaType,
     Invalid,
     TooManyRequests,
+    RequestHeaderFieldsTooLarge,
     InternalError,
     UnsupportedFeature,
     ServiceUnavailable,

@@ -9,6 +9,7 @@ import re
 from functools import lru_cache
 
 NAME_MAX, LABEL_MAX = 253, 63
+_QUALIFIED_NAME_MAX = NAME_MAX + len("/") + LABEL_MAX
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)
@@ -41,9 +42,14 @@ def path_segment_problem(name: str) -> str:
     return ""
 
 
-@lru_cache(maxsize=4096)  # the keys of labels are few and come again with every object
 def qualified_name_problem(name: str) -> str:
     """Why a key (an optional DNS prefix, a slash and a name) is not valid."""
+    if len(name) > _QUALIFIED_NAME_MAX:  # invalid, and too large for the cache
+        return _find_qualified_name_problem(name)
+    return _cached_qualified_name_problem(name)
+
+
+def _find_qualified_name_problem(name: str) -> str:
     prefix, slash, part = name.rpartition("/")
     if slash and (len(prefix) > NAME_MAX or not _DNS_SUBDOMAIN.fullmatch(prefix)):
         return "the part before the slash must be a DNS subdomain"
@@ -55,11 +61,19 @@ def qualified_name_problem(name: str) -> str:
     )
 
 
-@lru_cache(maxsize=4096)
+# Objects repeat the same few label keys and values.
+_cached_qualified_name_problem = lru_cache(maxsize=4096)(_find_qualified_name_problem)
+
+
 def label_value_problem(value: str) -> str:
+    return _too_long(value, LABEL_MAX) or _find_label_value_problem(value)
+
+
+@lru_cache(maxsize=4096)
+def _find_label_value_problem(value: str) -> str:
     if not value:
         return ""
-    return _too_long(value, LABEL_MAX) or _form(
+    return _form(
         _NAME_PART,
         value,
         "a label value must be letters, digits, '-', '_' or '.', beginning and ending with a "

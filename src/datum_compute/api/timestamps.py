@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import lru_cache
 
+_LENGTH_MAX = 64  # fractions of a second can have any number of digits, and caches keep the text
+
 
 def timestamp(unix_s: float) -> str:
     return _timestamp(int(unix_s))
@@ -32,8 +34,14 @@ def normalized_micro_time(text: str) -> str:
     return _in_utc(text).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+def _parse(text: str) -> datetime:
+    if len(text) > _LENGTH_MAX:
+        raise ValueError(f"a time has more than {_LENGTH_MAX} characters")
+    return datetime.fromisoformat(text)
+
+
 def _in_utc(text: str) -> datetime:
-    parsed = datetime.fromisoformat(text)
+    parsed = _parse(text)
     if parsed.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
     try:
@@ -45,7 +53,7 @@ def _in_utc(text: str) -> datetime:
 @lru_cache(maxsize=1024)  # what was made together has the same time
 def parse_timestamp(text: str) -> float:
     """Unix seconds of a wire time; offsets and fractions are accepted."""
-    return datetime.fromisoformat(text).timestamp()
+    return _parse(text).timestamp()
 
 
 def remaining_s(since: str, duration_s: float, now: str) -> float:

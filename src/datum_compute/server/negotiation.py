@@ -11,6 +11,9 @@ import msgspec
 from datum_compute.api.errors import NotAcceptable, UnsupportedMediaType
 from datum_compute.api.exchange import JSON
 
+# Parsed headers are cached, so their size is limited. The longest header of kubectl has about 200
+# characters.
+ACCEPT_LENGTH_MAX, ACCEPTED_TYPES_MAX = 4096, 64
 _PLAIN = ("", "identity")
 _ANY = ("*/*", "application/*", JSON)
 
@@ -28,9 +31,19 @@ class MediaType(msgspec.Struct, frozen=True):
         return self.name in _ANY and not self.form
 
 
-@lru_cache(maxsize=256)  # every client sends the same few headers again and again
 def accepted(header: str) -> tuple[MediaType, ...]:
-    """The types of an Accept header, the most wanted first; no header means any."""
+    """The types of an Accept header, the most wanted first; no header means any. 406 for a header
+    that is too long."""
+    if len(header) > ACCEPT_LENGTH_MAX or header.count(",") >= ACCEPTED_TYPES_MAX:
+        raise NotAcceptable(
+            f"the header Accept must have at most {ACCEPT_LENGTH_MAX} characters and "
+            f"{ACCEPTED_TYPES_MAX} media types"
+        )
+    return _parse_accept(header)
+
+
+@lru_cache(maxsize=256)  # clients repeat the same few headers
+def _parse_accept(header: str) -> tuple[MediaType, ...]:
     weighted = [_parsed(part) for part in header.split(",") if part.strip()]
     weighted.sort(key=lambda found: -found[0])  # stable: equal weights keep their order
     return tuple(media for weight, media in weighted if weight > 0) or (MediaType("*/*"),)
@@ -59,12 +72,7 @@ def content_type(headers: Mapping[str, str]) -> str:
             f"the body of the request has the content encoding {encoding[:64]!a}, which is not "
             "supported; send it as it is, without Content-Encoding"
         )
-    return _type_alone(headers.get("content-type", ""))
-
-
-@lru_cache(maxsize=256)  # as above
-def _type_alone(header: str) -> str:
-    return header.partition(";")[0].strip().lower() or JSON
+    return headers.get("content-type", "").partition(";")[0].strip().lower() or JSON
 
 
 def unsupported(found: str, supported: Sequence[str]) -> UnsupportedMediaType:

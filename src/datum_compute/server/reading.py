@@ -22,6 +22,8 @@ from datum_compute.server.pipeline import Proposal
 from datum_compute.server.ports import Ports
 from datum_compute.store.store import Store
 
+_CACHED_BYTES_MAX = 16 * 1024  # of one object
+
 
 class StoreLookups(msgspec.Struct, frozen=True):
     """Answers for one call: what its plane holds, and what its user may do there."""
@@ -82,11 +84,20 @@ def check_removal(ports: Ports, call: Call, old: JsonObject) -> None:
 
 
 def _objects(store: Store, plane: PlaneName, kind: KindInfo[Any]) -> list[JsonObject]:
-    return [_object(record.body) for record in store.snapshot(plane, kind.storage, None).records]
+    return [
+        decode_cached(record.body) for record in store.snapshot(plane, kind.storage, None).records
+    ]
 
 
-@lru_cache(maxsize=1024)
-def _object(body: bytes) -> JsonObject:
-    """Rules only look at it: what a catalogue holds is the same for the next write."""
+def decode_cached(body: bytes) -> JsonObject:
+    """Decode an object that rules only read, such as an instance type. Cache it for the next write,
+    unless it is large."""
+    return _decode_small(body) if len(body) <= _CACHED_BYTES_MAX else _decode_object(body)
+
+
+def _decode_object(body: bytes) -> JsonObject:
     found: JsonObject = decode(body)
     return found
+
+
+_decode_small = lru_cache(maxsize=1024)(_decode_object)

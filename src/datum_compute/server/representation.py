@@ -112,7 +112,7 @@ def _types_first(body: bytes, types: bytes) -> bytes:
     return types + encode(rest)[1:]
 
 
-@lru_cache(maxsize=256)  # as for the header itself
+@lru_cache(maxsize=256)  # ``preferred`` raises for a long header, which is then not cached
 def _asked_for(accept: str) -> MediaType:
     return preferred(accept, (_TABLE, _PARTIAL, _PARTIAL_LIST))
 

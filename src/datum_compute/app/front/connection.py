@@ -232,7 +232,9 @@ class Connection(asyncio.Protocol):
         if self._ending:
             return
         if self._busy or self._out.blocked:
-            if reader.arrived or reader.upgrade:
+            # A watch can last for hours: do not buffer the next request until it ends.
+            is_early = self._stream is not None and reader.stage is not Stage.NOTHING
+            if reader.arrived or reader.upgrade or is_early:
                 self._read_on(False)
         elif reader.arrived:
             self._answer(reader.arrived.popleft())

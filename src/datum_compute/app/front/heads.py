@@ -8,10 +8,11 @@ from urllib.parse import parse_qsl, unquote
 
 import httptools
 
-from datum_compute.api.errors import BadRequest, UnsupportedFeature
+from datum_compute.api.errors import BadRequest, RequestHeaderFieldsTooLarge, UnsupportedFeature
 from datum_compute.server.access.impersonation import SEPARATOR
 
 HEAD_BYTES_MAX = 64 * 1024
+HEADERS_MAX = 100
 QUERY_FIELDS_MAX = 100
 _NOT_IN_HOST = re.compile(r"[^!-~]|[/?#@\\\\<>\"{}|^`,]")
 _SINGLE = frozenset({"authorization", "content-type", "content-length", "host", "impersonate-user"})
@@ -20,13 +21,19 @@ RawHeaders = list[tuple[bytes, bytes]]
 Target = tuple[str, dict[str, str]]  # path and query
 
 
+def count_header_bytes(raw: RawHeaders) -> int:
+    """Return the size of the headers. Raise if it is above the limit."""
+    size = sum([len(name) + len(value) for name, value in raw])
+    if size > HEAD_BYTES_MAX:
+        raise head_too_large()
+    return size
+
+
 def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Values of a repeated header are joined; one that may stand only once is refused, since two
     readers of the request could take different ones for the truth."""
     headers: dict[str, str] = {}
-    size = 0
     for raw_name, raw_value in raw:
-        size += len(raw_name) + len(raw_value)
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         if name not in headers:
             headers[name] = value
@@ -35,8 +42,6 @@ def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
             raise BadRequest(f"the header {name} was sent more than once")
         separator = SEPARATOR if name.startswith("impersonate-") else ", "
         headers[name] = f"{headers[name]}{separator}{value}"
-    if size > HEAD_BYTES_MAX:
-        raise head_too_large()
     return headers
 
 
@@ -78,8 +83,14 @@ def target_of(url: bytes) -> Target:
     return unquote(path) if "%" in path else path, query_of(raw_query)
 
 
-def head_too_large() -> BadRequest:
-    return BadRequest(f"the headers are larger than {HEAD_BYTES_MAX} bytes")
+def head_too_large() -> RequestHeaderFieldsTooLarge:
+    return RequestHeaderFieldsTooLarge(f"the headers are larger than {HEAD_BYTES_MAX} bytes")
+
+
+def too_many_headers() -> RequestHeaderFieldsTooLarge:
+    return RequestHeaderFieldsTooLarge(
+        f"the request has more than {HEADERS_MAX} headers; send fewer"
+    )
 
 
 def query_of(raw: bytes) -> dict[str, str]:

@@ -16,17 +16,22 @@ from datum_compute.api.errors import ApiError, BadRequest, RequestEntityTooLarge
 from datum_compute.api.exchange import Peer, Request
 from datum_compute.app.front.heads import (
     HEAD_BYTES_MAX,
+    HEADERS_MAX,
     RawHeaders,
     Target,
     check_framing,
+    count_header_bytes,
     head_too_large,
     headers_of,
     target_of,
+    too_many_headers,
 )
 
 BODY_BYTES_MAX = 3 * 1024 * 1024
 # With the frames around its chunks, and what follows the last one.
 _FRAMED_BODY_BYTES_MAX = 8 * BODY_BYTES_MAX
+# An idle connection keeps the URL and the headers of its last request up to this size each.
+_CACHED_BYTES_MAX = 4 * 1024
 _VERSIONS = ("1.0", "1.1")
 
 
@@ -62,11 +67,12 @@ class RequestReader:
         self._version = ""
         self._message_bytes = 0
         self._body: bytes | bytearray = b""
-        # Clients send the same heads again and again; those of the last request are kept.
-        self._last_url = b""
+        # Clients often repeat the URL or the headers of their last request: parse them once.
+        self._last_url: bytes | None = None
         self._target: Target = ("", {})
-        self._last_headers: RawHeaders = []
+        self._last_headers: RawHeaders | None = None
         self._headers: dict[str, str] = {}
+        self._header_bytes = 0
 
     def close(self) -> None:
         """Stop reading, drop unanswered requests, and break the reference cycles of parser, reader,
@@ -101,11 +107,17 @@ class RequestReader:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.stage is Stage.HEAD:  # what follows a body in chunks means nothing here
+        if self.stage is not Stage.HEAD:
+            return  # trailers of a chunked body are ignored
+        if len(self._raw_headers) < HEADERS_MAX:
             self._raw_headers.append((name, value))
+        else:
+            self._refuse(too_many_headers())
 
     def on_headers_complete(self) -> None:
         self.stage = Stage.BODY
+        if self.refusal is not None:
+            return
         try:
             self._read_head()
         except ApiError as error:
@@ -142,8 +154,17 @@ class RequestReader:
         plain = self._version == "1.0"
         closes = plain or not parser.should_keep_alive()
         self.arrived.append(Arrived(request, closes, plain))
+        self._drop_large_parts()
 
     # --- inside
+
+    def _drop_large_parts(self) -> None:
+        """Free what an idle connection, or one with an open watch, does not need."""
+        self._body, self._url, self._raw_headers = b"", b"", []
+        if self._last_url is not None and len(self._last_url) > _CACHED_BYTES_MAX:
+            self._last_url, self._target = None, ("", {})
+        if self._header_bytes > _CACHED_BYTES_MAX:
+            self._last_headers, self._headers, self._header_bytes = None, {}, 0
 
     def _read_head(self) -> None:
         assert self._parser is not None
@@ -155,6 +176,7 @@ class RequestReader:
         if url != self._last_url:
             self._target, self._last_url = target_of(url), url
         if raw != self._last_headers:
+            self._header_bytes = count_header_bytes(raw)
             self._headers = headers_of(raw)
             check_framing(version, self._headers)
             self._last_headers = raw

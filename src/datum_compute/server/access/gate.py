@@ -18,12 +18,13 @@ from datum_compute.server.access.accounts import ISSUER, AccountTokens, TokenUse
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.audit import Trail
 from datum_compute.server.access.certificates import Certificates
-from datum_compute.server.access.impersonation import impersonated
+from datum_compute.server.access.impersonation import IMPERSONATE, impersonated
 from datum_compute.server.authentication import MASTERS, Authenticator, User, is_platform_user
 from datum_compute.server.authorization import Authorizer
 
 NEVER_S = float("inf")
 _OURS = (ISSUER,)
+_AUTHORIZATION = "authorization"
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -78,11 +79,13 @@ class Gate:
     def still_open(
         self, request: Request, plane: PlaneName, wanted: Attributes
     ) -> Callable[[], bool]:
-        """Whether the same request would be let through now."""
+        """Return a function that checks whether the same request would be permitted now. It keeps
+        only the credentials: a watch keeps it until it ends, and a request can have megabytes."""
+        credentials = _credentials_of(request)
 
         def check() -> bool:
             try:
-                self.pass_through(request, plane, wanted)
+                self.pass_through(credentials, plane, wanted)
             except ApiError:
                 return False
             return True
@@ -104,7 +107,7 @@ class Gate:
 
     def _proven(self, request: Request) -> tuple[User, float]:
         """Who sent the request, and when the proof of that ends."""
-        header = request.headers.get("authorization")
+        header = request.headers.get(_AUTHORIZATION)
         if header is not None:
             found = self._of_header(header)
         elif request.certificate_pem:
@@ -137,5 +140,16 @@ def is_reserved_caller(user: User) -> bool:
     return MASTERS in user.groups or is_platform_user(user)
 
 
+def _credentials_of(request: Request) -> Request:
+    """Return a request with the identity of ``request`` and nothing else. It has no connection,
+    which is already counted for the user."""
+    headers = {
+        name: " ".join(value.split()) if name == _AUTHORIZATION else value
+        for name, value in request.headers.items()
+        if name == _AUTHORIZATION or name.startswith(IMPERSONATE)
+    }
+    return Request("", "", headers=headers, certificate_pem=request.certificate_pem)
+
+
 def has_credentials(request: Request) -> bool:
-    return "authorization" in request.headers or bool(request.certificate_pem)
+    return _AUTHORIZATION in request.headers or bool(request.certificate_pem)

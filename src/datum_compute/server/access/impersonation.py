@@ -19,7 +19,7 @@ from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.authentication import AUTHENTICATED, User
 
 ANONYMOUS, UNAUTHENTICATED = "system:anonymous", "system:unauthenticated"
-_PREFIX = "impersonate-"
+IMPERSONATE = "impersonate-"
 _EXTRA = "impersonate-extra-"
 _VERB = "impersonate"
 _AUTHENTICATION = "authentication.k8s.io"
@@ -44,7 +44,7 @@ def impersonated(
 ) -> User:
     """The user a request is answered for; the caller itself if it asks as nobody else."""
     for name in headers:
-        if name.startswith(_PREFIX):
+        if name.startswith(IMPERSONATE):
             break
     else:
         return caller
@@ -55,22 +55,22 @@ def impersonated(
 
 
 def _borrowed(headers: Mapping[str, str]) -> _Borrowed:
-    known = (f"{_PREFIX}user", f"{_PREFIX}group", f"{_PREFIX}uid")
+    known = (f"{IMPERSONATE}user", f"{IMPERSONATE}group", f"{IMPERSONATE}uid")
     for header in headers:
-        if header.startswith(_PREFIX) and header not in known and not header.startswith(_EXTRA):
+        if header.startswith(IMPERSONATE) and header not in known and not header.startswith(_EXTRA):
             raise BadRequest(
                 f"the header {header} is not one of Impersonate-User, -Group, -Uid, -Extra-<key>"
             )
-    name = headers.get(f"{_PREFIX}user", "")
+    name = headers.get(f"{IMPERSONATE}user", "")
     if not name:
         raise BadRequest("Impersonate-User is missing: nothing else can be impersonated alone")
-    groups = tuple(_values(headers, f"{_PREFIX}group"))
+    groups = tuple(_values(headers, f"{IMPERSONATE}group"))
     extra = tuple(
         (unquote(header.removeprefix(_EXTRA)).lower(), tuple(_values(headers, header)))
         for header in sorted(headers)
         if header.startswith(_EXTRA)
     )
-    return _Borrowed(name, groups, headers.get(f"{_PREFIX}uid", ""), extra)
+    return _Borrowed(name, groups, headers.get(f"{IMPERSONATE}uid", ""), extra)
 
 
 def _values(headers: Mapping[str, str], header: str) -> list[str]:
