@@ -42,14 +42,19 @@ async def mark_revoked(client: Client, *, revoked: bool) -> None:
         await client.patch(NAMESPACE, Ref("", "default"), mark)
 
 
-async def ask_all_to_go(client: Client, kinds: Sequence[KindInfo[Any]]) -> list[str]:
-    """Delete all objects of the kinds; names what is there still."""
-    found = []
-    for kind in kinds:
-        for obj in (await client.list(kind)).items:
-            found.append(f"{kind.kind} {ref_of(obj)}")
-            await _delete(client, kind, obj)
-    return found
+async def list_objects(
+    client: Client, kinds: Sequence[KindInfo[Any]]
+) -> list[tuple[KindInfo[Any], ApiObject]]:
+    """All objects of the kinds, each with its kind."""
+    return [(kind, obj) for kind in kinds for obj in (await client.list(kind)).items]
+
+
+async def delete_objects(
+    client: Client, objects: Sequence[tuple[KindInfo[Any], ApiObject]]
+) -> None:
+    """Delete exactly these objects, not others that have their names by now."""
+    for kind, obj in objects:
+        await _delete(client, kind, obj)
 
 
 async def ask_to_go(client: Client, held_back: HeldBack) -> list[str]:

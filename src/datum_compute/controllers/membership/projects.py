@@ -21,7 +21,7 @@ from datum_compute.api.serviceconsumer import ServiceConsumer
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.membership import Membership
-from datum_compute.planes.revoking import ask_all_to_go
+from datum_compute.planes.revoking import delete_objects, list_objects
 from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
@@ -75,8 +75,29 @@ async def _withdraw(
         await membership.engage(plane, entitled=False)
         return await _let_go(context, consumer)
     await membership.engage(plane, entitled=True)
-    await ask_all_to_go(context.planes.need(plane).client, _RUN)
+    client = context.planes.need(plane).client
+    running = await list_objects(client, _RUN)
+    # Check access after the list, so that nothing that was created with access is deleted.
+    if await _is_current(context.planes.need(PLATFORM), plane, consumer):
+        await delete_objects(client, running)
     return Later(DRAIN_S)
+
+
+async def _is_current(platform: View, plane: PlaneName, cached: ServiceConsumer | None) -> bool:
+    """Whether the platform, read live, has the consumer that the cache has, or none either.
+
+    The watch of consumers may be behind that of projects: then a project that was created again
+    has no consumer yet, or that of its predecessor. If so, reads wait until it has caught up.
+    """
+    live = await platform.live(CONSUMER, Ref("", consumer_name(SERVICE_NAME, member_name(plane))))
+    if _version_of(live) == _version_of(cached):
+        return True
+    platform.doubt(CONSUMER)
+    return False
+
+
+def _version_of(consumer: ServiceConsumer | None) -> int:
+    return consumer.version if consumer is not None else 0
 
 
 async def _let_go(context: Context, consumer: ServiceConsumer | None) -> Outcome:

@@ -13,7 +13,7 @@ from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.api.plane import plane_role
 from datum_compute.app.project_planes import ProjectPlanes
 from datum_compute.controllers.membership import projects
-from datum_compute.planes.revoking import ask_all_to_go
+from datum_compute.planes.revoking import delete_objects, list_objects
 from datum_compute.planning import entitlements
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import attribute_replaced, function_replaced
@@ -46,7 +46,8 @@ def _revocation_hits_everybody() -> Iterator[None]:
                 for other in context.planes.engaged():
                     if plane_role(other) == "project":
                         client = context.planes.need(other).client
-                        await ask_all_to_go(client, (WORKLOAD, DEPLOYMENT))
+                        running = await list_objects(client, (WORKLOAD, DEPLOYMENT))
+                        await delete_objects(client, running)
             return await original(context, membership, plane, consumer)
 
         return withdraw
