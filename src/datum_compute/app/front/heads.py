@@ -12,7 +12,7 @@ from datum_compute.api.errors import BadRequest, RequestHeaderFieldsTooLarge, Un
 from datum_compute.server.access.impersonation import SEPARATOR
 
 HEAD_BYTES_MAX = 64 * 1024
-HEADERS_MAX = 100
+HEADERS_MAX = 250
 QUERY_FIELDS_MAX = 100
 _NOT_IN_HOST = re.compile(r"[^!-~]|[/?#@\\\\<>\"{}|^`,]")
 _SINGLE = frozenset({"authorization", "content-type", "content-length", "host", "impersonate-user"})
