@@ -13,7 +13,7 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import member_name
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.management.quarantine import readmit, set_apart
+from datum_compute.controllers.instance_quarantine import quarantine, release_from_quarantine
 from datum_compute.planes.upstream import upstream_key
 from datum_compute.planning.projection import (
     OWNER_S,
@@ -62,7 +62,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         problem = deployment_problem(member_name(key.plane), *owner)
         return await _set_apart(context, key, hub_instance, problem)
     if quarantine_reason(hub_instance) == NO_DEPLOYMENT:
-        return await readmit(context, hub_instance)
+        return await release_from_quarantine(context, hub_instance)
     plan = plan_projection(
         key.plane,
         key.ref.namespace,
@@ -83,7 +83,7 @@ async def _show_no_more(context: Context, key: Key) -> Outcome:
 async def _set_apart(
     context: Context, key: Key, hub_instance: Instance, problem: Problem
 ) -> Outcome:
-    outcome = await set_apart(context, hub_instance, problem)
+    outcome = await quarantine(context, hub_instance, problem)
     if not is_quarantined(hub_instance):
         return Later(OWNER_S)
     await _show_no_more(context, key)
