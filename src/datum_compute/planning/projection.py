@@ -9,6 +9,8 @@ in the place of another gets a copy of its own, after that of the other has gone
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from datum_compute.api import labels
@@ -22,6 +24,15 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Action, Create, Delete, Plan, Wait, drop_finalizer
 from datum_compute.planning.firstword import is_early
 from datum_compute.planning.objects import plan_object, plan_status
+from datum_compute.planning.quarantine import (
+    NO_DEPLOYMENT,
+    Problem,
+    deployment_name_of,
+    deployment_problem,
+    is_quarantined,
+    quarantine_reason,
+    slot_name_problem,
+)
 from datum_compute.planning.silence import Silence, unheard_instance
 
 OWNER_S = 5.0
@@ -96,6 +107,68 @@ def plan_withdrawal(cell: PlaneName, copy: Instance | None) -> Plan:
     uid, version = copy.metadata.uid, copy.metadata.resource_version
     reason = f"{member_name(cell)} has no such instance"
     return Plan((Delete(HUB, INSTANCE, ref_of(copy), uid, reason, version),))
+
+
+@dataclass(frozen=True, slots=True)
+class PublishCopy:
+    """Create or update the project's copy of the hub instance."""
+
+    hub_instance: Instance
+    deployment: WorkloadDeployment
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCopy:
+    """Delete the project's copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepCopy:
+    """Leave the project's copy as it is, until the labels of the hub instance are restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Quarantine the hub instance. When it is quarantined, delete the project's copy."""
+
+    hub_instance: Instance
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFromQuarantine:
+    hub_instance: Instance
+
+
+CopyDecision = PublishCopy | DeleteCopy | KeepCopy | Quarantine | ReleaseFromQuarantine
+
+
+def decide_project_copy(
+    project: PlaneName,
+    namespace: str,
+    hub_instance: Instance | None,
+    deployment: WorkloadDeployment | None,
+    *,
+    is_identified: bool,
+) -> CopyDecision:
+    """Decide what happens to the project's copy of a hub instance.
+
+    ``is_identified`` is True if the labels of the hub instance name this project and namespace.
+    ``deployment`` is the project's deployment that the hub instance names.
+    """
+    if hub_instance is None:
+        return DeleteCopy()
+    if not is_identified:
+        return DeleteCopy() if is_quarantined(hub_instance) else KeepCopy()
+    problem = slot_name_problem(hub_instance)
+    if problem is not None:
+        return Quarantine(hub_instance, problem)
+    if deployment is None:
+        name = deployment_name_of(hub_instance)
+        return Quarantine(hub_instance, deployment_problem(member_name(project), namespace, name))
+    if quarantine_reason(hub_instance) == NO_DEPLOYMENT:
+        return ReleaseFromQuarantine(hub_instance)
+    return PublishCopy(hub_instance, deployment)
 
 
 def plan_projection(
