@@ -17,13 +17,19 @@ from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, find_condition
 from datum_compute.api.instance import PROGRAMMED, READY, Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.api.meta import ObjectMeta, controller_uid, owner_reference, ref_of
+from datum_compute.api.meta import owner_reference, ref_of
 from datum_compute.api.plane import HUB, PlaneName, member_name
 from datum_compute.api.reasons import Reason
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Action, Create, Delete, Plan, Wait, drop_finalizer
+from datum_compute.planning.actions import Delete, Plan, Wait, drop_finalizer
 from datum_compute.planning.firstword import is_early
-from datum_compute.planning.objects import plan_object, plan_status
+from datum_compute.planning.mirror import (
+    Marks,
+    desired_copy,
+    is_waiting,
+    plan_copy_deletion,
+    plan_mirror,
+)
 from datum_compute.planning.quarantine import (
     NO_DEPLOYMENT,
     Problem,
@@ -99,14 +105,11 @@ def _is_of_another(copy: Instance, cell: PlaneName, instance: Instance) -> bool:
 
 
 def plan_withdrawal(cell: PlaneName, copy: Instance | None) -> Plan:
-    """For an instance that the cell does not have: the hub's copy of it, if it is of this cell."""
-    if copy is None or copy.is_terminating:
+    """Plan the deletion of a hub copy whose cell does not have the instance."""
+    if copy is None or cells_of_copy(copy)[-1:] != [member_name(cell)]:
         return Plan()
-    if cells_of_copy(copy)[-1:] != [member_name(cell)]:
-        return Plan()
-    uid, version = copy.metadata.uid, copy.metadata.resource_version
     reason = f"{member_name(cell)} has no such instance"
-    return Plan((Delete(HUB, INSTANCE, ref_of(copy), uid, reason, version),))
+    return Plan(tuple(plan_copy_deletion(HUB, INSTANCE, copy, reason, unchanged=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +199,7 @@ def plan_projection(
 
 
 def plan_unprojection(project: PlaneName, projection: Instance | None) -> Plan:
-    if projection is None or projection.is_terminating:
-        return Plan()
-    uid = projection.metadata.uid
-    return Plan((Delete(project, INSTANCE, ref_of(projection), uid, "gone from its cell"),))
+    return Plan(tuple(plan_copy_deletion(project, INSTANCE, projection, "gone from its cell")))
 
 
 def _said(source: Instance) -> dict[str, str]:
@@ -216,23 +216,12 @@ def _plan_copy(
     extra_labels: dict[str, str],
     notes: dict[str, str],
 ) -> Plan:
-    if copy is not None and copy.is_terminating:
-        return Plan((Wait("an earlier copy is being removed"),), requeue_after_s=OWNER_S)
-    if copy is not None and controller_uid(copy) not in ("", owner.metadata.uid):
-        return Plan((Wait("the copy belongs to an earlier deployment"),), requeue_after_s=OWNER_S)
-    desired = Instance(
-        metadata=ObjectMeta(
-            name=source.metadata.name,
-            namespace=source.metadata.namespace,
-            labels={**source.metadata.labels, **extra_labels},
-            annotations={**_said(source), **notes},
-            owner_references=[owner_reference(owner, DEPLOYMENT)],
-        ),
-        spec=source.spec,
+    desired = desired_copy(
+        source,
+        source.metadata.namespace,
+        carry=Marks(source.metadata.labels, _said(source)),
+        mark=Marks(extra_labels, notes),
+        owner=owner_reference(owner, DEPLOYMENT),
     )
-    if copy is None:
-        whole = msgspec.structs.replace(desired, status=source.status)
-        return Plan((Create(plane, INSTANCE, whole, "as on the cell", with_status=True),))
-    actions: list[Action] = plan_object(plane, INSTANCE, desired, copy, "as on the cell")
-    actions = actions or plan_status(plane, INSTANCE, copy, source.status, "as on the cell")
-    return Plan(tuple(actions))
+    actions = plan_mirror(plane, INSTANCE, desired, copy, "as on the cell", with_status=True)
+    return Plan(tuple(actions), requeue_after_s=OWNER_S if is_waiting(actions) else None)
