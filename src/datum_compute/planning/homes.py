@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from datum_compute.api import labels
 from datum_compute.api.clusterpropagationpolicy import ClusterPropagationPolicy
-from datum_compute.api.identity import decoded_project, encoded_cluster
+from datum_compute.api.identity import decoded_project, encoded_cluster, federation_namespace
 from datum_compute.api.kinds import CLUSTER_POLICY, NAMESPACE
 from datum_compute.api.meta import ObjectMeta, ref_of
 from datum_compute.api.namespace import Namespace
@@ -105,13 +105,15 @@ def plan_identity(home: Home, project: PlaneName, source: Namespace) -> Plan:
     """Restore the labels of the hub namespace that name its source."""
     if home.namespace is None or home.namespace.is_terminating or home.names(project, source):
         return Plan()
-    named = Namespace(
-        metadata=ObjectMeta(
-            name=home.namespace.metadata.name, labels=identity_labels(project, source)
-        )
-    )
+    desired = hub_namespace(project, source)
     reason = "its labels do not name the project namespace"
-    return Plan(tuple(plan_object(HUB, NAMESPACE, named, home.namespace, reason)))
+    return Plan(tuple(plan_object(HUB, NAMESPACE, desired, home.namespace, reason)))
+
+
+def hub_namespace(project: PlaneName, source: Namespace) -> Namespace:
+    """Return the hub namespace of a project namespace, as it is created."""
+    name = federation_namespace(source.metadata.uid)
+    return Namespace(metadata=ObjectMeta(name=name, labels=identity_labels(project, source)))
 
 
 def identity_labels(project: PlaneName, source: Namespace) -> dict[str, str]:
