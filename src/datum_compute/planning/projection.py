@@ -1,10 +1,12 @@
-"""Instances as the hub and the project see them: copies of the cell's, never older than known.
+"""Copies of instances: from their cell to the hub, and from the hub to their project.
 
-A cell owes the hub a copy of what it has and the removal of what it has no more. That debt is on
-record without a record of its own: it is the difference between what the hub holds in the cell's
-name and what the cell holds. So nothing on the cell waits for the hub, no crash can lose a debt,
-and none is paid twice. Each copy says which cell it is of, and which instance there: one that came
-in the place of another gets a copy of its own, after that of the other has gone.
+- The set of copies on the hub is level-triggered. The cell creates missing copies and deletes
+  copies whose instance no longer exists. No queue of pending writes is stored, so a crash loses
+  nothing, and nothing on the cell waits for the hub.
+- A copy on the hub names its cell and the uid of its instance. When another instance takes the
+  name, the old copy is deleted before the new one is created.
+- A copy is owned by the deployment of its plane. Without that deployment no copy is created.
+- A copy in a project whose cell is unreachable has Unknown conditions.
 """
 
 from __future__ import annotations
@@ -52,28 +54,31 @@ def plan_writeback(
     hub_deployment: WorkloadDeployment | None,
     copy: Instance | None,
 ) -> Plan:
-    """The hub's copy hangs under the hub's deployment. Without that there is no copy, so that
-    nothing comes back to a hub that has let go."""
+    """Plan the hub's copy of an instance.
+
+    It is owned by the hub's deployment. Without that deployment none is created, so that a copy
+    does not return to a hub that has deleted the deployment.
+    """
     if instance.is_terminating:
-        # Earlier versions let an instance wait for the hub.
+        # Earlier versions added this finalizer.
         released = drop_finalizer(cell, INSTANCE, instance, labels.INSTANCE_FINALIZER)
         if released:
             return Plan(tuple(released))
     if hub_deployment is None or hub_deployment.is_terminating:
-        # A cell of another process may know of its deployment before it sees that of the hub.
+        # The cell's process may see the deployment on the cell before the one on the hub.
         return Plan(requeue_after_s=OWNER_S)
     said = hub_deployment.metadata.labels
     identity = {label: said[label] for label in _IDENTITY if label in said}
     if len(identity) < len(_IDENTITY):
-        # Somebody took the labels away; the federator puts them back, and that wakes us.
-        return Plan((Wait("the hub's deployment does not say whose it is"),), OWNER_S)
+        # The labels were edited. The federator restores them, which wakes this controller.
+        return Plan((Wait("the labels of the hub's deployment name no project"),), OWNER_S)
     identity[labels.CELL] = member_name(cell)
     if copy is not None and not copy.is_terminating and _is_of_another(copy, cell, instance):
         uid, reason = copy.metadata.uid, "another instance has taken its place"
         delete = Delete(HUB, INSTANCE, ref_of(copy), uid, reason, copy.metadata.resource_version)
         return Plan((delete, Wait("an earlier copy is being removed")), requeue_after_s=OWNER_S)
-    source = {labels.COPY_OF: _source(cell, instance)}
-    return _plan_copy(HUB, instance, hub_deployment, copy, identity, source)
+    mark = Marks(identity, {labels.COPY_OF: _source(cell, instance)})
+    return _plan_copy(HUB, instance, hub_deployment, copy, mark)
 
 
 def is_worth_telling(instance: Instance, age_s: float) -> bool:
@@ -87,8 +92,10 @@ def is_worth_telling(instance: Instance, age_s: float) -> bool:
 
 
 def cells_of_copy(copy: Instance) -> list[str]:
-    """The cells that a copy on the hub says it is of: one, unless somebody edited it. Then the
-    last, of the note that says which instance as well, counts for more."""
+    """Return the cells that a copy on the hub names: one, unless the copy was edited.
+
+    The last one is from the annotation that also names the instance, and takes precedence.
+    """
     metadata = copy.metadata
     noted = metadata.annotations.get(labels.COPY_OF, "").rpartition("/")[0]
     return [n for n in dict.fromkeys((metadata.labels.get(labels.CELL, ""), noted)) if n]
@@ -99,7 +106,10 @@ def _source(cell: PlaneName, instance: Instance) -> str:
 
 
 def _is_of_another(copy: Instance, cell: PlaneName, instance: Instance) -> bool:
-    """One of an instance of this cell that was here before. What says nothing is put right."""
+    """Return True if the copy is of an earlier instance of this cell with the same name.
+
+    A copy without the annotation is patched instead.
+    """
     named, _, uid = copy.metadata.annotations.get(labels.COPY_OF, "").rpartition("/")
     return named == member_name(cell) and uid != instance.metadata.uid
 
@@ -183,8 +193,8 @@ def plan_projection(
     silence: Silence | None,
     now: str,
 ) -> Plan:
-    """``deployment`` is the project's own, found by name; a projection hangs under it. ``silence``
-    is that of the cell it is from."""
+    """Plan the project's copy. It is owned by ``deployment``, the project's object of the name that
+    the hub instance gives. ``silence`` is set if the cell of the instance is unreachable."""
     if hub_instance.is_terminating:
         return plan_unprojection(project, projection)
     if deployment is None or deployment.is_terminating:
@@ -195,15 +205,15 @@ def plan_projection(
         shown = projection.status if projection is not None else told
         told = unheard_instance(told, shown, silence, now)
     moved = msgspec.structs.replace(hub_instance, metadata=metadata, status=told)
-    return _plan_copy(project, moved, deployment, projection, {}, {})
+    return _plan_copy(project, moved, deployment, projection, Marks())
 
 
 def plan_unprojection(project: PlaneName, projection: Instance | None) -> Plan:
     return Plan(tuple(plan_copy_deletion(project, INSTANCE, projection, "gone from its cell")))
 
 
-def _said(source: Instance) -> dict[str, str]:
-    """Without what was noted of a copy: that is no word about the instance."""
+def _annotations_to_copy(source: Instance) -> dict[str, str]:
+    """Return all annotations except the marks of a quarantine, which are about one copy only."""
     annotations = source.metadata.annotations
     return {key: note for key, note in annotations.items() if key not in labels.QUARANTINE}
 
@@ -213,14 +223,13 @@ def _plan_copy(
     source: Instance,
     owner: WorkloadDeployment,
     copy: Instance | None,
-    extra_labels: dict[str, str],
-    notes: dict[str, str],
+    mark: Marks,
 ) -> Plan:
     desired = desired_copy(
         source,
         source.metadata.namespace,
-        carry=Marks(source.metadata.labels, _said(source)),
-        mark=Marks(extra_labels, notes),
+        carry=Marks(source.metadata.labels, _annotations_to_copy(source)),
+        mark=mark,
         owner=owner_reference(owner, DEPLOYMENT),
     )
     actions = plan_mirror(plane, INSTANCE, desired, copy, "as on the cell", with_status=True)

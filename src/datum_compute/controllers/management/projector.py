@@ -1,4 +1,4 @@
-"""Hub Instance -> read-only projection in its project; gone from the hub, gone from there."""
+"""Copies the Instances of the hub to their projects. The rules are in planning/projection.py."""
 
 from __future__ import annotations
 
@@ -105,21 +105,21 @@ def _identifies(hub_instance: Instance, key: Key) -> bool:
 
 
 def _silence(hub: View, instance: Instance) -> Silence | None:
-    """Of the first cell that it says it is of and that does not answer."""
+    """Return the state of the first unreachable cell that the copy names."""
     clusters = hub.read(CLUSTER)
     found = (silence_of(clusters.get(Ref("", cell))) for cell in cells_of_copy(instance))
     return next(filter(None, found), None)
 
 
 def noted_elsewhere(copy: Instance) -> Iterable[str]:
-    """The cell that a copy is of by its note, if its label says something else."""
+    """Return the cell that the copy's annotation names, if its label names another one."""
     labelled = copy.metadata.labels.get(labels.CELL)
     return (cell for cell in cells_of_copy(copy) if cell != labelled)
 
 
 def from_hub_instance(view: View, change: Change[Any]) -> Iterable[Key]:
-    """By what it says of itself, and by the home it lies in: anybody may edit what it says, and
-    its project would never hear that it has gone."""
+    """Map by the copy's own labels and by its namespace's labels: labels on the copy may have been
+    edited."""
     metadata = change.latest.metadata
     home = view.cached(NAMESPACE).get(Ref("", metadata.namespace))
     told = [metadata.labels] if home is None else [metadata.labels, home.metadata.labels]
@@ -127,7 +127,7 @@ def from_hub_instance(view: View, change: Change[Any]) -> Iterable[Key]:
 
 
 def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
-    """What is shown of a cell depends on whether it answers."""
+    """Map a Cluster whose reachability changed to the copies of its instances."""
     if are_equally_heard(change.old, change.new):
         return
     copies, cell = view.cached(INSTANCE), change.latest.metadata.name
@@ -136,7 +136,7 @@ def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
 
 
 def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
-    """Projections wait for their deployment and leave with it."""
+    """Map the creation and the deletion of a deployment to the copies of its instances."""
     if change.old is not None and change.new is not None:
         return []
     name = change.latest.metadata.name
