@@ -2,17 +2,23 @@
 
 ``test_house.py`` applies them to the whole source and to seeded violations. Rules on code read only
 the syntax tree, so an import inside a function counts like an import at the top of a module.
+
+The rules in ``RULES_WITH_EXCEPTIONS`` have violations today. ``house_exceptions.txt`` lists them,
+and the list may only get shorter (see ``house_exceptions.py``).
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
 ROOT_PACKAGE = "datum_compute"
+SOURCE_FOLDER = f"src/{ROOT_PACKAGE}"
 
 _ALL = frozenset(
     {
@@ -457,3 +463,268 @@ def _last_name(node: ast.expr) -> str:
 
 
 Rule = Callable[[Source], Iterator[str]]
+
+
+# --- rules with exceptions
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One violation. ``house_exceptions.txt`` counts violations by subject and item."""
+
+    subject: str  # a path, relative to the repository, or the name of a class
+    item: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleWithExceptions:
+    """A rule that the code does not fulfill yet. ``advice`` states what to do about a violation."""
+
+    find: Callable[[list[Source], dict[str, str]], Iterator[Finding]]
+    advice: str
+
+
+def _finding(source: Source, line: int, item: str) -> Finding:
+    path = f"{SOURCE_FOLDER}/{source.path}"
+    return Finding(path, item, f"{path}:{line}")
+
+
+# Words of the old private dialect and words that personify code. They count in identifiers, file
+# names, strings, comments and documents.
+BANNED_WORDS = frozenset(
+    {
+        *("anew", "nobody", "somebody", "whoever", "stranger", "strangers"),  # quoted
+        *("told", "tells", "says", "said", "asks", "heard", "hears"),  # quoted
+        *("wish", "wishes", "forgets", "forgotten", "homes", "companions"),  # quoted
+        *("doorkeeper", "neighbours", "thereof"),  # quoted
+    }
+)
+# Ends a line of Python or YAML that repeats words of others, such as the input of a user.
+QUOTED = "# quoted"
+TEXT_FILES = (
+    *("src/**/*.py", "testkit/**/*.py", "tests/**/*.py", "bench/**/*.py", "hack/**/*.py"),
+    *("examples/**/*.py", "examples/**/*.md", "docs/**/*.md", "*.md"),
+    *("deploy/monitoring/*.yaml", "deploy/monitoring/*.json"),
+)
+# One part of an identifier in snake case or camel case, or one word of prose.
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_FENCED_BLOCK = re.compile(r"^[ ]*```.*?^[ ]*```", re.MULTILINE | re.DOTALL)
+
+
+def read_texts(root: Path) -> dict[str, str]:
+    """Return the content of each file that ``find_banned_words`` checks, by path."""
+    return {
+        path.relative_to(root).as_posix(): path.read_text(encoding="utf-8")
+        for pattern in TEXT_FILES
+        for path in root.glob(pattern)
+    }
+
+
+def find_banned_words(_: list[Source], texts: dict[str, str]) -> Iterator[Finding]:
+    """Quotations do not count: fenced blocks of Markdown, and lines that end in ``# quoted``."""
+    for path, text in texts.items():
+        for word in _WORD.findall(path):
+            if word in BANNED_WORDS:
+                yield Finding(path, word, path)
+        if path.endswith(".md"):
+            text = _FENCED_BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
+        if BANNED_WORDS.isdisjoint(word.lower() for word in set(_WORD.findall(text))):
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
+            if not line.endswith(QUOTED):
+                for word in _WORD.findall(line):
+                    if word.lower() in BANNED_WORDS:
+                        yield Finding(path, word.lower(), f"{path}:{number}")
+
+
+CONTROLLER_REGISTRY = "controllers/registry.py"
+
+
+def find_controller_imports(sources: list[Source], _: dict[str, str]) -> Iterator[Finding]:
+    """Only the registry imports controllers.
+
+    A controller is a module that assigns ``CONTROLLER`` or ``CONTROLLERS``. Code that controllers
+    share is in ``planning`` or directly in ``controllers/``: they do not import helper modules from
+    the folders below it. ``testing`` may import everything.
+    """
+    by_module = {source.module: source for source in sources}
+    for source in sources:
+        if source.package == "testing" or source.path == CONTROLLER_REGISTRY:
+            continue
+        for line, imported in _imported_sources(source, by_module):
+            if imported.package != "controllers" or imported.path.endswith("__init__.py"):
+                continue
+            is_controller = assigns(imported, "CONTROLLER") or assigns(imported, "CONTROLLERS")
+            is_in_subfolder = imported.path.count("/") > 1
+            if is_controller or (source.package == "controllers" and is_in_subfolder):
+                yield _finding(source, line, f"{SOURCE_FOLDER}/{imported.path}")
+
+
+def _imported_sources(source: Source, by_module: dict[str, Source]) -> Iterator[tuple[int, Source]]:
+    """Yield each imported module once, with the line of its first import."""
+    found: dict[str, tuple[int, Source]] = {}
+    for line, name in imported_modules(source):
+        imported = by_module.get(name) or by_module.get(name.rpartition(".")[0])
+        if imported is not None and imported is not source:
+            found.setdefault(imported.path, (line, imported))
+    yield from found.values()
+
+
+_MESSAGE_NAMES = frozenset({"message", "detail"})
+_ERROR_NAMES = frozenset({"error", "err", "exc", "exception", "failure", "problem", "e"})
+_SEARCHES = frozenset(
+    {
+        *("startswith", "endswith", "find", "rfind", "index", "rindex", "count"),
+        *("partition", "rpartition", "split", "rsplit", "removeprefix", "removesuffix"),
+    }
+)
+_MATCHES = frozenset({"search", "match", "fullmatch", "findall", "finditer"})
+_UNCHANGED_TEXT = frozenset({"lower", "upper", "casefold", "strip", "lstrip", "rstrip"})
+
+
+def find_message_comparisons(sources: list[Source], _: dict[str, str]) -> Iterator[Finding]:
+    """Code decides by reasons, codes and typed fields, never by the text of a message.
+
+    Text is what ``message``, ``detail`` and ``str(error)`` contain, and variables that are assigned
+    from them. Formatting is allowed: a search for punctuation, a comparison with the empty string,
+    a tuple that is compared to detect a change.
+    """
+    for source in sources:
+        names = _MESSAGE_NAMES | _message_variables(source)
+        for node in source.nodes:
+            if isinstance(node, ast.Compare | ast.Call | ast.Match) and _compares(node, names):
+                line = node.subject.lineno if isinstance(node, ast.Match) else node.lineno
+                yield _finding(source, line, "comparisons")
+
+
+def _message_variables(source: Source) -> set[str]:
+    found = set()
+    for node in source.nodes:
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.NamedExpr(target=ast.Name(id=name), value=value)
+            ) if _is_message(value, _MESSAGE_NAMES):
+                found.add(name)
+    return found
+
+
+def _compares(node: ast.Compare | ast.Call | ast.Match, names: Set[str]) -> bool:
+    match node:
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
+            operands = [left, *comparators]
+            return any(
+                _compares_pair(before, operator, after, names)
+                for before, operator, after in zip(operands, ops, comparators, strict=False)
+            )
+        case ast.Call(func=ast.Attribute(value=value, attr=attr), args=args):
+            if attr in _SEARCHES and _is_message(value, names):
+                return any(not _is_formatting(arg) for arg in args)
+            return attr in _MATCHES and any(_is_message(arg, names) for arg in args)
+        case ast.Match(subject=subject):
+            return _is_message(subject, names)
+        case _:
+            return False
+
+
+def _compares_pair(left: ast.expr, operator: ast.cmpop, right: ast.expr, names: Set[str]) -> bool:
+    if isinstance(operator, ast.In | ast.NotIn):
+        if _is_message(right, names):
+            return not _is_formatting(left)
+        return _is_message(left, names)
+    if isinstance(operator, ast.Eq | ast.NotEq):
+        is_left = _is_message(left, names)
+        other = right if is_left else left
+        return (is_left or _is_message(right, names)) and not _is_formatting(other)
+    return False
+
+
+def _is_message(node: ast.expr, names: Set[str]) -> bool:
+    match node:
+        case ast.Attribute(attr=name):
+            return name in _MESSAGE_NAMES
+        case ast.Name(id=name):
+            return name in names
+        case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
+            return name in _ERROR_NAMES or name.endswith(("_error", "_exception"))
+        case ast.Call(func=ast.Attribute(value=value, attr=attr)):
+            return attr in _UNCHANGED_TEXT and _is_message(value, names)
+        case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr="args")):
+            return name in _ERROR_NAMES
+        case ast.Subscript(value=value):
+            return _is_message(value, names)
+        case _:
+            return False
+
+
+def _is_formatting(node: ast.expr) -> bool:
+    """Return True for bytes, and for a constant without letters and digits."""
+    match node:
+        case ast.Constant(value=str(value)):
+            return not any(char.isalnum() for char in value)
+        case ast.Call(func=ast.Name(id=name)):
+            return name == "bytes"
+        case _:
+            return isinstance(node, ast.Constant)
+
+
+def find_repeated_class_names(sources: list[Source], _: dict[str, str]) -> Iterator[Finding]:
+    """The name of a class is unique, so that a search finds one definition."""
+    classes = [
+        (source, node)
+        for source in sources
+        for node in source.nodes
+        if isinstance(node, ast.ClassDef)
+    ]
+    counts = Counter(node.name for _, node in classes)
+    for source, node in classes:
+        if counts[node.name] > 1:
+            where = f"{SOURCE_FOLDER}/{source.path}:{node.lineno}"
+            yield Finding(node.name, "definitions", where)
+
+
+SMALL_MODULE_LINES = 60
+_LISTED_NAMES = ("KIND", "CONTROLLER", "CONTROLLERS", "COMMAND")
+
+
+def find_small_modules(sources: list[Source], texts: dict[str, str]) -> Iterator[Finding]:
+    """A short module with one importer belongs in that importer.
+
+    Modules that a list imports (kinds, controllers, commands) do not count, nor do modules that an
+    ``__init__.py`` exports.
+    """
+    by_module = {source.module: source for source in sources}
+    importers: dict[str, list[str]] = {}
+    for source in sources:
+        for _, imported in _imported_sources(source, by_module):
+            importers.setdefault(imported.path, []).append(source.path)
+    for source in sources:
+        text = texts.get(f"{SOURCE_FOLDER}/{source.path}", "")
+        found = importers.get(source.path, [])
+        is_short = len(text.splitlines()) < SMALL_MODULE_LINES
+        is_listed = any(assigns(source, name) for name in _LISTED_NAMES)
+        if len(found) == 1 and is_short and not is_listed:
+            is_package = source.path.endswith("__init__.py")
+            if not is_package and not found[0].endswith("__init__.py"):
+                path = f"{SOURCE_FOLDER}/{source.path}"
+                yield Finding(path, "single-importer", f"{path}, used by {found[0]}")
+
+
+RULES_WITH_EXCEPTIONS = {
+    "banned-word": RuleWithExceptions(
+        find_banned_words, "replace the word with a plain one (BANNED_WORDS in house_rules.py)"
+    ),
+    "controller-import": RuleWithExceptions(
+        find_controller_imports, "move the shared code to planning or directly into controllers/"
+    ),
+    "message-text": RuleWithExceptions(
+        find_message_comparisons, "compare a reason, a code or a typed field instead of the text"
+    ),
+    "repeated-class": RuleWithExceptions(
+        find_repeated_class_names, "rename the class so that its name is unique below src"
+    ),
+    "small-module": RuleWithExceptions(
+        find_small_modules, "move the module into its only importer, or merge it by concept"
+    ),
+}

@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from datum_compute.api.kinds import KINDS
-from tests import house_rules
+from tests import house_exceptions, house_rules
+from tests.house_exceptions import Entry
 from tests.house_rules import (
+    BANNED_WORDS,
+    RULES_WITH_EXCEPTIONS,
     Rule,
     Source,
     assigns,
@@ -155,6 +158,31 @@ def test_the_plugin_host_imports_nothing_but_the_standard_library() -> None:
     host = parse_source("datumctl.py", (ROOT / "src" / "datumctl.py").read_text())
     imported = {name.partition(".")[0] for _, name in house_rules.imported_modules(host)}
     assert imported <= set(sys.stdlib_module_names)
+
+
+# --- rules with exceptions
+
+
+@cache
+def violations_with_exceptions() -> house_exceptions.Findings:
+    return house_exceptions.find_violations(sources(), house_rules.read_texts(ROOT))
+
+
+@pytest.mark.parametrize("rule", RULES_WITH_EXCEPTIONS)
+def test_no_rule_gets_new_exceptions(rule: str) -> None:
+    found = violations_with_exceptions()
+    new = house_exceptions.describe_new(house_exceptions.read_list(), found)
+    added = [sentence for sentence in new if sentence.startswith(f"{rule}:")]
+    hint = f"after a move of code between files run: {house_exceptions.COMMAND}"
+    assert not added, report([*added, hint])
+
+
+@pytest.mark.parametrize("rule", RULES_WITH_EXCEPTIONS)
+def test_exceptions_that_are_not_needed_are_removed(rule: str) -> None:
+    found = house_exceptions.count_findings(violations_with_exceptions())
+    stale = house_exceptions.describe_stale(house_exceptions.read_list(), found)
+    unneeded = [sentence for sentence in stale if sentence.startswith(f"{rule}:")]
+    assert not unneeded, report(unneeded)
 
 
 # --- what no file may contain
@@ -380,4 +408,161 @@ def test_a_missing_line_of_a_list_is_caught() -> None:
     assert missing(f"{from_module}\nNAMES = ['datum_compute.controllers.cell.instance']") == []
     assert missing(from_module) == [
         f"controllers/cell/instance.py assigns CONTROLLER; add it to {listing}"
+    ]
+
+
+WORD = min(BANNED_WORDS)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "count"),
+    [
+        ("src/a.py", f"x = 'Then it is {WORD}.'  # {WORD}", 2),
+        ("src/a.py", f"class Start{WORD.title()}: ...\nstart_{WORD} = START_{WORD.upper()} = 1", 3),
+        (f"src/{WORD}.py", "", 1),
+        ("src/a.py", f"x = '{WORD}'  # quoted\ny = 1", 0),
+        ("src/a.py", f"x{WORD}y = 1", 0),
+        ("docs/a.md", f"{WORD}\n```\n{WORD}\n```\n`{WORD}`", 2),
+    ],
+)
+def test_banned_words_are_counted(path: str, text: str, count: int) -> None:
+    found = list(house_rules.find_banned_words([], {path: text}))
+    assert len(found) == count
+    assert {finding.item for finding in found} <= {WORD}
+
+
+def test_controllers_are_imported_by_the_registry_only() -> None:
+    controller, helper = "datum_compute.controllers.a.ctl", "datum_compute.controllers.a.helper"
+    found = house_rules.find_controller_imports(
+        [
+            parse_source("controllers/a/ctl.py", f"import {helper}\nCONTROLLER = 1"),
+            parse_source("controllers/a/helper.py", "from datum_compute.controllers import shared"),
+            parse_source("controllers/shared.py", ""),
+            parse_source("controllers/registry.py", f"from {controller} import CONTROLLER"),
+            parse_source("app/wiring.py", f"import {controller}, {helper}"),
+            parse_source("testing/host.py", f"import {controller}, {helper}"),
+        ],
+        {},
+    )
+    assert [(finding.subject, finding.item) for finding in found] == [
+        ("src/datum_compute/controllers/a/ctl.py", "src/datum_compute/controllers/a/helper.py"),
+        ("src/datum_compute/app/wiring.py", "src/datum_compute/controllers/a/ctl.py"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'quota' in error.message",
+        "NOT_HERE not in str(error)",
+        "condition.message == 'Unknown'",
+        "old.message != new.message",
+        "message.startswith('no ')",
+        "error.detail.lower().endswith('gone')",
+        "error.args[0].find('gone')",
+        "re.search('gone', error.message)",
+        "PATTERN.match(message)",
+        "text = error.message\n'gone' in text",
+        "match error.message:\n    case 'gone': ...",
+        "message in KNOWN",
+    ],
+)
+def test_comparisons_of_message_text_are_caught(text: str) -> None:
+    found = list(house_rules.find_message_comparisons([parse_source("cli/a.py", text)], {}))
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "error.reason == 'Gone'",
+        "error.message == ''",
+        "message is None",
+        "message.endswith('.')",
+        "str(error).partition('\\n')",
+        "(old.reason, old.message) == (new.reason, new.message)",
+        "message[:1] == bytes((1,))",
+        "message.startswith(b'\\0')",
+    ],
+)
+def test_formatting_of_messages_is_accepted(text: str) -> None:
+    assert not list(house_rules.find_message_comparisons([parse_source("cli/a.py", text)], {}))
+
+
+def test_repeated_class_names_are_found() -> None:
+    files = [parse_source(f"api/{name}.py", f"class A: ...\nclass {name}: ...") for name in "BC"]
+    found = house_rules.find_repeated_class_names(files, {})
+    assert [(finding.subject, finding.where) for finding in found] == [
+        ("A", "src/datum_compute/api/B.py:1"),
+        ("A", "src/datum_compute/api/C.py:1"),
+    ]
+
+
+def test_small_modules_with_one_importer_are_found() -> None:
+    texts = {
+        "api/used_once.py": "",
+        "api/used_twice.py": "",
+        "api/exported.py": "",
+        "api/long.py": "\n" * house_rules.SMALL_MODULE_LINES,
+        "api/pod.py": "KIND = 1",
+        "api/__init__.py": "from datum_compute.api.exported import x",
+        "api/a.py": "from datum_compute.api import long, pod, used_once, used_twice",
+        "api/b.py": "from datum_compute.api.used_twice import x",
+    }
+    files = [parse_source(path, text) for path, text in texts.items()]
+    paths = {f"{house_rules.SOURCE_FOLDER}/{path}": text for path, text in texts.items()}
+    found = house_rules.find_small_modules(files, paths)
+    assert [finding.subject for finding in found] == ["src/datum_compute/api/used_once.py"]
+
+
+# --- the list of exceptions
+
+
+def test_the_list_of_exceptions_is_written_as_it_is_read() -> None:
+    text = house_exceptions.LIST.read_text()
+    counts = house_exceptions.parse_list(text)
+    assert house_exceptions.render_list(counts) == text, f"run: {house_exceptions.COMMAND}"
+
+
+def test_the_larger_count_of_a_merged_list_applies() -> None:
+    merged = house_exceptions.parse_list("banned-word a.py x:2 y:1\nbanned-word a.py x:3\n")
+    assert merged == {Entry("banned-word", "a.py", "x"): 3, Entry("banned-word", "a.py", "y"): 1}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "grown"),
+    [
+        ("banned-word d/a.py x:2", "banned-word d/a.py x:1", []),
+        ("banned-word d/a.py x:2", "banned-word d/a.py x:3", ["banned-word"]),
+        ("banned-word d/a.py x:2", "banned-word d/a.py x:2 y:1", ["banned-word"]),
+        (
+            "banned-word d/a.py x:2",
+            "banned-word d/a.py x:1\nbanned-word d/b.py x:1",
+            ["banned-word"],
+        ),
+        ("banned-word d/gone.py x:2", "banned-word d/a.py x:1\nbanned-word d/b.py x:1", []),
+        ("banned-word d/gone.py x:2", "banned-word d/b.py x:3", ["banned-word"]),
+        ("controller-import d/a.py d/gone.py:1", "controller-import d/a.py d/b.py:1", []),
+        ("small-module d/gone.py x:2", "banned-word d/b.py x:1", ["banned-word"]),
+        ("repeated-class Gone x:2", "repeated-class New x:2", ["repeated-class"]),
+    ],
+)
+def test_the_list_grows_only_by_moves(before: str, after: str, grown: list[str]) -> None:
+    allowed, found = house_exceptions.parse_list(before), house_exceptions.parse_list(after)
+    assert (
+        house_exceptions.rules_with_additions(allowed, found, lambda path: "gone" in path) == grown
+    )
+
+
+def test_new_and_unneeded_exceptions_are_described() -> None:
+    allowed = house_exceptions.parse_list("small-module a.py x:1\nsmall-module b.py x:2")
+    found = {
+        Entry("small-module", "a.py", "x"): ["a.py:1", "a.py:2"],
+        Entry("small-module", "b.py", "x"): ["b.py:1"],
+    }
+    (new,) = house_exceptions.describe_new(allowed, found)
+    assert new.startswith("small-module: a.py: x 2 times, 1 allowed (a.py:1, a.py:2); move ")
+    counts = house_exceptions.count_findings(found)
+    assert house_exceptions.describe_stale(allowed, counts) == [
+        f"small-module: b.py: x 1 times, 2 allowed; run: {house_exceptions.COMMAND}"
     ]
