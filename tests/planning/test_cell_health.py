@@ -17,6 +17,7 @@ from datum_compute.planning.cell_health import (
     REACHABLE,
     READY,
     SERVING,
+    CellProbe,
     plan_cell_health,
     unreachable,
 )
@@ -35,16 +36,9 @@ def a_cluster(name: str = "dfw", ready: Verdict | None = None) -> Cluster:
     return msgspec.structs.replace(cluster, status=status)
 
 
-def plan_of(cluster: Cluster, probe: Verdict, unreachable_s: float, *others: Cluster) -> Plan:
-    return plan_cell_health(
-        cluster,
-        others,
-        probe,
-        unreachable_s=unreachable_s,
-        probe_s=10.0,
-        grace_s=30.0,
-        unix_s=NOW_S,
-    )
+def plan_of(cluster: Cluster, result: Verdict, unreachable_s: float, *others: Cluster) -> Plan:
+    probe = CellProbe(result, unreachable_s, interval_s=10.0, grace_s=30.0)
+    return plan_cell_health(cluster, others, probe, NOW_S)
 
 
 def written(plan: Plan) -> dict[str, Any]:

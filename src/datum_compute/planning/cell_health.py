@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -40,28 +41,32 @@ def unreachable(message: str) -> Verdict:
     return Verdict(FALSE, "ClusterNotReachable", message)
 
 
+@dataclass(frozen=True, slots=True)
+class CellProbe:
+    """The last probe of a cell. ``unreachable_s`` is how long probes have failed, 0 if it
+    succeeded. Probes are repeated after ``interval_s``."""
+
+    result: Verdict
+    unreachable_s: float
+    interval_s: float
+    grace_s: float
+
+
 def plan_cell_health(
-    cluster: Cluster,
-    same_city: Sequence[Cluster],
-    probe: Verdict,
-    *,
-    unreachable_s: float,
-    probe_s: float,
-    grace_s: float,
-    unix_s: float,
+    cluster: Cluster, same_city: Sequence[Cluster], probe: CellProbe, unix_s: float
 ) -> Plan:
     """Plan the status of the Cluster, and the time of the next probe.
 
-    ``same_city`` are the other clusters of the city. ``unreachable_s`` is how long probes have
-    failed; 0 if the last one succeeded.
+    ``same_city`` are the other clusters of the city.
     """
     conditions: Sequence[Condition] = cluster.status.conditions
-    requeue_after_s = probe_s
-    if 0 < unreachable_s < grace_s and is_true(conditions, READY):
-        requeue_after_s = min(probe_s, grace_s - unreachable_s)
+    requeue_after_s = probe.interval_s
+    if 0 < probe.unreachable_s < probe.grace_s and is_true(conditions, READY):
+        requeue_after_s = min(probe.interval_s, probe.grace_s - probe.unreachable_s)
     else:
-        changed_at = timestamp(unix_s - unreachable_s)
-        ready = decided(READY, probe, generation=cluster.metadata.generation, now=changed_at)
+        changed_at = timestamp(unix_s - probe.unreachable_s)
+        generation = cluster.metadata.generation
+        ready = decided(READY, probe.result, generation=generation, now=changed_at)
         conditions = with_condition(conditions, ready)
     conditions = _with_serving(cluster, same_city, conditions, timestamp(unix_s))
     status = msgspec.structs.replace(cluster.status, conditions=conditions)

@@ -20,7 +20,7 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.cell_health import REACHABLE, plan_cell_health, unreachable
+from datum_compute.planning.cell_health import REACHABLE, CellProbe, plan_cell_health, unreachable
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -42,17 +42,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     probe_s, grace_s = context.patience.probe_s, context.patience.grace_s
     probe_started_s = context.elapsed_s()
-    probe = await probe_cell(context.planes.cell(key.ref.name), min(PROBE_TIMEOUT_S, probe_s))
-    unreachable_s = _unreachable_s(context, key.ref.name, probe, probe_started_s)
-    plan = plan_cell_health(
-        cluster,
-        _other_clusters_of_city(hub, cluster),
-        probe,
-        unreachable_s=unreachable_s,
-        probe_s=probe_s,
-        grace_s=grace_s,
-        unix_s=context.unix_s(),
-    )
+    result = await probe_cell(context.planes.cell(key.ref.name), min(PROBE_TIMEOUT_S, probe_s))
+    unreachable_s = _unreachable_s(context, key.ref.name, result, probe_started_s)
+    probe = CellProbe(result, unreachable_s, interval_s=probe_s, grace_s=grace_s)
+    others = _other_clusters_of_city(hub, cluster)
+    plan = plan_cell_health(cluster, others, probe, context.unix_s())
     return await carry_out(context.planes, plan)
 
 
