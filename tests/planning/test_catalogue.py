@@ -13,7 +13,7 @@ from datum_compute.api.instancetype import (
 )
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.plane import cell_plane, project_plane
-from datum_compute.planning.actions import Create, Delete, Patch
+from datum_compute.planning.actions import Create, Delete, Patch, Wait
 from datum_compute.planning.catalogue import plan_copy, plan_removal
 
 CELL = cell_plane("dfw")
@@ -62,7 +62,7 @@ def test_a_copy_of_another_size_is_made_again() -> None:
     leaving = a_type(cpu="1")
     metadata = msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026")
     (wait,) = plan_copy(CELL, a_type(cpu="2"), msgspec.structs.replace(leaving, metadata=metadata))
-    assert "leaving" in wait.reason
+    assert isinstance(wait, Wait)
 
 
 def test_a_copy_without_an_original_goes_from_projects_and_stays_on_cells() -> None:

@@ -69,7 +69,7 @@ def test_ranks_are_of_known_reasons() -> None:
 # Conditions of Karmada's kinds speak Karmada's words, those of networks, quota, projects and
 # services theirs, and copies say what others said.
 FOREIGN_WORDS = {
-    *("propagation.py", "placing.py", "execution.py", "cluster.py"),
+    *("propagation.py", "placing.py", "execution.py", "cell_health.py"),
     *("prefixes.py", "networks.py", "presence.py", "subnets.py", "quota.py"),
     *("locations.py", "locationbindings.py", "organizations.py", "projects.py"),
     *("services.py", "entitlements.py", "provisions.py"),

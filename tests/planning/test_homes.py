@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from datum_compute.api import labels
 from datum_compute.api.clusterpropagationpolicy import ClusterPropagationPolicy
 from datum_compute.api.identity import federation_namespace, source_uid
@@ -9,9 +13,18 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import project_plane
 from datum_compute.api.propagationpolicy import PropagationSpec
+from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Delete, Patch
-from datum_compute.planning.homes import Home, plan_home, plan_identity
+from datum_compute.planning.actions import Delete, Patch, Plan, Wait
+from datum_compute.planning.homes import (
+    RECHECK_S,
+    Home,
+    namespaces_of_contents,
+    plan_home,
+    plan_hub_namespace,
+    plan_identity,
+    plan_removal,
+)
 from datum_compute.planning.policies import plan_policies
 from datum_compute.testing.builders import a_deployment
 
@@ -81,3 +94,66 @@ def test_the_labels_of_a_hub_namespace_that_is_gone_or_leaving_are_left_alone() 
     project, source = project_plane("alpha"), Namespace(metadata=ObjectMeta(name="team", uid="u"))
     for home in (Home(None, a_policy()), Home(a_namespace(leaving=True), None)):
         assert plan_identity(home, project, source).actions == ()
+
+
+SOURCE = (project_plane("alpha"), Namespace(metadata=ObjectMeta(name="team", uid="u")))
+REMOVED = {**IDENTITY, labels.PROJECT_REMOVED: "true"}
+
+
+def labeled(identity: dict[str, str]) -> Home:
+    metadata = ObjectMeta(name=NAME, uid="of-it", resource_version="7", labels=identity)
+    return Home(Namespace(metadata=metadata), None)
+
+
+@pytest.mark.parametrize(
+    ("identity", "source_exists", "is_project_readable", "expected"),
+    [
+        pytest.param(IDENTITY, True, True, Plan(), id="the source exists"),
+        pytest.param(IDENTITY, False, True, None, id="the source is not cached"),
+        pytest.param(IDENTITY, False, False, Plan(), id="the project cannot be read"),
+        pytest.param({}, False, False, Plan(), id="no project is named"),
+        pytest.param(REMOVED, False, False, None, id="the project was removed"),
+    ],
+)
+def test_a_hub_namespace_is_checked_for_deletion_only_without_a_source(
+    identity: dict[str, str], source_exists: bool, is_project_readable: bool, expected: Plan | None
+) -> None:
+    source = SOURCE if source_exists else None
+    plan = plan_hub_namespace(labeled(identity), source, is_project_readable=is_project_readable)
+    assert plan == expected
+
+
+def test_labels_are_restored_instead_of_deleting_a_namespace_whose_source_was_found() -> None:
+    plan = plan_hub_namespace(labeled({}), SOURCE, is_project_readable=False)
+    assert plan is not None
+    (patch,) = plan.actions
+    assert isinstance(patch, Patch)
+    assert patch.patch["metadata"]["labels"] == IDENTITY
+
+
+def test_labels_that_name_the_source_in_another_form_are_left_alone() -> None:
+    other_form = {**IDENTITY, labels.UPSTREAM_CLUSTER: "cluster-organization_alpha"}
+    assert plan_identity(labeled(other_form), *SOURCE).actions == ()
+
+
+def test_a_hub_namespace_in_use_is_checked_again_later() -> None:
+    assert plan_removal(labeled(IDENTITY), "in use") == Plan((Wait("in use"),), RECHECK_S)
+    (delete,) = plan_removal(labeled(IDENTITY), "").actions
+    assert isinstance(delete, Delete)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected"),
+    [
+        ({"kind": "ConfigMap", "metadata": {"name": "a", "namespace": NAME}}, [NAME]),
+        ({"kind": "Namespace", "metadata": {"name": NAME}}, []),
+        ({"metadata": {"name": "a", "namespace": ["not a name"]}}, []),
+        ({"metadata": None}, []),
+        ({}, []),
+    ],
+)
+def test_the_namespaces_of_what_a_work_carries(
+    manifest: dict[str, Any], expected: list[str]
+) -> None:
+    work = Work(spec=WorkSpec(workload=WorkloadTemplate(manifests=[manifest])))
+    assert namespaces_of_contents(work) == expected

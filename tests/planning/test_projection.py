@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.instance import Instance, InstanceStatus
@@ -10,12 +11,20 @@ from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Plan, Wait
 from datum_compute.planning.projection import (
+    CopyDecision,
+    DeleteCopy,
+    KeepCopy,
+    PublishCopy,
+    Quarantine,
+    ReleaseFromQuarantine,
     cells_of_copy,
+    decide_project_copy,
     plan_projection,
     plan_unprojection,
     plan_withdrawal,
     plan_writeback,
 )
+from datum_compute.planning.quarantine import deployment_problem, plan_quarantine, slot_name_problem
 from datum_compute.planning.silence import Silence
 from datum_compute.testing.builders import NOW, a_deployment, an_instance
 
@@ -170,3 +179,57 @@ def test_a_hub_deployment_that_does_not_say_whose_it_is_is_waited_for() -> None:
     plan = plan_writeback(CELL, an_instance(0), nameless, None)
     assert [type(action) for action in plan.actions] == [Wait]
     assert plan.requeue_after_s is not None
+
+
+def quarantined(instance: Instance) -> Instance:
+    """The instance with the marks of a quarantine for a missing deployment."""
+    problem = deployment_problem("shop", "default", "web-dfw")
+    (mark,) = plan_quarantine(instance, problem, 3600.0, NOW).actions
+    assert isinstance(mark, Patch)
+    annotations = mark.patch["metadata"]["annotations"]
+    metadata = msgspec.structs.replace(instance.metadata, annotations=annotations)
+    return msgspec.structs.replace(instance, metadata=metadata)
+
+
+def renamed(instance: Instance, name: str) -> Instance:
+    metadata = msgspec.structs.replace(instance.metadata, name=name)
+    return msgspec.structs.replace(instance, metadata=metadata)
+
+
+ON_HUB, MARKED, WITHOUT_SLOT = (
+    an_instance(0),
+    quarantined(an_instance(0)),
+    renamed(an_instance(0), "web"),
+)
+OWNER = a_deployment()
+SLOT_PROBLEM = slot_name_problem(WITHOUT_SLOT)
+assert SLOT_PROBLEM is not None
+OWNER_PROBLEM = deployment_problem(
+    "shop", "default", ON_HUB.metadata.labels[labels.DEPLOYMENT_NAME]
+)
+
+
+@pytest.mark.parametrize(
+    ("hub_instance", "is_identified", "deployment", "expected"),
+    [
+        pytest.param(None, False, None, DeleteCopy(), id="gone from the hub"),
+        pytest.param(ON_HUB, False, None, KeepCopy(), id="labels edited"),
+        pytest.param(MARKED, False, None, DeleteCopy(), id="labels edited and quarantined"),
+        pytest.param(
+            WITHOUT_SLOT, True, OWNER, Quarantine(WITHOUT_SLOT, SLOT_PROBLEM), id="no slot name"
+        ),
+        pytest.param(ON_HUB, True, None, Quarantine(ON_HUB, OWNER_PROBLEM), id="no deployment"),
+        pytest.param(MARKED, True, OWNER, ReleaseFromQuarantine(MARKED), id="deployment is back"),
+        pytest.param(ON_HUB, True, OWNER, PublishCopy(ON_HUB, OWNER), id="nothing wrong"),
+    ],
+)
+def test_the_copy_of_a_project_follows_the_identity_of_the_hub_instance(
+    hub_instance: Instance | None,
+    is_identified: bool,
+    deployment: WorkloadDeployment | None,
+    expected: CopyDecision,
+) -> None:
+    decision = decide_project_copy(
+        PROJECT, "default", hub_instance, deployment, is_identified=is_identified
+    )
+    assert decision == expected

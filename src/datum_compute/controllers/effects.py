@@ -3,6 +3,7 @@ planes."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from itertools import groupby
 from typing import TypeVar, assert_never
@@ -10,8 +11,9 @@ from typing import TypeVar, assert_never
 import msgspec
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.errors import Conflict, Invalid
+from datum_compute.api.errors import ApiError, Conflict, Invalid, Unreachable
 from datum_compute.api.meta import ApiObject
+from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.controllers.notices import is_told_about, notices
 from datum_compute.planes.planes import Planes
 from datum_compute.planning.actions import (
@@ -26,7 +28,7 @@ from datum_compute.planning.actions import (
     Wait,
     is_skipped,
 )
-from datum_compute.runtime.outcome import Done, Later
+from datum_compute.runtime.outcome import Done, Later, NotSynced
 from datum_compute.runtime.together import together
 
 T = TypeVar("T", bound=ApiObject)
@@ -46,6 +48,25 @@ async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
         for _, actions in groupby(begun, key=same):
             await together([partial(_carry_out_and_tell, planes, action) for action in actions])
     return Done() if plan.requeue_after_s is None else Later(plan.requeue_after_s)
+
+
+async def for_each_plane(
+    planes: Planes, roles: Collection[str], reconcile: Callable[[PlaneName], Awaitable[None]]
+) -> None:
+    """Reconcile every engaged plane of the roles, one after the other.
+
+    A plane that is not synced, not reachable or that refuses a request does not delay the others.
+    The first such error is raised at the end, so that the worker retries the key.
+    """
+    first_error: Exception | None = None
+    for plane in planes.engaged():
+        if plane_role(plane) in roles:
+            try:
+                await reconcile(plane)
+            except (NotSynced, ApiError, Unreachable) as error:
+                first_error = first_error or error
+    if first_error is not None:
+        raise first_error
 
 
 def _group(action: Action) -> tuple[object, ...]:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from datum_compute.api.errors import Forbidden
-from datum_compute.api.kinds import CONFIG_MAP, SECRET
+from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, SECRET
 from datum_compute.api.meta import KindInfo, Ref, ref_of
-from datum_compute.api.references import Reference, Source, sources
+from datum_compute.api.references import Reference, Source, references, sources
+from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.references import Held, ObservedSources
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Edge, Mapping, watches
@@ -67,3 +68,10 @@ def _from_source(kind: KindInfo[Any], index: Index[Any]) -> Mapping:
             yield Key(view.plane, ref_of(found))
 
     return to_keys
+
+
+def _sources_of_deployment(deployment: WorkloadDeployment) -> Iterable[str]:
+    return index_values(deployment.metadata.namespace, references(deployment.spec.template))
+
+
+DEPLOYMENTS_BY_SOURCE = Index(DEPLOYMENT, "refers-to", _sources_of_deployment)

@@ -1,9 +1,11 @@
-"""How a plane comes to offer the sizes that operators keep on the platform plane.
+"""Copies of the InstanceTypes of the platform plane, on projects and cells.
 
-A copy is made Active and follows its original one step of the lifecycle at a time, because that is
-the only way an InstanceType may go. A copy whose resources are not those of the original is of an
-earlier one: it is removed and made again. A type that goes from the platform plane goes from the
-projects too. On cells it stays, because instances there may still have that size.
+- A copy is created Active and follows its original one step of the lifecycle at a time. The API
+  allows no other change of the lifecycle.
+- The resources of an InstanceType cannot be changed. If they differ, the copy is of an earlier
+  original: it is deleted and created again.
+- When the original is deleted, the copies on projects are deleted. Those on cells stay, because
+  instances there may still have that size.
 """
 
 from __future__ import annotations
@@ -12,40 +14,41 @@ import msgspec
 
 from datum_compute.api.instancetype import InstanceType, InstanceTypeLifecycle
 from datum_compute.api.kinds import INSTANCE_TYPE
-from datum_compute.api.meta import ObjectMeta, ref_of
 from datum_compute.api.plane import PlaneName, plane_role
-from datum_compute.planning.actions import Action, Delete, Wait
-from datum_compute.planning.objects import plan_object
+from datum_compute.planning.actions import Action
+from datum_compute.planning.mirror import Marks, desired_copy, plan_copy_deletion, plan_mirror
 
 _PHASES = ("Active", "Deprecated", "Disabled")
 
 
 def plan_copy(plane: PlaneName, original: InstanceType, copy: InstanceType | None) -> list[Action]:
-    name = original.metadata.name
-    if copy is not None and copy.is_terminating:
-        return [Wait(f"an earlier {name} is leaving {plane}")]
-    if copy is not None and copy.spec.resources != original.spec.resources:
-        reason = "its resources are those of an earlier type"
-        return [Delete(plane, INSTANCE_TYPE, ref_of(copy), copy.metadata.uid, reason)]
     lifecycle = _next(original.spec.lifecycle, copy.spec.lifecycle if copy else None)
-    desired = InstanceType(
-        metadata=ObjectMeta(name=name),
-        spec=msgspec.structs.replace(original.spec, lifecycle=lifecycle),
+    spec = msgspec.structs.replace(original.spec, lifecycle=lifecycle)
+    desired = msgspec.structs.replace(
+        desired_copy(original, "", carry=Marks(), mark=Marks()), spec=spec
     )
-    return plan_object(plane, INSTANCE_TYPE, desired, copy, "as operators keep it")
+    resized = copy is not None and copy.spec.resources != original.spec.resources
+    return plan_mirror(
+        plane,
+        INSTANCE_TYPE,
+        desired,
+        copy,
+        "as operators keep it",
+        recreate="its resources are those of an earlier type" if resized else "",
+    )
 
 
 def plan_removal(plane: PlaneName, copy: InstanceType | None) -> list[Action]:
-    """Of a copy without an original."""
-    if copy is None or copy.is_terminating or plane_role(plane) == "cell":
+    """Plan the deletion of a copy without an original."""
+    if plane_role(plane) == "cell":
         return []
-    return [Delete(plane, INSTANCE_TYPE, ref_of(copy), copy.metadata.uid, "it is gone")]
+    return plan_copy_deletion(plane, INSTANCE_TYPE, copy, "it is gone")
 
 
 def _next(
     wanted: InstanceTypeLifecycle, present: InstanceTypeLifecycle | None
 ) -> InstanceTypeLifecycle:
-    """The wanted lifecycle, or the step towards it that may be taken now; never a step back."""
+    """Return the next step from the present lifecycle to the wanted one; never a step back."""
     if present is None:
         return InstanceTypeLifecycle()
     goal, here = _PHASES.index(wanted.phase), _PHASES.index(present.phase)

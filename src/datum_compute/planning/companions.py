@@ -19,7 +19,6 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.codec import DecodeError, decode, sorted_bytes
-from datum_compute.api.configmap import ConfigMap
 from datum_compute.api.identity import companion_policy_name, federation_namespace
 from datum_compute.api.kinds import NAMESPACE, POLICY
 from datum_compute.api.meta import KindInfo, ObjectMeta, Ref, ref_of
@@ -37,7 +36,8 @@ from datum_compute.api.propagationpolicy import (
 from datum_compute.api.secret import Secret
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Action, Delete, Plan, Wait
-from datum_compute.planning.homes import identity_labels
+from datum_compute.planning.homes import hub_namespace
+from datum_compute.planning.mirror import Marks, desired_copy, plan_copy_deletion, plan_mirror
 from datum_compute.planning.objects import plan_object
 from datum_compute.planning.references import (
     SOURCE_BYTES_MAX,
@@ -49,6 +49,7 @@ from datum_compute.planning.references import (
 from datum_compute.planning.resolution import NAME_MAX
 
 RECHECK_S = 60.0
+_UNUSED = "no deployment refers to the source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def plan_companion(
     counted = referrers(deployments)
     target = federation_namespace(namespace.metadata.uid) if namespace is not None else ""
     strays = [c for c in hub.companions if c.metadata.namespace != target or not counted]
-    actions: list[Action] = [_delete(kind, stray) for stray in strays if not stray.is_terminating]
+    actions = [a for stray in strays for a in plan_copy_deletion(HUB, kind, stray, _UNUSED)]
     if not counted or namespace is None:
         return Plan((*actions, *_policy_removal(hub.policy)))
     if hub.namespace is not None and hub.namespace.is_terminating:
@@ -98,7 +99,7 @@ def plan_companion(
     if hub.taken is not None and not is_companion(hub.taken):
         waiting = Wait(f"the hub has a {kind.kind} {ref.name} of its own")
         return Plan((*actions, waiting), RECHECK_S)
-    home = _home(project, namespace, target)
+    home = hub_namespace(project, namespace)
     actions += plan_object(HUB, NAMESPACE, home, hub.namespace, "home of the project namespace")
     actions += _upsert(kind, home, source, counted, hub.taken)
     policy = _policy(kind, Ref(target, ref.name), counted)
@@ -113,18 +114,16 @@ def _upsert(
     counted: Sequence[WorkloadDeployment],
     observed: Held | None,
 ) -> list[Action]:
-    if observed is not None and observed.is_terminating:
-        return [Wait(f"an earlier copy of {kind.kind} {observed.metadata.name} is leaving")]
     if source is not None and _is_deliverable(source):
         content, version = source, source.metadata.resource_version
     elif observed is not None:
         content, version = observed, version_of(observed)
     else:
         return []
-    if observed is not None and _type(observed) != _type(content):
-        return [_delete(kind, observed)]  # the type of a Secret stays; the next pass makes it anew
     desired = _companion(home, content, version, counted)
-    return plan_object(HUB, kind, desired, observed, "copy of the project's")
+    retyped = observed is not None and _type(observed) != _type(content)
+    recreate = "the type of a Secret cannot be changed" if retyped else ""
+    return plan_mirror(HUB, kind, desired, observed, "copy of the project's", recreate=recreate)
 
 
 def _is_deliverable(source: Held) -> bool:
@@ -139,22 +138,12 @@ def _type(held: Held) -> str:
 def _companion(
     home: Namespace, content: Held, version: str, counted: Sequence[WorkloadDeployment]
 ) -> Held:
-    metadata = ObjectMeta(
-        name=content.metadata.name,
-        namespace=home.metadata.name,
-        labels={**home.metadata.labels, labels.REFERENCED_DATA: "true"},
-        annotations={
-            labels.SOURCE_VERSION: version,
-            labels.REFERENCED_BY: sorted_bytes(sorted(str(ref_of(d)) for d in counted)).decode(),
-        },
+    names = sorted(str(ref_of(deployment)) for deployment in counted)
+    mark = Marks(
+        {**home.metadata.labels, labels.REFERENCED_DATA: "true"},
+        {labels.SOURCE_VERSION: version, labels.REFERENCED_BY: sorted_bytes(names).decode()},
     )
-    if isinstance(content, Secret):
-        return Secret(metadata=metadata, data=content.data, type=content.type)
-    return ConfigMap(metadata=metadata, data=content.data, binary_data=content.binary_data)
-
-
-def _home(project: PlaneName, namespace: Namespace, target: str) -> Namespace:
-    return Namespace(metadata=ObjectMeta(name=target, labels=identity_labels(project, namespace)))
+    return desired_copy(content, home.metadata.name, carry=Marks(), mark=mark)
 
 
 def _policy(
@@ -183,9 +172,4 @@ def _policy_removal(policy: PropagationPolicy | None) -> list[Action]:
     if policy is None or policy.metadata.labels.get(labels.REFERENCED_DATA) != "true":
         return []
     uid = policy.metadata.uid
-    return [Delete(HUB, POLICY, ref_of(policy), uid, "nobody refers to the source any more")]
-
-
-def _delete(kind: KindInfo[Any], companion: Held) -> Delete:
-    uid = companion.metadata.uid
-    return Delete(HUB, kind, ref_of(companion), uid, "nobody refers to the source any more")
+    return [Delete(HUB, POLICY, ref_of(policy), uid, _UNUSED)]

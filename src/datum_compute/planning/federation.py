@@ -21,7 +21,7 @@ from datum_compute.api.conditions import (
 )
 from datum_compute.api.identity import federation_namespace
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
-from datum_compute.api.meta import ObjectMeta, ref_of
+from datum_compute.api.meta import ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, PlaneName
 from datum_compute.api.reasons import Reason
@@ -38,7 +38,14 @@ from datum_compute.planning.actions import (
     drop_finalizer,
 )
 from datum_compute.planning.firstword import FIRST_WORD_S, is_new
-from datum_compute.planning.homes import identity_labels
+from datum_compute.planning.homes import hub_namespace, identity_labels
+from datum_compute.planning.mirror import (
+    Marks,
+    desired_copy,
+    is_waiting,
+    plan_copy_deletion,
+    plan_mirror,
+)
 from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.resolution import carried
 from datum_compute.planning.silence import Silence, unheard_deployment
@@ -117,13 +124,12 @@ def _is_on_its_way(deployment: WorkloadDeployment, hub: HubState, now: str) -> b
 
 def plan_orphan(hub_deployment: WorkloadDeployment | None) -> Plan:
     """The hub's deployment of which the project has none; only as federators write them."""
-    if hub_deployment is None or hub_deployment.is_terminating:
+    if hub_deployment is None:
         return Plan()
-    metadata = hub_deployment.metadata
-    if labels.SOURCE_GENERATION not in metadata.annotations:
+    if labels.SOURCE_GENERATION not in hub_deployment.metadata.annotations:
         return Plan()
-    reason, version = "its project has no such deployment", metadata.resource_version
-    return Plan((Delete(HUB, DEPLOYMENT, ref_of(hub_deployment), metadata.uid, reason, version),))
+    reason = "its project has no such deployment"
+    return Plan(tuple(plan_copy_deletion(HUB, DEPLOYMENT, hub_deployment, reason, unchanged=True)))
 
 
 def mirrored_status(
@@ -220,43 +226,39 @@ def _plan_hub(
     target = hub_namespace_of(deployment, namespace)
     if hub.namespace is not None and hub.namespace.is_terminating:
         return [Wait(f"hub namespace {target} is being removed")]
-    if hub.deployment is not None and hub.deployment.is_terminating:
-        return [Wait(f"an earlier {deployment.metadata.name} is leaving the hub")]
-    identity = identity_labels(project, namespace)
-    hub_namespace = Namespace(metadata=ObjectMeta(name=target, labels=identity))
-    return [
-        *plan_object(HUB, NAMESPACE, hub_namespace, hub.namespace, "home of the project namespace"),
-        *plan_object(
-            HUB,
-            DEPLOYMENT,
-            _hub_deployment(deployment, target, identity),
-            hub.deployment,
-            f"generation {deployment.metadata.generation} of the project",
-        ),
-    ]
+    mirror = plan_mirror(
+        HUB,
+        DEPLOYMENT,
+        _hub_deployment(project, deployment, namespace),
+        hub.deployment,
+        f"generation {deployment.metadata.generation} of the project",
+    )
+    if is_waiting(mirror):
+        return mirror
+    desired = hub_namespace(project, namespace)
+    reason = "home of the project namespace"
+    return [*plan_object(HUB, NAMESPACE, desired, hub.namespace, reason), *mirror]
 
 
 def _hub_deployment(
-    deployment: WorkloadDeployment, target: str, identity: dict[str, str]
+    project: PlaneName, deployment: WorkloadDeployment, namespace: Namespace
 ) -> WorkloadDeployment:
     """No finalizer: the hub acts on a removal only when the object is really gone."""
     metadata = deployment.metadata
-    return WorkloadDeployment(
-        metadata=ObjectMeta(
-            name=metadata.name,
-            namespace=target,
-            labels={
-                **metadata.labels,
-                **identity,
+    return desired_copy(
+        deployment,
+        federation_namespace(namespace.metadata.uid),
+        carry=Marks(metadata.labels, carried(deployment)),
+        mark=Marks(
+            {
+                **identity_labels(project, namespace),
                 labels.TOPOLOGY_CITY: deployment.spec.city_code,
             },
-            annotations={
+            {
                 labels.SOURCE_GENERATION: str(metadata.generation),
                 labels.SOURCE_TEMPLATE_HASH: template_hash(deployment.spec.template),
-                **carried(deployment),
             },
         ),
-        spec=deployment.spec,
     )
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import Cluster
+from datum_compute.api.cluster import CREDENTIALS_NAMESPACE, Cluster
 from datum_compute.api.conditions import is_true
+from datum_compute.api.identity import execution_namespace
 from datum_compute.api.instance import Instance
-from datum_compute.api.kinds import CLUSTER, INSTANCE, WORK
-from datum_compute.api.meta import ApiObject, KindInfo, ref_of
+from datum_compute.api.kinds import CLUSTER, INSTANCE, LEASE, NAMESPACE, SECRET, WORK
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.plane import HUB
 from datum_compute.api.work import Work
 from datum_compute.planning.actions import Action, Delete, Plan, Wait, drop_finalizer
@@ -33,6 +34,15 @@ class Belongings:
     copies: Sequence[Instance]
     kept: Sequence[tuple[KindInfo[Any], ApiObject]]
     bindings: frozenset[str] = frozenset()  # uids of those on the hub; each removes its own Works
+
+
+def infrastructure_refs(cell: str) -> list[tuple[KindInfo[Any], Ref]]:
+    """Return the objects that the hub needs to work with a cell, and deletes with it."""
+    return [
+        (NAMESPACE, Ref("", execution_namespace(cell))),
+        (SECRET, Ref(CREDENTIALS_NAMESPACE, cell)),
+        (LEASE, Ref(CREDENTIALS_NAMESPACE, cell)),
+    ]
 
 
 def plan_leaving(cluster: Cluster, belongings: Belongings) -> Plan:

@@ -1,6 +1,8 @@
-"""Cell Instance -> its copy on the hub, under the hub's deployment of the same name. A copy that
-says it is of this cell and is not leaves the hub: its instance went, perhaps while the hub was not
-to be reached, or the cell came back without its store."""
+"""Copies the Instances of a cell to the hub. The rules are in planning/projection.py.
+
+A copy on the hub that names this cell is deleted if the cell does not have the instance. The
+instance may have been deleted while the hub was unreachable, or the cell may have lost its store.
+"""
 
 from __future__ import annotations
 
@@ -42,22 +44,22 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if copy is None and not is_worth_telling(instance, age_s(instance, context.now())):
         return Later(FIRST_WORD_S)
     if copy is None and deployment is not None and age_s(instance, context.now()) > OWNER_S:
-        # It must have had one. After a silence one view of the hub may be older than another: what
-        # it shows as there would be made under a deployment that is gone, and collected, for ever.
+        # An instance of this age had a copy. After a disconnect the cached deployments of the hub
+        # may be older than the cached copies. A copy whose owner is gone would be collected and
+        # created again without end.
         deployment = await hub.live(DEPLOYMENT, ref_of(deployment))
     try:
         plan = plan_writeback(key.plane, instance, deployment, copy)
         return await carry_out(context.planes, plan)
     except AlreadyExists:
-        # Somebody took our name off it, and a cell that sees its own part only did not see it.
+        # The cell label of the copy was edited. This cell watches only copies with its label.
         copy = await hub.live(INSTANCE, key.ref)
         plan = plan_writeback(key.plane, instance, deployment, copy)
         return await carry_out(context.planes, plan)
 
 
 async def _withdraw(context: Context, view: View, key: Key) -> Outcome:
-    """The cell need not know what it has reported; the hub does. Only what the cell itself, asked
-    now, does not have."""
+    """Delete a copy only after a live read from the cell confirms that the original is gone."""
     plan = plan_withdrawal(key.plane, context.planes.hub.read(INSTANCE).get(key.ref))
     if plan.actions and await view.live(INSTANCE, key.ref) is not None:
         return Later(1)
@@ -65,18 +67,17 @@ async def _withdraw(context: Context, view: View, key: Key) -> Outcome:
 
 
 def concerns_copy(_old: Instance, new: Instance) -> bool:
-    """Not that its gates are clear: they go in the next moment."""
+    """Return False if all scheduling gates are cleared, because they are removed next."""
     return not (new.spec.controller.scheduling_gates and are_going(new))
 
 
 def from_hub_copy(_view: View, change: Change[Any]) -> Iterable[Key]:
-    """The cell that wrote the copy puts it right if somebody else changed it, also if what was
-    changed is the name of the cell."""
+    """Map a copy to the cells that it names and named, so that its cell restores edited fields."""
     seen = [copy for copy in (change.old, change.new) if copy is not None]
     for cell in dict.fromkeys(name for copy in seen for name in cells_of_copy(copy)):
         try:
             plane = cell_plane(cell)
-        except ValueError:  # somebody wrote something there
+        except ValueError:  # an edited label may be no name of a cell
             continue
         yield Key(plane, ref_of(change.latest))
 

@@ -1,49 +1,32 @@
-"""Sets the Ready condition of a Cluster by probing its cell, and the Serving condition.
+"""Probes the cells, and sets the Ready and Serving conditions of their Clusters.
 
-A disconnected cell sends no events, so the controller probes periodically. A Ready cell becomes not
-ready only after ``grace_s`` without a response; the transition time is that of the first failed
-probe.
+The rules are in planning/cell_health.py. A disconnected cell sends no events, so the controller
+probes periodically.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
-
-import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.cluster import Cluster
-from datum_compute.api.conditions import (
-    FALSE,
-    TRUE,
-    Condition,
-    Verdict,
-    decided,
-    find_condition,
-    is_true,
-    with_condition,
-)
+from datum_compute.api.conditions import TRUE, Verdict
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.kinds import CLUSTER, NAMESPACE
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB
-from datum_compute.api.timestamps import timestamp
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.actions import Plan
-from datum_compute.planning.objects import plan_status
-from datum_compute.planning.placing import serving
+from datum_compute.planning.cell_health import REACHABLE, CellProbe, plan_cell_health, unreachable
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
 
-SERVING = "Serving"
 # Upper limit for a probe, even if the transport has a longer timeout.
 PROBE_TIMEOUT_S = 5.0
 _DEFAULT_NAMESPACE = Ref("", "default")
@@ -59,36 +42,18 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     probe_s, grace_s = context.patience.probe_s, context.patience.grace_s
     probe_started_s = context.elapsed_s()
-    verdict = await probe_cell(context.planes.cell(key.ref.name), min(PROBE_TIMEOUT_S, probe_s))
-    unreachable_s = _unreachable_s(context, key.ref.name, verdict, probe_started_s)
-    conditions: Sequence[Condition] = cluster.status.conditions
-    requeue_after_s = probe_s
-    if 0 < unreachable_s < grace_s and is_true(conditions, "Ready"):
-        requeue_after_s = min(
-            probe_s, grace_s - unreachable_s
-        )  # Ready stays until the grace is over
-    else:
-        changed_at = timestamp(context.unix_s() - unreachable_s)
-        ready = decided("Ready", verdict, generation=cluster.metadata.generation, now=changed_at)
-        conditions = with_condition(conditions, ready)
-    conditions = _with_serving(hub, cluster, conditions, context.now())
-    status = msgspec.structs.replace(cluster.status, conditions=conditions)
-    plan = Plan(tuple(plan_status(HUB, CLUSTER, cluster, status)), requeue_after_s)
+    result = await probe_cell(context.planes.cell(key.ref.name), min(PROBE_TIMEOUT_S, probe_s))
+    unreachable_s = _unreachable_s(context, key.ref.name, result, probe_started_s)
+    probe = CellProbe(result, unreachable_s, interval_s=probe_s, grace_s=grace_s)
+    others = _other_clusters_of_city(hub, cluster)
+    plan = plan_cell_health(cluster, others, probe, context.unix_s())
     return await carry_out(context.planes, plan)
 
 
-def _with_serving(
-    hub: View, cluster: Cluster, conditions: Sequence[Condition], now: str
-) -> list[Condition]:
-    """Add the Serving condition. Omit it while it is true and was never set."""
+def _other_clusters_of_city(hub: View, cluster: Cluster) -> list[Cluster]:
     city = cluster.metadata.labels.get(labels.TOPOLOGY_CITY, "")
     same = hub.read(CLUSTER).labelled(labels.TOPOLOGY_CITY, city) if city else []
-    others = [c for c in same if ref_of(c) != ref_of(cluster) and not c.is_terminating]
-    verdict = serving(cluster, others)
-    if verdict.status == TRUE and find_condition(conditions, SERVING) is None:
-        return list(conditions)
-    condition = decided(SERVING, verdict, generation=cluster.metadata.generation, now=now)
-    return with_condition(conditions, condition)
+    return [c for c in same if ref_of(c) != ref_of(cluster) and not c.is_terminating]
 
 
 def map_same_city_clusters(view: View, change: Change[Any]) -> Iterable[Key]:
@@ -114,16 +79,16 @@ def _unreachable_s(context: Context, cell: str, verdict: Verdict, probe_started_
 
 async def probe_cell(cell: View | None, timeout_s: float) -> Verdict:
     if cell is None:
-        return Verdict(FALSE, "ClusterNotReachable", "the cell is not connected")
+        return unreachable("the cell is not connected")
     try:
         async with asyncio.timeout(timeout_s):
             found = await cell.client.get(NAMESPACE, _DEFAULT_NAMESPACE)
     except (ApiError, Unreachable) as error:
-        return Verdict(FALSE, "ClusterNotReachable", str(error))
+        return unreachable(str(error))
     except TimeoutError:
-        return Verdict(FALSE, "ClusterNotReachable", f"no answer within {timeout_s:g} s")
+        return unreachable(f"no answer within {timeout_s:g} s")
     relist_if_replaced(cell, found)
-    return Verdict(TRUE, "ClusterReady", "the cell answers")
+    return REACHABLE
 
 
 def relist_if_replaced(cell: View, found: Namespace) -> None:

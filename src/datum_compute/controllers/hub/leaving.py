@@ -1,4 +1,4 @@
-"""Cluster that is being deleted -> gone, with all that the hub holds of its cell."""
+"""Deletes what the hub has of a cell that leaves. The rules are in planning/leaving.py."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import CREDENTIALS_NAMESPACE
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import (
     BINDING,
     CLUSTER,
     CLUSTER_BINDING,
     INSTANCE,
-    LEASE,
-    NAMESPACE,
-    SECRET,
     WORK,
 )
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.leaving import Belongings, plan_leaving
+from datum_compute.planning.leaving import Belongings, infrastructure_refs, plan_leaving
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -35,32 +31,26 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if cluster is None or not cluster.is_terminating:
         return Done()
     cell = cluster.metadata.name
-    space = execution_namespace(cell)
     found = Belongings(
-        works=hub.read(WORK).in_namespace(space),
+        works=hub.read(WORK).in_namespace(execution_namespace(cell)),
         bindings=frozenset(
             binding.metadata.uid
             for binding in (*hub.read(BINDING).all(), *hub.read(CLUSTER_BINDING).all())
         ),
         copies=hub.read(INSTANCE).labelled(labels.CELL, cell),
-        kept=await _kept(hub, cell, space),
+        kept=await _read_infrastructure(hub, cell),
     )
     return await carry_out(context.planes, plan_leaving(cluster, found))
 
 
-async def _kept(hub: View, cell: str, space: str) -> list[tuple[KindInfo[Any], ApiObject]]:
-    """Asked of the hub itself: Leases are written all the time, and cached by nobody."""
-    wanted: list[tuple[KindInfo[Any], Ref]] = [
-        (NAMESPACE, Ref("", space)),
-        (SECRET, Ref(CREDENTIALS_NAMESPACE, cell)),
-        (LEASE, Ref(CREDENTIALS_NAMESPACE, cell)),
-    ]
-    found = [(kind, await hub.live(kind, ref)) for kind, ref in wanted]
+async def _read_infrastructure(hub: View, cell: str) -> list[tuple[KindInfo[Any], ApiObject]]:
+    """Read from the hub: Leases change all the time, and no cache has them."""
+    found = [(kind, await hub.live(kind, ref)) for kind, ref in infrastructure_refs(cell)]
     return [(kind, obj) for kind, obj in found if obj is not None]
 
 
 def from_work(view: View, change: Change[Any]) -> Iterable[Key]:
-    """The last Work of a cell is gone."""
+    """Map a deleted Work to the Cluster of its cell."""
     if change.new is None:
         space = change.latest.metadata.namespace
         yield Key(view.plane, Ref("", space.removeprefix(execution_namespace(""))))

@@ -18,7 +18,7 @@ from datum_compute.api.plane import member_name
 from datum_compute.api.references import references, sources
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.management.referenceddata import REFERRING
+from datum_compute.controllers.sources import DEPLOYMENTS_BY_SOURCE
 from datum_compute.planes.upstream import upstream_key
 from datum_compute.planning.companions import CompanionState, plan_companion
 from datum_compute.planning.references import Held, is_companion
@@ -42,7 +42,7 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
             (key.plane, key.ref),
             namespace,
             view.read(kind).get(key.ref),
-            view.read(DEPLOYMENT).indexed(REFERRING.name, value),
+            view.read(DEPLOYMENT).indexed(DEPLOYMENTS_BY_SOURCE.name, value),
             _observe_hub(hub, kind, key, namespace.metadata.uid if namespace is not None else ""),
         )
         return await carry_out(context.planes, plan)
@@ -160,7 +160,7 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
             watches(POLICY, _from_policy(kind), on="hub"),
             reads(NAMESPACE, on="hub"),
         ),
-        indexes=(REFERRING, Index(kind, COMPANIONS, identity_of, on="hub")),
+        indexes=(DEPLOYMENTS_BY_SOURCE, Index(kind, COMPANIONS, identity_of, on="hub")),
     )
 
 

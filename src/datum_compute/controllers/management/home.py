@@ -1,14 +1,7 @@
-"""Hub namespace ``ns-<uid>`` -> gone, after the project namespace whose home it is.
+"""Restores the labels of hub namespaces, and deletes a hub namespace whose source is gone.
 
-It goes with its policy, and by that from every cell. Never by mistake, and never too early:
-- The source must be proven gone: no namespace of the project has that uid, asked of the project
-  itself. A uid never comes back, so nothing can be on its way to a home whose source is gone.
-- It must be empty, on the hub and, by the Works that stand for what cells have, on every cell.
-A project that is not engaged proves nothing, and its homes stay, unless they are marked as what a
-removed project has left behind.
-
-While the source exists, the controller restores edited labels that name it. Cells find the
-project of an instance by these labels, also after the last deployment was deleted.
+The rules are in planning/homes.py. Before it deletes, the controller confirms what its caches show:
+it lists the namespaces of the project and the contents of the hub namespace.
 """
 
 from __future__ import annotations
@@ -18,7 +11,7 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.errors import Forbidden, NotFound
-from datum_compute.api.identity import decoded_project, federation_namespace, source_uid
+from datum_compute.api.identity import federation_namespace, source_uid
 from datum_compute.api.kinds import (
     BINDING,
     CLUSTER_POLICY,
@@ -32,74 +25,80 @@ from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, PlaneName, plane_role
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.homes import Home, plan_home, plan_identity
+from datum_compute.planning.homes import (
+    Home,
+    namespaces_of_contents,
+    plan_hub_namespace,
+    plan_removal,
+)
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
+from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
 
-RECHECK_S = 60.0
-_INSIDE: tuple[KindInfo[Any], ...] = (DEPLOYMENT, INSTANCE, BINDING)
+_CONTENT_KINDS: tuple[KindInfo[Any], ...] = (DEPLOYMENT, INSTANCE, BINDING)
+
+WORKS_BY_CONTENT_NAMESPACE = Index(WORK, "content-namespace", namespaces_of_contents)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
     hub, name = context.planes.hub, key.ref.name
-    home = Home(hub.read(NAMESPACE).get(key.ref), hub.read(CLUSTER_POLICY).get(key.ref))
-    removed = labels.PROJECT_REMOVED in home.identity
-    if not source_uid(name):
-        return Done()
-    project = _project_of(context, home)
-    # Of a project that is removed, caches of a manager elsewhere may still have the last they saw.
-    if not removed:
-        if _names_its_source(project, home, name):
-            return Done()
-        if (source := _find_source(context, name)) is not None:
-            return await carry_out(context.planes, plan_identity(home, *source))
-        if project is None:
-            return Done()
-    if not _is_empty(hub, name):
-        return Later(RECHECK_S)
-    if project is not None and await _has_source(project, source_uid(name), removed=removed):
-        return Later(RECHECK_S)
-    if not await _is_proven_empty(hub, name):
-        return Later(RECHECK_S)
-    return await carry_out(context.planes, plan_home(home))
-
-
-def _project_of(context: Context, home: Home) -> View | None:
-    named = decoded_project(home.identity.get(labels.UPSTREAM_CLUSTER, ""))
-    return context.planes.project(named) if named else None
-
-
-def _names_its_source(project: View | None, home: Home, name: str) -> bool:
-    """The usual case, which costs one look."""
-    if project is None:
-        return False
-    named = Ref("", home.identity.get(labels.UPSTREAM_NAMESPACE, ""))
-    source = project.read(NAMESPACE).get(named)
-    return source is not None and source.metadata.uid == source_uid(name)
-
-
-def _find_source(context: Context, name: str) -> tuple[PlaneName, Namespace] | None:
-    """Find the source by its uid in any project, because the labels may have been edited."""
     uid = source_uid(name)
-    projects = (p for p in context.planes.engaged() if plane_role(p) == "project")
+    if not uid:
+        return Done()
+    home = Home(hub.read(NAMESPACE).get(key.ref), hub.read(CLUSTER_POLICY).get(key.ref))
+    project = context.planes.project(home.project) if home.project else None
+    # Caches of other processes may still contain the namespaces of a project that was removed.
+    source = None if home.is_project_removed else _find_source(context, project, home, uid)
+    plan = plan_hub_namespace(home, source, is_project_readable=project is not None)
+    if plan is None:
+        use = await _find_use(hub, project, home, name)
+        plan = plan_removal(home, use)
+    return await carry_out(context.planes, plan)
+
+
+def _find_source(
+    context: Context, project: View | None, home: Home, uid: str
+) -> tuple[PlaneName, Namespace] | None:
+    """Find the source by the labels, which costs one lookup.
+
+    If the labels were edited, search all projects for the uid.
+    """
+    if project is not None:
+        labeled = Ref("", home.identity.get(labels.UPSTREAM_NAMESPACE, ""))
+        source = project.read(NAMESPACE).get(labeled)
+        if source is not None and source.metadata.uid == uid:
+            return project.plane, source
     return next(
         (
-            (project, namespace)
-            for project in projects
-            for namespace in context.planes.need(project).read(NAMESPACE).all()
+            (plane, namespace)
+            for plane in context.planes.engaged()
+            if plane_role(plane) == "project"
+            for namespace in context.planes.need(plane).read(NAMESPACE).all()
             if namespace.metadata.uid == uid
         ),
         None,
     )
 
 
-def _is_empty(hub: View, name: str) -> bool:
-    if any(hub.read(kind).in_namespace(name) for kind in _INSIDE):
-        return False
-    return all(name not in _homes_of(work) for work in hub.read(WORK).all())
+async def _find_use(hub: View, project: View | None, home: Home, name: str) -> str:
+    """Return what still needs the namespace; empty if nothing does. Caches are read first."""
+    if _has_cached_contents(hub, name):
+        return f"{name} is not empty"
+    uid, removed = source_uid(name), home.is_project_removed
+    if project is not None and await _has_source(project, uid, removed=removed):
+        return f"the source of {name} exists"
+    if await _has_contents(hub, name):
+        return f"{name} is not empty"
+    return ""
+
+
+def _has_cached_contents(hub: View, name: str) -> bool:
+    if any(hub.read(kind).in_namespace(name) for kind in _CONTENT_KINDS):
+        return True
+    return bool(hub.read(WORK).refs_indexed(WORKS_BY_CONTENT_NAMESPACE.name, name))
 
 
 async def _has_source(project: View, uid: str, *, removed: bool) -> bool:
@@ -108,25 +107,20 @@ async def _has_source(project: View, uid: str, *, removed: bool) -> bool:
     except (NotFound, Forbidden):
         if not removed:
             raise
-        return False  # there is no such plane any more, nor anybody who may do anything on it
+        return False  # The plane of a removed project does not exist, or denies access.
     return any(namespace.metadata.uid == uid for namespace in listed.items)
 
 
-async def _is_proven_empty(hub: View, name: str) -> bool:
-    for kind in _INSIDE:
+async def _has_contents(hub: View, name: str) -> bool:
+    for kind in _CONTENT_KINDS:
         if (await hub.client.list(kind, namespace=name)).items:
-            return False
-    return True
-
-
-def _homes_of(work: Any) -> list[str]:
-    """Where the copies of what the Work carries lie."""
-    found = [m.get("metadata", {}) for m in work.spec.workload.manifests if isinstance(m, dict)]
-    return [m["namespace"] for m in found if isinstance(m, dict) and m.get("namespace")]
+            return True
+    # An unreadable Work is in no index. This read raises if there is one.
+    return any(name in namespaces_of_contents(work) for work in hub.read(WORK).all())
 
 
 def from_source(_view: View, change: Change[Any]) -> Iterable[Key]:
-    """A project namespace was created, is seen for the first time, or is gone."""
+    """Map the creation and the deletion of a project namespace to its hub namespace."""
     if change.new is None or change.old is None:
         yield Key(HUB, Ref("", federation_namespace(change.latest.metadata.uid)))
 
@@ -138,7 +132,7 @@ def from_content(view: View, change: Change[Any]) -> Iterable[Key]:
 
 def from_work(view: View, change: Change[Any]) -> Iterable[Key]:
     if change.new is None:
-        for name in _homes_of(change.latest):
+        for name in namespaces_of_contents(change.latest):
             yield Key(view.plane, Ref("", name))
 
 
@@ -159,4 +153,5 @@ CONTROLLER = Controller(
         reads(BINDING),
         watches(NAMESPACE, from_source, on="project"),
     ),
+    indexes=(WORKS_BY_CONTENT_NAMESPACE,),
 )

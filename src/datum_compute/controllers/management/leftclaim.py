@@ -26,6 +26,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.leftclaims import plan_left_claims
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -47,13 +48,13 @@ async def reconcile_cluster(context: Context, key: Key) -> Outcome:
 
 async def reconcile_namespace(context: Context, key: Key) -> Outcome:
     hub, name = context.planes.hub, key.ref.name
-    # Other namespaces exist only on their cell: the hub never had them.
+    # Any other namespace exists only on its cell.
     if not source_uid(name) or hub.read(NAMESPACE).get(key.ref) is not None:
         return Done()
     plan = _plan_claims(
         context, labels.INSTANCE_NAMESPACE, name, f"namespace {name} is gone from the hub"
     )
-    if not plan.actions or any(carries(work, name) for work in hub.read(WORK).all()):
+    if not plan.actions or hub.read(WORK).refs_indexed(WORKS_BY_NAMESPACE.name, name):
         return Done()
     if await hub.live(NAMESPACE, key.ref) is not None:
         return Done()
@@ -77,15 +78,21 @@ def _plan_claims(context: Context, label: str, value: str, reason: str) -> Plan:
 
 
 def carries(work: Work, namespace: str) -> bool:
-    """Whether the Work carries the namespace or an object in it."""
+    """Return True if the Work carries the namespace or an object in it."""
     return namespace in _namespaces_of(work)
 
 
 def _namespaces_of(work: Work) -> Iterator[str]:
     for manifest in work.spec.workload.manifests:
-        metadata = manifest.get("metadata", {})
+        metadata = manifest.get("metadata")
         is_namespace = manifest.get("kind") == NAMESPACE.kind
-        yield metadata.get("name" if is_namespace else "namespace", "")
+        field = "name" if is_namespace else "namespace"
+        name = metadata.get(field) if isinstance(metadata, dict) else ""
+        if isinstance(name, str) and name:
+            yield name
+
+
+WORKS_BY_NAMESPACE = Index(WORK, "carried-namespace", _namespaces_of)
 
 
 def from_namespace(view: View, change: Change[Any]) -> Iterable[Key]:
@@ -99,7 +106,7 @@ def from_work(view: View, change: Change[Any]) -> Iterable[Key]:
 
 
 def from_claim_to_namespace(_view: View, change: Change[Any]) -> Iterable[Key]:
-    """A claim that this process has not seen before may have been orphaned before it started."""
+    """Map claims that are new to this process, because they may have been orphaned before."""
     claim = change.new
     if claim is None or (change.old is not None and not claim.is_terminating):
         return
@@ -113,8 +120,8 @@ def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
 
 
 def from_claim_to_cluster(_view: View, change: Change[Any]) -> Iterable[Key]:
-    """One that is new to us may be of a cell that left while nobody looked; one that is being
-    deleted may wait for it."""
+    """Map claims that are new to this process, whose cell may have left before it started, and
+    claims that are being deleted, which may wait for a cell that has left."""
     claim = change.new
     if claim is None or (change.old is not None and not claim.is_terminating):
         return
@@ -139,6 +146,7 @@ CONTROLLERS = (
             watches(WORK, from_work),
             watches(CLAIM, from_claim_to_namespace, on="project"),
         ),
+        indexes=(WORKS_BY_NAMESPACE,),
         finalizers=(labels.CLAIM_FINALIZER,),
     ),
 )

@@ -1,7 +1,6 @@
-"""Location of the platform -> Available of the LocationBindings that name it, in every project.
+"""Sets the Available condition of the LocationBindings in projects that name a Location.
 
-Only where projects are listed by hand, and with them their bindings: where entitlements make the
-bindings, they tell of them too.
+Only for LocationBindings that people write. Entitlements set the condition of those they create.
 """
 
 from __future__ import annotations
@@ -10,43 +9,31 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.kinds import LOCATION, LOCATION_BINDING
-from datum_compute.api.location import Location
 from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PLATFORM, PlaneName, plane_role
+from datum_compute.api.plane import PLATFORM, PlaneName
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import carry_out, for_each_plane
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.locationbindings import plan_availability
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, NotSynced, Outcome
+from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
 
 
 async def reconcile(context: Context, key: Key, *, alone: bool) -> Outcome:
     location = context.planes.need(key.plane).read(LOCATION).get(key.ref)
-    behind: Exception | None = None
-    for plane in context.planes.engaged():
-        if plane_role(plane) == "project":
-            try:
-                await _settle(context, plane, location, key.ref.name, alone=alone)
-            except (NotSynced, ApiError, Unreachable) as error:
-                behind = behind or error  # one that is away holds up no other
-    if behind is not None:
-        raise behind
+
+    async def report(plane: PlaneName) -> None:
+        for binding in context.planes.need(plane).read(LOCATION_BINDING).all():
+            if binding.spec.location_ref.name == key.ref.name:
+                actions = plan_availability(plane, binding, location, context.now(), alone=alone)
+                await carry_out(context.planes, Plan(tuple(actions)))
+
+    await for_each_plane(context.planes, ("project",), report)
     return Done()
-
-
-async def _settle(
-    context: Context, plane: PlaneName, location: Location | None, name: str, *, alone: bool
-) -> None:
-    for binding in context.planes.need(plane).read(LOCATION_BINDING).all():
-        if binding.spec.location_ref.name == name:
-            actions = plan_availability(plane, binding, location, context.now(), alone=alone)
-            await carry_out(context.planes, Plan(tuple(actions)))
 
 
 def to_location(_view: View, change: Change[Any]) -> Iterable[Key]:
@@ -54,7 +41,7 @@ def to_location(_view: View, change: Change[Any]) -> Iterable[Key]:
 
 
 def controller(*, alone: bool) -> Controller[Context]:
-    """``alone``: one API server is everything."""
+    """``alone``: all planes are one API server."""
     return Controller(
         name="locationbinding",
         role="platform",

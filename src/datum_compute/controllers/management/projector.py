@@ -1,35 +1,33 @@
-"""Hub Instance -> read-only projection in its project; gone from the hub, gone from there."""
+"""Copies the Instances of the hub to their projects. The rules are in planning/projection.py."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, assert_never
 
 from datum_compute.api import labels
 from datum_compute.api.identity import federation_namespace
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.plane import member_name
+from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.management.quarantine import readmit, set_apart
+from datum_compute.controllers.instance_quarantine import quarantine, release_from_quarantine
 from datum_compute.planes.upstream import upstream_key
 from datum_compute.planning.projection import (
     OWNER_S,
+    DeleteCopy,
+    KeepCopy,
+    PublishCopy,
+    Quarantine,
+    ReleaseFromQuarantine,
     cells_of_copy,
+    decide_project_copy,
     plan_projection,
     plan_unprojection,
 )
-from datum_compute.planning.quarantine import (
-    NO_DEPLOYMENT,
-    Problem,
-    deployment_name_of,
-    deployment_problem,
-    is_quarantined,
-    quarantine_reason,
-    slot_name_problem,
-)
+from datum_compute.planning.quarantine import Problem, deployment_name_of, is_quarantined
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
@@ -48,68 +46,80 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     home = federation_namespace(namespace.metadata.uid)
     hub_instance = hub.read(INSTANCE).get(Ref(home, key.ref.name))
-    if hub_instance is None:
-        return await _show_no_more(context, key)
-    if not _leads_to(key, hub_instance):
-        # Others have a while to put it right.
-        return await _show_no_more(context, key) if is_quarantined(hub_instance) else Done()
-    problem = slot_name_problem(hub_instance)
-    if problem is not None:
-        return await _set_apart(context, key, hub_instance, problem)
-    owner = Ref(key.ref.namespace, deployment_name_of(hub_instance))
-    deployment = view.read(DEPLOYMENT).get(owner)
-    if deployment is None:
-        problem = deployment_problem(member_name(key.plane), *owner)
-        return await _set_apart(context, key, hub_instance, problem)
-    if quarantine_reason(hub_instance) == NO_DEPLOYMENT:
-        return await readmit(context, hub_instance)
+    is_identified = hub_instance is not None and _identifies(hub_instance, key)
+    deployment = None
+    if hub_instance is not None and is_identified:
+        owner = Ref(key.ref.namespace, deployment_name_of(hub_instance))
+        deployment = view.read(DEPLOYMENT).get(owner)
+    decision = decide_project_copy(
+        key.plane, key.ref.namespace, hub_instance, deployment, is_identified=is_identified
+    )
+    match decision:
+        case KeepCopy():
+            return Done()
+        case DeleteCopy():
+            return await _delete_project_copy(context, key)
+        case Quarantine(instance, problem):
+            return await _quarantine(context, key, instance, problem)
+        case ReleaseFromQuarantine(instance):
+            return await release_from_quarantine(context, instance)
+        case PublishCopy(instance, owner_deployment):
+            return await _publish(context, key, instance, owner_deployment)
+        case _:
+            assert_never(decision)
+
+
+async def _publish(
+    context: Context, key: Key, hub_instance: Instance, deployment: WorkloadDeployment
+) -> Outcome:
     plan = plan_projection(
         key.plane,
         key.ref.namespace,
         hub_instance,
         deployment,
-        view.read(INSTANCE).get(key.ref),
-        _silence(hub, hub_instance),
+        context.planes.need(key.plane).read(INSTANCE).get(key.ref),
+        _silence(context.planes.hub, hub_instance),
         context.now(),
     )
     return await carry_out(context.planes, plan)
 
 
-async def _show_no_more(context: Context, key: Key) -> Outcome:
+async def _delete_project_copy(context: Context, key: Key) -> Outcome:
     projection = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
     return await carry_out(context.planes, plan_unprojection(key.plane, projection))
 
 
-async def _set_apart(
+async def _quarantine(
     context: Context, key: Key, hub_instance: Instance, problem: Problem
 ) -> Outcome:
-    outcome = await set_apart(context, hub_instance, problem)
+    outcome = await quarantine(context, hub_instance, problem)
     if not is_quarantined(hub_instance):
         return Later(OWNER_S)
-    await _show_no_more(context, key)
+    await _delete_project_copy(context, key)
     return outcome
 
 
-def _leads_to(key: Key, hub_instance: Instance) -> bool:
+def _identifies(hub_instance: Instance, key: Key) -> bool:
+    """Return True if the labels of the hub instance lead to the key."""
     return upstream_key(hub_instance.metadata.labels, key.ref.name) == key
 
 
 def _silence(hub: View, instance: Instance) -> Silence | None:
-    """Of the first cell that it says it is of and that does not answer."""
+    """Return the state of the first unreachable cell that the copy names."""
     clusters = hub.read(CLUSTER)
     found = (silence_of(clusters.get(Ref("", cell))) for cell in cells_of_copy(instance))
     return next(filter(None, found), None)
 
 
 def noted_elsewhere(copy: Instance) -> Iterable[str]:
-    """The cell that a copy is of by its note, if its label says something else."""
+    """Return the cell that the copy's annotation names, if its label names another one."""
     labelled = copy.metadata.labels.get(labels.CELL)
     return (cell for cell in cells_of_copy(copy) if cell != labelled)
 
 
 def from_hub_instance(view: View, change: Change[Any]) -> Iterable[Key]:
-    """By what it says of itself, and by the home it lies in: anybody may edit what it says, and
-    its project would never hear that it has gone."""
+    """Map by the copy's own labels and by its namespace's labels: labels on the copy may have been
+    edited."""
     metadata = change.latest.metadata
     home = view.cached(NAMESPACE).get(Ref("", metadata.namespace))
     told = [metadata.labels] if home is None else [metadata.labels, home.metadata.labels]
@@ -117,7 +127,7 @@ def from_hub_instance(view: View, change: Change[Any]) -> Iterable[Key]:
 
 
 def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
-    """What is shown of a cell depends on whether it answers."""
+    """Map a Cluster whose reachability changed to the copies of its instances."""
     if are_equally_heard(change.old, change.new):
         return
     copies, cell = view.cached(INSTANCE), change.latest.metadata.name
@@ -126,7 +136,7 @@ def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
 
 
 def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
-    """Projections wait for their deployment and leave with it."""
+    """Map the creation and the deletion of a deployment to the copies of its instances."""
     if change.old is not None and change.new is not None:
         return []
     name = change.latest.metadata.name

@@ -1,7 +1,4 @@
-"""Hub Instance that does not say whose it is -> set apart, and told once; see planning/quarantine.
-
-The projector uses the second half for those that lead to a deployment their project does not have.
-"""
+"""Hub Instance whose labels identify no project -> quarantined; see planning/quarantine.py."""
 
 from __future__ import annotations
 
@@ -13,27 +10,21 @@ from datum_compute.api.kinds import INSTANCE, NAMESPACE
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import HUB, PlaneName
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.instance_quarantine import quarantine, release_from_quarantine
 from datum_compute.planning.quarantine import (
     NO_DEPLOYMENT,
     REASONS,
-    Problem,
     identity_problem,
     is_quarantined,
-    plan_quarantine,
-    plan_readmission,
     quarantine_reason,
 )
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.events import Notice, reference_to
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import Gauge, Reading
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
-
-EVENT = "Quarantined"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -45,28 +36,10 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     home = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
     problem = identity_problem(instance, home)
     if problem is not None:
-        return await set_apart(context, instance, problem)
+        return await quarantine(context, instance, problem)
     if quarantine_reason(instance) == NO_DEPLOYMENT and is_quarantined(instance):
         return Done()  # the projector looks for its deployment
-    return await readmit(context, instance)
-
-
-async def set_apart(context: Context, instance: Instance, problem: Problem) -> Outcome:
-    """Once it has had its time."""
-    key, now_s = Key(HUB, ref_of(instance)), context.elapsed_s()
-    waited_s = now_s - context.unresolved_since_s.setdefault(key, now_s)
-    plan = plan_quarantine(instance, problem, waited_s, context.now())
-    outcome = await carry_out(context.planes, plan)
-    if plan.actions:
-        about = reference_to(INSTANCE, instance)
-        note = f"{problem[0]}: {problem[1]}. It stays, and is tried again when its labels change"
-        context.planes.tell(Notice(HUB, about, "Warning", EVENT, note))
-    return outcome
-
-
-async def readmit(context: Context, instance: Instance) -> Outcome:
-    context.unresolved_since_s.pop(Key(HUB, ref_of(instance)), None)
-    return await carry_out(context.planes, plan_readmission(instance))
+    return await release_from_quarantine(context, instance)
 
 
 def from_home(view: View, change: Change[Any]) -> Iterable[Key]:

@@ -17,8 +17,8 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.sources import (
+    DEPLOYMENTS_BY_SOURCE,
     KINDS,
-    index_values,
     observe_sources,
     read_sources,
     unreadable_kinds,
@@ -36,7 +36,6 @@ from datum_compute.planning.resolution import (
     resolve,
     resolved,
 )
-from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, beyond_status, for_, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -83,10 +82,6 @@ def _held_back_by(context: Context, view: View, deployment: WorkloadDeployment) 
     ]
 
 
-def refers_to(deployment: WorkloadDeployment) -> Iterable[str]:
-    return index_values(deployment.metadata.namespace, references(deployment.spec.template))
-
-
 def from_companion(_view: View, change: Change[Any]) -> Iterable[Key]:
     """The deployments that a copy was there for, and is not any more."""
     if change.old is None or not is_companion(change.old):
@@ -99,8 +94,6 @@ def from_companion(_view: View, change: Change[Any]) -> Iterable[Key]:
             yield key
 
 
-REFERRING = Index(DEPLOYMENT, "refers-to", refers_to)
-
 CONTROLLER = Controller(
     name="referenceddata",
     role="project",
@@ -108,10 +101,10 @@ CONTROLLER = Controller(
     edges=(
         for_(DEPLOYMENT, when=beyond_status),
         reads(NAMESPACE),
-        *wakes(REFERRING),
+        *wakes(DEPLOYMENTS_BY_SOURCE),
         *(watches(kind, from_companion, on="hub") for kind in KINDS.values()),
     ),
-    indexes=(REFERRING,),
+    indexes=(DEPLOYMENTS_BY_SOURCE,),
     finalizers=(labels.REFERENCED_DATA_FINALIZER,),
     entitled_only=True,
 )
