@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from datum_compute.api import labels
 from datum_compute.api.errors import NotFound
-from datum_compute.api.identity import instance_name
+from datum_compute.api.identity import deployment_of, instance_name
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.resourceclaim import ResourceClaim
@@ -86,8 +86,7 @@ async def _asked(context: Context, cell: View, key: Key, claim: ResourceClaim) -
 
 
 def _owner(claim: ResourceClaim, ref: Ref) -> Ref:
-    told = claim.metadata.labels.get(labels.DEPLOYMENT_NAME)
-    return Ref(ref.namespace, told or ref.name.rpartition("-")[0])
+    return Ref(ref.namespace, deployment_of(ref.name, claim.metadata.labels))
 
 
 async def _now(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.identity import federation_namespace
+from datum_compute.api.identity import deployment_of, federation_namespace
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.meta import Ref, ref_of
@@ -24,7 +24,6 @@ from datum_compute.planning.projection import (
 from datum_compute.planning.quarantine import (
     NO_DEPLOYMENT,
     Problem,
-    deployment_name_of,
     deployment_problem,
     is_quarantined,
     quarantine_reason,
@@ -56,7 +55,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     problem = slot_name_problem(hub_instance)
     if problem is not None:
         return await _set_apart(context, key, hub_instance, problem)
-    owner = Ref(key.ref.namespace, deployment_name_of(hub_instance))
+    metadata = hub_instance.metadata
+    owner = Ref(key.ref.namespace, deployment_of(metadata.name, metadata.labels))
     deployment = view.read(DEPLOYMENT).get(owner)
     if deployment is None:
         problem = deployment_problem(member_name(key.plane), *owner)
