@@ -25,7 +25,7 @@ from datum_compute.api.meta import ObjectMeta, Ref, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PlaneName, cell_plane, member_name, project_plane
 from datum_compute.api.quotametrics import consumer_of
-from datum_compute.api.reasons import Reason
+from datum_compute.api.reasons import Reason, as_quota_granted_reason
 from datum_compute.api.resourceclaim import GRANTED, ResourceClaim, ResourceClaimSpec
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import (
@@ -215,9 +215,7 @@ def quota_verdict(
         return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
     if granted.status == TRUE:
         return Verdict(TRUE, Reason.QUOTA_AVAILABLE, "Quota is granted")
-    failed = granted.reason == Reason.VALIDATION_FAILED
-    reason = Reason.VALIDATION_FAILED if failed else Reason.QUOTA_EXCEEDED
-    return Verdict(FALSE, reason, granted.message)
+    return Verdict(FALSE, as_quota_granted_reason(granted.reason), granted.message)
 
 
 def pending_requeue_s(waiting_s: float, uid: str) -> float:

@@ -27,12 +27,13 @@ A condition other than True then competes for the Ready reason by itself (planni
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from datum_compute.api.conditions import (
+    FALSE,
     TRUE,
     UNKNOWN,
     Condition,
@@ -103,6 +104,16 @@ def first_gates(deployment: WorkloadDeployment) -> list[SchedulingGate]:
 
 def gate_names(instance: Instance) -> list[str]:
     return [gate.name for gate in instance.spec.controller.scheduling_gates]
+
+
+def find_quota_denial(instance_conditions: Iterable[Condition]) -> Condition | None:
+    """Return QuotaGranted if it is False. A quota that is not decided yet is not denied."""
+    quota = find_condition(instance_conditions, QUOTA_GRANTED)
+    return quota if quota is not None and quota.status == FALSE else None
+
+
+def is_quota_denied(instance: Instance) -> bool:
+    return find_quota_denial(instance.status.conditions) is not None
 
 
 def are_going(instance: Instance) -> bool:

@@ -27,10 +27,11 @@ from datum_compute.api.instance import AVAILABLE, PROGRAMMED, QUOTA_GRANTED, REA
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName
-from datum_compute.api.reasons import INSTANCE_RANK, Reason
+from datum_compute.api.reasons import INSTANCE_RANK, QUOTA_DENIED_ON_INSTANCE, Reason
 from datum_compute.planning.actions import Action, PatchStatus, Plan
 from datum_compute.planning.gates import (
     Decision,
+    find_quota_denial,
     gate_names,
     plan_removal,
     recheck_s,
@@ -133,9 +134,9 @@ def _worst(first: Verdict, rank: int, candidates: Sequence[Verdict]) -> Verdict:
 
 
 def _quota(conditions: Sequence[Condition]) -> Iterator[Verdict]:
-    denied = find_condition(conditions, QUOTA_GRANTED)
-    if denied is not None and denied.status == FALSE:
-        yield Verdict(FALSE, Reason.PENDING_QUOTA, denied.message)
+    denial = find_quota_denial(conditions)
+    if denial is not None:
+        yield Verdict(FALSE, QUOTA_DENIED_ON_INSTANCE, denial.message)
 
 
 def _others(conditions: Sequence[Condition]) -> Iterator[Verdict]:
