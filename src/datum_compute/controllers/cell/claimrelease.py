@@ -51,17 +51,17 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     claim = context.planes.need(key.plane).read(CLAIM).get(key.ref)
     slot = instance_of(claim) if claim is not None else None
     cell = context.planes.find(slot[0]) if slot is not None else None
-    if claim is None or context.leaving.get(key) != claim.metadata.uid:
-        context.leaving.pop(key, None)
+    if claim is None or context.state.claims_being_released.get(key) != claim.metadata.uid:
+        context.state.claims_being_released.pop(key, None)
     if claim is None or slot is None or cell is None:
         return Done()
     ref, owner = slot[1], _owner(claim, slot[1])
     plan = plan_release(
         key.plane, claim, cell.read(INSTANCE).get(ref), cell.read(DEPLOYMENT).get(owner)
     )
-    if key not in context.leaving and releases(plan):
+    if key not in context.state.claims_being_released and releases(plan):
         plan = await _asked(context, cell, key, claim)
-    if key in context.leaving:
+    if key in context.state.claims_being_released:
         # Whether an earlier attempt arrived nobody knows, so there is no way back.
         await carry_out(context.planes, plan_release(key.plane, claim, None, None))
         return Later(LEAVING_S)
@@ -72,16 +72,16 @@ async def _asked(context: Context, cell: View, key: Key, claim: ResourceClaim) -
     """The plan as the cell sees it now. The claim leaves unless the cell says otherwise."""
     slot = instance_of(claim)
     assert slot is not None, "asked about the claim of a slot"
-    context.leaving[key] = claim.metadata.uid
+    context.state.claims_being_released[key] = claim.metadata.uid
     try:
         instance = await _now(cell, INSTANCE, slot[1])
         deployment = await _now(cell, DEPLOYMENT, _owner(claim, slot[1]))
         plan = plan_release(key.plane, claim, instance, deployment)
     except BaseException:
-        del context.leaving[key]
+        del context.state.claims_being_released[key]
         raise
     if not releases(plan):
-        del context.leaving[key]
+        del context.state.claims_being_released[key]
     return plan
 
 

@@ -54,7 +54,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     view = context.planes.need(key.plane)
     deployment = view.read(DEPLOYMENT).get(key.ref)
     if deployment is None:
-        context.confirmed.pop(key, None)
+        context.state.confirmed_instances.pop(key, None)
         return Done()
     instances = _instances_of(view, deployment)
     types = view.read(INSTANCE_TYPE)
@@ -90,7 +90,7 @@ async def _find_unobserved(
     updated = [i for i in instances if i.spec.controller.template_hash == current]
     if driver is None or len(updated) == len(instances):
         return frozenset()
-    known = context.confirmed.get(key, frozenset())
+    known = context.state.confirmed_instances.get(key, frozenset())
     confirmed, missing = set[str](), set[str]()
     servers = context.planes.need(key.plane).read(SERVER)
     for instance in filter(is_ready, updated):
@@ -108,7 +108,7 @@ async def _find_unobserved(
             confirmed.add(uid)
         else:
             missing.add(uid)
-    context.confirmed[key] = frozenset(confirmed)
+    context.state.confirmed_instances[key] = frozenset(confirmed)
     return frozenset(missing)
 
 

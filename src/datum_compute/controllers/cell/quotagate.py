@@ -160,7 +160,7 @@ def claim_of(context: Context, home: ClaimHome | None, instance: Instance) -> Re
         claim = view.cached(CLAIM).get(ref)
         if claim is None or claim.is_terminating or not is_granted(claim):
             raise
-    leaving = context.leaving.get(Key(home.plane, ref))
+    leaving = context.state.claims_being_released.get(Key(home.plane, ref))
     return None if claim is not None and claim.metadata.uid == leaving else claim
 
 

@@ -40,7 +40,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     view = context.planes.need(key.plane)
     instance = view.read(INSTANCE).get(key.ref)
     if instance is None:
-        context.unresolved_since_s.pop(key, None)
+        context.state.unresolved_since_s.pop(key, None)
         return Done()
     home = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
     problem = identity_problem(instance, home)
@@ -54,7 +54,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 async def set_apart(context: Context, instance: Instance, problem: Problem) -> Outcome:
     """Once it has had its time."""
     key, now_s = Key(HUB, ref_of(instance)), context.elapsed_s()
-    waited_s = now_s - context.unresolved_since_s.setdefault(key, now_s)
+    waited_s = now_s - context.state.unresolved_since_s.setdefault(key, now_s)
     plan = plan_quarantine(instance, problem, waited_s, context.now())
     outcome = await carry_out(context.planes, plan)
     if plan.actions:
@@ -65,7 +65,7 @@ async def set_apart(context: Context, instance: Instance, problem: Problem) -> O
 
 
 async def readmit(context: Context, instance: Instance) -> Outcome:
-    context.unresolved_since_s.pop(Key(HUB, ref_of(instance)), None)
+    context.state.unresolved_since_s.pop(Key(HUB, ref_of(instance)), None)
     return await carry_out(context.planes, plan_readmission(instance))
 
 
