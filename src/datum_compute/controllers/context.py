@@ -53,8 +53,8 @@ class ProcessState:
     # instance on the strength of an unconfirmed record.
     confirmed_instances: dict[Key, frozenset[str]] = field(default_factory=dict)
 
-    # By copy on the hub, since when (``elapsed_s``) its owner has not been found. The quarantine and
-    # projector controllers write and read it. In a new leader the grace period starts again, so a
+    # By copy on the hub, since when (``elapsed_s``) its owner has not been found. Written and read
+    # by the quarantine and projector controllers. In a new leader the grace period starts again: a
     # copy is quarantined later, never earlier.
     unresolved_since_s: dict[Key, float] = field(default_factory=dict)
 

@@ -14,7 +14,6 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, INSTANCE_TYPE, SERVER
 from datum_compute.api.meta import Ref, controller_uid, ref_of
 from datum_compute.api.server import Server
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.controllers.cell.machine import machine_id_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.drivers.driver import (
@@ -26,6 +25,7 @@ from datum_compute.drivers.driver import (
     Observation,
 )
 from datum_compute.planning.deployment import plan_deployment
+from datum_compute.planning.machines import machine_id_of
 from datum_compute.planning.ordinals import has_gates, is_observed_not_ready, is_ready
 from datum_compute.planning.ownership import belongs
 from datum_compute.planning.sizing import Size, size_of
