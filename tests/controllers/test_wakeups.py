@@ -106,7 +106,7 @@ def test_a_new_instance_behind_gates_needs_no_machine_unless_something_was_said_
 
 
 def test_claims_are_woken_by_the_change_that_lets_go_of_their_slots_and_by_the_last_word() -> None:
-    let_go = claimrelease.slots_let_go
+    let_go = claimrelease.released_slots
     leaving = a_deployment(replicas=3, terminating=True)
     assert let_go(a_deployment(replicas=3), a_deployment(replicas=1)) == range(1, 3)
     assert not let_go(a_deployment(replicas=1), a_deployment(replicas=3))

@@ -33,6 +33,7 @@ from typing import Any
 import msgspec
 
 from datum_compute.api.conditions import (
+    EPOCH,
     FALSE,
     TRUE,
     UNKNOWN,
@@ -54,6 +55,7 @@ from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.references import references
+from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import ListItem, RemoveItems
 from datum_compute.planning.firstword import is_early
@@ -68,6 +70,10 @@ RECORDED_AS = {
     QUOTA: QUOTA_GRANTED,
     REFERENCED_DATA: REFERENCED_DATA_READY,
 }
+
+# A plane that was never read may still be synchronizing for this long. After that the condition of
+# the gate reports that it cannot be read.
+FIRST_SYNC_S = 30.0
 
 Applies = Callable[[WorkloadDeployment], bool]
 
@@ -100,6 +106,11 @@ class Decision(msgspec.Struct, frozen=True):
 
 def first_gates(deployment: WorkloadDeployment) -> list[SchedulingGate]:
     return [SchedulingGate(name=name) for name, applies in ON_NEW_INSTANCES if applies(deployment)]
+
+
+def waiting_s(instance: Instance, unix_s: float) -> float:
+    """Return the age of the instance. The conditions of a new one have the time 1970."""
+    return unix_s - parse_timestamp(instance.metadata.creation_timestamp or EPOCH)
 
 
 def gate_names(instance: Instance) -> list[str]:

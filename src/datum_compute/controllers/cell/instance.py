@@ -11,7 +11,7 @@ from datum_compute.controllers.cell import datagate, networkgate, quotagate
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.firstword import FIRST_WORD_S
-from datum_compute.planning.gates import Decision, are_going, is_too_soon
+from datum_compute.planning.gates import Decision, are_going, is_too_soon, waiting_s
 from datum_compute.planning.readiness import is_ready_said, plan_readiness
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_
 from datum_compute.runtime.key import Key
@@ -31,7 +31,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     instance = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
     if instance is None:
         return Done()
-    age_s, decisions = quotagate.waiting_s(context, instance), list[Decision]()
+    age_s, decisions = waiting_s(instance, context.unix_s()), list[Decision]()
     for decide in DECIDERS:
         decision = decide(context, key, instance)
         if decision is not None and is_too_soon(instance, decision, age_s):

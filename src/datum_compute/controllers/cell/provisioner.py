@@ -12,9 +12,9 @@ from datum_compute.api.instance import AVAILABLE, PROGRAMMED, Instance
 from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, SERVER
 from datum_compute.api.reasons import Reason
 from datum_compute.api.server import Server
-from datum_compute.controllers.cell.quotagate import size_on
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.instance_quota import size_on
 from datum_compute.planning.gates import is_quota_denied
 from datum_compute.planning.ownership import claims_of, find_owner, refs_to_reconcile
 from datum_compute.planning.provisioning import plan_provisioning
