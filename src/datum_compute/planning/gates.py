@@ -58,7 +58,7 @@ from datum_compute.api.references import references
 from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import ListItem, RemoveItems
-from datum_compute.planning.firstword import is_early
+from datum_compute.planning.firstword import should_defer
 from datum_compute.planning.spread import spread
 
 # Gates that the platform knows by name.
@@ -176,10 +176,13 @@ def plan_removal(
     return [RemoveItems(plane, INSTANCE, ref, uid, items, "clear now", fields)]
 
 
-def is_too_soon(instance: Instance, decision: Decision, age_s: float) -> bool:
-    """A new instance whose gates are decided in a moment says so once, not gate by gate."""
+def should_defer_gates(instance: Instance, decision: Decision, now: str) -> bool:
+    """Return True if the gates of a new instance are not recorded yet, because one is undecided.
+
+    They are then recorded in one write, when all of them are decided.
+    """
     undecided = decision.verdict.status == UNKNOWN and decision.gate in gate_names(instance)
-    return undecided and is_early(age_s)
+    return undecided and should_defer(instance, (), now)
 
 
 def recheck_s(instance: Instance, decisions: Sequence[Decision]) -> float | None:
