@@ -11,6 +11,7 @@ from datum_compute.api import labels
 from datum_compute.api.configmap import ConfigMap
 from datum_compute.api.containeroptions import ImageRecord
 from datum_compute.api.datasources import PinnedData
+from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import SERVER
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import cell_plane
@@ -23,9 +24,12 @@ from datum_compute.planning.machines import (
     SETTLED_S,
     UNSETTLED_S,
     MachineStep,
+    confirms_not_ready,
     failed_status,
     first_step,
     machine_id_of,
+    machine_serves,
+    needs_confirmation,
     observed_status,
     orphan_machines,
     plan_machine_release,
@@ -34,6 +38,7 @@ from datum_compute.planning.machines import (
     step_after_observation,
 )
 from datum_compute.planning.references import ObservedSources
+from datum_compute.testing.builders import an_instance, refused_by_quota
 
 CELL = cell_plane("dfw")
 WAKE = Wake(at="2026-01-01T00:00:00Z")
@@ -221,3 +226,70 @@ def test_unknown_changes_only_the_phase_and_its_reason(phase: Phase) -> None:
 
 def test_a_server_that_was_never_observed_does_not_become_unknown() -> None:
     assert observed_status(a_server(), UNKNOWN) == ServerStatus()
+
+
+# --- readiness that was recorded before a restart
+
+
+@pytest.mark.parametrize(
+    ("state", "serves"),
+    [
+        (None, False),
+        (Report("Pending"), False),
+        (Report("Running"), True),
+        (Report("Running", "NotReady"), False),
+        (Report("Sleeping"), True),
+        (Report("Failed"), False),
+        (UNKNOWN, False),
+    ],
+    ids=["gone", "pending", "running", "not ready", "sleeping", "failed", "unknown"],
+)
+def test_a_machine_serves_when_it_runs_or_sleeps(state: Report | None, serves: bool) -> None:
+    assert machine_serves(state) is serves
+
+
+NOT_READY = an_instance(0, ready=False)
+
+
+@pytest.mark.parametrize(
+    ("instance", "state", "confirmed"),
+    [
+        (NOT_READY, None, True),
+        (NOT_READY, Report("Failed"), True),
+        (NOT_READY, Report("Running"), False),
+        (NOT_READY, UNKNOWN, False),
+        (an_instance(0), Report("Running"), True),
+    ],
+    ids=["gone", "failed", "serves", "unknown", "available for the driver"],
+)
+def test_an_observation_confirms_that_an_instance_is_not_ready(
+    instance: Instance, state: Report | None, confirmed: bool
+) -> None:
+    assert confirms_not_ready(instance, state) is confirmed
+
+
+def owned_by(instance: Instance, deleted: str | None = None) -> Server:
+    server = a_server(deleted=deleted)
+    metadata = structs.replace(
+        server.metadata,
+        name=instance.metadata.name,
+        labels={labels.INSTANCE_UID: instance.metadata.uid},
+    )
+    return structs.replace(server, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("instance", "server", "expected"),
+    [
+        (NOT_READY, owned_by(NOT_READY), True),
+        (NOT_READY, owned_by(NOT_READY, "2026-01-01T00:00:00Z"), False),
+        (an_instance(0), owned_by(an_instance(0)), False),
+        (refused_by_quota(NOT_READY), owned_by(NOT_READY), False),
+        (an_instance(0, ready=False, terminating=True), owned_by(NOT_READY), False),
+    ],
+    ids=["not ready", "server terminating", "ready", "gated", "terminating"],
+)
+def test_which_records_need_a_confirmation(
+    instance: Instance, server: Server, expected: bool
+) -> None:
+    assert needs_confirmation(instance, server) is expected

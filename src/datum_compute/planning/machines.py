@@ -21,8 +21,9 @@ from typing import Protocol
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import TRUE
+from datum_compute.api.conditions import TRUE, is_true
 from datum_compute.api.containeroptions import ImageRecord
+from datum_compute.api.instance import AVAILABLE, Instance
 from datum_compute.api.kinds import SERVER
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName
@@ -32,6 +33,8 @@ from datum_compute.api.scaletozero import Wake
 from datum_compute.api.server import Phase, Server, ServerStatus
 from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
 from datum_compute.planning.objects import plan_status
+from datum_compute.planning.ordinals import has_gates, is_observed_not_ready
+from datum_compute.planning.ownership import belongs
 from datum_compute.planning.references import ObservedSources, data_verdict, pinned
 from datum_compute.planning.spread import spread
 
@@ -181,6 +184,34 @@ def observed_status(server: Server, state: MachineReport | None) -> ServerStatus
         last_wake=state.last_wake or server.status.last_wake,
         spec_fingerprint=state.spec_fingerprint,
     )
+
+
+# --- readiness that was recorded before a restart
+
+
+def needs_confirmation(instance: Instance, server: Server) -> bool:
+    """Return True if the instance is recorded as not ready and its machine may have recovered."""
+    if has_gates(instance) or instance.is_terminating or not is_observed_not_ready(instance):
+        return False
+    return belongs(server, instance) and not server.is_terminating
+
+
+def confirms_not_ready(instance: Instance, state: MachineReport | None) -> bool:
+    """Return True if an observation agrees with the record that the instance is not ready.
+
+    A machine that serves contradicts a record that is not Available: its status is on the way. An
+    instance that is Available is not ready for a reason that no driver observes.
+    """
+    if state is not None and state.phase == "Unknown":
+        return False
+    return not machine_serves(state) or is_true(instance.status.conditions, AVAILABLE)
+
+
+def machine_serves(state: MachineReport | None) -> bool:
+    """Return True if the machine accepts connections. A sleeping one wakes for them."""
+    if state is None:
+        return False
+    return state.phase == "Sleeping" or (state.phase == "Running" and not state.reason)
 
 
 def _without_machine(server: Server, phase: Phase, reason: str, message: str) -> ServerStatus:
