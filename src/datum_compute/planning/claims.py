@@ -180,8 +180,8 @@ def plan_claim_error(
 ) -> Plan:
     """Report why the project accepts no claim, in QuotaGranted of the instance.
 
-    The gate cannot report it, because it only reads claims. It keeps the reason until there is a
-    claim (``CLAIM_ERRORS``).
+    The instance controller is the other writer of QuotaGranted. It only reads claims, so it cannot
+    report the error; it keeps these reasons (``CLAIM_ERRORS``) until a claim exists.
     """
     verdict = _claim_error(home, error)
     retry_s = REFUSED_S

@@ -150,7 +150,7 @@ def _status(
         observed_source=_source(deployment),
         selector=f"{labels.DEPLOYMENT_NAME}={deployment.metadata.name}",
         location=location_of(deployment),
-        endpoints=deployment.status.endpoints,  # of whoever publishes its ports
+        endpoints=deployment.status.endpoints,  # the publishing controller writes them
         granted=recorded_slots(deployment, slots.held, wanted, size_of),
     )
     progress = measure_progress(deployment, counted, now)

@@ -144,7 +144,10 @@ def _interfaces(instance: Instance, server: Server | None) -> list[NetworkInterf
 
 
 def _with_ready(instance: Instance, status: InstanceStatus, now: str) -> InstanceStatus:
-    """What follows from the new conditions in the same write, instead of one more right after."""
+    """Add Ready, as it follows from the new conditions, to save a write of its own.
+
+    The instance controller writes Ready too, with the same function; the order does not matter.
+    """
     ready = ready_condition(instance, status.conditions, (), now)
     return msgspec.structs.replace(status, conditions=with_condition(status.conditions, ready))
 

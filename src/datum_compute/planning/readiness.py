@@ -1,11 +1,13 @@
-"""When an Instance is Ready, and what it says when it is not.
+"""The Ready condition of an Instance: its status, reason and message.
 
-Ready = Programmed and Available and no scheduling gates. Nothing else is consulted: not whether a
-process runs (a sleeping instance serves), not a quota that was granted before.
+Ready = Programmed and Available and no scheduling gates. Nothing else counts: not whether a process
+runs (a sleeping instance serves), not a quota that was granted before.
 
-When it is not Ready, the cause with the highest rank speaks (``api/reasons.py``), in its own words.
-Among equals the earlier wins. A condition that says Pending has nothing to say, and an undecided
-quota is no cause by itself.
+An Instance that is not Ready reports the reason and message of the cause with the highest rank
+(``api/reasons.py``); of equal ranks the first. A Pending condition and an undecided quota are no
+cause.
+
+The instance controller and the provisioner both write Ready, with ``ready_condition``.
 """
 
 from __future__ import annotations
