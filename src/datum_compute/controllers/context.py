@@ -37,10 +37,10 @@ class ProcessState:
     addresses: AddressBook = field(default_factory=AddressBook)
 
     # Claims whose deletion has begun, with their uid. The claim-release controller writes them
-    # before it asks the cell whether the slot is empty; the quota gate reads them and clears no
-    # gate by such a claim. So no instance gets a machine between the answer and the deletion. A new
-    # process asks the cell again before it deletes, and the quota gate reads a claim from its
-    # project before it clears a gate, unless the claim was granted seconds ago.
+    # before it reads from the cell that the slot is empty; the quota gate reads them and clears no
+    # gate by such a claim. So no instance gets a machine between that read and the deletion. A new
+    # process reads from the cell again before it deletes, and the quota gate reads a claim from
+    # its project before it clears a gate, unless the claim was granted seconds ago.
     claims_being_released: dict[Key, str] = field(default_factory=dict)
 
     # By cell, since when (``elapsed_s``) probes have failed. Only the cluster controller writes and
@@ -49,8 +49,8 @@ class ProcessState:
     unreachable_since_s: dict[str, float] = field(default_factory=dict)
 
     # By deployment, uids of instances whose recorded readiness the driver has confirmed. Only the
-    # deployment controller writes and reads it. A new process asks the driver again and removes no
-    # instance on the strength of an unconfirmed record.
+    # deployment controller writes and reads it. A new process queries the driver again and
+    # removes no instance because of an unconfirmed record.
     confirmed_instances: dict[Key, frozenset[str]] = field(default_factory=dict)
 
     # By copy on the hub, since when (``elapsed_s``) its owner has not been found. Written and read
