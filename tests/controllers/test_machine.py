@@ -20,7 +20,7 @@ from datum_compute.api.server import Server, ServerSpec, ServerStatus
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
 from datum_compute.client.client import Client
-from datum_compute.controllers.cell.machine import CONTROLLER, observed_status
+from datum_compute.controllers.cell.machine import CONTROLLER
 from datum_compute.drivers.driver import (
     NOT_OBSERVED,
     MachineState,
@@ -202,28 +202,3 @@ def test_a_server_that_goes_waits_for_a_machine_that_is_not_observed() -> None:
             await client.get(SERVER, REF)
 
     beside(driver, story)
-
-
-@pytest.mark.parametrize("phase", ["Running", "Sleeping", "Failed", "Stopped"])
-def test_unknown_changes_the_phase_and_its_reason_only(phase: str) -> None:
-    recorded = ServerStatus(
-        phase=phase,  # type: ignore[arg-type]
-        restarts=3,
-        exit_code=1,
-        addresses=["10.0.0.9"],
-        last_lines=["bye"],
-        observed_generation=2,
-    )
-    status = observed_status(a_server(recorded), UNKNOWN)
-    assert (status.phase, status.reason, status.message) == (
-        "Unknown",
-        "NotObserved",
-        "the engine does not answer",
-    )
-    assert (status.restarts, status.exit_code, status.addresses, status.last_lines) == (
-        3,
-        1,
-        ["10.0.0.9"],
-        ["bye"],
-    )
-    assert status.observed_generation == 2

@@ -9,24 +9,39 @@ from hypothesis import strategies as st
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionStatus, Verdict, decided
+from datum_compute.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
+from datum_compute.api.instance import QUOTA_GRANTED, Instance
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.api.resourceclaim import ResourceClaim, ResourceClaimStatus
-from datum_compute.planning.actions import Create, Delete, Wait
+from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.actions import Create, Delete, PatchStatus, Plan, Wait
 from datum_compute.planning.claims import (
+    GRANTED_BY_RECORD,
+    RECENT_GRANT_S,
+    REFUSED_S,
     ClaimHome,
+    ObservedQuota,
+    ReleaseState,
     claim_home,
     claim_ref,
+    decide_quota_gate,
     instance_of,
+    is_recent_grant,
+    needs_claim,
     new_claim,
     pending_requeue_s,
     plan_claim,
+    plan_claim_error,
     plan_release,
     quota_verdict,
+    release_state,
 )
+from datum_compute.planning.gates import FIRST_SYNC_S
 from datum_compute.planning.sizing import Size
-from datum_compute.testing.builders import NOW, a_deployment, an_instance
+from datum_compute.testing.builders import NOW, a_deployment, an_instance, refused_by_quota
 
 CELL = cell_plane("dfw")
 HOME = ClaimHome(project_plane("shop"), "default", "shop", "dfw")
@@ -85,12 +100,15 @@ def test_a_claim_of_somebody_else_leads_nowhere(label: str) -> None:
     assert instance_of(msgspec.structs.replace(claim, metadata=metadata)) is None
 
 
-def test_a_claim_is_made_once_and_replaced_with_another_size() -> None:
-    (create,) = plan_claim(HOME, an_instance(0), None, SMALL).actions
+def test_a_claim_is_created_once_and_replaced_when_the_size_changes() -> None:
+    waiting = refused_by_quota(an_instance(0))
+    (create,) = plan_claim(HOME, waiting, None, SMALL).actions
     assert isinstance(create, Create)
-    assert plan_claim(HOME, an_instance(0), a_claim(), SMALL).actions == ()
-    (delete,) = plan_claim(HOME, an_instance(0), a_claim(), LARGE).actions
+    assert plan_claim(HOME, waiting, a_claim(), SMALL).actions == ()
+    (delete,) = plan_claim(HOME, waiting, a_claim(), LARGE).actions
     assert isinstance(delete, Delete)
+    granted = plan_claim(HOME, an_instance(0), a_claim(), LARGE)
+    assert granted == Plan(), "without its gate an instance keeps what was granted"
     assert delete.uid == "claim-uid"
     pending = quota_verdict(HOME, an_instance(0), a_claim(), LARGE)
     assert pending.status == UNKNOWN
@@ -145,3 +163,166 @@ def test_who_waits_is_looked_at_in_ever_longer_steps(waited_s: float, uid: str) 
 def test_those_who_began_together_come_back_one_by_one() -> None:
     delays = {pending_requeue_s(0, f"uid-{number}") for number in range(20)}
     assert len(delays) == 20
+
+
+# --- release
+
+KEEP, CONFIRM, RELEASING = ReleaseState.KEEP, ReleaseState.CONFIRM, ReleaseState.RELEASING
+
+
+def deleted(claim: ResourceClaim, *finalizers: str) -> ResourceClaim:
+    metadata = msgspec.structs.replace(
+        claim.metadata, deletion_timestamp=NOW, finalizers=list(finalizers)
+    )
+    return msgspec.structs.replace(claim, metadata=metadata)
+
+
+DELETED = deleted(a_claim(), labels.CLAIM_FINALIZER)
+DELETED_DENIED = deleted(a_claim(FALSE, "QuotaExceeded"), labels.CLAIM_FINALIZER)
+
+
+@pytest.mark.parametrize(
+    ("claim", "instance", "deployment", "cached", "live"),
+    [
+        (a_claim(), an_instance(0), None, KEEP, KEEP),
+        (a_claim(), None, a_deployment(), KEEP, KEEP),
+        (a_claim(), None, None, CONFIRM, RELEASING),
+        (a_claim(), None, a_deployment(terminating=True), CONFIRM, RELEASING),
+        (DELETED, an_instance(0), a_deployment(), KEEP, KEEP),
+        (DELETED, None, a_deployment(), CONFIRM, RELEASING),
+        (DELETED_DENIED, an_instance(0), a_deployment(), CONFIRM, RELEASING),
+        (deleted(a_claim(), "example.com/other"), None, None, KEEP, KEEP),
+    ],
+    ids=[
+        "in use",
+        "wanted",
+        "not wanted",
+        "deployment terminating",
+        "deleted and in use",
+        "deleted and empty",
+        "deleted and never granted",
+        "held by another finalizer",
+    ],
+)
+def test_a_release_is_confirmed_by_a_live_read(
+    claim: ResourceClaim,
+    instance: Instance | None,
+    deployment: WorkloadDeployment | None,
+    cached: ReleaseState,
+    live: ReleaseState,
+) -> None:
+    assert release_state(claim, instance, deployment) is cached
+    assert release_state(claim, instance, deployment, is_live=True) is live
+
+
+def test_a_release_that_has_begun_is_not_taken_back() -> None:
+    assert release_state(a_claim(), an_instance(0), a_deployment(), has_begun=True) is RELEASING
+
+
+# --- the Quota gate
+
+CREATED_S = parse_timestamp(NOW)
+
+
+def waiting(reason: str = "", status: ConditionStatus = FALSE) -> Instance:
+    """An instance created at NOW that waits for its quota; ``reason`` is that of QuotaGranted."""
+    found = refused_by_quota(an_instance(0))
+    verdict = Verdict(status, reason, "recorded")
+    conditions = [decided(QUOTA_GRANTED, verdict, generation=1, now=NOW)] if reason else []
+    return msgspec.structs.replace(
+        found,
+        metadata=msgspec.structs.replace(found.metadata, creation_timestamp=NOW),
+        status=msgspec.structs.replace(found.status, conditions=conditions),
+    )
+
+
+READ = ObservedQuota(HOME, None, SMALL)
+GRANTED_CLAIM = ObservedQuota(HOME, a_claim(), SMALL)
+UNREAD = ObservedQuota(HOME, None, SMALL, is_readable=False)
+RECORDED = ObservedQuota(HOME, None, SMALL, is_readable=False, is_recorded=True)
+
+
+@pytest.mark.parametrize(
+    ("instance", "observed", "waited_s", "status", "reason"),
+    [
+        (waiting(), READ, 0, UNKNOWN, "PendingEvaluation"),
+        (waiting(), GRANTED_CLAIM, 0, TRUE, "QuotaAvailable"),
+        (waiting("QuotaMisconfigured"), READ, 0, FALSE, "QuotaMisconfigured"),
+        (waiting("QuotaNamespaceNotFound"), READ, 0, FALSE, "QuotaNamespaceNotFound"),
+        (waiting("QuotaMisconfigured"), GRANTED_CLAIM, 0, TRUE, "QuotaAvailable"),
+        (waiting(), ObservedQuota(None, None, SMALL), 0, FALSE, "QuotaProjectIDUnresolvable"),
+        (waiting(), RECORDED, 0, TRUE, "QuotaAvailable"),
+        (waiting(), UNREAD, FIRST_SYNC_S, UNKNOWN, "QuotaBackendUnavailable"),
+        (waiting("QuotaExceeded"), UNREAD, FIRST_SYNC_S, FALSE, "QuotaExceeded"),
+        (waiting("Pending", UNKNOWN), UNREAD, FIRST_SYNC_S, UNKNOWN, "QuotaBackendUnavailable"),
+    ],
+    ids=[
+        "no claim",
+        "granted",
+        "error of the claim controller",
+        "namespace is missing",
+        "error is over",
+        "no project",
+        "granted by record",
+        "project unreadable",
+        "project unreadable after a denial",
+        "project unreadable and undecided",
+    ],
+)
+def test_the_quota_gate(
+    instance: Instance, observed: ObservedQuota, waited_s: float, status: str, reason: str
+) -> None:
+    decision = decide_quota_gate(instance, observed, CREATED_S + waited_s)
+    assert decision is not None
+    assert (decision.verdict.status, decision.verdict.reason) == (status, reason)
+    assert (decision.recheck_s is None) == (status == TRUE)
+
+
+def test_the_quota_gate_waits_for_the_first_read_of_a_project() -> None:
+    assert decide_quota_gate(waiting(), UNREAD, CREATED_S + FIRST_SYNC_S - 1) is None
+    decision = decide_quota_gate(waiting(), RECORDED, CREATED_S)
+    assert decision is not None
+    assert decision.verdict == GRANTED_BY_RECORD
+
+
+@pytest.mark.parametrize(
+    ("instance", "expected"),
+    [
+        (waiting(), True),
+        (waiting("QuotaAvailable", TRUE), True),
+        (an_instance(0), False),
+    ],
+    ids=["gated", "granted", "neither"],
+)
+def test_an_instance_needs_a_claim_while_it_waits_and_while_it_has_quota(
+    instance: Instance, expected: bool
+) -> None:
+    assert needs_claim(instance) is expected
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "retry_s"),
+    [
+        (NotFound("no namespace"), "QuotaNamespaceNotFound", REFUSED_S),
+        (Forbidden("no"), "QuotaMisconfigured", REFUSED_S),
+        (AlreadyExists("taken"), "QuotaMisconfigured", 1.0),
+    ],
+)
+def test_a_project_that_accepts_no_claim_is_reported(
+    error: ApiError, reason: str, retry_s: float
+) -> None:
+    plan = plan_claim_error(CELL, HOME, waiting(), error, NOW, CREATED_S)
+    (report,) = plan.actions
+    assert isinstance(report, PatchStatus)
+    assert report.reason == reason
+    assert report.status["conditions"][0]["reason"] == reason
+    assert plan.requeue_after_s is not None
+    assert retry_s <= plan.requeue_after_s <= retry_s * 1.2
+    without_gate = plan_claim_error(CELL, HOME, an_instance(0), error, NOW, CREATED_S)
+    assert without_gate.actions == (), "what was granted is not taken back"
+
+
+def test_a_grant_is_recent_for_a_while() -> None:
+    assert is_recent_grant(a_claim(), CREATED_S + RECENT_GRANT_S - 1)
+    assert not is_recent_grant(a_claim(), CREATED_S + RECENT_GRANT_S)
+    assert not is_recent_grant(a_claim(FALSE), CREATED_S)

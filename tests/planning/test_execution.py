@@ -23,7 +23,7 @@ from datum_compute.planning.execution import (
     plan_orphans,
     plan_unreachable,
 )
-from datum_compute.planning.firstword import FIRST_WORD_S
+from datum_compute.planning.firstword import INITIAL_STATUS_S
 from datum_compute.testing.builders import NOW, a_deployment
 from tests.planning.propagated import (
     CELL,
@@ -38,7 +38,7 @@ def test_that_a_copy_has_arrived_is_told_with_its_first_word() -> None:
     new = msgspec.structs.replace(work, metadata=metadata)
     copy = stored(desired_copy(new, DEPLOYMENT), "copy-uid")
     silent = plan_execution(CELL, new, DEPLOYMENT, copy, NOW)
-    assert (silent.actions, silent.requeue_after_s) == ((), FIRST_WORD_S)
+    assert (silent.actions, silent.requeue_after_s) == ((), INITIAL_STATUS_S)
     (late,) = plan_execution(CELL, new, DEPLOYMENT, copy, "2030-01-01T00:00:00Z").actions
     status = WorkloadDeploymentStatus(replicas=1, observed_generation=1)
     speaking = msgspec.structs.replace(copy, status=status)

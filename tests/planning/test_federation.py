@@ -33,7 +33,7 @@ from datum_compute.planning.federation import (
     plan_federation,
     plan_orphan,
 )
-from datum_compute.planning.firstword import FIRST_WORD_S
+from datum_compute.planning.firstword import INITIAL_STATUS_S
 from datum_compute.testing.builders import NOW, a_deployment
 
 LONG_AGO = "2020-01-01T00:00:00Z"
@@ -185,7 +185,7 @@ def test_nothing_is_said_of_a_new_deployment_that_is_on_its_way() -> None:
     for state in (NOTHING, HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=True))):
         plan = plan_federation(PROJECT, new, NAMESPACE_OF_USER, state, NOW)
         assert not [a for a in plan.actions if isinstance(a, PatchStatus)]
-        assert plan.requeue_after_s == FIRST_WORD_S
+        assert plan.requeue_after_s == INITIAL_STATUS_S
 
 
 def test_what_is_in_the_way_of_a_new_deployment_is_said_at_once() -> None:

@@ -19,7 +19,6 @@ from datum_compute.planning.quarantine import (
     NO_DEPLOYMENT,
     NO_IDENTITY,
     NO_ORDINAL,
-    deployment_name_of,
     deployment_problem,
     identity_problem,
     is_quarantined,
@@ -144,11 +143,6 @@ def test_a_copy_without_an_ordinal_of_its_deployment_is_a_problem(
     assert problem is not None
     assert problem[0] == NO_ORDINAL
     assert name in problem[1]
-
-
-def test_the_deployment_of_a_copy_is_named_by_its_label_else_by_its_name() -> None:
-    assert deployment_name_of(named("web-dfw-0", "shop")) == "shop"
-    assert deployment_name_of(named("web-dfw-0")) == "web-dfw"
 
 
 def test_those_who_can_put_it_right_have_a_while() -> None:

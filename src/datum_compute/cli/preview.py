@@ -13,6 +13,7 @@ from typing import Any
 from datum_compute.api.allowancebucket import AllowanceBucket, AllowanceBucketStatus
 from datum_compute.api.codec import JsonObject, typed
 from datum_compute.api.errors import Forbidden, NotFound
+from datum_compute.api.identity import deployment_of
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import (
     BUCKET,
@@ -146,7 +147,7 @@ def _slots(
 
 
 def _is_named(instance: Instance, deployment: str) -> bool:
-    return instance.metadata.name.rpartition("-")[0] == deployment
+    return deployment_of(instance.metadata.name, instance.metadata.labels) == deployment
 
 
 def _is_rolled(present: WorkloadDeployment, wanted: WorkloadDeployment) -> bool:

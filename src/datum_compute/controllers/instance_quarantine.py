@@ -23,7 +23,7 @@ EVENT = "Quarantined"
 async def quarantine(context: Context, instance: Instance, problem: Problem) -> Outcome:
     """Mark the copy and record an event, once the problem has lasted for the grace period."""
     key, now_s = Key(HUB, ref_of(instance)), context.elapsed_s()
-    waited_s = now_s - context.unresolved_since_s.setdefault(key, now_s)
+    waited_s = now_s - context.state.unresolved_since_s.setdefault(key, now_s)
     plan = plan_quarantine(instance, problem, waited_s, context.now())
     outcome = await carry_out(context.planes, plan)
     if plan.actions:
@@ -36,5 +36,5 @@ async def quarantine(context: Context, instance: Instance, problem: Problem) -> 
 
 async def release_from_quarantine(context: Context, instance: Instance) -> Outcome:
     """Remove the marks, if there are any. A later problem gets a new grace period."""
-    context.unresolved_since_s.pop(Key(HUB, ref_of(instance)), None)
+    context.state.unresolved_since_s.pop(Key(HUB, ref_of(instance)), None)
     return await carry_out(context.planes, plan_readmission(instance))

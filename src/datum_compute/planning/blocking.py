@@ -6,13 +6,18 @@ from collections.abc import Iterable, Sequence
 
 from datum_compute.api.conditions import FALSE, Verdict, find_condition
 from datum_compute.api.instance import READY, Instance
-from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
+from datum_compute.api.reasons import (
+    DEPLOYMENT_RANK,
+    INSTANCE_RANK,
+    QUOTA_DENIED_ON_DEPLOYMENT,
+    QUOTA_DENIED_ON_INSTANCE,
+    Reason,
+    as_deployment_reason,
+)
 from datum_compute.api.workload import BlockedReplicas
 from datum_compute.planning.gates import NETWORK, gate_names
 from datum_compute.planning.ordinals import Slots
 from datum_compute.planning.stopping import stopping_verdict
-
-_DATA = (Reason.REFERENCED_DATA_NOT_READY, Reason.AWAITING_PROPAGATION, Reason.RESOLVING)
 
 
 def blocked_slots(slots: Slots, wanted: int) -> list[BlockedReplicas]:
@@ -62,23 +67,17 @@ def worst_cause(slots: Slots, wanted: int) -> tuple[Reason | str, str]:
         if instance is None:
             continue
         verdict = cause_of(instance)
-        pending_quota += verdict.reason == Reason.PENDING_QUOTA
+        pending_quota += verdict.reason == QUOTA_DENIED_ON_INSTANCE
         reason, message = _as_deployment(verdict, instance)
         if DEPLOYMENT_RANK.get(reason, 0) > rank:
             best, rank = (reason, message), DEPLOYMENT_RANK[reason]
-    if best[0] == Reason.QUOTA_NOT_GRANTED:
+    if best[0] == QUOTA_DENIED_ON_DEPLOYMENT:
         best = (best[0], f"{pending_quota} of {wanted} desired instances pending quota: {best[1]}")
     return best
 
 
 def _as_deployment(verdict: Verdict, instance: Instance) -> tuple[Reason, str]:
-    """An instance's reason as its deployment says it."""
-    if verdict.reason == Reason.PENDING_QUOTA:
-        return Reason.QUOTA_NOT_GRANTED, verdict.message
-    if verdict.reason in _DATA:
-        return Reason.REFERENCED_DATA_NOT_READY, verdict.message
+    """Return the reason and message of a deployment for the cause of one of its instances."""
     if verdict.reason == Reason.SCHEDULING_GATES_PRESENT and gate_names(instance) == [NETWORK]:
         return Reason.NETWORK_PROVISIONING, "Waiting for the network"
-    if verdict.reason in DEPLOYMENT_RANK:
-        return Reason(verdict.reason), verdict.message
-    return Reason.INSTANCES_PROVISIONING, verdict.message
+    return as_deployment_reason(verdict.reason), verdict.message

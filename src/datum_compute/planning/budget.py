@@ -15,11 +15,10 @@ that a template too large for the quota costs ``maxUnavailable`` instances and n
 
 from __future__ import annotations
 
-from datum_compute.api.conditions import FALSE, find_condition
-from datum_compute.api.instance import QUOTA_GRANTED, Instance, ResourceAmounts, Runtime
+from datum_compute.api.instance import Instance, ResourceAmounts, Runtime
 from datum_compute.api.reasons import Reason
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.gates import QUOTA, gate_names
+from datum_compute.planning.gates import QUOTA, find_quota_denial, gate_names
 from datum_compute.planning.ordinals import Slots, unavailable_max
 
 
@@ -73,13 +72,16 @@ def can_return(deployment: WorkloadDeployment, number: int, waiting: frozenset[i
 
 
 def _is_refused(instance: Instance | None) -> bool:
-    """It has no machine and never had one: what was granted stays granted."""
+    """Return True if the instance has no machine, never had one, and its quota is exceeded.
+
+    A quota that was granted stays granted.
+    """
     if instance is None or not instance.spec.controller.scheduling_gates:
-        return False  # nearly all, and asked of every instance in every pass
+        return False  # the usual case, checked for each instance in each pass
     if instance.is_terminating or QUOTA not in gate_names(instance):
         return False
-    said = find_condition(instance.status.conditions, QUOTA_GRANTED)
-    return said is not None and (said.status, said.reason) == (FALSE, Reason.QUOTA_EXCEEDED)
+    denial = find_quota_denial(instance.status.conditions)
+    return denial is not None and denial.reason == Reason.QUOTA_EXCEEDED
 
 
 def _keeps_size(deployment: WorkloadDeployment, slots: Slots, wanted: int) -> bool:

@@ -20,7 +20,11 @@ from datum_compute.api.conditions import (
 from datum_compute.api.instance import AVAILABLE, PROGRAMMED, Instance
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.plane import PlaneName
-from datum_compute.api.reasons import Reason
+from datum_compute.api.reasons import (
+    QUOTA_DENIED_ON_REPLICAS,
+    Reason,
+    as_replicas_ready_reason,
+)
 from datum_compute.api.workloaddeployment import (
     ObservedSource,
     WorkloadDeployment,
@@ -49,8 +53,6 @@ REPLICAS_READY = "ReplicasReady"
 RECHECK_S = 60.0
 # An observation that confirms the recorded state causes no event, so the plan is computed again.
 OBSERVE_AGAIN_S = 1.0
-
-_QUOTA = (Reason.PENDING_QUOTA, Reason.QUOTA_EXCEEDED)
 
 
 def _of_unknown_size(_instance: Instance) -> Size | None:
@@ -148,7 +150,7 @@ def _status(
         observed_source=_source(deployment),
         selector=f"{labels.DEPLOYMENT_NAME}={deployment.metadata.name}",
         location=location_of(deployment),
-        endpoints=deployment.status.endpoints,  # of whoever publishes its ports
+        endpoints=deployment.status.endpoints,  # the publishing controller writes them
         granted=recorded_slots(deployment, slots.held, wanted, size_of),
     )
     progress = measure_progress(deployment, counted, now)
@@ -203,13 +205,14 @@ def _replicas_ready(
         verdict = Verdict(TRUE, Reason.REPLICAS_AVAILABLE, message)
         return decided(REPLICAS_READY, verdict, generation=generation, now=now)
     worst = counted.blocked[0]
-    if worst.reason in _QUOTA:
+    reason = as_replicas_ready_reason(worst.reason)
+    if reason == QUOTA_DENIED_ON_REPLICAS:
         message = f"{worst.replicas} of {desired} desired replicas are pending quota"
-        verdict = Verdict(FALSE, Reason.QUOTA_EXCEEDED, message)
+        verdict = Verdict(FALSE, reason, message)
     else:
         message = f"{worst.replicas} of {desired} desired replicas: {worst.message}"
         may_serve = all(number in slots.serving for number in range(desired))
-        verdict = Verdict(UNKNOWN if may_serve else FALSE, worst.reason, message)
+        verdict = Verdict(UNKNOWN if may_serve else FALSE, reason, message)
     return decided(REPLICAS_READY, verdict, generation=generation, now=now)
 
 

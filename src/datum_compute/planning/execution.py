@@ -22,7 +22,7 @@ from datum_compute.api.work import ManifestStatus, Work, WorkStatus
 from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
 from datum_compute.api.workname import work_name
 from datum_compute.planning.actions import Action, Delete, Plan, Wait
-from datum_compute.planning.firstword import FIRST_WORD_S, is_new
+from datum_compute.planning.firstword import INITIAL_STATUS_S, should_defer
 from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.propagation import APPLIED
 
@@ -58,7 +58,7 @@ def plan_execution(
         return _plan_homeless(cell, work, kind, missing_namespace, now)
     actions = plan_object(cell, kind, desired_copy(work, kind), copy, "as the hub wants it")
     if copy is not None and _is_on_its_way(work, copy, now):
-        return Plan(tuple(actions), requeue_after_s=FIRST_WORD_S)
+        return Plan(tuple(actions), requeue_after_s=INITIAL_STATUS_S)
     if copy is not None:
         actions += _report(work, kind, copy, "", now)
     elif work.status.manifest_statuses:
@@ -79,7 +79,7 @@ def _plan_homeless(
     cell: PlaneName, work: Work, kind: KindInfo[Any], namespace: str, now: str
 ) -> Plan:
     problem = f"namespace {namespace} is not on {cell} yet"
-    if not work.status.conditions and is_new(work, now):
+    if should_defer(work, work.status.conditions, now):
         return Plan((Wait(problem),), requeue_after_s=NAMESPACE_S)
     reported = _report(work, kind, None, problem, now)
     return Plan(tuple(reported), requeue_after_s=MISSING_NAMESPACE_S)
@@ -89,7 +89,7 @@ def _is_on_its_way(work: Work, copy: ApiObject, now: str) -> bool:
     """A new copy that has yet to say something: that it arrived is told with its first word."""
     if not isinstance(copy, WorkloadDeployment) or copy.status != WorkloadDeploymentStatus():
         return False
-    return not work.status.conditions and is_new(work, now)
+    return should_defer(work, work.status.conditions, now)
 
 
 def plan_unreachable(work: Work, cell: PlaneName, now: str) -> Plan:

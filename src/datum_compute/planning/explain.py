@@ -14,6 +14,7 @@ from typing import TypeVar
 from datum_compute.api import labels
 from datum_compute.api.conditions import EPOCH, FALSE, TRUE, UNKNOWN, Condition, find_condition
 from datum_compute.api.finalizers import held_by_others
+from datum_compute.api.identity import deployment_of
 from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORKLOAD
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
@@ -235,7 +236,7 @@ def _is_troubled(deployment: WorkloadDeployment) -> bool:
 def _is_of(instance: Instance, deployment: WorkloadDeployment) -> bool:
     """By name: uids differ on every plane."""
     metadata = instance.metadata
-    named = metadata.labels.get(labels.DEPLOYMENT_NAME) or metadata.name.rpartition("-")[0]
+    named = deployment_of(metadata.name, metadata.labels)
     return Ref(metadata.namespace, named) == ref_of(deployment)
 
 

@@ -23,7 +23,7 @@ from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, TRUE, Condition, find_condition
 from datum_compute.api.identity import normalized_city
 from datum_compute.api.instance import AVAILABLE
-from datum_compute.api.reasons import Reason
+from datum_compute.api.reasons import QUOTA_DENIED, Reason
 from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.api.workload import (
     PROGRESSING,
@@ -44,7 +44,7 @@ _OF_THE_WORKLOAD = frozenset(
         *(Reason.SOURCE_NOT_FOUND, Reason.SOURCE_UNAUTHORIZED, Reason.SOURCE_TOO_LARGE),
         *(Reason.SOURCE_NAME_TOO_LONG, Reason.SOURCE_NAME_RESERVED),
         *(Reason.REFERENCED_DATA_NOT_READY, Reason.RESOLVING),
-        *(Reason.PENDING_QUOTA, Reason.QUOTA_EXCEEDED, Reason.QUOTA_NOT_GRANTED),
+        *QUOTA_DENIED,
         *(Reason.NETWORK_NOT_FOUND, Reason.AWAITING_PROPAGATION, Reason.REMOVING),
         Reason.REGISTRY_UNREACHABLE,
     }

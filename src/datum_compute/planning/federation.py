@@ -37,7 +37,7 @@ from datum_compute.planning.actions import (
     add_finalizer,
     drop_finalizer,
 )
-from datum_compute.planning.firstword import FIRST_WORD_S, is_new
+from datum_compute.planning.firstword import INITIAL_STATUS_S, should_defer
 from datum_compute.planning.homes import hub_namespace, identity_labels
 from datum_compute.planning.mirror import (
     Marks,
@@ -104,7 +104,7 @@ def plan_federation(
     held = deployment.spec.network_attachment is None and hub.deployment is None
     actions = [] if held else _plan_hub(project, deployment, namespace, hub)
     if _is_on_its_way(deployment, hub, now):
-        return Plan(tuple(actions), requeue_after_s=FIRST_WORD_S)
+        return Plan(tuple(actions), requeue_after_s=INITIAL_STATUS_S)
     status = mirrored_status(deployment, hub, now)
     actions += plan_status(project, DEPLOYMENT, deployment, status)
     waits = any(isinstance(action, Wait) for action in actions)
@@ -116,7 +116,7 @@ def plan_federation(
 
 def _is_on_its_way(deployment: WorkloadDeployment, hub: HubState, now: str) -> bool:
     """A new one of which nothing was said yet, and nothing is in its way."""
-    if deployment.status != WorkloadDeploymentStatus() or not is_new(deployment, now):
+    if deployment.status != WorkloadDeploymentStatus() or not should_defer(deployment, (), now):
         return False
     blocker = _blocker(deployment, hub)
     return blocker is not None and blocker.reason in _ON_THE_WAY

@@ -1,27 +1,40 @@
-"""The first word about something new: said when something has come of it, not at each step there.
+"""Initial status: what is not written about a new object, and for how long.
 
-What has just been made is on its way most often, and there in a moment. So for its first seconds
-nothing is said of steps that everything new goes through; whatever is in its way is said at once.
+Rules:
+- Every new object passes through the same first steps: gates pending, network and machine on their
+  way. For ``INITIAL_STATUS_S`` after its creation such a step is not written.
+- A problem is written at once. So is every later change of a status that was written before.
+- After ``INITIAL_STATUS_S`` every step is written.
+
+Most objects are ready before that, and a status write on a cell causes writes on the hub and in the
+project as well.
+
+``should_defer`` is the rule for single objects. Two statuses wait for an event instead of a time:
+the first status of a deployment is written together with its first instances
+(``planning/deployment.py``), and that of a binding with the first report of a cell
+(``planning/propagation.py``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from datum_compute.api.conditions import Condition
 from datum_compute.api.meta import ApiObject
 from datum_compute.api.timestamps import parse_timestamp
 
-# How long something new is waited for before somebody says that it is on its way.
-FIRST_WORD_S = 5.0
+INITIAL_STATUS_S = 5.0
+
+
+def should_defer(obj: ApiObject, due: Sequence[Condition], now: str) -> bool:
+    """Return True if the status of a new object need not be written yet.
+
+    ``due`` are the conditions that do not wait: those that were reported before, and problems.
+    Creation times in the future do not count as new: the clocks disagree.
+    """
+    return not due and abs(age_s(obj, now)) < INITIAL_STATUS_S
 
 
 def age_s(obj: ApiObject, now: str) -> float:
-    made = obj.metadata.creation_timestamp
-    return parse_timestamp(now) - parse_timestamp(made) if made else 0.0
-
-
-def is_new(obj: ApiObject, now: str) -> bool:
-    return is_early(age_s(obj, now))
-
-
-def is_early(age_s: float) -> bool:
-    """What was made long from now was made by another clock: nobody is kept waiting for that."""
-    return abs(age_s) < FIRST_WORD_S
+    created = obj.metadata.creation_timestamp
+    return parse_timestamp(now) - parse_timestamp(created) if created else 0.0

@@ -27,12 +27,14 @@ A condition other than True then competes for the Ready reason by itself (planni
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from datum_compute.api.conditions import (
+    EPOCH,
+    FALSE,
     TRUE,
     UNKNOWN,
     Condition,
@@ -53,9 +55,10 @@ from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.references import references
+from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import ListItem, RemoveItems
-from datum_compute.planning.firstword import is_early
+from datum_compute.planning.firstword import should_defer
 from datum_compute.planning.spread import spread
 
 # Gates that the platform knows by name.
@@ -67,6 +70,10 @@ RECORDED_AS = {
     QUOTA: QUOTA_GRANTED,
     REFERENCED_DATA: REFERENCED_DATA_READY,
 }
+
+# A plane that was never read may still be synchronizing for this long. After that the condition of
+# the gate reports that it cannot be read.
+FIRST_SYNC_S = 30.0
 
 Applies = Callable[[WorkloadDeployment], bool]
 
@@ -101,8 +108,23 @@ def first_gates(deployment: WorkloadDeployment) -> list[SchedulingGate]:
     return [SchedulingGate(name=name) for name, applies in ON_NEW_INSTANCES if applies(deployment)]
 
 
+def waiting_s(instance: Instance, unix_s: float) -> float:
+    """Return the age of the instance. The conditions of a new one have the time 1970."""
+    return unix_s - parse_timestamp(instance.metadata.creation_timestamp or EPOCH)
+
+
 def gate_names(instance: Instance) -> list[str]:
     return [gate.name for gate in instance.spec.controller.scheduling_gates]
+
+
+def find_quota_denial(instance_conditions: Iterable[Condition]) -> Condition | None:
+    """Return QuotaGranted if it is False. A quota that is not decided yet is not denied."""
+    quota = find_condition(instance_conditions, QUOTA_GRANTED)
+    return quota if quota is not None and quota.status == FALSE else None
+
+
+def is_quota_denied(instance: Instance) -> bool:
+    return find_quota_denial(instance.status.conditions) is not None
 
 
 def are_going(instance: Instance) -> bool:
@@ -154,10 +176,13 @@ def plan_removal(
     return [RemoveItems(plane, INSTANCE, ref, uid, items, "clear now", fields)]
 
 
-def is_too_soon(instance: Instance, decision: Decision, age_s: float) -> bool:
-    """A new instance whose gates are decided in a moment says so once, not gate by gate."""
+def should_defer_gates(instance: Instance, decision: Decision, now: str) -> bool:
+    """Return True if the gates of a new instance are not recorded yet, because one is undecided.
+
+    They are then recorded in one write, when all of them are decided.
+    """
     undecided = decision.verdict.status == UNKNOWN and decision.gate in gate_names(instance)
-    return undecided and is_early(age_s)
+    return undecided and should_defer(instance, (), now)
 
 
 def recheck_s(instance: Instance, decisions: Sequence[Decision]) -> float | None:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, find_condition
+from datum_compute.api.conditions import FALSE
+from datum_compute.api.identity import deployment_of
 from datum_compute.api.instance import PROGRAMMED, READY, Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta import owner_reference, ref_of
@@ -24,7 +25,7 @@ from datum_compute.api.plane import HUB, PlaneName, member_name
 from datum_compute.api.reasons import Reason
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Delete, Plan, Wait, drop_finalizer
-from datum_compute.planning.firstword import is_early
+from datum_compute.planning.firstword import should_defer
 from datum_compute.planning.mirror import (
     Marks,
     desired_copy,
@@ -35,7 +36,6 @@ from datum_compute.planning.mirror import (
 from datum_compute.planning.quarantine import (
     NO_DEPLOYMENT,
     Problem,
-    deployment_name_of,
     deployment_problem,
     is_quarantined,
     quarantine_reason,
@@ -81,14 +81,13 @@ def plan_writeback(
     return _plan_copy(HUB, instance, hub_deployment, copy, mark)
 
 
-def is_worth_telling(instance: Instance, age_s: float) -> bool:
+def is_worth_telling(instance: Instance, now: str) -> bool:
     """An instance that has just been made says nothing yet of its gates, nor of its machine: its
     copy comes with the first word, and needs no correction then."""
     conditions = instance.status.conditions
-    told = find_condition(conditions, PROGRAMMED)
-    set_up = told is not None and told.reason != Reason.PENDING
-    refused = any(c.status == FALSE and c.type != READY for c in conditions)
-    return set_up or refused or instance.is_terminating or not is_early(age_s)
+    due = [c for c in conditions if c.type == PROGRAMMED and c.reason != Reason.PENDING]
+    due += [c for c in conditions if c.status == FALSE and c.type != READY]
+    return instance.is_terminating or not should_defer(instance, due, now)
 
 
 def cells_of_copy(copy: Instance) -> list[str]:
@@ -177,7 +176,7 @@ def decide_project_copy(
     if problem is not None:
         return Quarantine(hub_instance, problem)
     if deployment is None:
-        name = deployment_name_of(hub_instance)
+        name = deployment_of(hub_instance.metadata.name, hub_instance.metadata.labels)
         return Quarantine(hub_instance, deployment_problem(member_name(project), namespace, name))
     if quarantine_reason(hub_instance) == NO_DEPLOYMENT:
         return ReleaseFromQuarantine(hub_instance)

@@ -20,7 +20,6 @@ from datum_compute.api.conditions import (
 from datum_compute.api.instance import (
     AVAILABLE,
     PROGRAMMED,
-    QUOTA_GRANTED,
     Instance,
     InstanceControlStatus,
     InstanceStatus,
@@ -30,10 +29,11 @@ from datum_compute.api.instance import (
 from datum_compute.api.kinds import INSTANCE, SERVER
 from datum_compute.api.meta import ObjectMeta, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
-from datum_compute.api.reasons import Reason
+from datum_compute.api.reasons import QUOTA_DENIED_ON_INSTANCE, Reason
 from datum_compute.api.server import Server, ServerSpec, runs_other_spec
 from datum_compute.planning.actions import Action, Delete, Plan, Wait, drop_finalizer
 from datum_compute.planning.addresses import held_interfaces, reached_interfaces
+from datum_compute.planning.gates import find_quota_denial
 from datum_compute.planning.objects import plan_object, plan_status
 from datum_compute.planning.ownership import belongs, instance_tag
 from datum_compute.planning.readiness import ready_condition
@@ -144,7 +144,10 @@ def _interfaces(instance: Instance, server: Server | None) -> list[NetworkInterf
 
 
 def _with_ready(instance: Instance, status: InstanceStatus, now: str) -> InstanceStatus:
-    """What follows from the new conditions in the same write, instead of one more right after."""
+    """Add Ready, as it follows from the new conditions, to save a write of its own.
+
+    The instance controller writes Ready too, with the same function; the order does not matter.
+    """
     ready = ready_condition(instance, status.conditions, (), now)
     return msgspec.structs.replace(status, conditions=with_condition(status.conditions, ready))
 
@@ -185,11 +188,14 @@ def _is_seen(server: Server) -> bool:
 
 
 def _unseen(instance: Instance) -> Verdicts:
-    """No machine yet. A denied quota is said here too, and goes when it is granted."""
+    """Return the verdicts for an instance whose machine was never observed.
+
+    A denied quota is reported here too, until the quota is granted.
+    """
     gated = bool(instance.spec.controller.scheduling_gates)
-    quota = find_condition(instance.status.conditions, QUOTA_GRANTED)
-    if gated and quota is not None and quota.status == FALSE:
-        denied = Verdict(FALSE, Reason.PENDING_QUOTA, quota.message)
+    denial = find_quota_denial(instance.status.conditions)
+    if gated and denial is not None:
+        denied = Verdict(FALSE, QUOTA_DENIED_ON_INSTANCE, denial.message)
         return denied, denied
     pending = Verdict(UNKNOWN, Reason.PENDING, "Waiting for a machine")
     return pending, pending

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Mapping
 
 from datum_compute.api import labels
-from datum_compute.api.identity import decoded_project
+from datum_compute.api.identity import decoded_project, deployment_of
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import ref_of
@@ -65,16 +65,11 @@ def identity_problem(instance: Instance, home: Namespace | None) -> Problem | No
 
 def slot_name_problem(instance: Instance) -> Problem | None:
     """Return a problem if the name is not ``<deployment>-<ordinal>``."""
-    name, deployment = instance.metadata.name, deployment_name_of(instance)
+    name = instance.metadata.name
+    deployment = deployment_of(name, instance.metadata.labels)
     if is_slot_name(deployment, name):
         return None
     return NO_ORDINAL, f"Name {name} does not end in an ordinal of deployment {deployment!r}"
-
-
-def deployment_name_of(instance: Instance) -> str:
-    """The deployment by label, else by the instance's name without its ordinal."""
-    metadata = instance.metadata
-    return metadata.labels.get(labels.DEPLOYMENT_NAME) or metadata.name.rpartition("-")[0]
 
 
 def _source(told: Mapping[str, str]) -> tuple[str | None, str]:

@@ -1,11 +1,13 @@
-"""When an Instance is Ready, and what it says when it is not.
+"""The Ready condition of an Instance: its status, reason and message.
 
-Ready = Programmed and Available and no scheduling gates. Nothing else is consulted: not whether a
-process runs (a sleeping instance serves), not a quota that was granted before.
+Ready = Programmed and Available and no scheduling gates. Nothing else counts: not whether a process
+runs (a sleeping instance serves), not a quota that was granted before.
 
-When it is not Ready, the cause with the highest rank speaks (``api/reasons.py``), in its own words.
-Among equals the earlier wins. A condition that says Pending has nothing to say, and an undecided
-quota is no cause by itself.
+An Instance that is not Ready reports the reason and message of the cause with the highest rank
+(``api/reasons.py``); of equal ranks the first. A Pending condition and an undecided quota are no
+cause.
+
+The instance controller and the provisioner both write Ready, with ``ready_condition``.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ from datum_compute.api.instance import AVAILABLE, PROGRAMMED, QUOTA_GRANTED, REA
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName
-from datum_compute.api.reasons import INSTANCE_RANK, Reason
+from datum_compute.api.reasons import INSTANCE_RANK, QUOTA_DENIED_ON_INSTANCE, Reason
 from datum_compute.planning.actions import Action, PatchStatus, Plan
 from datum_compute.planning.gates import (
     Decision,
+    find_quota_denial,
     gate_names,
     plan_removal,
     recheck_s,
@@ -133,9 +136,9 @@ def _worst(first: Verdict, rank: int, candidates: Sequence[Verdict]) -> Verdict:
 
 
 def _quota(conditions: Sequence[Condition]) -> Iterator[Verdict]:
-    denied = find_condition(conditions, QUOTA_GRANTED)
-    if denied is not None and denied.status == FALSE:
-        yield Verdict(FALSE, Reason.PENDING_QUOTA, denied.message)
+    denial = find_quota_denial(conditions)
+    if denial is not None:
+        yield Verdict(FALSE, QUOTA_DENIED_ON_INSTANCE, denial.message)
 
 
 def _others(conditions: Sequence[Condition]) -> Iterator[Verdict]:

@@ -16,7 +16,7 @@ from datum_compute.api.kinds import CLAIM, WORKLOAD
 from datum_compute.api.meta import ObjectMeta, Ref, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName, member_name
 from datum_compute.api.quotametrics import WORKLOADS, consumer_of
-from datum_compute.api.reasons import Reason
+from datum_compute.api.reasons import QUOTA_DENIED_ON_DEPLOYMENT, Reason
 from datum_compute.api.resourceclaim import (
     GRANTED,
     ResourceClaim,
@@ -103,7 +103,7 @@ def quota_hold(
     denied = find_condition(claim.status.conditions, GRANTED)
     if denied is None or denied.reason == Reason.PENDING_EVALUATION:
         return UNDECIDED
-    return Verdict(FALSE, Reason.QUOTA_NOT_GRANTED, denied.message)
+    return Verdict(FALSE, QUOTA_DENIED_ON_DEPLOYMENT, denied.message)
 
 
 def _is_of(claim: ResourceClaim, workload: Workload) -> bool:

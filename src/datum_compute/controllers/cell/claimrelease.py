@@ -1,8 +1,9 @@
-"""ResourceClaim of a slot -> gone, when nothing runs in the slot and nobody wants it, or somebody
-has deleted the claim.
+"""ResourceClaim of a slot -> released, when its slot is empty and no longer wanted, or when a user
+has deleted the claim and nothing runs in the slot.
 
-That is asked of the cell itself, not of a cache. From then until the claim is gone no instance gets
-its gate cleared by it: one that comes at this very moment waits for a claim of its own.
+A live read of the cell confirms that the slot is empty. From that read until the claim is gone, the
+quota gate clears no gate by the claim (``ProcessState.claims_being_released``). An instance that is
+created in the slot meanwhile waits for a new claim.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from typing import Any, TypeVar
 
 from datum_compute.api import labels
 from datum_compute.api.errors import NotFound
-from datum_compute.api.identity import instance_name
+from datum_compute.api.identity import deployment_of, instance_name
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.resourceclaim import ResourceClaim
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.actions import Plan
 from datum_compute.planning.claims import (
+    ReleaseState,
     claim_home,
     claim_ref,
     instance_of,
     plan_release,
-    releases,
+    release_state,
 )
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
@@ -43,7 +44,7 @@ from datum_compute.runtime.view import View
 
 T = TypeVar("T", bound=ApiObject)
 
-# How soon the cache is asked whether a claim that was deleted is out of it.
+# How soon the cache is checked for a claim that was deleted.
 LEAVING_S = 0.2
 
 
@@ -51,46 +52,36 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     claim = context.planes.need(key.plane).read(CLAIM).get(key.ref)
     slot = instance_of(claim) if claim is not None else None
     cell = context.planes.find(slot[0]) if slot is not None else None
-    if claim is None or context.leaving.get(key) != claim.metadata.uid:
-        context.leaving.pop(key, None)
+    releasing = context.state.claims_being_released
+    if claim is None or releasing.get(key) != claim.metadata.uid:
+        releasing.pop(key, None)
     if claim is None or slot is None or cell is None:
         return Done()
     ref, owner = slot[1], _owner(claim, slot[1])
-    plan = plan_release(
-        key.plane, claim, cell.read(INSTANCE).get(ref), cell.read(DEPLOYMENT).get(owner)
-    )
-    if key not in context.leaving and releases(plan):
-        plan = await _asked(context, cell, key, claim)
-    if key in context.leaving:
-        # Whether an earlier attempt arrived nobody knows, so there is no way back.
+    instance, deployment = cell.read(INSTANCE).get(ref), cell.read(DEPLOYMENT).get(owner)
+    state = release_state(claim, instance, deployment, has_begun=key in releasing)
+    if state is ReleaseState.CONFIRM:
+        # Before the read, so that no gate is cleared between the read and the deletion.
+        releasing[key] = claim.metadata.uid
+        try:
+            instance = await _get_uncached(cell, INSTANCE, ref)
+            deployment = await _get_uncached(cell, DEPLOYMENT, owner)
+            state = release_state(claim, instance, deployment, is_live=True)
+        finally:
+            if state is not ReleaseState.RELEASING:
+                del releasing[key]
+    if state is ReleaseState.RELEASING:
+        # An earlier request may have arrived, so the release is completed whatever the slot holds.
         await carry_out(context.planes, plan_release(key.plane, claim, None, None))
         return Later(LEAVING_S)
-    return await carry_out(context.planes, plan)
-
-
-async def _asked(context: Context, cell: View, key: Key, claim: ResourceClaim) -> Plan:
-    """The plan as the cell sees it now. The claim leaves unless the cell says otherwise."""
-    slot = instance_of(claim)
-    assert slot is not None, "asked about the claim of a slot"
-    context.leaving[key] = claim.metadata.uid
-    try:
-        instance = await _now(cell, INSTANCE, slot[1])
-        deployment = await _now(cell, DEPLOYMENT, _owner(claim, slot[1]))
-        plan = plan_release(key.plane, claim, instance, deployment)
-    except BaseException:
-        del context.leaving[key]
-        raise
-    if not releases(plan):
-        del context.leaving[key]
-    return plan
+    return await carry_out(context.planes, plan_release(key.plane, claim, instance, deployment))
 
 
 def _owner(claim: ResourceClaim, ref: Ref) -> Ref:
-    told = claim.metadata.labels.get(labels.DEPLOYMENT_NAME)
-    return Ref(ref.namespace, told or ref.name.rpartition("-")[0])
+    return Ref(ref.namespace, deployment_of(ref.name, claim.metadata.labels))
 
 
-async def _now(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:
+async def _get_uncached(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:
     try:
         return await cell.client.get(kind, ref)
     except NotFound:
@@ -98,32 +89,36 @@ async def _now(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:
 
 
 def concerns_release(old: ResourceClaim, new: ResourceClaim) -> bool:
-    """Whether it was granted matters only for one that is leaving."""
+    """Return True unless only the status changed, which matters only while a claim terminates."""
     return new.is_terminating or beyond_status(old, new)
 
 
 def _from_instance(single_project: str, view: View, change: Change[Any]) -> Iterable[Key]:
-    """When the last thing in a slot is gone."""
+    """Map an instance to the claim of its slot when the instance is gone."""
     if change.new is None:
         metadata = change.latest.metadata
         yield from _claims(single_project, view, metadata.namespace, [metadata.name])
 
 
 def _from_deployment(single_project: str, view: View, change: Change[Any]) -> Iterable[Key]:
-    """The slots that it no longer wants."""
+    """Map a deployment to the claims of the slots that it no longer wants."""
     if change.old is None:
         return
     metadata = change.old.metadata
-    numbers = slots_let_go(change.old, change.new)
+    numbers = released_slots(change.old, change.new)
     names = [instance_name(metadata.name, number) for number in numbers]
     yield from _claims(single_project, view, metadata.namespace, names)
 
 
-def slots_let_go(old: WorkloadDeployment, new: WorkloadDeployment | None) -> range:
-    """By this very change: one that leaves reports on itself again and again meanwhile."""
+def released_slots(old: WorkloadDeployment, new: WorkloadDeployment | None) -> range:
+    """Return the slots that this update releases.
+
+    A deployment that was terminating before has released its slots; its status updates release no
+    more.
+    """
     before = old.spec.scale_settings.min_replicas
     if new is None:
-        return range(before)  # once more, for it is the last word
+        return range(before)  # again, because no update follows
     if old.is_terminating:
         return range(0)
     return range(0 if new.is_terminating else new.spec.scale_settings.min_replicas, before)
@@ -137,7 +132,7 @@ def _claims(single_project: str, view: View, namespace: str, names: Iterable[str
 
 
 def controller(single_project: str = "") -> Controller[Context]:
-    """``single_project`` as in the context: what wakes the controller knows no context."""
+    """``single_project`` as in the context, which event mappings do not receive."""
     return Controller(
         name="claim-release",
         role="project",

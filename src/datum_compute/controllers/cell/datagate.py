@@ -16,7 +16,6 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.reasons import Reason
 from datum_compute.api.references import references_of
-from datum_compute.controllers.cell.quotagate import FRESH_S, waiting_s
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.sources import (
     index_values,
@@ -24,7 +23,13 @@ from datum_compute.controllers.sources import (
     unreadable_kinds,
     wakes,
 )
-from datum_compute.planning.gates import REFERENCED_DATA, Decision, gate_names
+from datum_compute.planning.gates import (
+    FIRST_SYNC_S,
+    REFERENCED_DATA,
+    Decision,
+    gate_names,
+    waiting_s,
+)
 from datum_compute.planning.resolution import arrival_verdict, carried
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Edge, watches
@@ -41,7 +46,7 @@ def decide_data(context: Context, key: Key, instance: Instance) -> Decision | No
         return None
     view = context.planes.need(key.plane)
     unread = unreadable_kinds(view, references_of(instance.spec))
-    if unread and waiting_s(context, instance) >= FRESH_S:
+    if unread and waiting_s(instance, context.unix_s()) >= FIRST_SYNC_S:
         message = f"The platform cannot read {' and '.join(unread)} on this plane"
         verdict = Verdict(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
     else:

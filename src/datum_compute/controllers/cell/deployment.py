@@ -8,26 +8,28 @@ from typing import Any
 from msgspec.structs import replace
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import is_true
-from datum_compute.api.instance import AVAILABLE, Instance
+from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, INSTANCE_TYPE, SERVER
 from datum_compute.api.meta import Ref, controller_uid, ref_of
 from datum_compute.api.server import Server
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.controllers.cell.machine import machine_id_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.drivers.driver import (
     NOT_OBSERVED,
     Driver,
     DriverError,
-    MachineState,
     NotObserved,
     Observation,
 )
 from datum_compute.planning.deployment import plan_deployment
-from datum_compute.planning.ordinals import has_gates, is_observed_not_ready, is_ready
-from datum_compute.planning.ownership import belongs
+from datum_compute.planning.machines import (
+    confirms_not_ready,
+    machine_id_of,
+    machine_serves,
+    needs_confirmation,
+)
+from datum_compute.planning.ordinals import is_ready
 from datum_compute.planning.sizing import Size, size_of
 from datum_compute.planning.template import template_hash
 from datum_compute.runtime.cache import Index
@@ -54,7 +56,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     view = context.planes.need(key.plane)
     deployment = view.read(DEPLOYMENT).get(key.ref)
     if deployment is None:
-        context.confirmed.pop(key, None)
+        context.state.confirmed_instances.pop(key, None)
         return Done()
     instances = _instances_of(view, deployment)
     types = view.read(INSTANCE_TYPE)
@@ -90,7 +92,7 @@ async def _find_unobserved(
     updated = [i for i in instances if i.spec.controller.template_hash == current]
     if driver is None or len(updated) == len(instances):
         return frozenset()
-    known = context.confirmed.get(key, frozenset())
+    known = context.state.confirmed_instances.get(key, frozenset())
     confirmed, missing = set[str](), set[str]()
     servers = context.planes.need(key.plane).read(SERVER)
     for instance in filter(is_ready, updated):
@@ -108,31 +110,18 @@ async def _find_unobserved(
             confirmed.add(uid)
         else:
             missing.add(uid)
-    context.confirmed[key] = frozenset(confirmed)
+    context.state.confirmed_instances[key] = frozenset(confirmed)
     return frozenset(missing)
 
 
-def needs_confirmation(instance: Instance, server: Server) -> bool:
-    """Whether the instance is recorded as not ready and may have a machine that recovered."""
-    if has_gates(instance) or instance.is_terminating or not is_observed_not_ready(instance):
-        return False
-    return belongs(server, instance) and not server.is_terminating
-
-
 async def _is_known_down(driver: Driver, instance: Instance, server: Server) -> bool:
-    """Whether the driver has observed the machine and the record is not older than that.
-
-    A machine that serves contradicts a record that is not Available: its status is still on the
-    way. An instance that is Available is not ready for a reason that no driver observes.
-    """
     state = await _observe(driver, server)
-    if isinstance(state, NotObserved) or (state is not None and state.phase == "Unknown"):
-        return False
-    return not _serves(state) or is_true(instance.status.conditions, AVAILABLE)
+    return not isinstance(state, NotObserved) and confirms_not_ready(instance, state)
 
 
 async def _is_serving(driver: Driver, server: Server) -> bool:
-    return _serves(await _observe(driver, server))
+    state = await _observe(driver, server)
+    return not isinstance(state, NotObserved) and machine_serves(state)
 
 
 async def _observe(driver: Driver, server: Server) -> Observation:
@@ -140,12 +129,6 @@ async def _observe(driver: Driver, server: Server) -> Observation:
         return await driver.observe(machine_id_of(server))
     except DriverError:
         return NOT_OBSERVED
-
-
-def _serves(state: Observation) -> bool:
-    if not isinstance(state, MachineState):
-        return False
-    return state.phase == "Sleeping" or (state.phase == "Running" and not state.reason)
 
 
 def _pause(deployment: WorkloadDeployment, instances: int) -> Pause | None:

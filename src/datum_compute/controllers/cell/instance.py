@@ -10,15 +10,15 @@ from datum_compute.api.kinds import INSTANCE
 from datum_compute.controllers.cell import datagate, networkgate, quotagate
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.firstword import FIRST_WORD_S
-from datum_compute.planning.gates import Decision, are_going, is_too_soon
+from datum_compute.planning.firstword import INITIAL_STATUS_S
+from datum_compute.planning.gates import Decision, are_going, should_defer_gates
 from datum_compute.planning.readiness import is_ready_said, plan_readiness
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 
-# Who decides which gate, from what the planes hold; None: not his business for this instance.
-# planning/gates.py says how to add one.
+# Reads what a gate needs and decides it; None if it does not apply to this instance.
+# ``planning/gates.py`` describes how to add one.
 Decide = Callable[[Context, Key, Instance], Decision | None]
 DECIDERS: tuple[Decide, ...] = (
     quotagate.decide_quota,  # first, because it is what a new instance waits for
@@ -31,11 +31,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     instance = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
     if instance is None:
         return Done()
-    age_s, decisions = quotagate.waiting_s(context, instance), list[Decision]()
+    decisions = list[Decision]()
     for decide in DECIDERS:
         decision = decide(context, key, instance)
-        if decision is not None and is_too_soon(instance, decision, age_s):
-            return Later(FIRST_WORD_S)
+        if decision is not None and should_defer_gates(instance, decision, context.now()):
+            return Later(INITIAL_STATUS_S)
         if decision is not None:
             decisions.append(decision)
     if any(quotagate.clears_gate(decision) for decision in decisions):
@@ -44,15 +44,18 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     try:
         return await carry_out(context.planes, plan)
     except Conflict:
-        # Others write too. Who waits is looked at in time, however often that happens.
+        # Another controller wrote first. Keep the recheck delay instead of a backoff.
         if plan.requeue_after_s is None:
             raise
         return Later(plan.requeue_after_s)
 
 
 def concerns_readiness(_old: Instance, new: Instance) -> bool:
-    """Not our own record that all gates are clear, while they go. Without gates only Ready is left
-    to be said, and who writes what it follows from most often says it."""
+    """Return False for our own writes: all gates recorded as clear, or Ready up to date.
+
+    Without gates only Ready is left to write, and the provisioner usually writes it together with
+    the conditions that it follows from.
+    """
     if new.spec.controller.scheduling_gates:
         return new.is_terminating or not are_going(new)
     return not is_ready_said(new)

@@ -1,7 +1,8 @@
-"""Server -> a machine of the cell's driver, and the machine's state back.
+"""Server -> a machine of the cell's driver, and the machine's state back into the Server status.
 
-A second controller sweeps: providers forget, repeat themselves and bring back what they called
-gone, and none of that is an event.
+``planning/machines.py`` decides the steps. A second controller removes machines that belong to no
+Server: a provider may report a machine late, twice, or after it reported its removal, and none of
+that causes an event.
 """
 
 from __future__ import annotations
@@ -9,14 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
-
-import msgspec
+from typing import assert_never
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import TRUE
 from datum_compute.api.kinds import SERVER
 from datum_compute.api.meta import Ref
-from datum_compute.api.reasons import Reason
 from datum_compute.api.references import Reference, references_of_server
 from datum_compute.api.server import Server, ServerStatus
 from datum_compute.controllers.cell.delivery import machine_data
@@ -26,16 +24,27 @@ from datum_compute.controllers.sources import index_values, read_sources, wakes
 from datum_compute.drivers.driver import (
     Driver,
     DriverError,
-    MachineState,
     NotObserved,
     Observation,
     PermanentError,
 )
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
-from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
-from datum_compute.planning.objects import plan_status
-from datum_compute.planning.references import data_verdict, pinned
-from datum_compute.planning.spread import spread
+from datum_compute.planning.machines import (
+    MAY_SERVE,
+    RECHECK_S,
+    SETTLED,
+    MachineStep,
+    failed_status,
+    first_step,
+    machine_id_of,
+    observed_status,
+    orphan_machines,
+    plan_finalizer,
+    plan_machine_release,
+    plan_server_status,
+    status_before_start,
+    step_after_observation,
+)
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
@@ -48,19 +57,13 @@ from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
 
-# The driver's own news come at once; these repair what was missed.
-RECHECK_S = 1.0
-UNSETTLED_S = 10.0
-STEADY_S = 300.0
+# How often all machines are compared with all Servers.
 SWEEP_S = 30.0
 # How often Servers that may serve are checked for a lost machine. An Instance is therefore counted
 # as serving for at most 5 s without its machine, even if the driver's event was lost.
 LOST_MACHINE_CHECK_S = 4.0
 # Such a check lets other tasks run after this many Servers.
 YIELD_EVERY_SERVERS = 500
-SETTLED = ("Running", "Sleeping")
-# An Instance of such a Server counts as serving. Unknown replaces only a phase that was observed.
-MAY_SERVE = (*SETTLED, "Unknown")
 
 _log = logging.getLogger(__name__)
 
@@ -70,54 +73,58 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     server = view.read(SERVER).get(key.ref)
     driver = context.drivers[key.plane]
     if server is None:
-        left = await _remove_strangers(view, driver, key.ref, "")
+        left = await _remove_orphans(view, driver, key.ref, None)
         return Later(RECHECK_S) if left else Done()
+    step, state = first_step(server), None
+    if step is MachineStep.OBSERVE:
+        state = await driver.observe(machine_id_of(server))
+        step = step_after_observation(server, has_machine=state is not None)
+    match step:
+        case MachineStep.REMOVE:
+            return await _remove(context, driver, key, server)
+        case MachineStep.ADD_FINALIZER:
+            return await carry_out(context.planes, plan_finalizer(key.plane, server))
+        case MachineStep.REPORT:
+            return await _report(context, key, server, state)
+        case MachineStep.START:
+            return await _start(context, view, key, server)
+        case MachineStep.OBSERVE:
+            raise AssertionError("step_after_observation() decides what follows an observation")
+        case _:
+            assert_never(step)
+
+
+async def _remove(context: Context, driver: Driver, key: Key, server: Server) -> Outcome:
     machine_id = machine_id_of(server)
-    if server.is_terminating:
-        await driver.remove(machine_id)
-        if await driver.observe(machine_id) is not None:
-            return await carry_out(context.planes, Plan(requeue_after_s=RECHECK_S))
-        release = drop_finalizer(key.plane, SERVER, server, labels.DRIVER_FINALIZER)
-        return await carry_out(context.planes, Plan(tuple(release)))
-    guard = add_finalizer(key.plane, SERVER, server, labels.DRIVER_FINALIZER)
-    if guard:
-        return await carry_out(context.planes, Plan(tuple(guard)))
-    state = await driver.observe(machine_id)
-    if state is None:
-        if server.status.phase in MAY_SERVE:
-            # Report the loss before starting a new machine, which may take long or fail.
-            return await _report(context, key, server, None)
-        if await _remove_strangers(view, driver, key.ref, machine_id):
-            return Later(RECHECK_S)  # never two machines for one slot
+    await driver.remove(machine_id)
+    has_machine = await driver.observe(machine_id) is not None
+    plan = plan_machine_release(key.plane, server, has_machine=has_machine)
+    return await carry_out(context.planes, plan)
+
+
+async def _start(context: Context, view: View, key: Key, server: Server) -> Outcome:
+    driver = context.drivers[key.plane]
+    if await _remove_orphans(view, driver, key.ref, server):
+        return Later(RECHECK_S)
+    try:
         wanted = references_of_server(server.spec)
         if wanted:
             return await _start_with_data(context, view, key, server, wanted)
-        state = await _start_and_observe(driver, machine_id, server, NO_DATA)
+        state = await _start_and_observe(driver, server, NO_DATA)
+    except PermanentError as error:
+        return await _write_status(context, key, server, failed_status(server, str(error)))
     return await _report(context, key, server, state)
 
 
 async def _start_with_data(
     context: Context, view: View, key: Key, server: Server, wanted: Sequence[Reference]
 ) -> Outcome:
-    """First the versions are on record, then the machine is started with them: whatever happens in
-    between, a machine that is there was started with what its Server says."""
     observed = await read_sources(view, key.ref.namespace, wanted)
-    verdict = data_verdict(wanted, observed)
-    if verdict.status != TRUE:
-        missing = MachineState("Pending", reason=verdict.reason, message=verdict.message)
-        return await _report(context, key, server, missing)
-    pins = pinned(wanted, observed)
-    if server.status.referenced_data != pins:
-        starting = MachineState("Pending", reason=Reason.STARTING, message="taking its data")
-        status = msgspec.structs.replace(observed_status(server, starting), referenced_data=pins)
+    status = status_before_start(server, wanted, observed)
+    if status is not None:
         return await _write_status(context, key, server, status)
-    driver, machine_id = context.drivers[key.plane], machine_id_of(server)
-    try:
-        data = machine_data(server, wanted, observed)
-    except PermanentError as error:
-        state: Observation = _refused(error)
-    else:
-        state = await _start_and_observe(driver, machine_id, server, data)
+    data = machine_data(server, wanted, observed)
+    state = await _start_and_observe(context.drivers[key.plane], server, data)
     return await _report(context, key, server, state)
 
 
@@ -130,92 +137,35 @@ async def _report(context: Context, key: Key, server: Server, state: Observation
 async def _write_status(
     context: Context, key: Key, server: Server, status: ServerStatus
 ) -> Outcome:
-    settled = status.phase in SETTLED
-    plan = Plan(
-        tuple(plan_status(key.plane, SERVER, server, status)),
-        requeue_after_s=spread(STEADY_S if settled else UNSETTLED_S, key.ref),
-    )
-    return await carry_out(context.planes, plan)
+    return await carry_out(context.planes, plan_server_status(key.plane, server, status))
 
 
-async def _start_and_observe(
-    driver: Driver, machine_id: str, server: Server, data: MachineData
-) -> Observation:
-    """Start the machine and observe it. A permanent error is a state and is not retried."""
-    try:
-        await driver.start(machine_id, server.spec, data)
-        return await driver.observe(machine_id)
-    except PermanentError as error:
-        return _refused(error)
+async def _start_and_observe(driver: Driver, server: Server, data: MachineData) -> Observation:
+    machine_id = machine_id_of(server)
+    await driver.start(machine_id, server.spec, data)
+    return await driver.observe(machine_id)
 
 
-def _refused(error: PermanentError) -> MachineState:
-    return MachineState("Failed", reason=Reason.CONFIGURATION_ERROR, message=str(error))
+async def _remove_orphans(view: View, driver: Driver, ref: Ref, server: Server | None) -> bool:
+    """Remove machines of the name that belong to no Server. Return True while one still exists.
 
-
-async def _remove_strangers(view: View, driver: Driver, ref: Ref, own_id: str) -> bool:
-    """Remove machines of the name that belong to no Server; True while one is still there. That
-    there is no such Server is asked of the plane itself: a cache may be behind."""
-    strangers = [
-        machine_id for machine_id in await driver.machines(f"{ref}/") if machine_id != own_id
-    ]
-    if strangers and (held := await view.live(SERVER, ref)) is not None:
-        strangers = [each for each in strangers if each != machine_id_of(held)]
-    for machine_id in strangers:
-        await driver.remove(machine_id)
-    return any([await driver.observe(machine_id) is not None for machine_id in strangers])
-
-
-def machine_id_of(server: Server) -> str:
-    """Never used again: it contains the uid."""
-    metadata = server.metadata
-    return f"{metadata.namespace}/{metadata.name}/{metadata.uid}"
-
-
-def observed_status(server: Server, state: MachineState | None) -> ServerStatus:
-    """Return the Server status that follows from an observation.
-
-    Phase Unknown changes only phase, reason and message, so that addresses and images are kept. A
-    Server that was never observed keeps its empty status.
+    A live read confirms that they belong to no Server, because the cache may be stale.
     """
-    generation = server.metadata.generation
-    if state is not None and state.phase == "Unknown":
-        if not server.status.observed_generation:
-            return server.status
-        return msgspec.structs.replace(
-            server.status, phase=state.phase, reason=state.reason, message=state.message
-        )
-    if state is None:
-        return ServerStatus(
-            phase="Pending",
-            message="the machine is gone and is started again",
-            observed_generation=generation,
-            referenced_data=server.status.referenced_data,
-        )
-    return ServerStatus(
-        phase=state.phase,
-        reason=state.reason,
-        message=state.message,
-        restarts=state.restarts,
-        exit_code=state.exit_code,
-        started_at=state.started_at,
-        addresses=list(state.addresses),
-        last_lines=list(state.last_lines),
-        observed_generation=generation,
-        referenced_data=server.status.referenced_data,
-        images=list(state.images),
-        last_wake=state.last_wake or server.status.last_wake,
-        spec_fingerprint=state.spec_fingerprint,
-    )
+    orphans = orphan_machines(await driver.machines(f"{ref}/"), [server])
+    if orphans:
+        orphans = orphan_machines(orphans, [server, await view.live(SERVER, ref)])
+    for machine_id in orphans:
+        await driver.remove(machine_id)
+    return any([await driver.observe(machine_id) is not None for machine_id in orphans])
 
 
 def concerns_driver(old: Server, new: Server) -> bool:
-    """What is on record of a machine that is settled is our own report."""
+    """Return False for our own report about a machine that is settled."""
     return beyond_status(old, new) or new.status.phase not in SETTLED
 
 
 def waits_for(server: Server) -> Iterable[str]:
-    """Only while there is no machine: one that runs keeps what it was started with."""
+    """The sources of a Server without a machine. A running machine keeps the data it has."""
     if server.status.phase == "Pending":
         yield from index_values(server.metadata.namespace, references_of_server(server.spec))
 
@@ -233,7 +183,7 @@ MAY_SERVE_SERVERS = Index(SERVER, "may-serve-servers", index_may_serve)
 async def find_lost_machines(context: Context, view: View) -> AsyncIterator[Key]:
     """Yield, every LOST_MACHINE_CHECK_S, the Servers that may serve and have no machine.
 
-    Drivers answer from memory for a machine that they know. Only the pods driver reads each pod
+    Drivers answer from memory for a machine that they manage. Only the pods driver reads each pod
     from the cluster while its watch is lost.
     """
     driver = context.drivers[view.plane]
@@ -251,8 +201,8 @@ async def find_lost_machines(context: Context, view: View) -> AsyncIterator[Key]
                 await asyncio.sleep(0)
 
 
-async def machine_news(context: Context, view: View) -> AsyncIterator[Key]:
-    """All there are at the start, because some may have lost their Server; then what changes."""
+async def driver_changes(context: Context, view: View) -> AsyncIterator[Key]:
+    """Yield all machines once, because some may have lost their Server, then those that change."""
     driver = context.drivers[view.plane]
     while True:
         try:
@@ -260,43 +210,42 @@ async def machine_news(context: Context, view: View) -> AsyncIterator[Key]:
                 yield _key_of(view, machine_id)
             async for machine_id in driver.changes():
                 yield _key_of(view, machine_id)
-        except DriverError as error:  # an engine that is away must not end the process
-            _log.warning("no news of the machines of %s: %s", view.plane, error)
+        except DriverError as error:  # an unreachable engine must not end the process
+            _log.warning("cannot watch the machines of %s: %s", view.plane, error)
         await asyncio.sleep(RECHECK_S)
 
 
-async def remove_strangers(context: Context, key: Key) -> Outcome:
-    """Machines of the name that no Server asked for; the one that it did ask for stays."""
+async def remove_orphans(context: Context, key: Key) -> Outcome:
+    """Remove the machines of the name that belong to no Server."""
     view = context.planes.need(key.plane)
     server = view.read(SERVER).get(key.ref)
-    own_id = machine_id_of(server) if server is not None else ""
-    left = await _remove_strangers(view, context.drivers[key.plane], key.ref, own_id)
+    left = await _remove_orphans(view, context.drivers[key.plane], key.ref, server)
     return Later(RECHECK_S) if left else Done()
 
 
-async def strangers(context: Context, view: View) -> AsyncIterator[Key]:
-    """Again and again the machines that belong to no Server."""
+async def machines_without_server(context: Context, view: View) -> AsyncIterator[Key]:
     async for wanted, found in _sweep(context, view):
         for machine_id in sorted(found - wanted):
             yield _key_of(view, machine_id)
 
 
-async def missing(context: Context, view: View) -> AsyncIterator[Key]:
-    """Again and again the Servers without a machine."""
+async def servers_without_machine(context: Context, view: View) -> AsyncIterator[Key]:
     async for wanted, found in _sweep(context, view):
         for machine_id in sorted(wanted - found):
             yield _key_of(view, machine_id)
 
 
 async def _sweep(context: Context, view: View) -> AsyncIterator[tuple[set[str], set[str]]]:
-    """The machines that Servers name, and those that there are: two lists of names, instead of a
-    look at each machine."""
+    """Yield, every SWEEP_S, the machines that Servers need and the machines that exist.
+
+    Two lists of ids replace an observation of each machine.
+    """
     while True:
         await asyncio.sleep(SWEEP_S)
         try:
             found = set(await context.drivers[view.plane].machines())
         except DriverError as error:
-            _log.warning("the machines of %s are not seen: %s", view.plane, error)
+            _log.warning("cannot list the machines of %s: %s", view.plane, error)
             continue
         yield {f"{ref}/{uid}" for ref, uid in view.cached(SERVER).uids().items()}, found
 
@@ -313,16 +262,16 @@ CONTROLLER = Controller(
     edges=(for_(SERVER, when=concerns_driver), *wakes(WAITING)),
     indexes=(WAITING, MAY_SERVE_SERVERS),
     finalizers=(labels.DRIVER_FINALIZER,),
-    outside=(machine_news, missing, find_lost_machines),
+    outside=(driver_changes, servers_without_machine, find_lost_machines),
     workers=MANY_WORKERS,
 )
 
 SWEEPER = Controller(
     name="machine-sweeper",
     role="cell",
-    reconcile=remove_strangers,
+    reconcile=remove_orphans,
     edges=(reads(SERVER),),
-    outside=(strangers,),
+    outside=(machines_without_server,),
     workers=1,
 )
 

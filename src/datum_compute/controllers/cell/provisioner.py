@@ -7,14 +7,15 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, find_condition, is_true
-from datum_compute.api.instance import AVAILABLE, PROGRAMMED, QUOTA_GRANTED, Instance
+from datum_compute.api.conditions import find_condition, is_true
+from datum_compute.api.instance import AVAILABLE, PROGRAMMED, Instance
 from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, SERVER
 from datum_compute.api.reasons import Reason
 from datum_compute.api.server import Server
-from datum_compute.controllers.cell.quotagate import size_on
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.instance_quota import size_on
+from datum_compute.planning.gates import is_quota_denied
 from datum_compute.planning.ownership import claims_of, find_owner, refs_to_reconcile
 from datum_compute.planning.provisioning import plan_provisioning
 from datum_compute.runtime.cache import Index
@@ -53,7 +54,7 @@ def concerns_machine(old: Instance, new: Instance) -> bool:
     front of them its status is our own report, but for the addresses."""
     before, after = old.spec.controller.scheduling_gates, new.spec.controller.scheduling_gates
     if before and after:
-        return new.is_terminating or _is_denied(old) or _is_denied(new)
+        return new.is_terminating or is_quota_denied(old) or is_quota_denied(new)
     addressed = old.status.network_interfaces != new.status.network_interfaces
     return bool(before or after) or addressed or beyond_status(old, new)
 
@@ -61,18 +62,13 @@ def concerns_machine(old: Instance, new: Instance) -> bool:
 def needs_machine(new: Instance) -> bool:
     """Not one that waits behind its gates and has been told nothing of a machine."""
     told = find_condition(new.status.conditions, PROGRAMMED)
-    untold = told is not None and told.reason == Reason.PENDING and not _is_denied(new)
+    untold = told is not None and told.reason == Reason.PENDING and not is_quota_denied(new)
     return not (new.spec.controller.scheduling_gates and untold) or new.is_terminating
 
 
 def is_news(new: Server) -> bool:
     """One that no driver has looked at says nothing of its machine."""
     return new.status.observed_generation > 0 or new.is_terminating
-
-
-def _is_denied(instance: Instance) -> bool:
-    quota = find_condition(instance.status.conditions, QUOTA_GRANTED)
-    return quota is not None and quota.status == FALSE
 
 
 def from_server(view: View, change: Change[Any]) -> Iterable[Key]:

@@ -11,11 +11,11 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.scaletozero import seconds_of
 from datum_compute.api.server import ServerSpec
-from datum_compute.controllers.cell.machine import machine_id_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.drivers.traffic import Backend, SleepPolicy
 from datum_compute.planning.addresses import addresses_of
+from datum_compute.planning.machines import machine_id_of
 from datum_compute.planning.publishing import (
     last_ports,
     plan_endpoints,

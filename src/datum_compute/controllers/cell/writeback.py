@@ -17,7 +17,7 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import cell_plane
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.firstword import FIRST_WORD_S, age_s
+from datum_compute.planning.firstword import INITIAL_STATUS_S, age_s
 from datum_compute.planning.gates import are_going
 from datum_compute.planning.projection import (
     OWNER_S,
@@ -41,8 +41,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
     deployment = hub.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
     copy = hub.read(INSTANCE).get(key.ref)
-    if copy is None and not is_worth_telling(instance, age_s(instance, context.now())):
-        return Later(FIRST_WORD_S)
+    if copy is None and not is_worth_telling(instance, context.now()):
+        return Later(INITIAL_STATUS_S)
     if copy is None and deployment is not None and age_s(instance, context.now()) > OWNER_S:
         # An instance of this age had a copy. After a disconnect the cached deployments of the hub
         # may be older than the cached copies. A copy whose owner is gone would be collected and

@@ -38,7 +38,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     hub = context.planes.need(key.plane)
     cluster = hub.read(CLUSTER).get(key.ref)
     if cluster is None:
-        context.silent_since_s.pop(key.ref.name, None)
+        context.state.unreachable_since_s.pop(key.ref.name, None)
         return Done()
     probe_s, grace_s = context.patience.probe_s, context.patience.grace_s
     probe_started_s = context.elapsed_s()
@@ -70,11 +70,11 @@ def map_same_city_clusters(view: View, change: Change[Any]) -> Iterable[Key]:
 def _unreachable_s(context: Context, cell: str, verdict: Verdict, probe_started_s: float) -> float:
     """Return how long probes have failed; 0 if the last one succeeded."""
     if verdict.status == TRUE:
-        context.silent_since_s.pop(cell, None)
+        context.state.unreachable_since_s.pop(cell, None)
         return 0.0
     now_s = context.elapsed_s()
     # Greater than 0, because 0 means reachable.
-    return max(0.001, now_s - context.silent_since_s.setdefault(cell, probe_started_s))
+    return max(0.001, now_s - context.state.unreachable_since_s.setdefault(cell, probe_started_s))
 
 
 async def probe_cell(cell: View | None, timeout_s: float) -> Verdict:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, assert_never
 
 from datum_compute.api import labels
-from datum_compute.api.identity import federation_namespace
+from datum_compute.api.identity import deployment_of, federation_namespace
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.meta import Ref, ref_of
@@ -27,7 +27,7 @@ from datum_compute.planning.projection import (
     plan_projection,
     plan_unprojection,
 )
-from datum_compute.planning.quarantine import Problem, deployment_name_of, is_quarantined
+from datum_compute.planning.quarantine import Problem, is_quarantined
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
@@ -49,7 +49,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     is_identified = hub_instance is not None and _identifies(hub_instance, key)
     deployment = None
     if hub_instance is not None and is_identified:
-        owner = Ref(key.ref.namespace, deployment_name_of(hub_instance))
+        owner = Ref(key.ref.namespace, deployment_of(hub_instance.metadata.name, hub_instance.metadata.labels))
         deployment = view.read(DEPLOYMENT).get(owner)
     decision = decide_project_copy(
         key.plane, key.ref.namespace, hub_instance, deployment, is_identified=is_identified

@@ -31,7 +31,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     view = context.planes.need(key.plane)
     instance = view.read(INSTANCE).get(key.ref)
     if instance is None:
-        context.unresolved_since_s.pop(key, None)
+        context.state.unresolved_since_s.pop(key, None)
         return Done()
     home = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
     problem = identity_problem(instance, home)

@@ -22,6 +22,7 @@ from datum_compute.controllers.cell import machine
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Create, Delete, Patch, Plan, Wait, drop_finalizer
 from datum_compute.planning.instances import plan_slots, wanted_replicas
+from datum_compute.planning.machines import machine_id_of
 from datum_compute.planning.ordinals import Slots, build_slots, slots_of
 from datum_compute.planning.projection import plan_withdrawal
 from datum_compute.planning.provisioning import plan_provisioning, provisioned_status
@@ -119,7 +120,7 @@ def _ordinal_reused_while_terminating() -> Iterator[None]:
     with (
         function_replaced(plan_slots, make),
         function_replaced(plan_provisioning, _taking_any_server),
-        function_replaced(machine._remove_strangers, _without_strangers),
+        function_replaced(machine._remove_orphans, _without_strangers),
     ):
         yield
 
@@ -228,7 +229,7 @@ def _machine_not_confirmed_gone() -> Iterator[None]:
             server = context.planes.need(key.plane).read(SERVER).get(key.ref)
             if server is None or not server.is_terminating:
                 return await original(context, key)
-            await context.drivers[key.plane].remove(machine.machine_id_of(server))
+            await context.drivers[key.plane].remove(machine_id_of(server))
             release = drop_finalizer(key.plane, SERVER, server, labels.DRIVER_FINALIZER)
             return await carry_out(context.planes, Plan(tuple(release)))
 
@@ -243,13 +244,13 @@ def _machine_adopted_by_name() -> Iterator[None]:
     """A machine belongs to whoever has its name now."""
 
     def make_id(_original: Any) -> Any:
-        def machine_id_of(server: Any) -> str:
+        def id_by_name(server: Any) -> str:
             return f"{server.metadata.namespace}/{server.metadata.name}/machine"
 
-        return machine_id_of
+        return id_by_name
 
     with (
-        function_replaced(machine.machine_id_of, make_id),
+        function_replaced(machine_id_of, make_id),
         function_replaced(plan_provisioning, _taking_any_server),
     ):
         yield
