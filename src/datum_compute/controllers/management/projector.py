@@ -49,7 +49,10 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     is_identified = hub_instance is not None and _identifies(hub_instance, key)
     deployment = None
     if hub_instance is not None and is_identified:
-        owner = Ref(key.ref.namespace, deployment_of(hub_instance.metadata.name, hub_instance.metadata.labels))
+        owner = Ref(
+            key.ref.namespace,
+            deployment_of(hub_instance.metadata.name, hub_instance.metadata.labels),
+        )
         deployment = view.read(DEPLOYMENT).get(owner)
     decision = decide_project_copy(
         key.plane, key.ref.namespace, hub_instance, deployment, is_identified=is_identified
