@@ -11,7 +11,7 @@ from datum_compute.api.instancetype import InstanceType
 from datum_compute.api.kinds import INSTANCE_TYPE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PLATFORM, PlaneName, plane_role
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.catalogue import plan_copy, plan_removal
@@ -63,4 +63,5 @@ CONTROLLER = Controller(
         for_(INSTANCE_TYPE),
         *(watches(INSTANCE_TYPE, to_original, on=role) for role in COPIED_TO),
     ),
+    modes=(FEDERATED,),
 )
