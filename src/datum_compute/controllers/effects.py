@@ -3,6 +3,8 @@ planes."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from typing import TypeVar, assert_never
@@ -11,6 +13,7 @@ import msgspec
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Conflict, Invalid
+from datum_compute.api.holdings import Held
 from datum_compute.api.meta import ApiObject
 from datum_compute.controllers.notices import is_told_about, notices
 from datum_compute.planes.planes import Planes
@@ -28,6 +31,9 @@ from datum_compute.planning.actions import (
 )
 from datum_compute.runtime.outcome import Done, Later
 from datum_compute.runtime.together import together
+from datum_compute.runtime.view import View
+
+DELETE_BATCH = 50
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -46,6 +52,13 @@ async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
         for _, actions in groupby(begun, key=same):
             await together([partial(_carry_out_and_tell, planes, action) for action in actions])
     return Done() if plan.requeue_after_s is None else Later(plan.requeue_after_s)
+
+
+async def delete_objects(view: View, objects: Sequence[Held]) -> None:
+    """Delete objects of any kind, a batch at a time, so that deletes share commits."""
+    for start in range(0, len(objects), DELETE_BATCH):
+        batch = objects[start : start + DELETE_BATCH]
+        await asyncio.gather(*(view.delete(h.kind, h.ref, uid=h.uid) for h in batch))
 
 
 def _group(action: Action) -> tuple[object, ...]:
