@@ -20,10 +20,10 @@ from datum_compute.planning.actions import (
     Patch,
     PatchLabels,
     Wait,
-    described,
     is_skipped,
 )
 from datum_compute.planning.availability import MinReady
+from datum_compute.planning.explain import describe_action
 from datum_compute.planning.instances import plan_instances
 from datum_compute.testing.builders import NOW, a_deployment, an_instance, without_status
 
@@ -317,10 +317,10 @@ def test_every_action_of_a_plan_can_be_printed_and_compared() -> None:
     found = [an_instance(0, "web:0"), an_instance(1, ready=False)]
     first, second = (plan_instances(CELL, deployment, found) for _ in range(2))
     assert first == second
-    assert [described(action) for action in first.actions] == [
+    assert [describe_action(action) for action in first.actions] == [
         "wait: web-dfw-1 is not ready",
-        "skip create Instance default/web-dfw-2 on cell/dfw: slot 2 is empty",
-        "skip delete Instance default/web-dfw-0 on cell/dfw: of an older template",
+        "skip create Instance default/web-dfw-2: slot 2 is empty",
+        "skip delete Instance default/web-dfw-0: of an older template",
     ]
 
 
@@ -417,7 +417,7 @@ def test_an_outdated_instance_that_was_never_observed_is_neither_serving_nor_bro
     instance: Instance,
 ) -> None:
     actions = plan_instances(CELL, a_deployment(), [instance]).actions
-    assert [described(a) for a in actions] == ["wait: web-dfw-0 has not been observed yet"]
+    assert [describe_action(a) for a in actions] == ["wait: web-dfw-0 has not been observed yet"]
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_an_instance_that_stops_is_named_with_its_grace_period() -> None:
     sandbox = an_instance(0).spec.runtime.sandbox
     assert sandbox.termination_grace_period_seconds == 30
     (wait,) = plan_instances(CELL, a_deployment(), [an_instance(0, terminating=True)]).actions
-    assert described(wait) == "wait: web-dfw-0 is stopping, which takes up to 30 s"
+    assert describe_action(wait) == "wait: web-dfw-0 is stopping, which takes up to 30 s"
 
 
 def test_an_instance_is_replaced_as_not_ready_only_while_it_is_not_ready() -> None:

@@ -129,27 +129,6 @@ def is_skipped(action: Action) -> bool:
     return isinstance(action, Create | Delete | Wait) and action.skipped
 
 
-def described(action: Action) -> str:
-    """One line for people."""
-    mark = "skip " if is_skipped(action) else ""
-    match action:
-        case Wait(reason):
-            return f"{mark}wait: {reason}"
-        case Create(plane, kind, obj, reason):
-            return f"{mark}create {kind.kind} {ref_of(obj)} on {plane}: {reason}"
-        case Delete(plane, kind, ref, _, reason):
-            return f"{mark}delete {kind.kind} {ref} on {plane}: {reason}"
-        case Patch(plane, kind, ref, _, reason):
-            return f"patch {kind.kind} {ref} on {plane}: {reason}"
-        case PatchLabels(plane, kind, ref, _, _, reason):
-            return f"label {kind.kind} {ref} on {plane}: {reason}"
-        case RemoveItems(plane, kind, ref, _, items, reason):
-            values = ", ".join(item.value for item in items)
-            return f"remove {values} from {kind.kind} {ref} on {plane}: {reason}"
-        case PatchStatus(plane, kind, ref, _, _, reason):
-            return f"status of {kind.kind} {ref} on {plane}: {reason}"
-
-
 def add_finalizer(
     plane: PlaneName, kind: KindInfo[Any], obj: ApiObject, finalizer: str
 ) -> list[Action]:

@@ -143,9 +143,9 @@ ADVICE: Mapping[Reason, Advice] = {
     ),
 }
 
-# What an instance calls NetworkFailedToCreate, by the cause that its message names, where the
-# person can do something about it.
-NETWORK_CAUSES: Mapping[str, Advice] = {
+# Advice on NetworkFailedToCreate by the reason of the problem in the deployment's network
+# attachment, for the problems that the user can solve.
+NETWORK_PROBLEMS: Mapping[str, Advice] = {
     "LocationNotAvailable": _you("a city that the project has", _LOCATIONS),
     "NetworkNotFound": ADVICE[Reason.NETWORK_NOT_FOUND],
 }
@@ -178,10 +178,8 @@ def window_s(reason: str) -> int | None:
     return WINDOWS_S.get(Reason(reason)) if reason in Reason.__members__.values() else None
 
 
-def advice_on(reason: str, message: str = "") -> Advice:
-    """``message`` is what goes with the reason, which may name a cause of its own."""
-    if reason == Reason.NETWORK_FAILED_TO_CREATE:
-        for cause, advice in NETWORK_CAUSES.items():
-            if f": {cause}: " in message:
-                return advice
+def advice_on(reason: str, network_problem: str = "") -> Advice:
+    """``network_problem`` is the reason of the problem in the network attachment, if any."""
+    if reason == Reason.NETWORK_FAILED_TO_CREATE and network_problem in NETWORK_PROBLEMS:
+        return NETWORK_PROBLEMS[network_problem]
     return ADVICE[Reason(reason)] if reason in Reason.__members__.values() else FOREIGN
