@@ -50,7 +50,7 @@ def reference(name: str, *, blocks: bool = False) -> OwnerReference:
         kind="ConfigMap",
         name=name,
         uid=f"uid-{name}",
-        block_owner_deletion=blocks or None,
+        block_owner_deletion=blocks,
     )
 
 

@@ -29,7 +29,7 @@ PROJECT = project_plane("default")
 
 
 def a_claim(
-    workload: Workload, *, granted: str = "", reason: str = "", age_s: float = 0
+    workload: Workload, *, granted: Any = "", reason: str = "", age_s: float = 0
 ) -> ResourceClaim:
     """The stored claim of the workload. `granted` is the status of its Granted condition."""
     (create,) = plan_workload_claim(PROJECT, workload, None)
