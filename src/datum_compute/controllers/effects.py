@@ -22,7 +22,6 @@ from datum_compute.planning.actions import (
     Create,
     Delete,
     Patch,
-    PatchLabels,
     PatchStatus,
     Plan,
     RemoveItems,
@@ -41,15 +40,14 @@ T = TypeVar("T", bound=ApiObject)
 async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
     """All actions in order; the first failure ends it, and the next pass plans anew.
 
-    Neighbouring creates of one kind do not depend on each other, nor do neighbouring deletes:
-    those go out together. So does all of a plan whose actions are independent.
+    Adjacent creates, deletes or status writes of one kind do not depend on each other: they run
+    concurrently.
     """
     begun = [a for a in plan.actions if not isinstance(a, Wait) and not is_skipped(a)]
     if len(begun) == 1:  # as of nearly all plans
         await _carry_out_and_tell(planes, begun[0])
     else:
-        same = (lambda _action: ()) if plan.independent else _group
-        for _, actions in groupby(begun, key=same):
+        for _, actions in groupby(begun, key=_group):
             await together([partial(_carry_out_and_tell, planes, action) for action in actions])
     return Done() if plan.requeue_after_s is None else Later(plan.requeue_after_s)
 
@@ -62,8 +60,8 @@ async def delete_objects(view: View, objects: Sequence[Held]) -> None:
 
 
 def _group(action: Action) -> tuple[object, ...]:
-    """Equal for neighbours that may go out together; else unlike any other."""
-    if isinstance(action, Create | Delete):
+    """Equal for adjacent actions that may run concurrently; otherwise unique."""
+    if isinstance(action, Create | Delete | PatchStatus):
         return type(action), action.plane, action.kind.resource
     return (id(action),)
 
@@ -93,10 +91,6 @@ async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
             await planes.need(plane).delete(kind, ref, uid=uid, version=version)
         case Patch(plane, kind, ref, patch):
             await planes.need(plane).patch(kind, ref, patch)
-        case PatchLabels(plane, kind, ref, uid, labels):
-            await planes.need(plane).patch(
-                kind, ref, {"metadata": {"uid": uid, "labels": dict(labels)}}
-            )
         case RemoveItems():
             await _remove_items(planes, action)
         case PatchStatus(plane, kind, ref, version, status):

@@ -38,8 +38,9 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A merge patch; what must not race carries the version in its metadata. ``unconfirmed`` is
-    what users are told of a release that nobody has confirmed."""
+    """A merge patch. Its metadata has the uid if the patch is for one object only, and the version
+    if it must not overwrite a concurrent change. ``unconfirmed`` is the text of the warning event
+    for a release that its cell has not confirmed."""
 
     plane: PlaneName
     kind: KindInfo[Any]
@@ -47,18 +48,6 @@ class Patch:
     patch: JsonObject
     reason: str
     unconfirmed: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PatchLabels:
-    """Some labels of the object with this uid, and nothing else of it."""
-
-    plane: PlaneName
-    kind: KindInfo[Any]
-    ref: Ref
-    uid: str
-    labels: dict[str, str]
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +94,15 @@ class Wait:
     skipped: bool = False
 
 
-Action = Create | Delete | Patch | PatchLabels | PatchStatus | RemoveItems | Wait
+Action = Create | Delete | Patch | PatchStatus | RemoveItems | Wait
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions in order. ``requeue_after_s`` bounds a wait whose wake-up edge might be missed.
-
-    ``independent``: no action needs another to be done; they are carried out side by side.
-    """
+    """Actions in order. ``requeue_after_s`` bounds a wait whose wake-up edge might be missed."""
 
     actions: tuple[Action, ...] = ()
     requeue_after_s: float | None = None
-    independent: bool = False
 
     @property
     def is_settled(self) -> bool:

@@ -207,8 +207,7 @@ def _amounts(grant: ResourceGrant) -> dict[str, int]:
 
 
 def plan_decisions(plane: PlaneName, books: Books, now: str) -> Plan:
-    """The statuses of grants and claims. Each write stands for itself: together they stay within
-    the limits, and so does every part of them."""
+    """The statuses of grants and claims. Any subset of the writes stays within the limits."""
     actions: list[Action] = []
     unsettled = False
     for grant in books.grants:
@@ -225,7 +224,7 @@ def plan_decisions(plane: PlaneName, books: Books, now: str) -> Plan:
         status_of_claim = _claim_status(ruling, now)
         actions += plan_status(plane, CLAIM, ruling.claim, status_of_claim, ruling.verdict.reason)
     recheck_s = RECHECK_S if unsettled else None
-    return Plan(tuple(actions), requeue_after_s=recheck_s, independent=True)
+    return Plan(tuple(actions), requeue_after_s=recheck_s)
 
 
 def _claim_status(ruling: Ruling, now: str) -> ResourceClaimStatus:
