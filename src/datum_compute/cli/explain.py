@@ -142,7 +142,7 @@ def _print(session: Session, chain: Chain) -> None:
     cause = chain.cause
     data("")
     data(f"Whose move:  {_WHOSE[cause.move]}")
-    data(f"Awaited:     {cause.awaited}")
+    data(f"Waiting for: {cause.awaited}")
     data(f"Next:        {cause.command}")
     if chain.steps:
         data(f"Plan, by what the cell said last ({_then(chain, now)}):" if chain.as_of else "Plan:")
