@@ -1,5 +1,4 @@
-"""Carries out plans, and tells users what that means. The only file of the room that writes to
-planes."""
+"""Carry out plans and record events about them."""
 
 from __future__ import annotations
 
@@ -38,13 +37,13 @@ T = TypeVar("T", bound=ApiObject)
 
 
 async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
-    """All actions in order; the first failure ends it, and the next pass plans anew.
+    """Carry out the actions in order. The first failure stops it; the next reconcile plans again.
 
     Adjacent creates, deletes or status writes of one kind do not depend on each other: they run
     concurrently.
     """
     begun = [a for a in plan.actions if not isinstance(a, Wait) and not is_skipped(a)]
-    if len(begun) == 1:  # as of nearly all plans
+    if len(begun) == 1:  # nearly all plans have one action
         await _carry_out_and_tell(planes, begun[0])
     else:
         for _, actions in groupby(begun, key=_group):
@@ -77,7 +76,7 @@ async def _carry_out_and_tell(planes: Planes, action: Action) -> None:
 
 
 async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
-    """What was made, of an object that says something of itself from the beginning."""
+    """Return the created object if it was created with its status."""
     match action:
         case Wait():
             pass
@@ -101,7 +100,7 @@ async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
 
 
 def _releasable(planes: Planes, obj: T) -> T:
-    """Without the finalizers that would hold it for ever."""
+    """The object without the finalizers that no running controller removes."""
     metadata = obj.metadata
     kept = [name for name in metadata.finalizers if name not in planes.unreleased]
     if kept == metadata.finalizers:
@@ -110,7 +109,7 @@ def _releasable(planes: Planes, obj: T) -> T:
 
 
 def _observed(planes: Planes, action: Action) -> ApiObject | None:
-    """The object before the action, for those that users are told about."""
+    """The object before the action, for kinds with events."""
     if isinstance(action, Wait | Create):
         return None
     view = planes.find(action.plane)
@@ -121,7 +120,10 @@ def _observed(planes: Planes, action: Action) -> ApiObject | None:
 
 
 async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
-    """From the last one on, so that no removal moves the next; each only if it is still there."""
+    """Remove the items from last to first, so that no removal changes the index of the next one.
+
+    Each removal tests that the item is still there.
+    """
     operations: list[JsonObject] = [
         {"op": "test", "path": "/metadata/uid", "value": removal.uid},
     ]
@@ -137,5 +139,5 @@ async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
     try:
         await planes.need(removal.plane).patch(removal.kind, removal.ref, operations)
     except Invalid as error:
-        # What was seen is no longer so; the next pass sees what is.
+        # The object has changed; the next reconcile reads it again.
         raise Conflict(f"{removal.kind.kind} {removal.ref} has changed: {error}") from error

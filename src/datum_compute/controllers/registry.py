@@ -1,4 +1,4 @@
-"""Every controller, by hand; the house test fails on a forgotten line."""
+"""All controllers, by the process that runs them. A house test fails if one is missing."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ CELL: tuple[Controller[Context], ...] = (
     writeback.CONTROLLER,
 )
 
-# Only where machines are real: nothing else has ports to publish.
+# Only with real machines: simulated ones have no ports to publish.
 PUBLISHING: tuple[Controller[Context], ...] = (publishing.CONTROLLER,)
 
 NEIGHBOURS: tuple[Controller[Context], ...] = (
