@@ -39,14 +39,15 @@ T = TypeVar("T", bound=ApiObject)
 async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
     """Carry out the actions in order. The first failure stops it; the next reconcile plans again.
 
-    Adjacent creates, deletes or status writes of one kind do not depend on each other: they run
-    concurrently.
+    Adjacent creates or deletes of one kind do not depend on each other: they run concurrently. So
+    do all actions of an independent plan.
     """
     begun = [a for a in plan.actions if not isinstance(a, Wait) and not is_skipped(a)]
     if len(begun) == 1:  # nearly all plans have one action
         await _carry_out_and_tell(planes, begun[0])
     else:
-        for _, actions in groupby(begun, key=_group):
+        same = (lambda _action: ()) if plan.independent else _group
+        for _, actions in groupby(begun, key=same):
             await together([partial(_carry_out_and_tell, planes, action) for action in actions])
     return Done() if plan.requeue_after_s is None else Later(plan.requeue_after_s)
 
@@ -60,7 +61,7 @@ async def delete_objects(view: View, objects: Sequence[Held]) -> None:
 
 def _group(action: Action) -> tuple[object, ...]:
     """Equal for adjacent actions that may run concurrently; otherwise unique."""
-    if isinstance(action, Create | Delete | PatchStatus):
+    if isinstance(action, Create | Delete):
         return type(action), action.plane, action.kind.resource
     return (id(action),)
 

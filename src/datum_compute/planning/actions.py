@@ -100,10 +100,14 @@ Action = Create | Delete | Patch | PatchStatus | RemoveItems | Wait
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions in order. ``requeue_after_s`` bounds a wait whose wake-up edge might be missed."""
+    """Actions in order. ``requeue_after_s`` bounds a wait whose wake-up edge might be missed.
+
+    If a plan is ``independent``, no action depends on another one: all of them run concurrently.
+    """
 
     actions: tuple[Action, ...] = ()
     requeue_after_s: float | None = None
+    independent: bool = False
 
     @property
     def is_settled(self) -> bool:

@@ -224,7 +224,7 @@ def plan_decisions(plane: PlaneName, books: Books, now: str) -> Plan:
         status_of_claim = _claim_status(ruling, now)
         actions += plan_status(plane, CLAIM, ruling.claim, status_of_claim, ruling.verdict.reason)
     recheck_s = RECHECK_S if unsettled else None
-    return Plan(tuple(actions), requeue_after_s=recheck_s)
+    return Plan(tuple(actions), requeue_after_s=recheck_s, independent=True)
 
 
 def _claim_status(ruling: Ruling, now: str) -> ResourceClaimStatus:
