@@ -181,9 +181,25 @@ def test_a_network_that_cannot_be_there_says_what_the_person_can_change(
     )
     verdict = network_verdict(an_instance(0), attachment, ())
     told = said("NetworkReady", verdict.status, str(verdict.reason), verdict.message)
-    explanation = explain_workload(*observed("web:1", told, gates=("Network",)))
-    cause = explanation.cause
+    workload, (deployment,), instances = observed("web:1", told, gates=("Network",))
+    spec = msgspec.structs.replace(deployment.spec, network_attachment=attachment)
+    deployment = msgspec.structs.replace(deployment, spec=spec)
+    cause = explain_workload(workload, [deployment], instances).cause
     assert (cause.reason, cause.move, cause.command) == (verdict.reason, Move.YOU, command)
+
+
+def test_a_condition_that_only_repeats_the_message_of_ready_is_not_the_cause() -> None:
+    same = "slot 0 waits"
+    states = (
+        said("ReferencedDataReady", "Unknown", "Resolving", same),
+        said("NetworkReady", FALSE, "NetworkFailedToCreate", "full"),
+        said("Ready", FALSE, "NetworkFailedToCreate", same),
+    )
+    _, _, (instance,) = observed("web:1", *states)
+    conditions = [c for c in instance.status.conditions if c.type != "Ready"]
+    status = msgspec.structs.replace(instance.status, conditions=[*conditions, states[-1]])
+    explanation = explain_instance(msgspec.structs.replace(instance, status=status))
+    assert [link.condition for link in explanation.links] == ["Ready", "NetworkReady"]
 
 
 @pytest.mark.parametrize("reason", ["CellUnreachable", "CellDrained", "NoMatchingLocation"])
@@ -201,8 +217,8 @@ def test_one_that_is_ready_does_not_hide_what_the_others_wait_for() -> None:
     explanation = explain_workload(workload, [deployment], [instance])
     assert [link.reason for link in explanation.links] == ["RollingOut", "AwaitingCreation"]
     assert explanation.steps == (
-        f"create Instance default/{deployment.metadata.name}-1 on its cell: slot 1 is empty",
-        f"skip create Instance default/{deployment.metadata.name}-2 on its cell: slot 2 is empty",
+        f"create Instance default/{deployment.metadata.name}-1: slot 1 is empty",
+        f"skip create Instance default/{deployment.metadata.name}-2: slot 2 is empty",
     )
 
 
@@ -267,5 +283,5 @@ def test_the_steps_wait_for_a_replacement_that_is_not_available_yet() -> None:
     settling = msgspec.structs.replace(deployment, status=status)
     assert explain_deployment(settling, instances).steps == (
         "wait: web-dfw-1 is ready but not yet available",
-        "skip delete Instance default/web-dfw-0 on its cell: of an older template",
+        "skip delete Instance default/web-dfw-0: of an older template",
     )

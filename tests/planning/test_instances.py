@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -18,12 +19,11 @@ from datum_compute.planning.actions import (
     Create,
     Delete,
     Patch,
-    PatchLabels,
     Wait,
-    described,
     is_skipped,
 )
 from datum_compute.planning.availability import MinReady
+from datum_compute.planning.explain import describe_action
 from datum_compute.planning.instances import plan_instances
 from datum_compute.testing.builders import NOW, a_deployment, an_instance, without_status
 
@@ -41,11 +41,15 @@ def said(actions: tuple[Action, ...]) -> list[str]:
                 words.append(f"create-{ref_of(obj).name.rpartition('-')[2]}{mark}")
             case Delete(ref=ref):
                 words.append(f"delete-{ref.name.rpartition('-')[2]}{mark}")
-            case PatchLabels(ref=ref):
+            case Patch(ref=ref, patch={"metadata": {"labels": _}}):
                 words.append(f"label-{ref.name.rpartition('-')[2]}")
             case Wait(reason=reason):
                 words.append(f"wait-{reason.split()[0].rpartition('-')[2]}{mark}")
     return words
+
+
+def describe_all(actions: Iterable[Action]) -> list[str]:
+    return [describe_action(a) for a in actions if isinstance(a, Create | Delete | Wait)]
 
 
 Case = tuple[str, dict[str, Any], list[dict[str, Any]], list[str]]
@@ -317,10 +321,10 @@ def test_every_action_of_a_plan_can_be_printed_and_compared() -> None:
     found = [an_instance(0, "web:0"), an_instance(1, ready=False)]
     first, second = (plan_instances(CELL, deployment, found) for _ in range(2))
     assert first == second
-    assert [described(action) for action in first.actions] == [
+    assert describe_all(first.actions) == [
         "wait: web-dfw-1 is not ready",
-        "skip create Instance default/web-dfw-2 on cell/dfw: slot 2 is empty",
-        "skip delete Instance default/web-dfw-0 on cell/dfw: of an older template",
+        "skip create Instance default/web-dfw-2: slot 2 is empty",
+        "skip delete Instance default/web-dfw-0: of an older template",
     ]
 
 
@@ -335,10 +339,11 @@ def test_labels_are_put_right_outside_the_rollout_order() -> None:
     actions = plan_instances(CELL, a_deployment(replicas=2), [bare]).actions
     assert said(actions) == ["wait-0", "create-1 s", "label-0"]
     patch = actions[-1]
-    assert isinstance(patch, PatchLabels)
-    assert patch.uid == bare.metadata.uid
-    assert patch.labels[labels.INSTANCE_INDEX] == "0"
-    assert "team" not in patch.labels
+    assert isinstance(patch, Patch)
+    metadata = patch.patch["metadata"]
+    assert metadata["uid"] == bare.metadata.uid
+    assert metadata["labels"][labels.INSTANCE_INDEX] == "0"
+    assert "team" not in metadata["labels"]
 
 
 def test_labels_that_are_right_are_left_alone_whatever_else_is_there() -> None:
@@ -417,7 +422,7 @@ def test_an_outdated_instance_that_was_never_observed_is_neither_serving_nor_bro
     instance: Instance,
 ) -> None:
     actions = plan_instances(CELL, a_deployment(), [instance]).actions
-    assert [described(a) for a in actions] == ["wait: web-dfw-0 has not been observed yet"]
+    assert describe_all(actions) == ["wait: web-dfw-0 has not been observed yet"]
 
 
 @pytest.mark.parametrize(
@@ -441,7 +446,7 @@ def test_an_instance_that_stops_is_named_with_its_grace_period() -> None:
     sandbox = an_instance(0).spec.runtime.sandbox
     assert sandbox.termination_grace_period_seconds == 30
     (wait,) = plan_instances(CELL, a_deployment(), [an_instance(0, terminating=True)]).actions
-    assert described(wait) == "wait: web-dfw-0 is stopping, which takes up to 30 s"
+    assert describe_all([wait]) == ["wait: web-dfw-0 is stopping, which takes up to 30 s"]
 
 
 def test_an_instance_is_replaced_as_not_ready_only_while_it_is_not_ready() -> None:

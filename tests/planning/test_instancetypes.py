@@ -13,7 +13,9 @@ from datum_compute.api.instancetype import (
     InstanceTypeSpec,
 )
 from datum_compute.api.meta import ObjectMeta
-from datum_compute.planning.instancetypes import type_status, with_size_notice
+from datum_compute.api.plane import PLATFORM
+from datum_compute.planning.actions import PatchStatus
+from datum_compute.planning.instancetypes import plan_instance_type, type_status, with_size_notice
 
 NOW, EARLIER = "2026-11-15T10:00:00Z", "2026-10-01T00:00:00Z"
 
@@ -40,7 +42,8 @@ def a_type(name: str, phase: str = "Active", instead: str = "") -> InstanceType:
 def test_ready_is_about_what_to_use_instead(
     phase: str, others: tuple[InstanceType, ...], reason: str
 ) -> None:
-    status = type_status(a_type("old", phase, "new"), {t.metadata.name: t for t in others}, NOW)
+    replacement = next((t for t in others if t.metadata.name == "new"), None)
+    status = type_status(a_type("old", phase, "new"), replacement, NOW)
     (ready,) = status.conditions
     assert (ready.type, ready.reason) == ("Ready", reason)
     assert ready.status == ("True" if reason == "Valid" else "False")
@@ -49,17 +52,29 @@ def test_ready_is_about_what_to_use_instead(
 
 def test_the_time_of_deprecation_is_kept_and_said_of_no_active_type() -> None:
     deprecated = a_type("old", "Deprecated", "new")
-    first = type_status(deprecated, {}, EARLIER)
+    first = type_status(deprecated, None, EARLIER)
     assert first.deprecated_at == EARLIER
     later = msgspec.structs.replace(a_type("old", "Disabled", "new"), status=first)
-    assert type_status(later, {}, NOW).deprecated_at == EARLIER
-    assert type_status(a_type("old"), {}, NOW).deprecated_at is None
+    assert type_status(later, None, NOW).deprecated_at == EARLIER
+    assert type_status(a_type("old"), None, NOW).deprecated_at is None
 
 
 def test_a_second_look_changes_nothing() -> None:
-    once = type_status(a_type("old", "Deprecated", "new"), {}, EARLIER)
+    once = type_status(a_type("old", "Deprecated", "new"), None, EARLIER)
     again = msgspec.structs.replace(a_type("old", "Deprecated", "new"), status=once)
-    assert type_status(again, {}, NOW) == once
+    assert type_status(again, None, NOW) == once
+
+
+def test_a_status_is_written_once_and_not_for_a_type_that_is_being_removed() -> None:
+    deprecated = a_type("old", "Deprecated", "new")
+    (write,) = plan_instance_type(PLATFORM, deprecated, a_type("new"), NOW).actions
+    assert isinstance(write, PatchStatus)
+    status = type_status(deprecated, a_type("new"), NOW)
+    reported = msgspec.structs.replace(deprecated, status=status)
+    assert plan_instance_type(PLATFORM, reported, a_type("new"), NOW).is_settled
+    metadata = msgspec.structs.replace(deprecated.metadata, deletion_timestamp=NOW)
+    removed = msgspec.structs.replace(deprecated, metadata=metadata)
+    assert plan_instance_type(PLATFORM, removed, a_type("new"), NOW).is_settled
 
 
 def told(phase: str, before: list[Condition] | None = None) -> list[Condition]:

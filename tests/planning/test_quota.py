@@ -15,7 +15,7 @@ from datum_compute.api.codec import plain
 from datum_compute.api.fields import ObjectReference
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT
 from datum_compute.api.meta import ApiObject, ObjectMeta
-from datum_compute.api.plane import project_plane
+from datum_compute.api.plane import PLATFORM, project_plane
 from datum_compute.api.quotametrics import INSTANCES, METRICS, VCPUS, consumer_of
 from datum_compute.api.resourceclaim import (
     ResourceClaim,
@@ -43,6 +43,7 @@ from datum_compute.planning.quota import (
     grant_verdict,
     plan_buckets,
     plan_decisions,
+    plan_registration,
     registration_verdict,
     rulings,
 )
@@ -226,6 +227,10 @@ def test_of_two_registrations_for_one_type_the_older_counts() -> None:
     old, new = registration("b", "2026-01-01T00:00:00Z"), registration("a", "2026-01-02T00:00:00Z")
     assert registration_verdict(old, [new, old]).status == "True"
     assert "registered by b already" in registration_verdict(new, [new, old]).message
+    (write,) = plan_registration(PLATFORM, new, [new, old], NOW).actions
+    assert isinstance(write, PatchStatus)
+    (condition,) = write.status["conditions"]
+    assert (condition["type"], condition["status"]) == ("Active", "False")
 
 
 def made_buckets(plan: Plan) -> dict[str, AllowanceBucket]:

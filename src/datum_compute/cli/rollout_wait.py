@@ -111,7 +111,7 @@ class RolloutWatch:
             self.view.say(
                 "blocked",
                 f"No progress for {render_age(still_s)}: {cause_text(cause)} "
-                f"({OWNER[cause.move]}; awaited: {cause.awaited}). Next: {cause.command}\n"
+                f"({OWNER[cause.move]}; waiting for: {cause.awaited}). Next: {cause.command}\n"
                 f"See why: {explain}",
                 color="yellow",
                 **cause_document(cause),
@@ -119,7 +119,7 @@ class RolloutWatch:
             )
 
     async def _failed(self, workload: Workload, cause: Link) -> FailedError:
-        hint = f"Awaited: {cause.awaited}. Next: {cause.command}"
+        hint = f"Waiting for: {cause.awaited}. Next: {cause.command}"
         if await can_undo(self.session, workload):
             undo = self.session.command("rollout", "undo", self.name)
             hint += f"\nGo back to the previous version: {undo}"

@@ -17,6 +17,10 @@ from datum_compute.planes.planemaker import PlaneMaker
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.key import Key
 
+# Deployment modes, for `Controller.modes`. Federated: projects, hub and cells are separate planes.
+# Single cluster: one API server serves all roles, so nothing is copied between planes.
+FEDERATED, SINGLE_CLUSTER = "federated", "single-cluster"
+
 
 def uncounted(_edge: str, _outcome: str) -> None:
     """Ignore a mapping when no metrics are collected."""

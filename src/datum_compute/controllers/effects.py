@@ -1,9 +1,9 @@
-"""Carries out plans, and tells users what that means. The only file of the room that writes to
-planes."""
+"""Carry out plans and record events about them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from itertools import groupby
 from typing import TypeVar, assert_never
@@ -12,6 +12,7 @@ import msgspec
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import ApiError, Conflict, Invalid, Unreachable
+from datum_compute.api.holdings import Held
 from datum_compute.api.meta import ApiObject
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.controllers.notices import is_told_about, notices
@@ -21,7 +22,6 @@ from datum_compute.planning.actions import (
     Create,
     Delete,
     Patch,
-    PatchLabels,
     PatchStatus,
     Plan,
     RemoveItems,
@@ -30,18 +30,21 @@ from datum_compute.planning.actions import (
 )
 from datum_compute.runtime.outcome import Done, Later, NotSynced
 from datum_compute.runtime.together import together
+from datum_compute.runtime.view import View
+
+DELETE_BATCH = 50
 
 T = TypeVar("T", bound=ApiObject)
 
 
 async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
-    """All actions in order; the first failure ends it, and the next pass plans anew.
+    """Carry out the actions in order. The first failure stops it; the next reconcile plans again.
 
-    Neighbouring creates of one kind do not depend on each other, nor do neighbouring deletes:
-    those go out together. So does all of a plan whose actions are independent.
+    Adjacent creates or deletes of one kind do not depend on each other: they run concurrently. So
+    do all actions of an independent plan.
     """
     begun = [a for a in plan.actions if not isinstance(a, Wait) and not is_skipped(a)]
-    if len(begun) == 1:  # as of nearly all plans
+    if len(begun) == 1:  # nearly all plans have one action
         await _carry_out_and_tell(planes, begun[0])
     else:
         same = (lambda _action: ()) if plan.independent else _group
@@ -69,8 +72,15 @@ async def for_each_plane(
         raise first_error
 
 
+async def delete_objects(view: View, objects: Sequence[Held]) -> None:
+    """Delete objects of any kind, a batch at a time, so that deletes share commits."""
+    for start in range(0, len(objects), DELETE_BATCH):
+        batch = objects[start : start + DELETE_BATCH]
+        await asyncio.gather(*(view.delete(h.kind, h.ref, uid=h.uid) for h in batch))
+
+
 def _group(action: Action) -> tuple[object, ...]:
-    """Equal for neighbours that may go out together; else unlike any other."""
+    """Equal for adjacent actions that may run concurrently; otherwise unique."""
     if isinstance(action, Create | Delete):
         return type(action), action.plane, action.kind.resource
     return (id(action),)
@@ -87,7 +97,7 @@ async def _carry_out_and_tell(planes: Planes, action: Action) -> None:
 
 
 async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
-    """What was made, of an object that says something of itself from the beginning."""
+    """Return the created object if it was created with its status."""
     match action:
         case Wait():
             pass
@@ -101,10 +111,6 @@ async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
             await planes.need(plane).delete(kind, ref, uid=uid, version=version)
         case Patch(plane, kind, ref, patch):
             await planes.need(plane).patch(kind, ref, patch)
-        case PatchLabels(plane, kind, ref, uid, labels):
-            await planes.need(plane).patch(
-                kind, ref, {"metadata": {"uid": uid, "labels": dict(labels)}}
-            )
         case RemoveItems():
             await _remove_items(planes, action)
         case PatchStatus(plane, kind, ref, version, status):
@@ -115,7 +121,7 @@ async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
 
 
 def _releasable(planes: Planes, obj: T) -> T:
-    """Without the finalizers that would hold it for ever."""
+    """The object without the finalizers that no running controller removes."""
     metadata = obj.metadata
     kept = [name for name in metadata.finalizers if name not in planes.unreleased]
     if kept == metadata.finalizers:
@@ -124,7 +130,7 @@ def _releasable(planes: Planes, obj: T) -> T:
 
 
 def _observed(planes: Planes, action: Action) -> ApiObject | None:
-    """The object before the action, for those that users are told about."""
+    """The object before the action, for kinds with events."""
     if isinstance(action, Wait | Create):
         return None
     view = planes.find(action.plane)
@@ -135,7 +141,10 @@ def _observed(planes: Planes, action: Action) -> ApiObject | None:
 
 
 async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
-    """From the last one on, so that no removal moves the next; each only if it is still there."""
+    """Remove the items from last to first, so that no removal changes the index of the next one.
+
+    Each removal tests that the item is still there.
+    """
     operations: list[JsonObject] = [
         {"op": "test", "path": "/metadata/uid", "value": removal.uid},
     ]
@@ -151,5 +160,5 @@ async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
     try:
         await planes.need(removal.plane).patch(removal.kind, removal.ref, operations)
     except Invalid as error:
-        # What was seen is no longer so; the next pass sees what is.
+        # The object has changed; the next reconcile reads it again.
         raise Conflict(f"{removal.kind.kind} {removal.ref} has changed: {error}") from error

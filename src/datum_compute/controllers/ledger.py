@@ -1,4 +1,4 @@
-"""Reads what the platform has on record about prefixes, and who uses them."""
+"""Read which prefixes are allocated, and which objects use them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.plane import PLATFORM, PlaneName, member_name, project_plane
 from datum_compute.controllers.context import Context
 from datum_compute.planning.prefixes import Ledger, Pool, pool_label
-from datum_compute.planning.prefixuse import user_of
+from datum_compute.planning.prefixuse import (
+    addressed_prefixes,
+    attached_prefixes,
+    carried_prefixes,
+    is_indexed,
+    user_of,
+)
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Edge, Mapping, reads
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -29,12 +36,29 @@ def observe_ledger(
 
 
 def observe_user(context: Context, project: View | None, cidr: str) -> str:
-    """Who uses a prefix of the project, or nobody; None for a project that is no more. For
-    controllers with the edges below."""
-    hub = context.planes.hub
-    deployments = project.read(DEPLOYMENT).all() if project is not None else ()
-    return user_of(cidr, deployments, hub.read(WORK).all(), hub.read(INSTANCE).all())
+    """The first object that uses a prefix; the empty string if none does.
 
+    ``project`` is None if the project no longer exists. For controllers with the edges and indexes
+    below.
+    """
+    hub = context.planes.hub
+    deployments = (
+        project.read(DEPLOYMENT).indexed(ATTACHED.name, cidr) if project is not None else ()
+    )
+    instances = hub.read(INSTANCE)
+    return user_of(
+        cidr,
+        deployments,
+        hub.read(WORK).indexed(CARRIED.name, cidr),
+        # A prefix of another length was not given out by this release.
+        instances.indexed(ADDRESSED.name, cidr) if is_indexed(cidr) else instances.all(),
+    )
+
+
+ATTACHED = Index(DEPLOYMENT, "attached-prefix", attached_prefixes, on="project")
+CARRIED = Index(WORK, "carried-prefix", carried_prefixes, on="hub")
+ADDRESSED = Index(INSTANCE, "addressed-prefix", addressed_prefixes, on="hub")
+USER_INDEXES: tuple[Index[Any], ...] = (ATTACHED, CARRIED, ADDRESSED)
 
 USER_EDGES: tuple[Edge, ...] = (
     reads(DEPLOYMENT, on="project"),

@@ -1,4 +1,4 @@
-"""Every controller, by hand; the house test fails on a forgotten line."""
+"""All controllers, by the process that runs them. A house test fails if one is missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datum_compute.controllers.cell import (
     publishing,
     writeback,
 )
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import SINGLE_CLUSTER, Context
 from datum_compute.controllers.hub import binding, cluster, execution, leaving, work
 from datum_compute.controllers.management import (
     attachment,
@@ -96,7 +96,7 @@ CELL: tuple[Controller[Context], ...] = (
     writeback.CONTROLLER,
 )
 
-# Only where machines are real: nothing else has ports to publish.
+# Only with real machines: simulated ones have no ports to publish.
 PUBLISHING: tuple[Controller[Context], ...] = (publishing.CONTROLLER,)
 
 NEIGHBOURS: tuple[Controller[Context], ...] = (
@@ -132,24 +132,14 @@ BESIDE_CELL: tuple[Controller[Context], ...] = (
     *(c for c in NEIGHBOURS if c.role == "cell"),
 )
 
-# What only makes sense where planes are many: the way to the hub and back, and copies.
-_OF_MANY_PLANES: tuple[Controller[Context], ...] = (
-    federator.CONTROLLER,
-    policy.CONTROLLER,
-    *leftclaim.CONTROLLERS,
-    projector.CONTROLLER,
-    quarantine.CONTROLLER,
-    catalogue.CONTROLLER,
-    location.CONTROLLER,
-    referenceddata.CONTROLLER,
-    *companion.CONTROLLERS,
-    writeback.CONTROLLER,
-)
+
+def runs_in(controller: Controller[Context], mode: str) -> bool:
+    return not controller.modes or mode in controller.modes
 
 
 def single_cluster(project: str) -> tuple[Controller[Context], ...]:
-    """Both groups where one API server is everything, for this project."""
-    kept = (c for c in (*MANAGEMENT, *CELL) if c not in _OF_MANY_PLANES)
-    released = claimrelease.controller(project)
-    told = locationbinding.controller(alone=True)
-    return (*(released if c is claimrelease.CONTROLLER else c for c in kept), told)
+    """The controllers of a single cluster, which belongs to `project`."""
+    kept = (c for c in (*MANAGEMENT, *CELL) if runs_in(c, SINGLE_CLUSTER))
+    release = claimrelease.controller(project)
+    bindings = locationbinding.controller(alone=True)
+    return (*(release if c is claimrelease.CONTROLLER else c for c in kept), bindings)

@@ -1,4 +1,4 @@
-"""What a plan may ask for. Plain data, printable and comparable."""
+"""Plans and their actions, as values that can be compared and printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from datum_compute.api.plane import PlaneName
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Its status comes with it where the plane allows that; else a further pass writes it."""
+    """Create an object. With ``with_status`` its status is written too, if the plane supports that;
+    otherwise a later reconcile writes it. A skipped action is planned but not carried out now."""
 
     plane: PlaneName
     kind: KindInfo[Any]
@@ -25,7 +26,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Only the object with this uid; with a version only in that very state."""
+    """Delete the object with this uid; with a version, only if it has not changed since."""
 
     plane: PlaneName
     kind: KindInfo[Any]
@@ -38,8 +39,9 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A merge patch; what must not race carries the version in its metadata. ``unconfirmed`` is
-    what users are told of a release that nobody has confirmed."""
+    """A merge patch. Its metadata has the uid if the patch is for one object only, and the version
+    if it must not overwrite a concurrent change. ``unconfirmed`` is the text of the warning event
+    for a release that its cell has not confirmed."""
 
     plane: PlaneName
     kind: KindInfo[Any]
@@ -50,20 +52,8 @@ class Patch:
 
 
 @dataclass(frozen=True, slots=True)
-class PatchLabels:
-    """Some labels of the object with this uid, and nothing else of it."""
-
-    plane: PlaneName
-    kind: KindInfo[Any]
-    ref: Ref
-    uid: str
-    labels: dict[str, str]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class ListItem:
-    """An item of a list, as it was seen: where, and the field that tells it from the others."""
+    """An observed list item: its path, and the field that identifies it within the list."""
 
     path: str  # a JSON pointer, such as /spec/controller/schedulingGates/0
     key: str
@@ -72,8 +62,8 @@ class ListItem:
 
 @dataclass(frozen=True, slots=True)
 class RemoveItems:
-    """Items of lists, by their keys and not by a rewrite of the lists: a writer with an old view
-    is refused instead of bringing back what others removed."""
+    """Remove list items by key. The list is not rewritten, so that a writer with a stale copy gets
+    a conflict instead of restoring items that others removed."""
 
     plane: PlaneName
     kind: KindInfo[Any]
@@ -81,7 +71,7 @@ class RemoveItems:
     uid: str
     items: tuple[ListItem, ...]
     reason: str
-    # Fields of the spec that are said in the same write, by name.
+    # Fields of the spec to set in the same write, by name.
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -99,20 +89,20 @@ class PatchStatus:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do but to be woken; the reason says for what."""
+    """Wait for an event; ``reason`` states which."""
 
     reason: str
     skipped: bool = False
 
 
-Action = Create | Delete | Patch | PatchLabels | PatchStatus | RemoveItems | Wait
+Action = Create | Delete | Patch | PatchStatus | RemoveItems | Wait
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Actions in order. ``requeue_after_s`` bounds a wait whose wake-up edge might be missed.
 
-    ``independent``: no action needs another to be done; they are carried out side by side.
+    If a plan is ``independent``, no action depends on another one: all of them run concurrently.
     """
 
     actions: tuple[Action, ...] = ()
@@ -125,35 +115,14 @@ class Plan:
 
 
 def is_skipped(action: Action) -> bool:
-    """Planned, but not this time."""
+    """True if the action is planned but not carried out now."""
     return isinstance(action, Create | Delete | Wait) and action.skipped
-
-
-def described(action: Action) -> str:
-    """One line for people."""
-    mark = "skip " if is_skipped(action) else ""
-    match action:
-        case Wait(reason):
-            return f"{mark}wait: {reason}"
-        case Create(plane, kind, obj, reason):
-            return f"{mark}create {kind.kind} {ref_of(obj)} on {plane}: {reason}"
-        case Delete(plane, kind, ref, _, reason):
-            return f"{mark}delete {kind.kind} {ref} on {plane}: {reason}"
-        case Patch(plane, kind, ref, _, reason):
-            return f"patch {kind.kind} {ref} on {plane}: {reason}"
-        case PatchLabels(plane, kind, ref, _, _, reason):
-            return f"label {kind.kind} {ref} on {plane}: {reason}"
-        case RemoveItems(plane, kind, ref, _, items, reason):
-            values = ", ".join(item.value for item in items)
-            return f"remove {values} from {kind.kind} {ref} on {plane}: {reason}"
-        case PatchStatus(plane, kind, ref, _, _, reason):
-            return f"status of {kind.kind} {ref} on {plane}: {reason}"
 
 
 def add_finalizer(
     plane: PlaneName, kind: KindInfo[Any], obj: ApiObject, finalizer: str
 ) -> list[Action]:
-    """The patch that adds a finalizer, if the object lacks it and may still get one."""
+    """The patch that adds the finalizer, unless the object has it or is terminating."""
     if finalizer in obj.metadata.finalizers or obj.is_terminating:
         return []
     return [_finalizers(plane, kind, obj, [*obj.metadata.finalizers, finalizer], "add finalizer")]
@@ -167,7 +136,7 @@ def drop_finalizer(
     *,
     unfinished: Sequence[str] = (),
 ) -> list[Action]:
-    """The patch that releases an object; while anything it stands for is left, a wait for that."""
+    """The patch that removes the finalizer, or a wait while ``unfinished`` is not empty."""
     if finalizer not in obj.metadata.finalizers:
         return []
     if unfinished:

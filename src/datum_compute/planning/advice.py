@@ -1,9 +1,8 @@
-"""What every reason means for the person who reads it: whose move it is, what is awaited next, and
-one command to go on with.
+"""Advice for each reason: who has to act, what the platform waits for, and one command.
 
-One entry for each ``Reason``; a test fails on a missing one. Commands are filled in with the words
-of ``COMMAND_WORDS``. A reason of somebody else (a provider, a gate of another controller) gets the
-advice ``FOREIGN``.
+There is one entry for each ``Reason``; a test fails if one is missing. Commands contain the
+placeholders ``COMMAND_WORDS``. A reason of a provider or of a controller outside the platform gets
+the advice ``FOREIGN``. `awaited` completes the sentence "Waiting for ...".
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from datum_compute.api.reasons import Reason
 
 
 class Move(StrEnum):
-    """Whose move it is."""
+    """Who has to act."""
 
     YOU = "you"
     PLATFORM = "platform"
     WAIT = "wait"
-    NOBODY = "nobody"  # all is well
+    NOBODY = "nobody"  # no action needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,95 +63,94 @@ def _platform(awaited: str, command: str = _DESCRIBE) -> Advice:
     return Advice(Move.PLATFORM, awaited, command)
 
 
-FOREIGN = _platform("whoever set this condition to change it")
+FOREIGN = _platform("the controller that set this condition")
 
 ADVICE: Mapping[Reason, Advice] = {
-    Reason.PENDING: _wait("the first look of the platform"),
-    Reason.PENDING_PROGRAMMING: _wait("a machine of the cell to take the instance"),
+    Reason.PENDING: _wait("the controller to observe the object"),
+    Reason.PENDING_PROGRAMMING: _wait("the cell to start a machine for the instance"),
     Reason.PROGRAMMING_IN_PROGRESS: _wait("the machine to be set up"),
-    Reason.PROVISIONING: _platform("room on a host of the cell"),
+    Reason.PROVISIONING: _platform("free capacity on a host of the cell"),
     Reason.STARTING: _wait("the machine to start"),
-    Reason.STOPPING: _wait("the machine to stop and its finalizers to go"),
-    Reason.STOPPED: _you("the process to run again: it ended by itself", _EDIT),
-    Reason.SCHEDULING_GATES_PRESENT: _platform("the gates that are named to be cleared"),
-    Reason.AWAITING_CREATION: _wait("the instances before it to become ready", _STATUS),
+    Reason.STOPPING: _wait("the machine to stop and its finalizers to be removed"),
+    Reason.STOPPED: _you("a process that keeps running: it exited", _EDIT),
+    Reason.SCHEDULING_GATES_PRESENT: _platform("the named scheduling gates to be removed"),
+    Reason.AWAITING_CREATION: _wait("the instances with lower ordinals to become ready", _STATUS),
     Reason.PROGRAMMED: _well("the machine is set up"),
-    Reason.AVAILABLE: _well("it serves"),
-    Reason.ASLEEP: _wait("the first request, which wakes it", _STATUS),
-    Reason.NOT_OBSERVED: _platform("the container engine or cluster of the cell to answer"),
-    Reason.IMAGE_UNAVAILABLE: _you("an image that the registry has", _IMAGE),
+    Reason.AVAILABLE: _well("it is available"),
+    Reason.ASLEEP: _wait("the first request, which starts it", _STATUS),
+    Reason.NOT_OBSERVED: _platform("the container engine or cluster of the cell to respond"),
+    Reason.IMAGE_UNAVAILABLE: _you("an image that exists in the registry", _IMAGE),
     Reason.REGISTRY_UNREACHABLE: _platform(
-        "the registry to answer the cell; if its name is right, nothing is wrong with the image"
+        "the registry to respond to the cell; the image may be correct"
     ),
-    Reason.INSTANCE_CRASHING: _you("a process that stays up; see its last lines", _IMAGE),
-    Reason.CONFIGURATION_ERROR: _you("a template that can be set up", _EDIT),
-    Reason.UNSCHEDULABLE: _platform("a node of the cell with room for it"),
+    Reason.INSTANCE_CRASHING: _you("a process that does not crash; see its last log lines", _IMAGE),
+    Reason.CONFIGURATION_ERROR: _you("a valid template", _EDIT),
+    Reason.UNSCHEDULABLE: _platform("a node of the cell with free capacity"),
     Reason.NOT_READY: _wait("its readiness probe to succeed, or its ports to accept connections"),
-    Reason.PENDING_QUOTA: _you("quota to be freed or raised", _QUOTA),
+    Reason.PENDING_QUOTA: _you("quota to be released or increased", _QUOTA),
     Reason.PENDING_EVALUATION: _wait("the decision about its quota claim", _CLAIMS),
     Reason.QUOTA_AVAILABLE: _well("its quota is granted"),
     Reason.QUOTA_DISABLED: _well("quota is not enforced here"),
-    Reason.QUOTA_EXCEEDED: _you("quota to be freed or raised", _QUOTA),
+    Reason.QUOTA_EXCEEDED: _you("quota to be released or increased", _QUOTA),
     Reason.QUOTA_NO_BUDGET: _wait("the decision about its quota claim", _CLAIMS),
     Reason.VALIDATION_FAILED: _platform("a quota claim that is valid", _CLAIMS),
-    Reason.QUOTA_BACKEND_UNAVAILABLE: _platform("the quota service to answer", _CLAIMS),
-    Reason.QUOTA_PROJECT_NOT_FOUND: _platform("the project to be known to the quota service"),
-    Reason.QUOTA_NAMESPACE_NOT_FOUND: _platform("the namespace of the project to be there"),
-    Reason.QUOTA_MISCONFIGURED: _platform("the quota registrations to be put right"),
-    Reason.QUOTA_PROJECT_ID_UNRESOLVABLE: _platform("the identity of its namespace"),
-    Reason.READY: _well("it is there"),
+    Reason.QUOTA_BACKEND_UNAVAILABLE: _platform("the quota service to respond", _CLAIMS),
+    Reason.QUOTA_PROJECT_NOT_FOUND: _platform("the quota service to register the project"),
+    Reason.QUOTA_NAMESPACE_NOT_FOUND: _platform("the namespace of the project to be created"),
+    Reason.QUOTA_MISCONFIGURED: _platform("the quota registrations to be corrected"),
+    Reason.QUOTA_PROJECT_ID_UNRESOLVABLE: _platform("the namespace to be labeled with its project"),
+    Reason.READY: _well("it is ready"),
     Reason.RESOLVING: _wait("the ConfigMaps and Secrets to be looked up"),
-    Reason.AWAITING_PROPAGATION: _wait("the cell to report, or to get what is named"),
-    Reason.SOURCE_NOT_FOUND: _you("the source that is named to be there, with its keys", _SOURCES),
-    Reason.SOURCE_UNAUTHORIZED: _you("the right to read the source that is named", _EDIT),
+    Reason.AWAITING_PROPAGATION: _wait("the cell to receive the named objects and to report"),
+    Reason.SOURCE_NOT_FOUND: _you("the named ConfigMap or Secret to exist with its keys", _SOURCES),
+    Reason.SOURCE_UNAUTHORIZED: _you("permission to read the named ConfigMap or Secret", _EDIT),
     Reason.SOURCE_TOO_LARGE: _you("a smaller ConfigMap or Secret", _EDIT),
     Reason.SOURCE_NAME_TOO_LONG: _you("a ConfigMap or Secret with a shorter name", _EDIT),
-    Reason.SOURCE_NAME_RESERVED: _you("a copy of it under another name", _EDIT),
+    Reason.SOURCE_NAME_RESERVED: _you("a copy with another name", _EDIT),
     Reason.REFERENCED_DATA_NOT_READY: _wait("the ConfigMaps and Secrets to reach the cell"),
-    Reason.NETWORK_NOT_FOUND: _you("the network that is named to be created", _NETWORKS),
+    Reason.NETWORK_NOT_FOUND: _you("the named network to be created", _NETWORKS),
     Reason.NETWORK_PROVISIONING: _wait("the network to be set up in the city"),
-    Reason.NETWORK_FAILED_TO_CREATE: _platform("the network to be put right", _NETWORKS),
-    Reason.STABLE_INSTANCE_FOUND: _well("an instance serves"),
+    Reason.NETWORK_FAILED_TO_CREATE: _platform("the network to be repaired", _NETWORKS),
+    Reason.STABLE_INSTANCE_FOUND: _well("an instance is available"),
     Reason.INSTANCES_PROVISIONING: _wait("the first instance to become ready", _STATUS),
-    Reason.QUOTA_NOT_GRANTED: _you("quota to be freed or raised", _QUOTA),
+    Reason.QUOTA_NOT_GRANTED: _you("quota to be released or increased", _QUOTA),
     Reason.REPLICAS_AVAILABLE: _well("all instances are ready"),
-    Reason.AVAILABLE_PLACEMENT_FOUND: _well("a placement serves"),
-    Reason.AVAILABLE_DEPLOYMENT_FOUND: _well("a city serves"),
+    Reason.AVAILABLE_PLACEMENT_FOUND: _well("a placement is available"),
+    Reason.AVAILABLE_DEPLOYMENT_FOUND: _well("a city is available"),
     Reason.NO_AVAILABLE_PLACEMENTS: _wait("the first city to report", _STATUS),
     Reason.NO_AVAILABLE_DEPLOYMENTS: _wait("the first city of the placement to report", _STATUS),
     Reason.ROLLING_OUT: _wait("the next instance to be replaced and ready", _STATUS),
     Reason.ROLLOUT_COMPLETE: _well("the rollout is complete"),
     Reason.ROLLOUT_PAUSED: _you("the rollout to be resumed", _RESUME),
-    Reason.PROGRESS_DEADLINE_EXCEEDED: _you("the cause below to be removed", _IMAGE),
+    Reason.PROGRESS_DEADLINE_EXCEEDED: _you("the cause below to be fixed", _IMAGE),
     Reason.VALID: _well("the instance type can be used"),
-    Reason.REPLACEMENT_NOT_FOUND: _platform("the instance type to use instead to be there"),
-    Reason.REPLACEMENT_DISABLED: _platform("another instance type to use instead"),
-    Reason.INSTANCE_TYPE_DEPRECATED: _you("a workload of another instance type", _EDIT),
-    Reason.INSTANCE_TYPE_DISABLED: _you("a workload of another instance type", _EDIT),
+    Reason.REPLACEMENT_NOT_FOUND: _platform("the replacement instance type to be created"),
+    Reason.REPLACEMENT_DISABLED: _platform("another replacement instance type"),
+    Reason.INSTANCE_TYPE_DEPRECATED: _you("a workload with another instance type", _EDIT),
+    Reason.INSTANCE_TYPE_DISABLED: _you("a workload with another instance type", _EDIT),
     Reason.NO_MATCHING_LOCATION: _you("a city that has a cell", _LOCATIONS),
-    Reason.CELL_UNREACHABLE: _platform("the cell that is named to answer again", _LOCATIONS),
+    Reason.CELL_UNREACHABLE: _platform("the named cell to reconnect", _LOCATIONS),
     Reason.AMBIGUOUS_SERVING_LOCATION: _platform(
         "one of the two cells of the city to leave", _LOCATIONS
     ),
-    Reason.CELL_DRAINED: _platform("the cell of the city to take new work again", _LOCATIONS),
-    Reason.FALLBACK_ENGAGED: _you("you to move it back, once its city serves again", _RETURN),
-    Reason.FALLBACK_EXHAUSTED: _you("its city to serve again, or more fallback cities", _EDIT),
-    Reason.REMOVING: _platform("the cells that are named to confirm the removal"),
+    Reason.CELL_DRAINED: _platform("the cell of the city to accept new instances", _LOCATIONS),
+    Reason.FALLBACK_ENGAGED: _you("you to move it back when its city is available", _RETURN),
+    Reason.FALLBACK_EXHAUSTED: _you("its city to be available, or more fallback cities", _EDIT),
+    Reason.REMOVING: _platform("the named cells to confirm the removal"),
     Reason.HELD_BY_FINALIZER: _you(
-        "whoever added the finalizers that are named to remove them", _EDIT_ITSELF
+        "the owners of the named finalizers to remove them", _EDIT_ITSELF
     ),
 }
 
-# What an instance calls NetworkFailedToCreate, by the cause that its message names, where the
-# person can do something about it.
-NETWORK_CAUSES: Mapping[str, Advice] = {
-    "LocationNotAvailable": _you("a city that the project has", _LOCATIONS),
+# Advice on NetworkFailedToCreate by the reason of the problem in the deployment's network
+# attachment, for the problems that the user can solve.
+NETWORK_PROBLEMS: Mapping[str, Advice] = {
+    "LocationNotAvailable": _you("a city that the project can use", _LOCATIONS),
     "NetworkNotFound": ADVICE[Reason.NETWORK_NOT_FOUND],
 }
 
 
-# How long what passes by itself usually takes, in seconds; beyond that it is stalled, which is a
-# finding of the clock and blames nobody.
+# How long a temporary reason usually lasts, in seconds. After that it counts as stalled.
 WINDOWS_S: Mapping[Reason, int] = {
     Reason.PENDING: 300,
     Reason.PENDING_EVALUATION: 300,
@@ -174,14 +172,12 @@ WINDOWS_S: Mapping[Reason, int] = {
 
 
 def window_s(reason: str) -> int | None:
-    """How long a reason may stand before it counts as stalled; None for what does not pass."""
+    """After how long a reason counts as stalled; None for a reason that is not temporary."""
     return WINDOWS_S.get(Reason(reason)) if reason in Reason.__members__.values() else None
 
 
-def advice_on(reason: str, message: str = "") -> Advice:
-    """``message`` is what goes with the reason, which may name a cause of its own."""
-    if reason == Reason.NETWORK_FAILED_TO_CREATE:
-        for cause, advice in NETWORK_CAUSES.items():
-            if f": {cause}: " in message:
-                return advice
+def advice_on(reason: str, network_problem: str = "") -> Advice:
+    """``network_problem`` is the reason of the problem in the network attachment, if any."""
+    if reason == Reason.NETWORK_FAILED_TO_CREATE and network_problem in NETWORK_PROBLEMS:
+        return NETWORK_PROBLEMS[network_problem]
     return ADVICE[Reason(reason)] if reason in Reason.__members__.values() else FOREIGN

@@ -26,6 +26,7 @@ from datum_compute.api.reasons import (
     as_replicas_ready_reason,
 )
 from datum_compute.api.workloaddeployment import (
+    REPLICAS_READY,
     ObservedSource,
     WorkloadDeployment,
     WorkloadDeploymentStatus,
@@ -48,7 +49,6 @@ from datum_compute.planning.progress import (
 from datum_compute.planning.sizing import Size
 from datum_compute.planning.template import template_hash
 
-REPLICAS_READY = "ReplicasReady"
 # A missed event costs at most this long.
 RECHECK_S = 60.0
 # An observation that confirms the recorded state causes no event, so the plan is computed again.

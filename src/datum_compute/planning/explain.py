@@ -15,27 +15,28 @@ from datum_compute.api import labels
 from datum_compute.api.conditions import EPOCH, FALSE, TRUE, UNKNOWN, Condition, find_condition
 from datum_compute.api.finalizers import held_by_others
 from datum_compute.api.identity import deployment_of
-from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, Instance
+from datum_compute.api.instance import AVAILABLE, PROGRAMMED, QUOTA_GRANTED, READY, Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORKLOAD
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
 from datum_compute.api.server import Server
 from datum_compute.api.workload import PROGRESSING, Workload
-from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Create, Delete, Wait, described
+from datum_compute.api.workloaddeployment import REPLICAS_READY, WorkloadDeployment
+from datum_compute.planning.actions import Create, Delete, Wait, is_skipped
 from datum_compute.planning.advice import Move, advice_on
 from datum_compute.planning.availability import WITHOUT_DELAY, MinReady, min_ready_seconds
-from datum_compute.planning.deployment import REPLICAS_READY
 from datum_compute.planning.instances import plan_instances
 from datum_compute.planning.ordinals import ordinal
 
 T = TypeVar("T", bound=ApiObject)
 
-# The plan is carried out on the cell, wherever its objects are looked at.
-_CELL = PlaneName("its cell")
+# Planners need a plane. The description of a step does not contain it.
+_CELL = PlaneName("cell")
 # Phases of a Server that explain why its Instance is not ready.
 _TROUBLED_PHASES = ("Failed", "Pending", "Unknown")
+# Reasons of Ready that are not taken over from another condition.
+_NO_CAUSE = (Reason.PENDING, Reason.PENDING_PROGRAMMING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +112,12 @@ def explain_deployment(
     own = [i for i in instances if _is_of(i, deployment)]
     planned = plan_instances(_CELL, deployment, own, _min_ready(deployment, own)).actions
     # Repairs of labels are no step of a rollout, and copies carry labels of another plane.
-    steps = tuple(described(a) for a in planned if isinstance(a, Create | Delete | Wait))
+    steps = tuple(describe_action(a) for a in planned if isinstance(a, Create | Delete | Wait))
     troubled = [i for i in own if _instance_condition(i).status != TRUE]
     if not troubled:
         return Explanation((first,), steps)
     worst = min(troubled, key=lambda i: (-_instance_rank(i), ordinal(i), i.metadata.name))
-    below = explain_instance(worst, servers, workload)
+    below = explain_instance(worst, servers, workload, deployment)
     return Explanation((first, *below.links), steps)
 
 
@@ -131,23 +132,38 @@ def _min_ready(deployment: WorkloadDeployment, instances: Sequence[Instance]) ->
 
 
 def explain_instance(
-    instance: Instance, servers: Sequence[Server] = (), workload: str = ""
+    instance: Instance,
+    servers: Sequence[Server] = (),
+    workload: str = "",
+    deployment: WorkloadDeployment | None = None,
 ) -> Explanation:
-    """``workload`` is its name, where the caller knows it better than the labels."""
+    """``workload`` is its name, where the caller knows it better than the labels. ``deployment``
+    is that of the instance: it records why a network cannot be set up."""
     workload = workload or instance.metadata.labels.get(labels.WORKLOAD_NAME, "")
-    links = [_link(INSTANCE, instance, _instance_condition(instance), workload)]
-    ready = links[0]
-    for condition in instance.status.conditions:
-        if condition.type in (READY, PROGRAMMED, AVAILABLE) or condition.status == TRUE:
-            continue
-        if ready.status != TRUE and condition.message == ready.message:
-            links.append(_link(INSTANCE, instance, condition, workload))
+    problem = _network_problem(deployment)
+    ready = _instance_condition(instance)
+    links = [_link(INSTANCE, instance, ready, workload, problem)]
+    reported = _condition_behind(ready, instance.status.conditions)
+    if reported is not None:
+        links.append(_link(INSTANCE, instance, reported, workload, problem))
     links += [
         _link(SERVER, server, _server_condition(server), workload)
         for server in servers
         if ref_of(server) == ref_of(instance) and server.status.phase in _TROUBLED_PHASES
     ]
     return Explanation(tuple(links))
+
+
+def describe_action(action: Create | Delete | Wait) -> str:
+    """One line for people."""
+    mark = "skip " if is_skipped(action) else ""
+    match action:
+        case Wait(reason):
+            return f"{mark}wait: {reason}"
+        case Create(_, kind, obj, reason):
+            return f"{mark}create {kind.kind} {ref_of(obj)}: {reason}"
+        case Delete(_, kind, ref, _, reason):
+            return f"{mark}delete {kind.kind} {ref}: {reason}"
 
 
 def render_link(link: Link) -> str:
@@ -183,6 +199,30 @@ def _instance_condition(instance: Instance) -> Condition:
     available = find_condition(instance.status.conditions, AVAILABLE)
     asleep = available is not None and available.reason == Reason.ASLEEP
     return available if available and asleep and said.status == TRUE else said
+
+
+def _condition_behind(ready: Condition, conditions: Iterable[Condition]) -> Condition | None:
+    """The condition whose reason Ready has taken over; among equals the first, as Ready does.
+
+    A denied quota has a reason of its own on Ready. Programmed and Available are part of Ready.
+    """
+    if ready.type != READY or ready.status == TRUE or ready.reason in _NO_CAUSE:
+        return None
+    for condition in conditions:
+        if condition.type in (READY, PROGRAMMED, AVAILABLE) or condition.status == TRUE:
+            continue
+        if condition.type == QUOTA_GRANTED:
+            if condition.status == FALSE and ready.reason == Reason.PENDING_QUOTA:
+                return condition
+        elif condition.reason == ready.reason:
+            return condition
+    return None
+
+
+def _network_problem(deployment: WorkloadDeployment | None) -> str:
+    attachment = deployment.spec.network_attachment if deployment is not None else None
+    problem = attachment.problem if attachment is not None else None
+    return problem.reason if problem is not None else ""
 
 
 def _first_bad(obj: ApiObject, conditions: Iterable[Condition], types: Sequence[str]) -> Condition:
@@ -233,11 +273,14 @@ def _is_troubled(deployment: WorkloadDeployment) -> bool:
     return condition.status != TRUE or condition.reason == Reason.ROLLING_OUT
 
 
-def _is_of(instance: Instance, deployment: WorkloadDeployment) -> bool:
-    """By name: uids differ on every plane."""
+def deployment_ref(instance: Instance) -> Ref:
+    """The deployment of an instance, by name: uids differ on every plane."""
     metadata = instance.metadata
-    named = deployment_of(metadata.name, metadata.labels)
-    return Ref(metadata.namespace, named) == ref_of(deployment)
+    return Ref(metadata.namespace, deployment_of(metadata.name, metadata.labels))
+
+
+def _is_of(instance: Instance, deployment: WorkloadDeployment) -> bool:
+    return deployment_ref(instance) == ref_of(deployment)
 
 
 def _deployment_rank(deployment: WorkloadDeployment) -> int:
@@ -249,8 +292,10 @@ def _instance_rank(instance: Instance) -> int:
     return INSTANCE_RANK.get(_instance_condition(instance).reason, 0)
 
 
-def _link(kind: KindInfo[T], obj: ApiObject, said: Condition, workload: str) -> Link:
-    advice = advice_on(said.reason, said.message)
+def _link(
+    kind: KindInfo[T], obj: ApiObject, said: Condition, workload: str, network_problem: str = ""
+) -> Link:
+    advice = advice_on(said.reason, network_problem)
     metadata = obj.metadata
     return Link(
         kind=kind.kind,

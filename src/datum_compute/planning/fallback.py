@@ -32,9 +32,8 @@ from datum_compute.api.workload import (
     PlacementFallback,
     Workload,
 )
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.workloaddeployment import REPLICAS_READY, WorkloadDeployment
 
-REPLICAS_READY = "ReplicasReady"
 FLOOR = 1
 
 # Causes that go along wherever the workload goes.

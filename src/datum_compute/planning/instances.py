@@ -31,7 +31,7 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta import controller_uid, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Action, Create, Delete, Patch, PatchLabels, Plan, Wait
+from datum_compute.planning.actions import Action, Create, Delete, Patch, Plan, Wait
 from datum_compute.planning.availability import WITHOUT_DELAY, MinReady
 from datum_compute.planning.budget import can_return, quota_waiters, rollout_budget
 from datum_compute.planning.newinstance import new_instance, platform_labels, shared_labels
@@ -208,7 +208,8 @@ def _repairs(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> 
         if wrong:
             uid = instance.metadata.uid
             reason = f"labels are missing or wrong: {', '.join(sorted(wrong))}"
-            actions.append(PatchLabels(plane, INSTANCE, ref_of(instance), uid, wrong, reason))
+            patch = {"metadata": {"uid": uid, "labels": wrong}}
+            actions.append(Patch(plane, INSTANCE, ref_of(instance), patch, reason))
     return actions
 
 

@@ -1,13 +1,19 @@
-"""What is to be said about an InstanceType: since when it is deprecated, and whether what should be
-used instead is there and offered; and what to the workloads that use it."""
+"""Status of an InstanceType, and the notice to workloads that use a type no longer offered.
+
+The status records since when the type is deprecated, and whether its replacement can be used.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from datum_compute.api.conditions import FALSE, TRUE, Condition, Verdict
 from datum_compute.api.instancetype import InstanceType, InstanceTypeStatus
+from datum_compute.api.kinds import INSTANCE_TYPE
+from datum_compute.api.plane import PlaneName
 from datum_compute.api.reasons import Reason
+from datum_compute.planning.actions import Plan
+from datum_compute.planning.objects import plan_status
 from datum_compute.planning.verdicts import with_verdicts
 
 READY = "Ready"
@@ -18,14 +24,23 @@ _OF_WORKLOADS = {
 _VALID = Verdict(TRUE, Reason.VALID, "The instance type can be used")
 
 
+def plan_instance_type(
+    plane: PlaneName, instance_type: InstanceType, replacement: InstanceType | None, now: str
+) -> Plan:
+    if instance_type.is_terminating:
+        return Plan()
+    status = type_status(instance_type, replacement, now)
+    return Plan(tuple(plan_status(plane, INSTANCE_TYPE, instance_type, status)))
+
+
 def type_status(
-    instance_type: InstanceType, types: Mapping[str, InstanceType], now: str
+    instance_type: InstanceType, replacement: InstanceType | None, now: str
 ) -> InstanceTypeStatus:
-    """``types`` are all of the plane, by name."""
+    """``replacement`` is the type that `spec.lifecycle` names, if it exists."""
     generation = instance_type.metadata.generation
     told = with_verdicts(
         instance_type.status.conditions,
-        {READY: _verdict(instance_type, types)},
+        {READY: _verdict(instance_type, replacement)},
         generation=generation,
         now=now,
     )
@@ -42,12 +57,11 @@ def _deprecated_at(instance_type: InstanceType, now: str) -> str | None:
     return instance_type.status.deprecated_at or now
 
 
-def _verdict(instance_type: InstanceType, types: Mapping[str, InstanceType]) -> Verdict:
+def _verdict(instance_type: InstanceType, replacement: InstanceType | None) -> Verdict:
     lifecycle = instance_type.spec.lifecycle
     name = lifecycle.replacement_instance_type
     if lifecycle.phase == "Active" or not name:
         return _VALID
-    replacement = types.get(name)
     if replacement is None or replacement.is_terminating:
         message = f"There is no instance type {name}, which should be used instead"
         return Verdict(FALSE, Reason.REPLACEMENT_NOT_FOUND, message)

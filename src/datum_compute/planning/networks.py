@@ -9,10 +9,11 @@ import msgspec
 from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, TRUE, Verdict
 from datum_compute.api.kinds import NETWORK
+from datum_compute.api.namespace import Namespace
 from datum_compute.api.network import Network, NetworkIpamStatus, NetworkStatus
 from datum_compute.api.networkcontext import NetworkContext
 from datum_compute.api.plane import PlaneName
-from datum_compute.planning.actions import Action, Plan, Wait, add_finalizer, drop_finalizer
+from datum_compute.planning.actions import Action, Create, Plan, Wait, add_finalizer, drop_finalizer
 from datum_compute.planning.objects import plan_status
 from datum_compute.planning.prefixes import (
     IPV6_NETWORKS,
@@ -27,6 +28,21 @@ from datum_compute.planning.verdicts import with_verdicts
 # Nobody tells a network that a pool has room again.
 RECHECK_S = 30.0
 IPAM_ALLOCATED, READY = "IPAMAllocated", "Ready"
+
+
+def plan_default_network(
+    plane: PlaneName, namespace: Namespace | None, existing: Network | None, desired: Network
+) -> Plan:
+    """Create the default network of a project if its namespace is open and has none of that name.
+
+    A user may delete the network: a new one follows when the old one is gone, as for the default
+    service account of a namespace. A network that a user created under the name is kept.
+    """
+    if namespace is None or namespace.is_terminating or existing is not None:
+        return Plan()
+    if labels.REVOKED in namespace.metadata.annotations:
+        return Plan()
+    return Plan((Create(plane, NETWORK, desired, "every project has one"),))
 
 
 def plan_network(

@@ -1,6 +1,7 @@
-"""How one object comes to look as desired without touching what other writers own.
+"""Plan the writes that make an object equal to the desired one.
 
-Labels and annotations are merged key by key, a foreign owner stays, the spec is ours as a whole.
+Labels and annotations are merged key by key, and owners of others are kept, because other writers
+set them too. The spec is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def plan_object(
     observed: ApiObject | None,
     reason: str,
 ) -> list[Action]:
-    """Create the object, or patch the difference; nothing if there is none."""
+    """Create the object or patch the difference. An equal object needs no action."""
     if observed is None:
         return [Create(plane, kind, desired, reason)]
     patch = _object_patch(kind, desired, observed)
@@ -38,7 +39,7 @@ def plan_status(
     desired: ApiStruct,
     reason: str = "report",
 ) -> list[Action]:
-    """Write the status if it differs. The first time all of it: counts that are none are said."""
+    """Patch the status if it differs. The first patch contains every field, also zero counts."""
     reported = getattr(observed, "status")  # noqa: B009 - every kind that has one
     if reported == desired:
         return []
@@ -68,7 +69,7 @@ def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) 
 
 
 def _data_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:
-    """Of the kinds that have data instead of a spec; theirs is ours as a whole too."""
+    """The patch for kinds with data instead of a spec. Data is replaced as a whole."""
     patch: JsonObject = {}
     for field, name in (("data", "data"), ("binary_data", "binaryData")):
         old, new = getattr(observed, field, {}), getattr(desired, field, {})

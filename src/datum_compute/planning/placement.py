@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -14,12 +15,14 @@ from datum_compute.api.instancetype import InstanceType
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.api.meta import ObjectMeta, owner_reference
 from datum_compute.api.plane import PlaneName
+from datum_compute.api.resourceclaim import ResourceClaim
 from datum_compute.api.workload import BlockedReplicas, Placement, Workload
 from datum_compute.api.workloaddeployment import (
     WorkloadDeployment,
     WorkloadDeploymentSpec,
     WorkloadRef,
 )
+from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.planning.actions import (
     Action,
     Create,
@@ -30,13 +33,60 @@ from datum_compute.planning.actions import (
 from datum_compute.planning.cityrestarts import template_in
 from datum_compute.planning.fallback import Share, city_shares
 from datum_compute.planning.objects import plan_object, plan_status
+from datum_compute.planning.revisions import release_revisions
 from datum_compute.planning.rollup import workload_status
+from datum_compute.planning.workloadclaims import (
+    DECIDED_WITHIN_S,
+    UNDECIDED,
+    is_fresh,
+    plan_workload_claim,
+    quota_hold,
+    release_workload_claim,
+)
 from datum_compute.planning.workloadremoval import plan_removals, plan_workload_removal
 
 # What is held is woken by its claim; a missed event costs at most this long.
 HELD_S = 60.0
 
 UNWANTED = "no placement asks for it"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadObjects:
+    """A Workload and the objects of its project that belong to it."""
+
+    workload: Workload
+    deployments: Sequence[WorkloadDeployment]
+    claim: ResourceClaim | None
+    revisions: Sequence[WorkloadRevision]  # only needed to remove the workload
+    instance_type: InstanceType | None
+
+
+def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) -> Plan:
+    """Plan the next steps of a Workload: finalizer, quota claim, then deployments.
+
+    - The finalizer is added first, because it removes everything that follows.
+    - A workload without deployments waits for its claim. The claim does not affect a workload
+      that has deployments.
+    - A new claim has `DECIDED_WITHIN_S` before the workload reports that it waits for quota.
+    """
+    workload, claim = found.workload, found.claim
+    if workload.is_terminating:
+        last = (
+            *release_workload_claim(plane, workload, claim),
+            *release_revisions(plane, workload, found.revisions),
+        )
+        return plan_workload_removal(plane, workload, found.deployments, now, last)
+    guard = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
+    claimed = plan_workload_claim(plane, workload, claim)
+    first = (*guard, *claimed)
+    if guard or (claimed and not found.deployments):
+        return Plan(first)  # the events of these writes start the next reconcile
+    hold = quota_hold(workload, claim, found.deployments)
+    if hold is UNDECIDED and is_fresh(claim, now):
+        return Plan(first, requeue_after_s=DECIDED_WITHIN_S)
+    rest = plan_workload(plane, workload, found.deployments, now, found.instance_type, hold)
+    return replace(rest, actions=(*first, *rest.actions))
 
 
 def plan_workload(

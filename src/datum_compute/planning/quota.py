@@ -29,7 +29,7 @@ from datum_compute.api.allowancebucket import (
 from datum_compute.api.codec import decode_as, encode, plain
 from datum_compute.api.conditions import FALSE, TRUE, Verdict
 from datum_compute.api.fields import ObjectReference
-from datum_compute.api.kinds import BUCKET, CLAIM, GRANT
+from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.quotametrics import QUOTA_NAMESPACE
@@ -41,7 +41,10 @@ from datum_compute.api.resourceclaim import (
     ResourceRequest,
 )
 from datum_compute.api.resourcegrant import ResourceGrant, ResourceGrantStatus
-from datum_compute.api.resourceregistration import ResourceRegistration
+from datum_compute.api.resourceregistration import (
+    ResourceRegistration,
+    ResourceRegistrationStatus,
+)
 from datum_compute.planning.actions import Action, Plan
 from datum_compute.planning.claims import is_granted
 from datum_compute.planning.objects import plan_object, plan_status
@@ -204,8 +207,7 @@ def _amounts(grant: ResourceGrant) -> dict[str, int]:
 
 
 def plan_decisions(plane: PlaneName, books: Books, now: str) -> Plan:
-    """The statuses of grants and claims. Each write stands for itself: together they stay within
-    the limits, and so does every part of them."""
+    """The statuses of grants and claims. Any subset of the writes stays within the limits."""
     actions: list[Action] = []
     unsettled = False
     for grant in books.grants:
@@ -362,6 +364,24 @@ def active_registrations(
         if not registration.is_terminating:
             found.setdefault(registration.spec.resource_type, registration)
     return found
+
+
+def plan_registration(
+    plane: PlaneName,
+    registration: ResourceRegistration,
+    same_type: Sequence[ResourceRegistration],
+    now: str,
+) -> Plan:
+    """Report whether the registration is active. ``same_type`` are all for its resource type."""
+    generation = registration.metadata.generation
+    conditions = with_verdicts(
+        registration.status.conditions,
+        {ACTIVE: registration_verdict(registration, same_type)},
+        generation=generation,
+        now=now,
+    )
+    status = ResourceRegistrationStatus(conditions=conditions, observed_generation=generation)
+    return Plan(tuple(plan_status(plane, REGISTRATION, registration, status)))
 
 
 def registration_verdict(

@@ -11,7 +11,7 @@ their owner are of an earlier workload of the name and go when there is another 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from datum_compute.api import labels
 from datum_compute.api.changes import render_changes
@@ -47,6 +47,20 @@ def plan_revisions(
         _delete(plane, left, "its workload is gone") for left in _leftover(workload, revisions)
     ]
     return Plan(tuple(actions))
+
+
+def select_revisions(
+    workload: Workload,
+    labeled: Iterable[WorkloadRevision],
+    owned: Iterable[WorkloadRevision],
+) -> list[WorkloadRevision]:
+    """The revisions in the workload's namespace, each once, in order of their names.
+
+    Revisions are found by label and by owner, because users can edit labels.
+    """
+    namespace = workload.metadata.namespace
+    by_ref = {ref_of(r): r for r in (*labeled, *owned) if r.metadata.namespace == namespace}
+    return [by_ref[ref] for ref in sorted(by_ref)]
 
 
 def release_revisions(

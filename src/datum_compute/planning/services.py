@@ -18,11 +18,19 @@ from datum_compute.api.serviceconfiguration import (
     ServiceConfiguration,
     ServiceConfigurationStatus,
 )
+from datum_compute.api.serviceconsumer import ServiceConsumer
 from datum_compute.planning.actions import Action, Create, Plan
 from datum_compute.planning.objects import plan_status
 from datum_compute.planning.verdicts import with_verdicts
 
 DRAFT, RETIRED = "Draft", "Retired"
+
+# The index of consumers and configurations by service.
+BY_SERVICE = "service"
+
+
+def index_service(obj: ServiceConsumer | ServiceConfiguration) -> tuple[str]:
+    return (obj.spec.service_ref.name,)
 
 
 def is_published(service: Service | None, *, entitled: bool = False) -> bool:

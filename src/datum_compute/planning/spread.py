@@ -1,4 +1,4 @@
-"""Spreads what would otherwise happen all at once, the same way every time."""
+"""Deterministic jitter: objects with equal delays do not run at the same time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from datum_compute.api.meta import Ref
 
 
 def spread(seconds: float, ref: Ref) -> float:
-    """Up to a tenth more or less, by the name: ten thousand objects do not come back together."""
+    """``seconds`` plus or minus at most 10 percent, which depends on the name only."""
     share = zlib.crc32(str(ref).encode()) % 1000 / 1000
     return seconds * (0.9 + 0.2 * share)

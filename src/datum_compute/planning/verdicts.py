@@ -1,4 +1,4 @@
-"""Several conditions of one object, decided at once."""
+"""Set several conditions of an object at once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from datum_compute.api.conditions import Condition, Verdict, decided, with_condi
 def with_verdicts(
     conditions: Sequence[Condition], verdicts: Mapping[str, Verdict], *, generation: int, now: str
 ) -> list[Condition]:
-    """The conditions with each verdict in the place of its type."""
-    told = list(conditions)
+    """The conditions with one for each verdict, by condition type."""
+    updated = list(conditions)
     for type_, verdict in verdicts.items():
-        told = with_condition(told, decided(type_, verdict, generation=generation, now=now))
-    return told
+        updated = with_condition(updated, decided(type_, verdict, generation=generation, now=now))
+    return updated

@@ -115,6 +115,8 @@ class Controller(Generic[C]):
     flow_index: str = ""
     # Works only on those planes of its role that are engaged as entitled to what it does.
     entitled_only: bool = False
+    # The deployment modes in which the controller runs; empty: all of them.
+    modes: tuple[str, ...] = ()
 
     @property
     def kind(self) -> KindInfo[Any] | None:

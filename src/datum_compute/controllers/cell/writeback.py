@@ -15,7 +15,7 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import cell_plane
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.firstword import INITIAL_STATUS_S, age_s
 from datum_compute.planning.gates import are_going
@@ -93,4 +93,5 @@ CONTROLLER = Controller(
     ),
     finalizers=(labels.INSTANCE_FINALIZER,),
     workers=MANY_WORKERS,
+    modes=(FEDERATED,),
 )

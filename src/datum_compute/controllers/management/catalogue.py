@@ -8,7 +8,7 @@ from typing import Any
 from datum_compute.api.kinds import INSTANCE_TYPE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PLATFORM, PlaneName
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out, for_each_plane
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.catalogue import plan_copy, plan_removal
@@ -50,4 +50,5 @@ CONTROLLER = Controller(
         for_(INSTANCE_TYPE),
         *(watches(INSTANCE_TYPE, to_original, on=role) for role in COPIED_TO),
     ),
+    modes=(FEDERATED,),
 )

@@ -16,7 +16,7 @@ from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POLICY, S
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import member_name
 from datum_compute.api.references import references, sources
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.sources import DEPLOYMENTS_BY_SOURCE
 from datum_compute.planes.upstream import upstream_key
@@ -161,6 +161,7 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
             reads(NAMESPACE, on="hub"),
         ),
         indexes=(DEPLOYMENTS_BY_SOURCE, Index(kind, COMPANIONS, identity_of, on="hub")),
+        modes=(FEDERATED,),
     )
 
 

@@ -1,47 +1,39 @@
-"""Namespace ``default`` of a project -> the network that every project has.
-
-Users may delete it: it goes when nothing uses it any more, and then there is a new one, as with the
-service account that every namespace has. One that somebody made in its place is theirs.
-"""
+"""Create the default network in the namespace ``default`` of each project."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from datum_compute.api import labels
 from datum_compute.api.kinds import NAMESPACE, NETWORK
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.catalogue import default_network
-from datum_compute.planning.actions import Create, Plan
+from datum_compute.planning.networks import plan_default_network
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
 
-_WANTED = default_network()
-_NAMESPACE = Ref("", _WANTED.metadata.namespace)
+_DESIRED = default_network()
+_NAMESPACE = Ref("", _DESIRED.metadata.namespace)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
+    if key.ref != _NAMESPACE:
+        return Done()
     view = context.planes.need(key.plane)
     namespace = view.read(NAMESPACE).get(key.ref)
-    if key.ref != _NAMESPACE or namespace is None or namespace.is_terminating:
-        return Done()
-    if labels.REVOKED in namespace.metadata.annotations:
-        return Done()
-    if view.read(NETWORK).get(ref_of(_WANTED)) is not None:
-        return Done()
-    wanted = Create(key.plane, NETWORK, _WANTED, "every project has one")
-    return await carry_out(context.planes, Plan((wanted,)))
+    existing = view.read(NETWORK).get(ref_of(_DESIRED))
+    plan = plan_default_network(key.plane, namespace, existing, _DESIRED)
+    return await carry_out(context.planes, plan)
 
 
 def from_network(view: View, change: Change[Any]) -> Iterable[Key]:
-    """Its going."""
-    if change.new is None and ref_of(change.latest) == ref_of(_WANTED):
+    """The namespace of a default network that was deleted."""
+    if change.new is None and ref_of(change.latest) == ref_of(_DESIRED):
         yield Key(view.plane, _NAMESPACE)
 
 

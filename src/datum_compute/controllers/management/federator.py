@@ -13,7 +13,7 @@ from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, WOR
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.resourcebinding import ResourceBinding
 from datum_compute.api.workname import work_names
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.upstream import upstream_key
 from datum_compute.planning.federation import (
@@ -164,4 +164,5 @@ CONTROLLER = Controller(
     ),
     finalizers=(labels.FEDERATOR_FINALIZER,),
     entitled_only=True,
+    modes=(FEDERATED,),
 )

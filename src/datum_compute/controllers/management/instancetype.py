@@ -1,42 +1,49 @@
-"""InstanceType of the platform plane -> its status. Copies elsewhere say nothing of their own."""
+"""Report the status of an InstanceType on the platform plane.
+
+Copies on other planes have no status of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+from datum_compute.api.instancetype import InstanceType
 from datum_compute.api.kinds import INSTANCE_TYPE
-from datum_compute.api.meta import ref_of
+from datum_compute.api.meta import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.actions import Plan
-from datum_compute.planning.instancetypes import type_status
-from datum_compute.planning.objects import plan_status
+from datum_compute.planning.instancetypes import plan_instance_type
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
 
+BY_REPLACEMENT = "replacement"
+
 
 async def reconcile(context: Context, key: Key) -> Outcome:
     types = context.planes.need(key.plane).read(INSTANCE_TYPE)
     found = types.get(key.ref)
-    if found is None or found.is_terminating:
+    if found is None:
         return Done()
-    by_name = {one.metadata.name: one for one in types.all()}
-    status = type_status(found, by_name, context.now())
-    return await carry_out(
-        context.planes, Plan(tuple(plan_status(key.plane, INSTANCE_TYPE, found, status)))
-    )
+    replacement = types.get(Ref("", found.spec.lifecycle.replacement_instance_type))
+    plan = plan_instance_type(key.plane, found, replacement, context.now())
+    return await carry_out(context.planes, plan)
 
 
 def from_replacement(view: View, change: Change[Any]) -> Iterable[Key]:
-    """Those that name it as what to use instead."""
+    """The instance types that name the changed one as their replacement."""
     name = change.latest.metadata.name
-    for one in view.cached(INSTANCE_TYPE).all():
-        if one.spec.lifecycle.replacement_instance_type == name:
-            yield Key(view.plane, ref_of(one))
+    for found in view.cached(INSTANCE_TYPE).indexed(BY_REPLACEMENT, name):
+        yield Key(view.plane, ref_of(found))
+
+
+def _replacements(instance_type: InstanceType) -> tuple[str, ...]:
+    name = instance_type.spec.lifecycle.replacement_instance_type
+    return (name,) if name else ()
 
 
 CONTROLLER = Controller(
@@ -47,4 +54,5 @@ CONTROLLER = Controller(
         for_(INSTANCE_TYPE),
         watches(INSTANCE_TYPE, from_replacement),
     ),
+    indexes=(Index(INSTANCE_TYPE, BY_REPLACEMENT, _replacements),),
 )

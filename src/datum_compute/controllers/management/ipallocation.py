@@ -18,7 +18,7 @@ from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PLATFORM
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.ledger import USER_EDGES, observe_user
+from datum_compute.controllers.ledger import USER_EDGES, USER_INDEXES, observe_user
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.prefixes import allocation_name, plan_giving_back, pool_label
 from datum_compute.planning.prefixuse import attached_prefixes, carried_prefixes
@@ -98,4 +98,5 @@ CONTROLLER = Controller(
         watches(DEPLOYMENT, from_deployment, on="project"),
         *USER_EDGES,
     ),
+    indexes=USER_INDEXES,
 )

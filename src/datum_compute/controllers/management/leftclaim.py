@@ -22,7 +22,7 @@ from datum_compute.api.kinds import CLAIM, CLUSTER, NAMESPACE, WORK
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, plane_role
 from datum_compute.api.work import Work
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.leftclaims import plan_left_claims
@@ -136,6 +136,7 @@ CONTROLLERS = (
         reconcile=reconcile_cluster,
         edges=(watches(CLUSTER, from_cluster), watches(CLAIM, from_claim_to_cluster, on="project")),
         finalizers=(labels.CLAIM_FINALIZER,),
+        modes=(FEDERATED,),
     ),
     Controller(
         name="orphaned-claim",
@@ -148,5 +149,6 @@ CONTROLLERS = (
         ),
         indexes=(WORKS_BY_NAMESPACE,),
         finalizers=(labels.CLAIM_FINALIZER,),
+        modes=(FEDERATED,),
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT, NAMESPACE, POLICY
 from datum_compute.api.meta import Ref
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.policies import plan_policies
 from datum_compute.runtime.controller import Controller, beyond_status, for_, watches
@@ -52,4 +52,5 @@ CONTROLLER = Controller(
         watches(POLICY, to_namespace),
         watches(CLUSTER_POLICY, to_namespace_of_same_name),
     ),
+    modes=(FEDERATED,),
 )

@@ -11,7 +11,7 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.instance_quarantine import quarantine, release_from_quarantine
 from datum_compute.planes.upstream import upstream_key
@@ -162,4 +162,5 @@ CONTROLLER = Controller(
     indexes=(Index(INSTANCE, NOTED, noted_elsewhere, on="hub"),),
     workers=MANY_WORKERS,
     entitled_only=True,
+    modes=(FEDERATED,),
 )

@@ -9,7 +9,7 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE, NAMESPACE
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import HUB, PlaneName
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.instance_quarantine import quarantine, release_from_quarantine
 from datum_compute.planning.quarantine import (
     NO_DEPLOYMENT,
@@ -82,4 +82,5 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(for_(INSTANCE, when=concerns_identity), watches(NAMESPACE, from_home)),
     indexes=(QUARANTINED,),
+    modes=(FEDERATED,),
 )

@@ -14,7 +14,7 @@ from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.references import references
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.sources import (
     DEPLOYMENTS_BY_SOURCE,
@@ -107,4 +107,5 @@ CONTROLLER = Controller(
     indexes=(DEPLOYMENTS_BY_SOURCE,),
     finalizers=(labels.REFERENCED_DATA_FINALIZER,),
     entitled_only=True,
+    modes=(FEDERATED,),
 )

@@ -1,4 +1,4 @@
-"""ResourceRegistration -> whether it counts."""
+"""Report whether a ResourceRegistration is active."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import Any
 
 from datum_compute.api.kinds import REGISTRATION
 from datum_compute.api.meta import ref_of
-from datum_compute.api.resourceregistration import ResourceRegistrationStatus
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.actions import Plan
-from datum_compute.planning.objects import plan_status
-from datum_compute.planning.quota import ACTIVE, registration_verdict
-from datum_compute.planning.verdicts import with_verdicts
+from datum_compute.planning.quota import plan_registration
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
+
+BY_RESOURCE_TYPE = "resource-type"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -26,25 +25,17 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     registration = found.get(key.ref)
     if registration is None:
         return Done()
-    generation = registration.metadata.generation
-    told = with_verdicts(
-        registration.status.conditions,
-        {ACTIVE: registration_verdict(registration, found.all())},
-        generation=generation,
-        now=context.now(),
-    )
-    status = ResourceRegistrationStatus(conditions=told, observed_generation=generation)
-    plan = Plan(tuple(plan_status(key.plane, REGISTRATION, registration, status)))
+    same_type = found.indexed(BY_RESOURCE_TYPE, registration.spec.resource_type)
+    plan = plan_registration(key.plane, registration, same_type, context.now())
     return await carry_out(context.planes, plan)
 
 
 def from_other(view: View, change: Change[Any]) -> Iterable[Key]:
-    """When one goes, the next for its type counts."""
+    """When a registration is deleted, the next one for its resource type becomes active."""
     if change.new is None:
-        kind = change.latest.spec.resource_type
-        for registration in view.cached(REGISTRATION).all():
-            if registration.spec.resource_type == kind:
-                yield Key(view.plane, ref_of(registration))
+        resource_type = change.latest.spec.resource_type
+        for registration in view.cached(REGISTRATION).indexed(BY_RESOURCE_TYPE, resource_type):
+            yield Key(view.plane, ref_of(registration))
 
 
 CONTROLLER = Controller(
@@ -55,4 +46,5 @@ CONTROLLER = Controller(
         for_(REGISTRATION),
         watches(REGISTRATION, from_other),
     ),
+    indexes=(Index(REGISTRATION, BY_RESOURCE_TYPE, lambda found: (found.spec.resource_type,)),),
 )

@@ -1,19 +1,15 @@
-"""Workload -> WorkloadRevisions: every change of it is on record, whoever made it."""
+"""Record every change of a Workload as a WorkloadRevision."""
 
 from __future__ import annotations
 
 from datum_compute.api import labels
 from datum_compute.api.kinds import REVISION, WORKLOAD
-from datum_compute.api.meta import ref_of
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.revisions import plan_revisions
+from datum_compute.planning.revisions import plan_revisions, select_revisions
 from datum_compute.runtime.controller import Controller, beyond_status, for_, owns
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -22,21 +18,14 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if workload is None:
         return Done()
     if labels.WORKLOAD_FINALIZER not in workload.metadata.finalizers:
-        return Done()  # nothing is made yet that nobody would take away
-    plan = plan_revisions(key.plane, workload, revisions_of(view, workload))
-    return await carry_out(context.planes, plan)
-
-
-def revisions_of(view: View, workload: Workload) -> list[WorkloadRevision]:
-    """All of its name, in order."""
-    metadata, found = workload.metadata, view.read(REVISION)
-    # By owner as well: labels are anybody's to edit.
-    seen = (
-        *found.labelled(labels.WORKLOAD_NAME, metadata.name),
-        *found.owned_by(metadata.uid),
+        return Done()  # the finalizer comes first: it removes the revisions
+    found = view.read(REVISION)
+    revisions = select_revisions(
+        workload,
+        found.labelled(labels.WORKLOAD_NAME, key.ref.name),
+        found.owned_by(workload.metadata.uid),
     )
-    by_ref = {ref_of(r): r for r in seen if r.metadata.namespace == metadata.namespace}
-    return [by_ref[ref] for ref in sorted(by_ref)]
+    return await carry_out(context.planes, plan_revisions(key.plane, workload, revisions))
 
 
 CONTROLLER = Controller(

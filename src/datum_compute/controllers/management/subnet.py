@@ -14,6 +14,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.ledger import (
     USER_EDGES,
+    USER_INDEXES,
     observe_ledger,
     observe_user,
     to_holder,
@@ -70,5 +71,6 @@ CONTROLLER = Controller(
         watches(IP_ALLOCATION, to_holder(SUBNET), on="platform"),
         *USER_EDGES,
     ),
+    indexes=USER_INDEXES,
     finalizers=(labels.SUBNET_FINALIZER,),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,34 +11,24 @@ from datum_compute.api import labels
 from datum_compute.api.instancetype import size_name
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE_TYPE, REVISION, WORKLOAD
 from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.resourceclaim import ResourceClaim
 from datum_compute.api.workload import Workload
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.management.revision import revisions_of
-from datum_compute.planning.actions import Plan, add_finalizer
-from datum_compute.planning.placement import plan_workload
-from datum_compute.planning.revisions import release_revisions
-from datum_compute.planning.workloadclaims import (
-    DECIDED_WITHIN_S,
-    UNDECIDED,
-    is_fresh,
-    plan_workload_claim,
-    quota_hold,
-    release_workload_claim,
-    workload_claim_ref,
-    workload_of_claim,
-)
-from datum_compute.planning.workloadremoval import plan_workload_removal
+from datum_compute.planning.placement import WorkloadObjects, plan_workload_lifecycle
+from datum_compute.planning.revisions import select_revisions
+from datum_compute.planning.workloadclaims import workload_claim_ref, workload_of_claim
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, owns, reads, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome, Pause
+from datum_compute.runtime.outcome import Done, Outcome, Pause
 from datum_compute.runtime.view import View
 
-# Its cities report one after the other, and each more than once: one summary for many of them.
+# Cities report one after the other, and each more than once: one status update for many reports.
 REPORTED = Pause(quiet_s=0.01, most_s=0.25)
+
+BY_INSTANCE_TYPE = "instance-type"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -46,43 +36,36 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     workload = view.read(WORKLOAD).get(key.ref)
     if workload is None:
         return Done()
-    # By owner as well: labels are anybody's to edit.
-    uid = workload.metadata.uid
-    found = view.read(DEPLOYMENT)
+    found = observe_workload(view, workload)
+    outcome = await carry_out(
+        context.planes, plan_workload_lifecycle(key.plane, found, context.now())
+    )
+    if workload.is_terminating or not found.deployments:
+        return outcome
+    return replace(outcome, pause=REPORTED)
+
+
+def observe_workload(view: View, workload: Workload) -> WorkloadObjects:
+    """Deployments and revisions are found by label and by owner: users can edit labels."""
+    uid, ref = workload.metadata.uid, ref_of(workload)
+    deployments = view.read(DEPLOYMENT)
     by_ref = {
-        ref_of(d): d for d in (*found.labelled(labels.WORKLOAD_UID, uid), *found.owned_by(uid))
+        ref_of(d): d
+        for d in (*deployments.labelled(labels.WORKLOAD_UID, uid), *deployments.owned_by(uid))
     }
-    deployments = [by_ref[ref] for ref in sorted(by_ref)]
-    claim = view.read(CLAIM).get(workload_claim_ref(key.ref))
-    if workload.is_terminating:
-        last = (
-            *release_workload_claim(key.plane, workload, claim),
-            *release_revisions(key.plane, workload, revisions_of(view, workload)),
-        )
-        plan = plan_workload_removal(key.plane, workload, deployments, context.now(), last)
-        return await carry_out(context.planes, plan)
-    guard = add_finalizer(key.plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
-    made = plan_workload_claim(key.plane, workload, claim)
-    await carry_out(context.planes, Plan((*guard, *made)))
-    if guard or (made and not deployments):
-        return Done()  # what was written brings us back
-    return await _deploy(context, view, workload, deployments, claim)
+    return WorkloadObjects(
+        workload=workload,
+        deployments=[by_ref[found] for found in sorted(by_ref)],
+        claim=view.read(CLAIM).get(workload_claim_ref(ref)),
+        revisions=_revisions(view, workload) if workload.is_terminating else (),
+        instance_type=view.read(INSTANCE_TYPE).get(Ref("", size_of(workload))),
+    )
 
 
-async def _deploy(
-    context: Context,
-    view: View,
-    workload: Workload,
-    deployments: Sequence[WorkloadDeployment],
-    claim: ResourceClaim | None,
-) -> Outcome:
-    now, hold = context.now(), quota_hold(workload, claim, deployments)
-    if hold is UNDECIDED and is_fresh(claim, now):
-        return Later(DECIDED_WITHIN_S)
-    used = view.read(INSTANCE_TYPE).get(Ref("", size_of(workload)))
-    plan = plan_workload(view.plane, workload, deployments, now, used, hold)
-    outcome = await carry_out(context.planes, plan)
-    return replace(outcome, pause=REPORTED) if deployments else outcome
+def _revisions(view: View, workload: Workload) -> list[WorkloadRevision]:
+    found, metadata = view.read(REVISION), workload.metadata
+    labeled = found.labelled(labels.WORKLOAD_NAME, metadata.name)
+    return select_revisions(workload, labeled, found.owned_by(metadata.uid))
 
 
 def from_claim(view: View, change: Change[Any]) -> Iterable[Key]:
@@ -104,11 +87,10 @@ def size_of(workload: Workload) -> str:
 
 
 def from_type(view: View, change: Change[Any]) -> Iterable[Key]:
-    """The workloads that name it: they say what became of it."""
+    """The workloads that use the instance type: their status reports its lifecycle."""
     name = change.latest.metadata.name
-    for workload in view.cached(WORKLOAD).all():
-        if size_of(workload) == name:
-            yield Key(view.plane, ref_of(workload))
+    for workload in view.cached(WORKLOAD).indexed(BY_INSTANCE_TYPE, name):
+        yield Key(view.plane, ref_of(workload))
 
 
 CONTROLLER = Controller(
@@ -124,6 +106,7 @@ CONTROLLER = Controller(
         watches(DEPLOYMENT, from_orphan),
         watches(INSTANCE_TYPE, from_type),
     ),
+    indexes=(Index(WORKLOAD, BY_INSTANCE_TYPE, lambda workload: (size_of(workload),)),),
     finalizers=(labels.WORKLOAD_FINALIZER,),
     entitled_only=True,
 )

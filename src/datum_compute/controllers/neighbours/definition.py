@@ -15,7 +15,7 @@ from datum_compute.api.kinds import DEFINITION
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import ROLES
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.neighbours.namespace import delete_all
+from datum_compute.controllers.effects import delete_objects
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Later, Outcome
@@ -36,7 +36,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if CLEANUP_FINALIZER not in definition.finalizers:
         return Done()
     objects = holdings.of_resource(key.ref.name)
-    await delete_all(view, [held for held in objects if not held.terminating])
+    await delete_objects(view, [held for held in objects if not held.terminating])
     if holdings.of_resource(key.ref.name):
         return Later(RECHECK_S)
     await _release(view, definition)

@@ -7,7 +7,6 @@ there, and whoever stops a machine releases its claim.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import closing
 
@@ -18,6 +17,7 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import ROLES
 from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import delete_objects
 from datum_compute.planning.remaining import conditions_of
 from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
@@ -25,7 +25,6 @@ from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.view import View
 
 RECHECK_S = 10.0
-AT_ONCE = 50  # deletes that share commits
 _LAST = (CLAIM.storage,)
 
 
@@ -37,7 +36,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     holdings = context.holdings(key.plane)
     remaining = holdings.in_namespace(key.ref.name)
     first = [held for held in remaining if held.kind.storage not in _LAST] or remaining
-    await delete_all(view, [held for held in first if not held.terminating])
+    await delete_objects(view, [held for held in first if not held.terminating])
     remaining = holdings.in_namespace(key.ref.name)
     if remaining:
         await _tell(context, view, namespace, remaining)
@@ -54,13 +53,6 @@ async def _tell(context: Context, view: View, namespace: Namespace, remaining: l
         status = {"conditions": [plain(condition) for condition in conditions]}
         version = namespace.metadata.resource_version
         await view.patch_status(NAMESPACE, ref_of(namespace), status, version=version)
-
-
-async def delete_all(view: View, held: list[Held]) -> None:
-    for start in range(0, len(held), AT_ONCE):
-        await asyncio.gather(
-            *(view.delete(h.kind, h.ref, uid=h.uid) for h in held[start : start + AT_ONCE])
-        )
 
 
 async def outside(context: Context, view: View) -> AsyncIterator[Key]:

@@ -10,6 +10,8 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.consumers import plan_consumer
+from datum_compute.planning.services import BY_SERVICE, index_service
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -27,9 +29,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def from_service(view: View, change: Change[Any]) -> Iterable[Key]:
-    for consumer in view.cached(CONSUMER).all():
-        if consumer.spec.service_ref.name == change.latest.metadata.name:
-            yield Key(view.plane, ref_of(consumer))
+    for consumer in view.cached(CONSUMER).indexed(BY_SERVICE, change.latest.metadata.name):
+        yield Key(view.plane, ref_of(consumer))
 
 
 CONTROLLER = Controller(
@@ -37,4 +38,5 @@ CONTROLLER = Controller(
     role="platform",
     reconcile=reconcile,
     edges=(for_(CONSUMER), watches(SERVICE, from_service)),
+    indexes=(Index(CONSUMER, BY_SERVICE, index_service),),
 )

@@ -23,7 +23,8 @@ from datum_compute.api.serviceconsumer import ServiceConsumer
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.entitlements import Requested, plan_entitlement
-from datum_compute.planning.services import is_published
+from datum_compute.planning.services import BY_SERVICE, DRAFT, index_service, is_published
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, owns, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -60,8 +61,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 def _configuration(platform: View, service: str) -> ServiceConfiguration | None:
     found = [
         configuration
-        for configuration in platform.read(SERVICE_CONFIGURATION).all()
-        if configuration.spec.service_ref.name == service and configuration.spec.phase != "Draft"
+        for configuration in platform.read(SERVICE_CONFIGURATION).indexed(BY_SERVICE, service)
+        if configuration.spec.phase != DRAFT
     ]
     return min(found, key=lambda one: one.metadata.name, default=None)
 
@@ -71,16 +72,16 @@ def from_consumer(_view: View, change: Change[Any]) -> Iterable[Key]:
 
 
 def from_service(view: View, change: Change[Any]) -> Iterable[Key]:
-    name = change.latest.metadata.name
-    return _requests(c for c in view.cached(CONSUMER).all() if c.spec.service_ref.name == name)
+    return _requests(view.cached(CONSUMER).indexed(BY_SERVICE, change.latest.metadata.name))
 
 
 def from_configuration(view: View, change: Change[Any]) -> Iterable[Key]:
     name = change.latest.spec.service_ref.name
-    return _requests(c for c in view.cached(CONSUMER).all() if c.spec.service_ref.name == name)
+    return _requests(view.cached(CONSUMER).indexed(BY_SERVICE, name))
 
 
 def from_location(view: View, _change: Change[Any]) -> Iterable[Key]:
+    """Every consumer: a location is offered to all of them."""
     return _requests(view.cached(CONSUMER).all())
 
 
@@ -104,6 +105,10 @@ CONTROLLER = Controller(
         watches(SERVICE, from_service, on="platform"),
         watches(SERVICE_CONFIGURATION, from_configuration, on="platform"),
         watches(LOCATION, from_location, on="platform"),
+    ),
+    indexes=(
+        Index(CONSUMER, BY_SERVICE, index_service, on="platform"),
+        Index(SERVICE_CONFIGURATION, BY_SERVICE, index_service, on="platform"),
     ),
     finalizers=(labels.ENTITLEMENT_FINALIZER,),
 )

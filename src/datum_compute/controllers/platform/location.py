@@ -8,7 +8,7 @@ from typing import Any
 from datum_compute.api.kinds import CLUSTER, LOCATION
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import PLATFORM
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.locations import (
     are_equally_open,
@@ -45,4 +45,5 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(for_(LOCATION), watches(CLUSTER, from_cluster, on="hub")),
     workers=1,
+    modes=(FEDERATED,),
 )

@@ -24,11 +24,14 @@ from datum_compute.planning.projects import (
     plan_ready,
     plan_release,
 )
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import View
+
+BY_OWNER = "owner"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -69,12 +72,11 @@ async def _remove(context: Context, project: Project) -> Outcome:
 
 
 def from_organization(view: View, change: Change[Any]) -> Iterable[Key]:
-    """Projects that came first learn whose they are."""
+    """The projects of a new organization, which may exist before it."""
     if change.old is not None:
         return
-    for project in view.cached(PROJECT).all():
-        if project.spec.owner_ref.name == change.latest.metadata.name:
-            yield Key(view.plane, ref_of(project))
+    for project in view.cached(PROJECT).indexed(BY_OWNER, change.latest.metadata.name):
+        yield Key(view.plane, ref_of(project))
 
 
 CONTROLLER = Controller(
@@ -82,6 +84,7 @@ CONTROLLER = Controller(
     role="platform",
     reconcile=reconcile,
     edges=(for_(PROJECT), watches(ORGANIZATION, from_organization)),
+    indexes=(Index(PROJECT, BY_OWNER, lambda project: (project.spec.owner_ref.name,)),),
     finalizers=(labels.PROJECT_FINALIZER,),
     workers=4,
 )

@@ -9,7 +9,13 @@ from datum_compute.api.kinds import REGISTRATION, SERVICE, SERVICE_CONFIGURATION
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.services import plan_configuration, plan_service
+from datum_compute.planning.services import (
+    BY_SERVICE,
+    index_service,
+    plan_configuration,
+    plan_service,
+)
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import Change
 from datum_compute.runtime.key import Key
@@ -36,13 +42,13 @@ async def configure(context: Context, key: Key) -> Outcome:
 
 
 def from_service(view: View, change: Change[Any]) -> Iterable[Key]:
-    for configuration in view.cached(SERVICE_CONFIGURATION).all():
-        if configuration.spec.service_ref.name == change.latest.metadata.name:
-            yield Key(view.plane, ref_of(configuration))
+    name = change.latest.metadata.name
+    for configuration in view.cached(SERVICE_CONFIGURATION).indexed(BY_SERVICE, name):
+        yield Key(view.plane, ref_of(configuration))
 
 
 def from_registration(view: View, change: Change[Any]) -> Iterable[Key]:
-    """One that has gone is registered anew."""
+    """A registration that was deleted is created again."""
     if change.new is None:
         for configuration in view.cached(SERVICE_CONFIGURATION).all():
             yield Key(view.plane, ref_of(configuration))
@@ -61,6 +67,7 @@ CONFIGURATION = Controller(
         watches(SERVICE, from_service),
         watches(REGISTRATION, from_registration),
     ),
+    indexes=(Index(SERVICE_CONFIGURATION, BY_SERVICE, index_service),),
     workers=1,
 )
 
