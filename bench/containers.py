@@ -19,9 +19,9 @@ from tests.containers.engine import TestEngine, missing_programs
 from tests.containers.real import Real, up
 
 from bench.measurement import Measurement
-from datum_compute.drivers.containers.creation import OPEN_FILES_MAX, PROCESSES_MAX
+from datum_compute.api.timestamps import unix_time
+from datum_compute.drivers.containers.container_spec import OPEN_FILES_MAX, PROCESSES_MAX
 from datum_compute.drivers.containers.engine import Engine
-from datum_compute.drivers.containers.seen import unix_time
 
 ROUNDS = 5
 MACHINES = 100

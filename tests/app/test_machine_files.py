@@ -14,9 +14,8 @@ from datum_compute.app.datafolders import HostFolders
 from datum_compute.app.files import StateError
 from datum_compute.app.kernellog import ran_out_of_memory
 from datum_compute.app.logarchive import CARDS_EACH, CardArchive, FileArchive
-from datum_compute.drivers.containers.cards import CrashCard
-from datum_compute.drivers.driver import PermanentError
-from datum_compute.drivers.machinedata import DataFile
+from datum_compute.drivers.driver import DataFile, PermanentError
+from datum_compute.drivers.queries import CrashCard
 
 
 def test_a_folder_holds_exactly_the_files_it_was_given(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from datum_compute.api.instance import Container
 from datum_compute.api.reasons import Reason
-from datum_compute.drivers.machinedata import DataFile, MachineData
+from datum_compute.drivers.driver import DataFile, MachineData
 from tests.containers.cells import ID, Cell
 from tests.containers.engine import TestEngine
 from tests.containers.real import Real

@@ -14,11 +14,11 @@ from datum_compute.api.containeroptions import SecurityContext
 from datum_compute.api.datasources import ConfigMapVolume, Volume, VolumeAttachment
 from datum_compute.api.instance import Container, ContainerResources, EnvVar, ResourceAmounts
 from datum_compute.api.reasons import Reason
-from datum_compute.drivers.containers import sleeping
-from datum_compute.drivers.containers.creation import hardware_address
+from datum_compute.drivers.containers import operations as sleeping
+from datum_compute.drivers.containers.container_spec import hardware_address
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.driver import NOT_OBSERVED, Driver, MachineState
-from datum_compute.drivers.machinedata import DataFile, MachineData
+from datum_compute.drivers.containers.status import machine_state
+from datum_compute.drivers.driver import NOT_OBSERVED, DataFile, Driver, MachineData, MachineState
 from datum_compute.testing import driver_conformance
 from tests.containers.cells import ID, Cell, a_probe, an_interface
 from tests.containers.engine import PASSWORD, USER, TestEngine
@@ -37,7 +37,7 @@ def page(address: str, port: int = 8080) -> str:
 def _is_settled(machine: Machine) -> bool:
     if machine.record.asleep:
         return sleeping.is_asleep(machine)
-    state = machine.state(0)
+    state = machine_state(machine, 0)
     return not machine.sleep.waking and state.phase == "Running" and not state.reason
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from datum_compute.api.datasources import ConfigMapVolume, Volume, VolumeAttachment
 from datum_compute.api.reasons import Reason
-from datum_compute.drivers.machinedata import DataFile, MachineData
+from datum_compute.drivers.driver import DataFile, MachineData
 from tests.containers.cells import ID, Cell
 from tests.containers.engine import TestEngine
 from tests.containers.real import Real

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.server import ServerSpec
-from datum_compute.drivers.fenced import FencedDriver
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.driver import FencedDriver
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.testing.builders import a_template
 
 

@@ -7,8 +7,8 @@ from collections.abc import MutableMapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.drivers.behaviours import Machine
-from datum_compute.drivers.machinetable import MachineTable
+from datum_compute.drivers.simulated.behaviors import Machine
+from datum_compute.drivers.simulated.driver import MachineTable
 
 MACHINE = Machine(number=1, image="web:1", runs_from_s=0.0)
 ids = st.builds(lambda name, uid: f"ns/{name}/{uid}", st.sampled_from("abc"), st.integers(0, 3))

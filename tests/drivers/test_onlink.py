@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from datum_compute.drivers.onlink import open_on_link
+from datum_compute.drivers.local_network import open_on_link
 
 # Reserved for documentation: on no network of this host, but any default route leads there.
 ELSEWHERE = "198.51.100.7"

@@ -15,7 +15,6 @@ import pytest
 from datum_compute.api.instance import Container
 from datum_compute.app.machines import simulated_driver
 from datum_compute.app.settings import local_settings
-from datum_compute.drivers.behaviours import Machine, next_change_s, state_of
 from datum_compute.drivers.driver import (
     NOT_OBSERVED,
     OBSERVATION_DEADLINE_S,
@@ -23,8 +22,8 @@ from datum_compute.drivers.driver import (
     MachineState,
     Observation,
 )
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.simulated.behaviors import Machine, next_change_s, state_of
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.testing.driver_conformance import ADOPTION, CHECKS, SPEC, Adopt, Settle
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 

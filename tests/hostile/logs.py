@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from datum_compute.drivers.containers.effects import Hands
+from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan, Owner
 from datum_compute.drivers.containers.engine import Engine
-from datum_compute.drivers.containers.loglines import LogPage, Place
+from datum_compute.drivers.containers.logs import read_page
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan, Owner
-from datum_compute.drivers.containers.reading import LogWish, read_page
+from datum_compute.drivers.containers.operations import Hands
+from datum_compute.drivers.logs import LogPage, LogWish, Place
 
 _TIME = b"2026-01-01T00:00:00Z "
 _FROM_START = LogWish(cursor={"u/app": Place(second=1, lines=0)})

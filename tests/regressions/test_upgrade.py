@@ -23,9 +23,8 @@ from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import Layout, Platform, Safeguards
-from datum_compute.drivers.behaviours import Machine
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.simulated.behaviors import Machine
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.store.dump import undumped
 from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey
 from datum_compute.store.memory import MemoryJournal

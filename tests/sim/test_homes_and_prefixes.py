@@ -10,8 +10,8 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT, IP_ALLOCATION, NAMESPACE
-from datum_compute.drivers.behaviours import Machine
-from datum_compute.drivers.machinetable import MachineTable
+from datum_compute.drivers.simulated.behaviors import Machine
+from datum_compute.drivers.simulated.driver import MachineTable
 from datum_compute.store.journal import Change, ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.faults import StopHost

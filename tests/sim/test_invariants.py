@@ -21,7 +21,7 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
-from datum_compute.drivers.simulated import Machine
+from datum_compute.drivers.simulated.behaviors import Machine
 from datum_compute.store.journal import Change, LoadedPlane, ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.invariants import Observer

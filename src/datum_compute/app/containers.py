@@ -15,11 +15,11 @@ from datum_compute.app.logarchive import CardArchive, FileArchive
 from datum_compute.app.paced import Paced
 from datum_compute.app.ports import Ports
 from datum_compute.app.processes import hang_up
+from datum_compute.drivers.containers.container_spec import Owner
 from datum_compute.drivers.containers.driver import ContainersDriver
-from datum_compute.drivers.containers.effects import Hands
 from datum_compute.drivers.containers.engine import Engine, EngineFacts
-from datum_compute.drivers.containers.plan import Owner
-from datum_compute.drivers.containers.records import Record
+from datum_compute.drivers.containers.machine import Record
+from datum_compute.drivers.containers.operations import Hands
 from datum_compute.drivers.driver import DriverError
 
 # Where engines listen if nobody says otherwise; the first that answers is taken.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from datum_compute.api.codec import DecodeError, decode_as, encode
 from datum_compute.app.agedfiles import AgedFiles, Limits
-from datum_compute.drivers.containers.cards import CrashCard
+from datum_compute.drivers.queries import CrashCard
 
 LOGS = Limits(bytes_max=64 * 1024 * 1024, files_max=10_000)
 READ_BYTES_MAX = 4 * 1024 * 1024  # for one request

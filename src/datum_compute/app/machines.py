@@ -13,8 +13,8 @@ from datum_compute.app.files import StateError
 from datum_compute.app.gateway.ways import CellWay, CellWays
 from datum_compute.app.paced import Paced
 from datum_compute.drivers.driver import Driver
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import Machine, SimulatedDriver
+from datum_compute.drivers.simulated.behaviors import Machine
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.drivers.traffic import Traffic
 
 

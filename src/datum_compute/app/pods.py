@@ -23,9 +23,9 @@ from datum_compute.api.remotecommand import PROTOCOL, ExecWish
 from datum_compute.app.gateway.remote import RemoteExecution
 from datum_compute.client.client import Client
 from datum_compute.drivers.driver import DriverError, PermanentError, TransientError
-from datum_compute.drivers.execution import ExecSession
-from datum_compute.drivers.pods.making import OURS
-from datum_compute.drivers.pods.port import PodEvent
+from datum_compute.drivers.pods.driver import PodEvent
+from datum_compute.drivers.pods.pod_spec import OURS
+from datum_compute.drivers.queries import ExecSession
 
 
 class ClientPods:

@@ -1,22 +1,53 @@
-"""The protocol every driver keeps, and the state of a machine.
-
-DriverError
-|- TransientError   the engine did not answer or is busy: try again
-`- PermanentError   the machine can never start as it was asked for
-"""
+"""A driver that changes nothing while somebody else may be leading."""
+# MERGED-DOC """The data of ConfigMaps and Secrets as a machine gets it: ready to use, and never shown.
+#
+# It is made for the start of a machine and lives no longer. Nothing here may be stored, logged or
+# put into an error; ``sources`` alone (which versions they are) may be told.
+# """
+# MERGED-DOC """The protocol every driver keeps, and the state of a machine.
+#
+# DriverError
+# |- TransientError   the engine did not answer or is busy: try again
+# `- PermanentError   the machine can never start as it was asked for
+# """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
 from datum_compute.api.containeroptions import ImageRecord
+from datum_compute.api.datasources import PinnedData
 from datum_compute.api.reasons import Reason
 from datum_compute.api.scaletozero import SleepMode, Wake
 from datum_compute.api.server import Phase, ServerSpec
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """``path`` is relative to where the volume is mounted."""
+
+    path: str
+    content: bytes = field(repr=False)
+    mode: int = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class MachineData:
+    """What the spec of a Server refers to, by the names that the spec uses."""
+
+    sources: tuple[PinnedData, ...] = ()
+    # Container -> its whole environment: what the spec says in words, and what it refers to.
+    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    # Volume -> its files.
+    files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    # Contents of .dockerconfigjson, in the order of imagePullSecrets.
+    pull_configs: tuple[bytes, ...] = field(default=(), repr=False)
+
+
+NO_DATA = MachineData()
 
 # The recorded state of a machine that the driver cannot observe stays valid for this long, from
 # the adoption of the machine or from the loss of the engine.
@@ -128,3 +159,40 @@ class Driver(Protocol):
         """Ids of machines as they change; what start() does need not be told, because whoever
         calls it looks next. Hints only: observe() is the truth."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class FencedDriver:
+    """``check`` raises when machines are not ours to touch."""
+
+    inner: Driver
+    check: Callable[[], None]
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.inner.is_simulated
+
+    async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
+        self.check()
+        await self.inner.start(machine_id, spec, data)
+
+    async def remove(self, machine_id: str) -> None:
+        self.check()
+        await self.inner.remove(machine_id)
+
+    async def observe(self, machine_id: str) -> Observation:
+        return await self.inner.observe(machine_id)
+
+    async def machines(self, name: str = "") -> list[str]:
+        return await self.inner.machines(name)
+
+    async def sleep(self, machine_id: str, mode: SleepMode) -> None:
+        self.check()
+        await self.inner.sleep(machine_id, mode)
+
+    async def wake(self, machine_id: str) -> float:
+        self.check()
+        return await self.inner.wake(machine_id)
+
+    def changes(self) -> AsyncIterator[str]:
+        return self.inner.changes()

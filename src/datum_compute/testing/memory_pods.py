@@ -9,7 +9,7 @@ from datum_compute.api.codec import JsonObject, copied, typed
 from datum_compute.api.pod import Pod
 from datum_compute.api.timestamps import timestamp
 from datum_compute.drivers.driver import TransientError
-from datum_compute.drivers.pods.port import PodEvent
+from datum_compute.drivers.pods.driver import PodEvent
 from datum_compute.testing.kubelet import play
 
 _TICK_S = 0.05

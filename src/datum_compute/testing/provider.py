@@ -15,11 +15,19 @@ from typing import Literal
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.drivers.behaviours import state_of
-from datum_compute.drivers.driver import Observation, TransientError, missing_observation
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import Machine, SimulatedDriver, no_adoption_delay_s
+from datum_compute.drivers.driver import (
+    NO_DATA,
+    MachineData,
+    Observation,
+    TransientError,
+    missing_observation,
+)
+from datum_compute.drivers.simulated.behaviors import Machine, state_of
+from datum_compute.drivers.simulated.driver import (
+    MachineTable,
+    SimulatedDriver,
+    no_adoption_delay_s,
+)
 
 _ADOPTION_S = (0.0, 0.5, 3.0, 40.0)
 

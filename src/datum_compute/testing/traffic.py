@@ -12,8 +12,8 @@ from datum_compute.app.traffic.balance import Balance, Port, Reached
 from datum_compute.app.traffic.sleepers import Sleepers
 from datum_compute.app.traffic.wakes import WakeBook
 from datum_compute.app.traffic.wrapping import with_traffic
-from datum_compute.drivers.behaviours import state_of
 from datum_compute.drivers.driver import Driver
+from datum_compute.drivers.simulated.behaviors import state_of
 from datum_compute.drivers.traffic import Backend
 from datum_compute.testing.provider import Provider, ProviderDriver
 

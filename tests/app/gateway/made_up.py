@@ -29,13 +29,16 @@ from datum_compute.app.gateway.ways import CellWay, CellWays
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.client.websocket import WebSocket
-from datum_compute.drivers.containers.cards import CrashCard
-from datum_compute.drivers.containers.loglines import LogLine, LogPage, Place
-from datum_compute.drivers.containers.reading import LogWish
-from datum_compute.drivers.containers.registry import ImageVerdict
-from datum_compute.drivers.containers.usage import Usage
-from datum_compute.drivers.execution import ExecSession, NoSuchContainer, NotRunning
-from datum_compute.drivers.report import DriverReport
+from datum_compute.drivers.logs import LogLine, LogPage, LogWish, Place
+from datum_compute.drivers.queries import (
+    CrashCard,
+    DriverReport,
+    ExecSession,
+    ImageVerdict,
+    NoSuchContainer,
+    NotRunning,
+    Usage,
+)
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.server.authentication import User
 from datum_compute.testing.virtual_loop import run_virtual

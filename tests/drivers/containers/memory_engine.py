@@ -9,6 +9,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
+from datum_compute.drivers.containers.container_spec import (
+    CONTAINER,
+    MACHINE,
+    MachinePlan,
+    Owner,
+    container_name,
+    labels_of,
+)
 from datum_compute.drivers.containers.engine import (
     ANSWER_S,
     PING_S,
@@ -16,14 +24,6 @@ from datum_compute.drivers.containers.engine import (
     EngineRefusal,
     EngineTimeout,
     Query,
-)
-from datum_compute.drivers.containers.plan import (
-    CONTAINER,
-    MACHINE,
-    MachinePlan,
-    Owner,
-    container_name,
-    labels_of,
 )
 from datum_compute.drivers.driver import TransientError
 

@@ -15,10 +15,10 @@ import pytest
 from datum_compute.api.containeroptions import ExecAction, Probe, TcpSocket
 from datum_compute.app.datafolders import HostFolders
 from datum_compute.app.logarchive import CardArchive, FileArchive
+from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan, Owner
 from datum_compute.drivers.containers.driver import ContainersDriver
-from datum_compute.drivers.containers.effects import Hands
-from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan, Owner
-from datum_compute.drivers.containers.records import Record
+from datum_compute.drivers.containers.machine import Record
+from datum_compute.drivers.containers.operations import Hands
 from datum_compute.drivers.driver import (
     NOT_OBSERVED,
     OBSERVATION_DEADLINE_S,

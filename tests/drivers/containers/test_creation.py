@@ -23,31 +23,27 @@ from datum_compute.api.instance import (
 from datum_compute.api.server import ServerSpec
 from datum_compute.app.datafolders import HostFolders
 from datum_compute.app.logarchive import FileArchive
-from datum_compute.drivers.containers.creation import (
+from datum_compute.drivers.container_defaults import Limits, limits_of
+from datum_compute.drivers.containers.container_spec import (
+    INIT,
+    INIT_MISSING,
     InitUse,
-    Limits,
     Making,
+    Owner,
+    build_plan,
     command_line,
     container_body,
+    container_name,
     hardware_address,
-    limits_of,
+    labels_of,
     program_paths,
+    read_plan,
 )
-from datum_compute.drivers.containers.effects import PATH_STAT, Hands, hide_folders, lacks_init
 from datum_compute.drivers.containers.engine import ANSWER_S, EngineRefusal, Query, engine_words
 from datum_compute.drivers.containers.images import ImageFacts
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.plan import (
-    INIT,
-    INIT_MISSING,
-    Owner,
-    build_plan,
-    container_name,
-    labels_of,
-    read_plan,
-)
-from datum_compute.drivers.driver import PermanentError
-from datum_compute.drivers.machinedata import NO_DATA, DataFile, MachineData
+from datum_compute.drivers.containers.operations import PATH_STAT, Hands, hide_folders, lacks_init
+from datum_compute.drivers.driver import NO_DATA, DataFile, MachineData, PermanentError
 from tests.drivers.containers.memory_engine import MemoryEngine
 
 OWNER = Owner("platform", "dfw")

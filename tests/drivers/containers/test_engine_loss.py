@@ -14,18 +14,13 @@ import msgspec
 import pytest
 
 from datum_compute.api.containeroptions import ExecAction, Probe
+from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
 from datum_compute.drivers.containers.driver import ContainersDriver
 from datum_compute.drivers.containers.engine import AT_ONCE, PING_S, Engine, EngineTimeout
+from datum_compute.drivers.containers.inspection import Seen
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan
-from datum_compute.drivers.containers.probes import run_command
-from datum_compute.drivers.containers.probing import Probing
-from datum_compute.drivers.containers.seen import Seen
-from datum_compute.drivers.driver import (
-    NOT_OBSERVED,
-    OBSERVATION_DEADLINE_S,
-    MachineState,
-)
+from datum_compute.drivers.containers.probes import Probing, run_command
+from datum_compute.drivers.driver import NOT_OBSERVED, OBSERVATION_DEADLINE_S, MachineState
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.drivers.containers.memory_engine import MemoryEngine
 from tests.drivers.containers.test_adoption import (

@@ -9,20 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.drivers.containers.effects import Hands
-from datum_compute.drivers.containers.engine import PIECE_BYTES, Engine
-from datum_compute.drivers.containers.loglines import LineCollector, LogLine, Place, Selection
-from datum_compute.drivers.containers.logs import (
+from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan, Owner
+from datum_compute.drivers.containers.engine import Engine
+from datum_compute.drivers.containers.logs import read_page
+from datum_compute.drivers.containers.machine import Machine
+from datum_compute.drivers.containers.operations import Hands
+from datum_compute.drivers.logs import (
     LINE_BYTES_MAX,
     LINE_MAX,
+    PIECE_BYTES,
     FrameDecoder,
     LastFrames,
     LastLines,
+    LineCollector,
     LineDecoder,
+    LogLine,
+    LogWish,
+    PageBuilder,
+    Place,
+    Selection,
+    Source,
 )
-from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan, Owner
-from datum_compute.drivers.containers.reading import LogWish, PageBuilder, Source, read_page
 
 SECOND = 1_000_000_000
 

@@ -14,23 +14,21 @@ import pytest
 from datum_compute.api.codec import decode
 from datum_compute.api.containeroptions import Probe, TcpSocket
 from datum_compute.api.instance import ContainerPort
+from datum_compute.drivers.container_defaults import PORT_CHECK
 from datum_compute.drivers.containers import probes
-from datum_compute.drivers.containers.engine import Engine
-from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.plan import (
+from datum_compute.drivers.containers.container_spec import (
     PLAN,
     ContainerPlan,
     MachinePlan,
     labels_of,
     read_plan,
 )
+from datum_compute.drivers.containers.engine import Engine
+from datum_compute.drivers.containers.inspection import Seen
+from datum_compute.drivers.containers.machine import Machine, Record, Sight
 from datum_compute.drivers.containers.probes import PORTS_AT_ONCE, Tally, Target, answer_to
-from datum_compute.drivers.containers.records import Record
-from datum_compute.drivers.containers.seen import Seen
-from datum_compute.drivers.containers.state import Answers, state_of
-from datum_compute.drivers.containers.steps import Sight
+from datum_compute.drivers.containers.status import Answers, state_of
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
-from datum_compute.drivers.portcheck import PORT_CHECK
 from tests.drivers.containers.memory_engine import MemoryEngine
 from tests.drivers.containers.test_adoption import HOST, ID, OWNER, Clock, a_driver, running
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from datum_compute.api.containeroptions import HttpGet, Probe
-from datum_compute.drivers.containers.cards import card_of_end
+from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
+from datum_compute.drivers.containers.crash_reports import card_of_end
 from datum_compute.drivers.containers.engine import Engine
-from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan
-from datum_compute.drivers.containers.probing import Probing
-from datum_compute.drivers.containers.records import Record
-from datum_compute.drivers.containers.seen import Seen
+from datum_compute.drivers.containers.inspection import Seen
+from datum_compute.drivers.containers.machine import Machine, Record
+from datum_compute.drivers.containers.probes import Probing
 
 HOST = "127.0.0.1"
 

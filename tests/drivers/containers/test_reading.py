@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from datum_compute.api.containeroptions import Probe
 from datum_compute.api.reasons import Reason
-from datum_compute.drivers.containers.effects import Hands
+from datum_compute.api.timestamps import unix_time
+from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
 from datum_compute.drivers.containers.images import (
     credentials_for,
     default_policy,
@@ -20,15 +21,14 @@ from datum_compute.drivers.containers.images import (
     pull_reference,
     registry_of,
 )
-from datum_compute.drivers.containers.logs import FrameDecoder, LastLines
-from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan
+from datum_compute.drivers.containers.inspection import Seen, read_container
+from datum_compute.drivers.containers.machine import Machine, Problem, Record, Sight, fallen_asleep
+from datum_compute.drivers.containers.operations import Hands
 from datum_compute.drivers.containers.probes import Tally
-from datum_compute.drivers.containers.records import Record, fallen_asleep
-from datum_compute.drivers.containers.seen import Seen, read_container, unix_time
-from datum_compute.drivers.containers.state import Answers, state_of
-from datum_compute.drivers.containers.steps import Problem, Sight
-from datum_compute.drivers.containers.usage import Usage, read_sample, read_usage, usage_between
+from datum_compute.drivers.containers.status import Answers, state_of
+from datum_compute.drivers.containers.usage import read_sample, read_usage, usage_between
+from datum_compute.drivers.logs import FrameDecoder, LastLines
+from datum_compute.drivers.queries import Usage
 
 PLAN = MachinePlan(
     containers=[ContainerPlan(name="app", image="web:1", memory_mebibytes=64, digest="sha256:d")],

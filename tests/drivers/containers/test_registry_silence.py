@@ -12,7 +12,7 @@ import pytest
 from datum_compute.api.reasons import Reason
 from datum_compute.drivers.containers.engine import Engine, EngineRefusal
 from datum_compute.drivers.containers.images import Images, ImageUnavailable
-from datum_compute.drivers.registrywords import is_silence
+from datum_compute.drivers.registry_errors import is_silence
 from datum_compute.planning.advice import Move, advice_on
 
 SILENT = (

@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 
 from datum_compute.api.containeroptions import Probe, TcpSocket
 from datum_compute.api.scaletozero import SleepMode
-from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan
-from datum_compute.drivers.containers.records import (
+from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
+from datum_compute.drivers.containers.inspection import Seen, Standing
+from datum_compute.drivers.containers.machine import (
     NOTHING,
     Record,
+    Sight,
     after_failed_wake,
     after_wake,
     fallen_asleep,
 )
-from datum_compute.drivers.containers.seen import Seen, Standing
-from datum_compute.drivers.containers.state import Answers, state_of
+from datum_compute.drivers.containers.status import Answers, state_of
 from datum_compute.drivers.containers.steps import (
     FallAsleep,
     NoteEnd,
     Pause,
     Rest,
-    Sight,
     Start,
     Step,
     Stop,

@@ -6,23 +6,23 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.drivers.containers.records import (
+from datum_compute.drivers.containers.inspection import Seen, Standing
+from datum_compute.drivers.containers.machine import (
     BACKOFF_MAX_S,
     NOTHING,
     RECOVERED_S,
+    Problem,
     Record,
+    Sight,
     after_end,
     after_start,
 )
-from datum_compute.drivers.containers.seen import Seen, Standing
 from datum_compute.drivers.containers.steps import (
     Create,
     Forget,
     NoteEnd,
-    Problem,
     Remove,
     Rest,
-    Sight,
     Start,
     Step,
     Stop,

@@ -12,16 +12,16 @@ from datum_compute.api.codec import JsonObject, typed
 from datum_compute.api.errors import NotFound
 from datum_compute.api.pod import Pod
 from datum_compute.api.remotecommand import ExecWish
-from datum_compute.drivers.containers.reading import LogWish
-from datum_compute.drivers.execution import ExecSession, NoSuchContainer, NotRunning
-from datum_compute.drivers.pods.inside import PodsInside
-from datum_compute.drivers.pods.making import (
+from datum_compute.drivers.logs import LogWish
+from datum_compute.drivers.pods.pod_spec import (
     MACHINE,
     SERVER_NAME,
     pod_body,
     pod_name,
     server_label,
 )
+from datum_compute.drivers.pods.queries import PodsInside
+from datum_compute.drivers.queries import ExecSession, NoSuchContainer, NotRunning
 from datum_compute.testing.driver_conformance import SPEC
 
 ID = "ns/web-0/1"

@@ -7,7 +7,7 @@ import pytest
 from datum_compute.api.codec import typed
 from datum_compute.api.pod import Pod
 from datum_compute.drivers.driver import MachineState
-from datum_compute.drivers.pods.state import state_of
+from datum_compute.drivers.pods.status import state_of
 
 
 def state_with(*conditions: dict[str, str]) -> MachineState:

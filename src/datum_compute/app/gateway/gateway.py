@@ -39,18 +39,17 @@ from datum_compute.app.gateway.talk import talk
 from datum_compute.app.gateway.ways import CellWay, CellWays
 from datum_compute.client.client import Client
 from datum_compute.client.websocket import WebSocket, answer_headers
-from datum_compute.drivers.containers.cards import Crashes
-from datum_compute.drivers.containers.loglines import (
+from datum_compute.drivers.driver import DriverError
+from datum_compute.drivers.logs import (
     LINES_MAX,
     PLACE_LINES_MAX,
     SECOND_MAX,
     LogLine,
     LogPage,
+    LogWish,
     Place,
 )
-from datum_compute.drivers.containers.reading import LogWish
-from datum_compute.drivers.driver import DriverError
-from datum_compute.drivers.execution import ExecSession, NoSuchContainer, NotRunning
+from datum_compute.drivers.queries import Crashes, ExecSession, NoSuchContainer, NotRunning
 from datum_compute.server.answer import error_answer
 
 T = TypeVar("T")

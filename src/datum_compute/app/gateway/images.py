@@ -27,7 +27,7 @@ from datum_compute.api.plane import PlaneName, cell_plane, plane_role
 from datum_compute.api.references import DOCKER_CONFIG_KEY
 from datum_compute.app.gateway.ways import CellWay, CellWays
 from datum_compute.client.client import Client
-from datum_compute.drivers.containers.registry import ImageVerdict
+from datum_compute.drivers.queries import ImageVerdict
 
 SECRETS_MAX = 20
 _IMAGE_MAX = 1024

@@ -11,13 +11,9 @@ from datum_compute.api.gatewaypaths import NOT_HERE, drivers_path, images_path, 
 from datum_compute.api.remotecommand import PROTOCOL, ExecWish
 from datum_compute.client.client import Client
 from datum_compute.client.websocket import NORMAL, WebSocket
-from datum_compute.drivers.containers.cards import CrashCard, Crashes
-from datum_compute.drivers.containers.loglines import LogPage
-from datum_compute.drivers.containers.reading import LogWish
-from datum_compute.drivers.containers.registry import ImageVerdict
-from datum_compute.drivers.containers.usage import Usage
 from datum_compute.drivers.driver import TransientError
-from datum_compute.drivers.report import DriverReport
+from datum_compute.drivers.logs import LogPage, LogWish
+from datum_compute.drivers.queries import CrashCard, Crashes, DriverReport, ImageVerdict, Usage
 
 
 class RemoteCell:

@@ -11,13 +11,15 @@ from datum_compute.api.errors import NotFound, ServiceUnavailable
 from datum_compute.api.gatewaypaths import NO_PROCESS
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.remotecommand import ExecWish
-from datum_compute.drivers.containers.cards import CrashCard
-from datum_compute.drivers.containers.loglines import LogPage
-from datum_compute.drivers.containers.reading import LogWish
-from datum_compute.drivers.containers.registry import ImageVerdict
-from datum_compute.drivers.containers.usage import Usage
-from datum_compute.drivers.execution import ExecSession
-from datum_compute.drivers.report import SIMULATED, DriverReport
+from datum_compute.drivers.logs import LogPage, LogWish
+from datum_compute.drivers.queries import (
+    SIMULATED,
+    CrashCard,
+    DriverReport,
+    ExecSession,
+    ImageVerdict,
+    Usage,
+)
 
 
 class CellWay(Protocol):

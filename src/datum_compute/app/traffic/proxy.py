@@ -16,7 +16,7 @@ from functools import partial
 from datum_compute.app.traffic.balance import Balance, Port, Reached
 from datum_compute.app.traffic.sleepers import Sleepers
 from datum_compute.app.traffic.wakes import WakeBook
-from datum_compute.drivers.onlink import open_on_link
+from datum_compute.drivers.local_network import open_on_link
 from datum_compute.drivers.traffic import Backend
 
 HOST = "127.0.0.1"

@@ -24,14 +24,15 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.sources import index_values, read_sources, wakes
 from datum_compute.drivers.driver import (
+    NO_DATA,
     Driver,
     DriverError,
+    MachineData,
     MachineState,
     NotObserved,
     Observation,
     PermanentError,
 )
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
 from datum_compute.planning.objects import plan_status
 from datum_compute.planning.references import data_verdict, pinned

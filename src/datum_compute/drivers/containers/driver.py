@@ -9,6 +9,7 @@ A machine that an earlier process made is adopted. It is observed when its conta
 inspected and its readiness checks have reached a first verdict. Until then, and while the engine
 does not answer, it is NOT_OBSERVED, and after OBSERVATION_DEADLINE_S its phase is Unknown.
 """
+# MERGED-DOC """Hears what the engine tells of the containers of a cell."""
 
 from __future__ import annotations
 
@@ -21,49 +22,55 @@ import msgspec
 from datum_compute.api.reasons import Reason
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
-from datum_compute.drivers.containers import sleeping
-from datum_compute.drivers.containers.cards import (
-    CardKeeper,
-    card_of_end,
-    card_of_removal,
-)
-from datum_compute.drivers.containers.creation import limits_of
-from datum_compute.drivers.containers.ears import AWAY_S, Ears
-from datum_compute.drivers.containers.effects import Hands
-from datum_compute.drivers.containers.engine import PING_S, EngineRefusal
-from datum_compute.drivers.containers.execution import HangUp
-from datum_compute.drivers.containers.images import ImageFacts, ImageUnavailable
-from datum_compute.drivers.containers.inside import Inside
-from datum_compute.drivers.containers.loglines import LogArchive
-from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.moments import note
-from datum_compute.drivers.containers.plan import (
+from datum_compute.drivers.container_defaults import limits_of
+from datum_compute.drivers.containers import operations as sleeping
+from datum_compute.drivers.containers.container_spec import (
+    CELL,
     DEFAULT_NETWORK,
     MACHINE,
+    PLATFORM,
     SERVER,
     Owner,
     build_plan,
     read_plan,
 )
-from datum_compute.drivers.containers.probing import Probing
-from datum_compute.drivers.containers.records import (
+from datum_compute.drivers.containers.crash_reports import (
+    CardKeeper,
+    card_of_end,
+    card_of_removal,
+    note,
+)
+from datum_compute.drivers.containers.engine import (
+    PING_S,
+    Engine,
+    EngineRefusal,
+    filters,
+    json_lines,
+)
+from datum_compute.drivers.containers.exec import HangUp
+from datum_compute.drivers.containers.images import ImageFacts, ImageUnavailable
+from datum_compute.drivers.containers.machine import (
     BACKOFF_MAX_S,
     BACKOFF_S,
     NOTHING,
+    Machine,
+    Problem,
     Record,
     after_end,
     after_failed_wake,
     after_start,
     fallen_asleep,
 )
-from datum_compute.drivers.containers.state import check_title, unproven_until_s
+from datum_compute.drivers.containers.operations import Hands
+from datum_compute.drivers.containers.probes import Probing
+from datum_compute.drivers.containers.queries import Inside
+from datum_compute.drivers.containers.status import check_title, machine_state, unproven_until_s
 from datum_compute.drivers.containers.steps import (
     Create,
     FallAsleep,
     Forget,
     NoteEnd,
     Pause,
-    Problem,
     Remove,
     Rest,
     Start,
@@ -73,9 +80,11 @@ from datum_compute.drivers.containers.steps import (
     next_step,
 )
 from datum_compute.drivers.driver import (
+    NO_DATA,
     NOT_OBSERVED,
     OBSERVATION_DEADLINE_S,
     DriverError,
+    MachineData,
     MachineState,
     NotObserved,
     Observation,
@@ -83,7 +92,53 @@ from datum_compute.drivers.driver import (
     TransientError,
     missing_observation,
 )
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
+from datum_compute.drivers.logs import LogArchive
+
+# Between tries while the engine does not answer.
+AWAY_S = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Ears:
+    """``heard`` receives the id of a machine of which there is news; an empty one means that it may
+    be any of them, because the stream was interrupted. ``lost`` is called when the stream ends."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        owner: Owner,
+        heard: Callable[[str], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._heard = heard
+        self._lost = lost
+        self.hears = True  # until proven otherwise
+
+    async def listen(self) -> None:
+        query = {"filters": filters(type=["container"])}
+        while True:
+            try:
+                async with self._engine.stream("GET", "/events", query) as chunks:
+                    self.hears = True
+                    self._heard("")
+                    async for event in json_lines(chunks):
+                        self._hear((event.get("Actor") or {}).get("Attributes") or {})
+            except (DriverError, AttributeError, TypeError) as error:
+                if self.hears:
+                    _log.warning("no events of the container engine: %s", error)
+            if self.hears:
+                self.hears = False
+                self._lost()
+            await asyncio.sleep(AWAY_S)
+
+    def _hear(self, labels: dict[str, str]) -> None:
+        ours = {PLATFORM: labels.get(PLATFORM), CELL: labels.get(CELL)} == self._owner.labels
+        if ours and labels.get(MACHINE):
+            self._heard(labels[MACHINE])
+
 
 RESYNC_S = 30.0
 # The same while the engine sends no events.
@@ -629,7 +684,7 @@ class ContainersDriver:
             if machine.unobserved_since_s is not None:
                 why = NO_VERDICT if machine.seen else NO_INSPECTION
                 return self._missing_observation(machine.unobserved_since_s, why)
-        return machine.state(self._unix_s())
+        return machine_state(machine, self._unix_s())
 
     def _missing_observation(self, since_s: float, why: str) -> MachineState | NotObserved:
         return missing_observation(self._elapsed_s() - since_s, why)

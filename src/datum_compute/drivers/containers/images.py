@@ -13,7 +13,7 @@ from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
 from datum_compute.api.reasons import Reason
 from datum_compute.drivers.containers.engine import Engine, EngineRefusal, json_lines
 from datum_compute.drivers.driver import DriverError, TransientError
-from datum_compute.drivers.registrywords import is_silence
+from datum_compute.drivers.registry_errors import is_silence
 
 PULL_S = 1800.0
 SILENCE_S = 120.0

@@ -13,12 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Literal
 
 import aiohttp
 
-from datum_compute.api.codec import ApiStruct, DecodeError, JsonObject, decode
+from datum_compute.api.codec import DecodeError, JsonObject, decode
 from datum_compute.drivers.containers.images import credentials_for, pull_reference, registry_of
+from datum_compute.drivers.queries import ImageVerdict, Outcome
 
 PATIENCE_S = 8.0
 _BODY_MAX = 64 * 1024
@@ -33,16 +33,6 @@ _ACCEPTED = ", ".join(
     )
 )
 _FIELD = re.compile(r'(\w+)="([^"]*)"')
-
-Outcome = Literal["found", "missing", "denied", "unknown"]
-
-
-class ImageVerdict(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """``words`` are the registry's own, or why nobody knows."""
-
-    outcome: Outcome
-    words: str = ""
-    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,39 +7,12 @@ started again together, because they share the network namespace of the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from datum_compute.api.scaletozero import SleepMode
-from datum_compute.drivers.containers.records import NOTHING, Record
-from datum_compute.drivers.containers.seen import Seen
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why it cannot be set up, and when that is tried again."""
-
-    reason: str
-    message: str
-    again_s: float
-    wait_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """Everything the next step follows from."""
-
-    containers: Sequence[str]
-    seen: Mapping[str, Seen]
-    record: Record = NOTHING
-    problem: Problem | None = None
-    wanted: bool = True
-    waking: bool = False  # somebody asked for it
-    falling: SleepMode | Literal[""] = ""  # somebody asked for that
-    drowsy_until_s: float = 0.0  # until then one that was woken may not be ready yet
-    can_create: bool = False  # whether we know what to make it from
-    now_s: float = 0.0
+from datum_compute.drivers.containers.inspection import Seen
+from datum_compute.drivers.containers.machine import Sight
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,22 +8,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from datum_compute.api.codec import ApiStruct, JsonObject
-from datum_compute.drivers.containers.effects import Hands
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.timestamps import unix_time
 from datum_compute.drivers.containers.engine import EngineRefusal
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.seen import unix_time
+from datum_compute.drivers.containers.operations import Hands
+from datum_compute.drivers.queries import Usage
 
 APART_S = 0.5
-
-
-class Usage(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """Of all containers together, over the last moment."""
-
-    cpu_millicores: int = 0
-    memory_mebibytes: int = 0
-    memory_limit_mebibytes: int = 0
-    asleep: bool = False
 
 
 @dataclass(frozen=True, slots=True)

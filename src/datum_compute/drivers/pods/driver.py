@@ -10,24 +10,55 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.pod import Pod
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.driver import (
+    NO_DATA,
     OBSERVATION_DEADLINE_S,
     DriverError,
+    MachineData,
     Observation,
     missing_observation,
 )
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
-from datum_compute.drivers.pods.making import SPEC_FINGERPRINT, pod_body, pod_name
-from datum_compute.drivers.pods.port import PodApi
-from datum_compute.drivers.pods.state import is_dead, machine_of, state_of
+from datum_compute.drivers.pods.pod_spec import SPEC_FINGERPRINT, pod_body, pod_name
+from datum_compute.drivers.pods.status import is_dead, machine_of, state_of
+
+
+@dataclass(frozen=True, slots=True)
+class PodEvent:
+    pod: Pod
+    gone: bool = False
+
+
+class PodApi(Protocol):
+    async def create(self, body: JsonObject) -> Pod | None:
+        """The new pod; None if there is one of that name already."""
+        ...
+
+    async def get(self, namespace: str, name: str) -> Pod | None: ...
+
+    async def delete(self, pod: Pod, *, at_once: bool = False) -> None:
+        """Ask for the removal of that very pod; it may be gone already. At once only what is known
+        to have ended: nobody waits for it to do so."""
+        ...
+
+    async def list(self) -> tuple[list[Pod], str]:
+        """All pods of the driver, and the version they are of."""
+        ...
+
+    def watch(self, since: str) -> AsyncGenerator[PodEvent, None]:
+        """What happens to pods of the driver after that version, for a while; raises TransientError
+        when it is too long ago."""
+        ...
+
 
 # Between tries while the cluster does not answer.
 AWAY_S = 1.0

@@ -3,6 +3,7 @@
 Nothing of the environment is on it; what the process itself printed is, as in its log. Built from
 values; who keeps it is told by the driver.
 """
+# MERGED-DOC """What has happened to a machine, told in order; the last few of it."""
 
 from __future__ import annotations
 
@@ -10,37 +11,26 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from datum_compute.api.codec import ApiStruct
+from datum_compute.api.timestamps import timestamp
+from datum_compute.drivers.containers.inspection import Seen
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.moments import Moment
-from datum_compute.drivers.containers.seen import Seen
-from datum_compute.drivers.containers.state import crashed
+from datum_compute.drivers.containers.status import crashed
+from datum_compute.drivers.queries import CrashCard, Moment
+
+MOMENTS_MAX = 20
+TEXT_MAX = 500
+
+
+def note(moments: list[Moment], now_s: float, text: str) -> None:
+    """The same again right after itself says nothing new."""
+    text = text[:TEXT_MAX]
+    if moments and moments[-1].text == text:
+        return
+    moments.append(Moment(at=timestamp(now_s), text=text))
+    del moments[:-MOMENTS_MAX]
+
 
 LINE_MAX = 500
-
-
-class CrashCard(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """``planned``: it was asked to end, as a rollout does; else it ended by itself, or was ended
-    for a reason that the message gives."""
-
-    ended_at: str
-    message: str
-    planned: bool = False
-    uid: str = ""
-    container: str = ""
-    started_at: str = ""
-    exit_code: int | None = None
-    out_of_memory: bool = False
-    restarts: int = 0
-    lines: list[str] = []
-    probes: dict[str, str] = {}  # the last answer to each
-    moments: list[Moment] = []
-
-
-class Crashes(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """Those of one instance, the last one last."""
-
-    items: list[CrashCard]
 
 
 class CardKeeper(Protocol):

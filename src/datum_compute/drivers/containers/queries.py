@@ -6,18 +6,26 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from datum_compute.api.remotecommand import ExecWish
-from datum_compute.drivers.containers.cards import CardKeeper, CrashCard
-from datum_compute.drivers.containers.effects import Hands
-from datum_compute.drivers.containers.execution import HangUp, execute
+from datum_compute.drivers.containers.crash_reports import CardKeeper
+from datum_compute.drivers.containers.exec import HangUp, execute
 from datum_compute.drivers.containers.images import default_policy
-from datum_compute.drivers.containers.loglines import LogArchive, LogPage
+from datum_compute.drivers.containers.logs import read_page
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.reading import LogWish, read_page
-from datum_compute.drivers.containers.registry import ImageVerdict, ask_registry
-from datum_compute.drivers.containers.usage import Meter, Reading, Usage, read_usage
+from datum_compute.drivers.containers.operations import Hands
+from datum_compute.drivers.containers.registry import ask_registry
+from datum_compute.drivers.containers.status import machine_state
+from datum_compute.drivers.containers.usage import Meter, Reading, read_usage
 from datum_compute.drivers.driver import DriverError
-from datum_compute.drivers.execution import ExecSession, NoSuchContainer, NotRunning
-from datum_compute.drivers.report import DriverReport
+from datum_compute.drivers.logs import LogArchive, LogPage, LogWish
+from datum_compute.drivers.queries import (
+    CrashCard,
+    DriverReport,
+    ExecSession,
+    ImageVerdict,
+    NoSuchContainer,
+    NotRunning,
+    Usage,
+)
 
 ENGINE_ANSWER_S = 5.0  # somebody waits for it
 
@@ -103,7 +111,7 @@ class Inside:
         machine.seen = await self._hands.look(machine)
         seen = machine.seen.get(name)
         if seen is None or seen.standing != "running":
-            state = machine.state(self._unix_s())
+            state = machine_state(machine, self._unix_s())
             raise NotRunning(f"container {name} does not run: {state.message or state.phase}")
         return await execute(self._hands.engine, seen.id, wish, self._hang_up)
 

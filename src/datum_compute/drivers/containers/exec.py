@@ -22,11 +22,10 @@ from datum_compute.api.remotecommand import (
     ending_message,
     read_size,
 )
-from datum_compute.drivers.containers.engine import Engine, EngineRefusal
-from datum_compute.drivers.containers.hijack import Hijacked, hijack
-from datum_compute.drivers.containers.logs import FrameDecoder
+from datum_compute.drivers.containers.engine import Engine, EngineRefusal, Hijacked, hijack
 from datum_compute.drivers.driver import DriverError, TransientError
-from datum_compute.drivers.execution import NotRunning
+from datum_compute.drivers.logs import FrameDecoder
+from datum_compute.drivers.queries import NotRunning
 
 # Process number on this host, container, and whether it is asked or made to end.
 HangUp = Callable[[int, str, bool], None]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from datum_compute.api.reasons import Reason
-from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan
-from datum_compute.drivers.containers.steps import Sight
+from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
+from datum_compute.drivers.containers.machine import Machine, Sight
 from datum_compute.drivers.driver import MachineState
 
 # A machine that ended before and has no readiness probe counts as crashed until it has been up
@@ -24,6 +24,12 @@ class Answers:
 
     ready: Mapping[str, bool] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
+
+
+def machine_state(machine: Machine, now_s: float) -> MachineState:
+    answers = Answers(machine.ready, machine.words)
+    state = state_of(machine.plan, machine.sight(now_s), answers, machine.stage)
+    return replace(state, spec_fingerprint=machine.plan.spec_fingerprint)
 
 
 def state_of(plan: MachinePlan, sight: Sight, answers: Answers, stage: str) -> MachineState:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Protocol
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import NotFound
@@ -17,24 +18,48 @@ from datum_compute.api.gatewaypaths import NO_REGISTRY
 from datum_compute.api.pod import ContainerStatus, Pod, Terminated
 from datum_compute.api.quantities import mebibytes, millicores
 from datum_compute.api.remotecommand import ExecWish
-from datum_compute.drivers.containers.cards import CrashCard
-from datum_compute.drivers.containers.effects import CONCURRENT_LOG_READS_MAX
-from datum_compute.drivers.containers.loglines import LineCollector, LogPage, Place
-from datum_compute.drivers.containers.reading import (
+from datum_compute.drivers.logs import (
+    CONCURRENT_LOG_READS_MAX,
+    LineCollector,
+    LogPage,
     LogWish,
     PageBuilder,
+    Place,
     Source,
     feed_pieces,
     source_key,
     tail_lines,
 )
-from datum_compute.drivers.containers.registry import ImageVerdict
-from datum_compute.drivers.containers.usage import Usage
-from datum_compute.drivers.execution import ExecSession, NoSuchContainer, NotRunning
-from datum_compute.drivers.pods.making import SERVER_NAME, server_label
-from datum_compute.drivers.pods.port import PodInsides
-from datum_compute.drivers.pods.state import ending_of, machine_of
-from datum_compute.drivers.report import DriverReport
+from datum_compute.drivers.pods.pod_spec import SERVER_NAME, server_label
+from datum_compute.drivers.pods.status import ending_of, machine_of
+from datum_compute.drivers.queries import (
+    CrashCard,
+    DriverReport,
+    ExecSession,
+    ImageVerdict,
+    NoSuchContainer,
+    NotRunning,
+    Usage,
+)
+
+
+class PodInsides(Protocol):
+    """What ``inside.py`` asks: not about pods, but what happens in them."""
+
+    async def named(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
+        """Pods of the driver with these labels, as the cluster has them now."""
+        ...
+
+    async def log(self, pod: Pod, query: Mapping[str, str]) -> bytes:
+        """Lines of a container, as the cluster gives them; none before its first start."""
+        ...
+
+    async def metrics(self, pod: Pod) -> JsonObject | None:
+        """What the containers of a pod use; None while nobody has measured it."""
+        ...
+
+    async def execute(self, pod: Pod, wish: ExecWish) -> ExecSession: ...
+
 
 # Of one container at once; what comes after it is on the next page.
 BYTES_MAX = 8 * 1024 * 1024

@@ -8,10 +8,10 @@ from datetime import datetime
 from datum_compute.api.containeroptions import ImageRecord
 from datum_compute.api.pod import ContainerStatus, Pod, PodCondition, Terminated
 from datum_compute.api.reasons import Reason
+from datum_compute.drivers.container_defaults import render_closed_port
 from datum_compute.drivers.driver import MachineState
-from datum_compute.drivers.pods.making import MACHINE, PORT_CHECKED, pod_name
-from datum_compute.drivers.portcheck import render_closed_port
-from datum_compute.drivers.registrywords import is_silence
+from datum_compute.drivers.pods.pod_spec import MACHINE, PORT_CHECKED, pod_name
+from datum_compute.drivers.registry_errors import is_silence
 
 # A container that ended before and has no probe of the user has to stay up for this long.
 PROVEN_S = 10.0

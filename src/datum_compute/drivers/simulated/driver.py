@@ -1,24 +1,42 @@
 """Machines that exist only on paper: for demos, tests and scale.
 
 They take as long to boot and to stop as the driver is told (no time at all by default), behave as
-their image says (``behaviours.py``), and outlive the process that asked for them, because the table
+their image says (``behaviors.py``), and outlive the process that asked for them, because the table
 of machines belongs to whoever made the driver: a file on a real host, a dict in a simulation.
 
 Machines that are in the table when the driver is made are adopted: it takes ``adoption_s`` to
 observe each of them for the first time.
 """
+# MERGED-DOC """The table of simulated machines, by id, and of each name (``namespace/name/``) those it has."""
+# MERGED-DOC """One after the other, for each machine: who comes while another is at it waits for its turn."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+)
+from contextlib import asynccontextmanager
 
 import msgspec
 
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec, machine_fingerprint
-from datum_compute.drivers.behaviours import (
+from datum_compute.drivers.driver import (
+    NO_DATA,
+    MachineData,
+    MachineState,
+    Observation,
+    TransientError,
+    missing_observation,
+)
+from datum_compute.drivers.simulated.behaviors import (
     ADDRESSES,
     Machine,
     behaviour_of,
@@ -26,15 +44,63 @@ from datum_compute.drivers.behaviours import (
     state_of,
     woken,
 )
-from datum_compute.drivers.driver import (
-    MachineState,
-    Observation,
-    TransientError,
-    missing_observation,
-)
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.turns import Turns
+
+
+class MachineTable(MutableMapping[str, Machine]):
+    """A dict in every way, with one more lookup that does not scan."""
+
+    def __init__(self, machines: Mapping[str, Machine] | None = None) -> None:
+        self._machines: dict[str, Machine] = {}
+        self._named: dict[str, dict[str, None]] = {}
+        self.update(machines or {})
+
+    def named(self, name: str) -> list[str]:
+        """Ids of the machines whose id is the name and one part more."""
+        return sorted(self._named.get(name, ()))
+
+    def __getitem__(self, machine_id: str) -> Machine:
+        return self._machines[machine_id]
+
+    def __setitem__(self, machine_id: str, machine: Machine) -> None:
+        self._machines[machine_id] = machine
+        self._named.setdefault(_name(machine_id), {})[machine_id] = None
+
+    def __delitem__(self, machine_id: str) -> None:
+        del self._machines[machine_id]
+        named = self._named[_name(machine_id)]
+        del named[machine_id]
+        if not named:
+            del self._named[_name(machine_id)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._machines)
+
+    def __len__(self) -> int:
+        return len(self._machines)
+
+
+def _name(machine_id: str) -> str:
+    return machine_id[: machine_id.rfind("/") + 1]
+
+
+class Turns:
+    """A lock for each machine that anybody holds or waits for, and for no other."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def of(self, machine_id: str) -> AsyncGenerator[None, None]:
+        lock, users = self._locks.get(machine_id, (asyncio.Lock(), 0))
+        self._locks[machine_id] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks.pop(machine_id)
+            if users > 1:
+                self._locks[machine_id] = (lock, users - 1)
+
 
 __all__ = ["Machine", "SimulatedDriver"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 
 from datum_compute.api.codec import JsonObject
+from datum_compute.api.timestamps import unix_time
 
 Standing = Literal["created", "running", "paused", "exited"]
 _STANDINGS: dict[str, Standing] = {
@@ -55,19 +55,6 @@ def read_container(name: str, inspected: JsonObject) -> Seen:
         image_id=str(inspected.get("Image", "")),
         addresses=tuple(_addresses(inspected)),
     )
-
-
-def unix_time(text: str) -> float:
-    """Seconds of an RFC 3339 time with any number of decimals; 0 for the engine's year one."""
-    whole = _FRACTION.sub("", text)
-    fraction = _FRACTION.search(text)
-    try:
-        moment = datetime.fromisoformat(whole)
-    except ValueError:
-        return 0.0
-    if moment.year < 1971:
-        return 0.0
-    return moment.timestamp() + (float(fraction[0]) if fraction else 0.0)
 
 
 def _addresses(inspected: JsonObject) -> list[str]:

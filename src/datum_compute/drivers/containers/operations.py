@@ -1,47 +1,50 @@
-"""Carries out steps on the engine. Every call may be repeated: what is done already is fine."""
+"""How a machine falls asleep and wakes. That it sleeps is on its record, so that it sleeps on when
+we start anew: paused containers say so themselves, stopped ones look like any that have ended.
+
+Probes stop while it sleeps. From a pause it goes on where it was, so the first question is asked at
+once; from a stop it starts as it always does.
+"""
+# MERGED-DOC """Carries out steps on the engine. Every call may be repeated: what is done already is fine."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from datum_compute.api.codec import DecodeError, JsonObject, decode
 from datum_compute.api.instance import Container
-from datum_compute.drivers.containers.creation import (
-    InitUse,
-    Making,
-    command_line,
-    container_body,
-    limits_of,
-    network_body,
-    program_paths,
-)
-from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, filters
-from datum_compute.drivers.containers.images import ImageFacts, Images
-from datum_compute.drivers.containers.loglines import LogArchive
-from datum_compute.drivers.containers.logs import LastFrames, LastLines
-from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.plan import (
+from datum_compute.api.timestamps import timestamp
+from datum_compute.drivers.container_defaults import limits_of
+from datum_compute.drivers.containers.container_spec import (
     CONTAINER,
     DEFAULT_NETWORK,
     INIT,
     INIT_MISSING,
     MACHINE,
+    InitUse,
+    Making,
     Owner,
+    command_line,
+    container_body,
     container_name,
+    network_body,
     prefixes_of,
+    program_paths,
     with_digests,
 )
-from datum_compute.drivers.containers.seen import Seen, read_container
-from datum_compute.drivers.driver import PermanentError
-from datum_compute.drivers.machinedata import DataFile
+from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, filters
+from datum_compute.drivers.containers.images import ImageFacts, Images
+from datum_compute.drivers.containers.inspection import Seen, read_container
+from datum_compute.drivers.containers.machine import Machine, Record, after_wake
+from datum_compute.drivers.containers.status import machine_state
+from datum_compute.drivers.driver import DataFile, PermanentError, TransientError
+from datum_compute.drivers.logs import CONCURRENT_LOG_READS_MAX, LastFrames, LastLines, LogArchive
 
 LAST_LINES = 20
-# Fewer than the concurrent requests to the engine, so that logs do not block container starts.
-CONCURRENT_LOG_READS_MAX = 4
 KEPT_LINES, KEPT_BYTES = 2000, 256 * 1024
 # The engine's own time on top of the grace period.
 STOP_S = 30.0
@@ -419,3 +422,66 @@ def hide_folders(words: str, folders: Mapping[str, str]) -> str:
     for volume, folder in folders.items():
         words = words.replace(folder, f"(volume {volume})")
     return words
+
+
+# So long one that was woken is called asleep still, until it is ready; then it is said what it is.
+DROWSY_S = 10.0
+LET_PASS_S = 0.02
+
+
+def may_sleep(machine: Machine, now_s: float) -> bool:
+    """Only one that serves: what is wrong with any other must show."""
+    state = machine_state(machine, now_s)
+    serves = state.phase == "Running" and not state.reason
+    return machine.wanted and not machine.sleep.waking and serves
+
+
+def is_asleep(machine: Machine) -> bool:
+    """Or something else has become of it, and there is nothing to wait for."""
+    if machine.wanted and machine.sleep.falling:
+        return False
+    if not machine.wanted or not machine.record.asleep:
+        return True
+    wanted = "exited" if machine.record.asleep == "stop" else "paused"
+    return all(seen.standing == wanted for seen in machine.seen.values())
+
+
+def can_wake(machine: Machine) -> bool:
+    """Also one that somebody else has paused."""
+    paused = any(seen.standing == "paused" for seen in machine.seen.values())
+    return machine.wanted and bool(machine.record.asleep or paused)
+
+
+async def until(machine: Machine, holds: Callable[[Machine], bool]) -> None:
+    while not holds(machine):
+        await machine.sleep.turned.wait()
+
+
+async def wake(
+    hands: Hands, machine: Machine, names: Sequence[str], now_s: Callable[[], float]
+) -> Record:
+    """What is on record of it when it executes."""
+    began_s, seen = now_s(), machine.seen
+    frozen = [name for name in names if seen[name].standing == "paused"]
+    await hands.unpause(machine, frozen)
+    await hands.start(machine, [name for name in names if name not in frozen])
+    sleep, ended_s = machine.sleep, now_s()
+    for name in names:  # known before anybody looks again
+        seen[name] = replace(seen[name], standing="running", exit_code=None)
+        if name not in frozen:
+            seen[name] = replace(seen[name], started_at=timestamp(ended_s), started_s=ended_s)
+    sleep.engine_s = max(0.0, ended_s - began_s)
+    sleep.drowsy_until_s = ended_s + DROWSY_S
+    sleep.thawed = len(frozen) == len(machine.containers)
+    sleep.waking = False
+    machine.problem = None
+    return after_wake(machine.record)
+
+
+def woken_in_s(machine: Machine) -> float:
+    """What the engine took, if it did wake it."""
+    if machine.problem is not None:
+        raise TransientError(f"it cannot be woken: {machine.problem.message}")
+    if not machine.wanted or machine.record.asleep:
+        raise TransientError("it went away instead of being woken")
+    return machine.sleep.engine_s

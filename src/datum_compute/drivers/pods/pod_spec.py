@@ -19,8 +19,7 @@ from datum_compute.api.codec import JsonObject, plain
 from datum_compute.api.containeroptions import Probe, TcpSocket
 from datum_compute.api.instance import Container
 from datum_compute.api.server import ServerSpec, machine_fingerprint
-from datum_compute.drivers.containers.creation import Limits, limits_of
-from datum_compute.drivers.portcheck import PORT_CHECK, checked_ports
+from datum_compute.drivers.container_defaults import PORT_CHECK, Limits, checked_ports, limits_of
 
 # By which the driver finds its pods.
 OURS = {"app.kubernetes.io/managed-by": "datum-compute"}

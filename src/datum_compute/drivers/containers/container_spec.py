@@ -1,30 +1,155 @@
 """A Server as the requests that make its containers. Pure: values in, bodies for the engine out."""
+# MERGED-DOC """What a machine is, as its containers carry it in their labels: whoever finds them after a restart
+# knows all that is needed to look after them. No secret is in it.
+#
+# A container's name follows from its machine, so the engine itself refuses a second one.
+# """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address, ip_interface, ip_network
 from typing import Literal
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.instance import Container
+import msgspec
+
+from datum_compute.api.codec import ApiStruct, DecodeError, JsonObject, decode_as, encode
+from datum_compute.api.containeroptions import GRACE_S, ImageRecord, Probe
+from datum_compute.api.instance import Container, ContainerPort
 from datum_compute.api.process_input import container_input_problems
-from datum_compute.api.quantities import mebibytes, millicores
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.server import ServerSpec, machine_fingerprint
+from datum_compute.drivers.container_defaults import PORT_CHECK, Limits, checked_ports
 from datum_compute.drivers.containers.images import ImageFacts
-from datum_compute.drivers.containers.plan import (
-    DEFAULT_NETWORK,
-    INIT,
-    INIT_MISSING,
-    MachinePlan,
-    Owner,
-    container_name,
-    labels_of,
-)
-from datum_compute.drivers.driver import PermanentError
-from datum_compute.drivers.machinedata import MachineData
+from datum_compute.drivers.driver import MachineData, PermanentError
+
+_PREFIX = "compute.datumapis.com/"
+PLATFORM, CELL = f"{_PREFIX}platform", f"{_PREFIX}cell"
+MACHINE, SERVER, CONTAINER = f"{_PREFIX}machine", f"{_PREFIX}server", f"{_PREFIX}container"
+PLAN = f"{_PREFIX}plan"
+# Label of containers that should have an init process and run without, because the engine has none.
+# It is not part of the plan, so that installing an init program recreates no container.
+INIT, INIT_MISSING = f"{_PREFIX}init", "missing"
+DEFAULT_NETWORK = "bridge"  # the engine's own, for machines that were given no address
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose machines these are: one cell of one platform. Those of others are never touched."""
+
+    platform: str
+    cell: str
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {PLATFORM: self.platform, CELL: self.cell}
+
+
+class ContainerPlan(ApiStruct, frozen=True, kw_only=True):
+    """One container of the machine."""
+
+    name: str
+    image: str
+    ports: list[ContainerPort] = []
+    readiness: Probe | None = None
+    liveness: Probe | None = None
+    memory_mebibytes: int = 0  # the most it may use; 0 if nobody said
+    digest: str = ""  # of the image that it was made from
+
+    @property
+    def readiness_check(self) -> Probe | None:
+        """How the container is checked for readiness; None if it declares nothing to check."""
+        return self.readiness or (PORT_CHECK if self.checked_ports else None)
+
+    @property
+    def checked_ports(self) -> list[ContainerPort]:
+        return checked_ports(self.ports, self.readiness)
+
+
+class MachinePlan(ApiStruct, frozen=True, kw_only=True):
+    """The first container holds the network namespace; the others are in it."""
+
+    containers: list[ContainerPlan]
+    network: str = DEFAULT_NETWORK
+    addresses: list[str] = []
+    grace_s: int = GRACE_S
+    spec_fingerprint: str = ""  # see MachineState; empty on containers of earlier releases
+
+    @property
+    def images(self) -> tuple[ImageRecord, ...]:
+        return tuple(
+            ImageRecord(name=c.name, image=c.image, digest=c.digest)
+            for c in self.containers
+            if c.digest
+        )
+
+
+def build_plan(owner: Owner, spec: ServerSpec, memory: Mapping[str, int]) -> MachinePlan:
+    addresses = [a.address for i in spec.interfaces for a in i.addresses]
+    return MachinePlan(
+        containers=[_container(c, memory.get(c.name, 0)) for c in spec.containers],
+        network=network_name(owner, prefixes_of(spec)) if addresses else DEFAULT_NETWORK,
+        addresses=addresses,
+        grace_s=spec.termination_grace_period_seconds,
+        spec_fingerprint=machine_fingerprint(spec),
+    )
+
+
+def with_digests(plan: MachinePlan, digests: Mapping[str, str]) -> MachinePlan:
+    replace = msgspec.structs.replace
+    containers = [replace(c, digest=digests[c.name]) for c in plan.containers]
+    return replace(plan, containers=containers)
+
+
+def _container(container: Container, memory_mebibytes: int) -> ContainerPlan:
+    return ContainerPlan(
+        name=container.name,
+        image=container.image,
+        ports=container.ports,
+        readiness=container.readiness_probe,
+        liveness=container.liveness_probe,
+        memory_mebibytes=memory_mebibytes,
+    )
+
+
+def prefixes_of(spec: ServerSpec) -> list[tuple[str, str]]:
+    """Each prefix with its gateway."""
+    found = [a for i in spec.interfaces for a in i.addresses]
+    return [(str(ip_interface(f"{a.address}/{a.prefix_length}").network), a.gateway) for a in found]
+
+
+def network_name(owner: Owner, prefixes: list[tuple[str, str]]) -> str:
+    told = " ".join(prefix for prefix, _ in prefixes)
+    return f"datum-{owner.cell}-{_digest(owner.platform, told)}"
+
+
+def container_name(owner: Owner, machine_id: str, container: str) -> str:
+    server = machine_id.split("/")[1]
+    return f"datum-{owner.cell}-{server}-{container}-{_digest(owner.platform, machine_id)}"
+
+
+def labels_of(owner: Owner, machine_id: str, container: str, plan: MachinePlan) -> dict[str, str]:
+    return {
+        **owner.labels,
+        MACHINE: machine_id,
+        SERVER: machine_id.rpartition("/")[0],
+        CONTAINER: container,
+        PLAN: encode(plan).decode(),
+    }
+
+
+def read_plan(labels: Mapping[str, str]) -> MachinePlan | None:
+    """None if the label is not one of ours, or of a release that we cannot read."""
+    try:
+        return decode_as(labels.get(PLAN, "").encode(), MachinePlan)
+    except DecodeError:
+        return None
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
 
 # What podman leaves a container by default; Docker leaves a little more.
 CAPABILITIES = (
@@ -40,14 +165,6 @@ _WRITABLE = {"/tmp": "rw,mode=1777", "/run": "rw,mode=755"}  # noqa: S108 - in t
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The most a container may use; 0 if nobody said."""
-
-    millicores: int = 0
-    mebibytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Making:
     """Everything that containers of one machine are made from."""
 
@@ -58,37 +175,6 @@ class Making:
     plan: MachinePlan
     limits: Mapping[str, Limits]
     folders: Mapping[str, str]  # volume -> folder of this host
-
-
-def limits_of(spec: ServerSpec) -> dict[str, Limits]:
-    """A container's own limits; those without share what these leave of the machine, in equal
-    parts, so that all together never use more than the machine may."""
-    found: dict[str, Limits] = {}
-    own = {c.name: _own(c) for c in spec.containers}
-    whole = Limits(
-        millicores(spec.resources.cpu) if spec.resources.cpu is not None else 0,
-        mebibytes(spec.resources.memory) if spec.resources.memory is not None else 0,
-    )
-    for container in spec.containers:
-        said = own[container.name]
-        found[container.name] = Limits(
-            said.millicores or _share(whole.millicores, [o.millicores for o in own.values()]),
-            said.mebibytes or _share(whole.mebibytes, [o.mebibytes for o in own.values()]),
-        )
-    return found
-
-
-def _own(container: Container) -> Limits:
-    limits = container.resources.limits
-    return Limits(
-        millicores(limits.cpu) if limits.cpu is not None else 0,
-        mebibytes(limits.memory) if limits.memory is not None else 0,
-    )
-
-
-def _share(whole: int, said: list[int]) -> int:
-    silent = sum(1 for amount in said if not amount)
-    return max(1, (whole - sum(said)) // silent) if whole else 0
 
 
 # Whether a container runs under the engine's init process; "missing" if it should and the engine

@@ -1,0 +1,1 @@
+"""Simulated machines: no process runs. Start reading in ``driver.py``."""
