@@ -30,7 +30,7 @@ from datum_compute.drivers.containers.probes import PORTS_AT_ONCE, Tally, Target
 from datum_compute.drivers.containers.status import Answers, state_of
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
 from tests.drivers.containers.memory_engine import MemoryEngine
-from tests.drivers.containers.test_adoption import HOST, ID, OWNER, Clock, a_driver, running
+from tests.drivers.containers.test_driver import HOST, ID, OWNER, Clock, a_driver, running
 
 HTTP = ContainerPort(name="http", port=8080)
 DNS = ContainerPort(name="dns", port=53, protocol="UDP")
