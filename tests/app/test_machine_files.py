@@ -15,7 +15,7 @@ from datum_compute.app.files import StateError
 from datum_compute.app.kernellog import ran_out_of_memory
 from datum_compute.app.logarchive import CARDS_EACH, CardArchive, FileArchive
 from datum_compute.drivers.driver import DataFile, PermanentError
-from datum_compute.drivers.queries import CrashCard
+from datum_compute.drivers.queries import CrashReport
 
 
 def test_a_folder_holds_exactly_the_files_it_was_given(tmp_path: Path) -> None:
@@ -76,11 +76,11 @@ async def test_the_oldest_goes_first_by_age_and_by_size(
 def test_cards_are_kept_for_a_day_and_not_too_many_of_one_machine(tmp_path: Path) -> None:
     now_s = time.time()
     archive = CardArchive(tmp_path / "crashes" / "dfw", lambda: now_s)
-    archive.keep("ns/other/1", CrashCard(ended_at="2026-01-01T00:00:00.000Z", message="other"))
+    archive.keep("ns/other/1", CrashReport(ended_at="2026-01-01T00:00:00.000Z", message="other"))
     for number in range(CARDS_EACH + 3):
         ended_at = f"2026-01-01T00:00:{number:02d}.000Z"
-        archive.keep("ns/web/1", CrashCard(ended_at=ended_at, message=str(number), exit_code=3))
-    archive.keep("ns/web/2", CrashCard(ended_at="2026-01-01T00:02:00.000Z", message="next"))
+        archive.keep("ns/web/1", CrashReport(ended_at=ended_at, message=str(number), exit_code=3))
+    archive.keep("ns/web/2", CrashReport(ended_at="2026-01-01T00:02:00.000Z", message="next"))
     found = CardArchive(tmp_path / "crashes" / "dfw", lambda: now_s).kept("ns/web")
     assert [card.message for card in found] == ["3", *map(str, range(4, 13)), "next"]
     assert found[0].exit_code == 3
@@ -94,7 +94,7 @@ def test_cards_are_kept_for_a_day_and_not_too_many_of_one_machine(tmp_path: Path
 def test_a_disk_that_takes_nothing_loses_cards_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "crashes").write_text("in the way")
     archive = CardArchive(tmp_path / "crashes" / "dfw", lambda: 0.0)
-    archive.keep("ns/web/1", CrashCard(ended_at="2026-01-01T00:00:00.000Z", message="lost"))
+    archive.keep("ns/web/1", CrashReport(ended_at="2026-01-01T00:00:00.000Z", message="lost"))
     assert archive.kept("ns/web") == []
 
 

@@ -9,11 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan, Owner
+from datum_compute.drivers.containers.container_spec import (
+    ContainerOwner,
+    ContainerPlan,
+    MachinePlan,
+)
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.containers.logs import read_page
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.operations import Hands
+from datum_compute.drivers.containers.operations import ContainerOperations
 from datum_compute.drivers.logs import (
     LINE_BYTES_MAX,
     LINE_MAX,
@@ -23,12 +27,12 @@ from datum_compute.drivers.logs import (
     LastLines,
     LineCollector,
     LineDecoder,
+    LineSelection,
     LogLine,
-    LogWish,
+    LogPosition,
+    LogQuery,
+    LogSource,
     PageBuilder,
-    Place,
-    Selection,
-    Source,
 )
 
 SECOND = 1_000_000_000
@@ -43,8 +47,8 @@ def timed(second: int, text: str, stream: int = 1) -> bytes:
     return framed(f"{time} {text}\n".encode(), stream)
 
 
-def collect(content: bytes, selection: Selection | None = None) -> LineCollector:
-    collector = LineCollector("app", selection or Selection())
+def collect(content: bytes, selection: LineSelection | None = None) -> LineCollector:
+    collector = LineCollector("app", selection or LineSelection())
     collector.feed(content)
     collector.finish()
     return collector
@@ -70,9 +74,9 @@ def test_pages_together_are_the_log(gaps: list[int], cuts: list[int], lines_max:
         second += gap
         log.append(timed(second, str(number)))
     read: list[str] = []
-    place: Place | None = None
+    place: LogPosition | None = None
     for until in [*sorted(cuts), *[len(log)] * (len(log) + 1)]:
-        selection = Selection(place=place, is_first=True, lines_max=lines_max)
+        selection = LineSelection(place=place, is_first=True, lines_max=lines_max)
         collector = collect(b"".join(log[:until]), selection)
         assert len(collector.lines) <= lines_max
         read += texts(collector)
@@ -84,9 +88,9 @@ def test_seconds_out_of_order_are_counted() -> None:
     """Both streams are written at once; one may be a little behind the other."""
     log = [timed(1, "a"), timed(2, "b", 2), timed(1, "c"), timed(2, "d", 2)]
     place = collect(b"".join(log)).place
-    assert place == Place(second=SECOND + 2, lines=2)
+    assert place == LogPosition(second=SECOND + 2, lines=2)
     log.append(timed(2, "e"))
-    assert texts(collect(b"".join(log), Selection(place=place, is_first=True))) == ["e"]
+    assert texts(collect(b"".join(log), LineSelection(place=place, is_first=True))) == ["e"]
 
 
 def test_lines_come_with_their_time_and_stream() -> None:
@@ -175,39 +179,39 @@ def test_a_line_without_end_is_cut(is_framed: bool) -> None:
 
 def test_a_collector_holds_no_more_than_was_selected() -> None:
     content = b"".join(timed(number // 100, "x" * 100) for number in range(2000))
-    collector = LineCollector("app", Selection(lines_max=50, bytes_max=5000))
+    collector = LineCollector("app", LineSelection(lines_max=50, bytes_max=5000))
     for start in range(0, len(content), 4096):
         collector.feed(content[start : start + 4096])
         assert len(collector._kept) <= 50
         assert collector._bytes <= 5000
-    assert collector.place == Place(second=SECOND + 19, lines=100)
+    assert collector.place == LogPosition(second=SECOND + 19, lines=100)
 
 
 def test_a_reader_that_goes_on_stops_the_read_at_a_full_page() -> None:
-    collector = LineCollector("app", Selection(is_first=True, lines_max=10))
+    collector = LineCollector("app", LineSelection(is_first=True, lines_max=10))
     assert collector.feed(b"".join(timed(1, str(number)) for number in range(10)))
-    assert collector.place == Place(second=SECOND + 1, lines=10)
+    assert collector.place == LogPosition(second=SECOND + 1, lines=10)
 
 
 def test_lines_of_a_later_run_end_the_read() -> None:
-    collector = LineCollector("app", Selection(before_s=SECOND + 2))
+    collector = LineCollector("app", LineSelection(before_s=SECOND + 2))
     assert not collector.feed(timed(1, "a"))
     assert collector.feed(timed(2, "b"))
     assert texts(collector) == ["a"]
 
 
 def test_a_busy_container_leaves_room_on_the_page_for_others() -> None:
-    cursor = {"u/busy": Place(second=1, lines=1)}
-    builder = PageBuilder(LogWish(cursor=cursor), sources=10)
+    cursor = {"u/busy": LogPosition(second=1, lines=1)}
+    builder = PageBuilder(LogQuery(cursor=cursor), sources=10)
     assert builder.selection("u/busy").lines_max == 500
-    assert PageBuilder(LogWish(tail=7), sources=10).selection("u/busy").lines_max == 7
+    assert PageBuilder(LogQuery(tail=7), sources=10).selection("u/busy").lines_max == 7
 
 
 def test_a_page_of_many_containers_is_bounded() -> None:
-    builder = PageBuilder(LogWish(tail=100), sources=50)
+    builder = PageBuilder(LogQuery(tail=100), sources=50)
     line = LogLine(time="", container="app", stream="out", text="x")
     for number in range(50):
-        builder.add(Source(f"u/{number}", [(number, line)] * 100, None))
+        builder.add(LogSource(f"u/{number}", [(number, line)] * 100, None))
         assert len(builder._lines) == 100
     assert len(builder.page().cursor) == 50
 
@@ -240,26 +244,31 @@ class EmptyArchive:
         return []
 
 
-async def read(engine: Engine, wish: LogWish) -> tuple[list[str], dict[str, Place]]:
+async def read(engine: Engine, wish: LogQuery) -> tuple[list[str], dict[str, LogPosition]]:
     plan = MachinePlan(containers=[ContainerPlan(name="app", image="web:1")])
-    hands = Hands(engine, Owner("p", "dfw"), cast(Any, None), EmptyArchive())
+    hands = ContainerOperations(engine, ContainerOwner("p", "dfw"), cast(Any, None), EmptyArchive())
     page = await read_page(hands, EmptyArchive(), "ns/web", [Machine("ns/web/u", plan)], wish)
     return [line.text for line in page.lines], page.cursor
 
 
 async def test_a_tail_since_some_time_is_taken_by_the_engine() -> None:
     engine = ScriptedEngine(timed(1, "a") + timed(2, "b"))
-    await read(engine, LogWish(tail=5, since_s=7.5))
+    await read(engine, LogQuery(tail=5, since_s=7.5))
     assert (engine.queries[0]["tail"], engine.queries[0]["since"]) == ("5", "7")
 
 
 async def test_a_reader_of_no_lines_knows_its_place() -> None:
     engine = ScriptedEngine(timed(1, "a"), timed(1, "a"))
-    assert await read(engine, LogWish(tail=0)) == ([], {"u/app": Place(second=SECOND + 1, lines=1)})
+    assert await read(engine, LogQuery(tail=0)) == (
+        [],
+        {"u/app": LogPosition(second=SECOND + 1, lines=1)},
+    )
 
 
 async def test_the_rest_of_a_long_log_is_not_read() -> None:
     engine = ScriptedEngine(b"".join(timed(1, str(number)) for number in range(20_000)))
-    found, cursor = await read(engine, LogWish(cursor={"u/app": Place(second=SECOND, lines=0)}))
-    assert (len(found), cursor) == (5000, {"u/app": Place(second=SECOND + 1, lines=5000)})
+    found, cursor = await read(
+        engine, LogQuery(cursor={"u/app": LogPosition(second=SECOND, lines=0)})
+    )
+    assert (len(found), cursor) == (5000, {"u/app": LogPosition(second=SECOND + 1, lines=5000)})
     assert engine.passed_bytes < 5001 * 45

@@ -15,11 +15,11 @@ from datum_compute.app.logarchive import CardArchive, FileArchive
 from datum_compute.app.paced import Paced
 from datum_compute.app.ports import Ports
 from datum_compute.app.processes import hang_up
-from datum_compute.drivers.containers.container_spec import Owner
+from datum_compute.drivers.containers.container_spec import ContainerOwner
 from datum_compute.drivers.containers.driver import ContainersDriver
-from datum_compute.drivers.containers.engine import Engine, EngineFacts
-from datum_compute.drivers.containers.machine import Record
-from datum_compute.drivers.containers.operations import Hands
+from datum_compute.drivers.containers.engine import Engine, EngineVersion
+from datum_compute.drivers.containers.machine import MachineRecord
+from datum_compute.drivers.containers.operations import ContainerOperations
 from datum_compute.drivers.driver import DriverError
 
 # Where engines listen if nobody says otherwise; the first that answers is taken.
@@ -30,7 +30,7 @@ ANSWER_S = 10.0  # one that is starting, or busy, takes seconds
 @dataclass(frozen=True, slots=True)
 class FoundEngine:
     socket: str
-    facts: EngineFacts
+    facts: EngineVersion
 
 
 async def find_engine(sockets: Sequence[str]) -> FoundEngine:
@@ -55,13 +55,13 @@ def containers_driver(
     state: Path, cell: PlaneName, engine: Engine, ports: Ports
 ) -> ContainersDriver:
     name = member_name(cell)
-    owner = Owner(platform_id(state, ports.new_uid), name)
+    owner = ContainerOwner(platform_id(state, ports.new_uid), name)
     path = state / f"containers-{name}.json"
     records = _read_records(path)
     save = Paced(path, lambda: encode(plain(records)))
     archive = FileArchive(state / "logs" / name, ports.unix_s)
     return ContainersDriver(
-        Hands(engine, owner, HostFolders(state / "data" / name), archive),
+        ContainerOperations(engine, owner, HostFolders(state / "data" / name), archive),
         owner,
         records,
         unix_s=ports.unix_s,
@@ -92,9 +92,9 @@ def platform_id(state: Path, new_uid: Callable[[], str]) -> str:
         ) from error
 
 
-def _read_records(path: Path) -> dict[str, Record]:
+def _read_records(path: Path) -> dict[str, MachineRecord]:
     """Only counts: without them machines run on."""
     try:
-        return decode_as(path.read_bytes(), dict[str, Record])
+        return decode_as(path.read_bytes(), dict[str, MachineRecord])
     except (OSError, DecodeError):
         return {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from datum_compute.api.codec import DecodeError, decode_as, encode
 from datum_compute.app.agedfiles import AgedFiles, Limits
-from datum_compute.drivers.queries import CrashCard
+from datum_compute.drivers.queries import CrashReport
 
 LOGS = Limits(bytes_max=64 * 1024 * 1024, files_max=10_000)
 READ_BYTES_MAX = 4 * 1024 * 1024  # for one request
@@ -53,19 +53,19 @@ class CardArchive:
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
         self._files = AgedFiles(folder, ".json", CARDS, unix_s)
 
-    def keep(self, machine_id: str, card: CrashCard) -> None:
+    def keep(self, machine_id: str, card: CrashReport) -> None:
         self._files.keep((machine_id, card.ended_at), encode(card))
         own = [file for name, file in self._files.kept() if name[0] == machine_id]
         for file in own[:-CARDS_EACH]:
             file.unlink(missing_ok=True)
 
-    def kept(self, server: str) -> list[CrashCard]:
+    def kept(self, server: str) -> list[CrashReport]:
         found = []
         for name, file in self._files.kept():
             if name[0].rpartition("/")[0] != server:
                 continue
             try:
-                found.append(decode_as(file.read_bytes(), CrashCard))
+                found.append(decode_as(file.read_bytes(), CrashReport))
             except (DecodeError, OSError):
                 continue  # of a later release, or just gone
         return found

@@ -26,34 +26,34 @@ def render_closed_port(number: int, name: str, why: str = "") -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ContainerLimits:
     """The most a container may use; 0 if nobody said."""
 
     millicores: int = 0
     mebibytes: int = 0
 
 
-def limits_of(spec: ServerSpec) -> dict[str, Limits]:
+def container_limits(spec: ServerSpec) -> dict[str, ContainerLimits]:
     """A container's own limits; those without share what these leave of the machine, in equal
     parts, so that all together never use more than the machine may."""
-    found: dict[str, Limits] = {}
+    found: dict[str, ContainerLimits] = {}
     own = {c.name: _own(c) for c in spec.containers}
-    whole = Limits(
+    whole = ContainerLimits(
         millicores(spec.resources.cpu) if spec.resources.cpu is not None else 0,
         mebibytes(spec.resources.memory) if spec.resources.memory is not None else 0,
     )
     for container in spec.containers:
         said = own[container.name]
-        found[container.name] = Limits(
+        found[container.name] = ContainerLimits(
             said.millicores or _share(whole.millicores, [o.millicores for o in own.values()]),
             said.mebibytes or _share(whole.mebibytes, [o.mebibytes for o in own.values()]),
         )
     return found
 
 
-def _own(container: Container) -> Limits:
+def _own(container: Container) -> ContainerLimits:
     limits = container.resources.limits
-    return Limits(
+    return ContainerLimits(
         millicores(limits.cpu) if limits.cpu is not None else 0,
         mebibytes(limits.memory) if limits.memory is not None else 0,
     )

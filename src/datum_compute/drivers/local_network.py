@@ -11,7 +11,7 @@ import asyncio
 import socket
 
 
-async def open_on_link(
+async def connect_on_link(
     address: str, port: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     peer = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)

@@ -167,7 +167,7 @@ def decode_text(line: bytes) -> str:
 PIECE_BYTES = 32 * 1024
 
 
-def pieces_of(content: bytes) -> Iterator[bytes]:
+def split_pieces(content: bytes) -> Iterator[bytes]:
     """Yield pieces of the content that take at most a few milliseconds to process."""
     for start in range(0, len(content), PIECE_BYTES):
         yield content[start : start + PIECE_BYTES]
@@ -191,19 +191,19 @@ class LogLine(ApiStruct, frozen=True, kw_only=True):
     text: str
 
 
-class Place(ApiStruct, frozen=True, kw_only=True):
+class LogPosition(ApiStruct, frozen=True, kw_only=True):
     """Everything before the second is read, and so many lines of it."""
 
     second: int
     lines: int
 
 
-Cursor = Mapping[str, Place]  # by machine and container
+LogCursor = Mapping[str, LogPosition]  # by machine and container
 
 
 class LogPage(ApiStruct, frozen=True, kw_only=True):
     lines: list[LogLine]
-    cursor: dict[str, Place]
+    cursor: dict[str, LogPosition]
 
 
 class LogArchive(Protocol):
@@ -218,14 +218,14 @@ class LogArchive(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class LineSelection:
     """Which lines of one container to collect: the first ones after a place, or the last ones.
 
     ``before_s`` excludes lines from that second on, because a later run of the container wrote
     them. Limits are those of the whole page, divided among its containers.
     """
 
-    place: Place | None = None
+    place: LogPosition | None = None
     is_first: bool = False  # collect the first lines, not the last ones
     since_s: float = 0.0
     before_s: float = float("inf")
@@ -239,7 +239,7 @@ class LineCollector:
     The selection bounds its memory, independently of the length of the output.
     """
 
-    def __init__(self, container: str, selection: Selection, *, is_framed: bool = True) -> None:
+    def __init__(self, container: str, selection: LineSelection, *, is_framed: bool = True) -> None:
         self._container = container
         self._selection = selection
         self._decoder = LineDecoder(is_framed=is_framed)
@@ -269,11 +269,11 @@ class LineCollector:
         return [(second, self._line(raw)) for second, raw in self._kept]
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> LogPosition | None:
         """The place of a reader that has received the collected lines."""
         if self._last is None:
             return self._selection.place
-        return Place(second=self._last, lines=self._counts[self._last])
+        return LogPosition(second=self._last, lines=self._counts[self._last])
 
     def _add(self, lines: list[RawLine]) -> None:
         for line in lines:
@@ -350,40 +350,40 @@ _SOURCE_LINES_MIN, _SOURCE_BYTES_MIN = 100, 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class LogWish:
+class LogQuery:
     """Which lines. With a cursor those after it; without one the last ``tail`` of them."""
 
     container: str = ""
     tail: int = 200
     since_s: float = 0.0
     previous: bool = False  # those before the last start
-    cursor: Cursor = field(default_factory=dict)
+    cursor: LogCursor = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LogSource:
     """Lines of one container of one machine, under the key by which a reader's place is kept."""
 
     key: str
     lines: Sequence[tuple[int, LogLine]]  # each with its second
-    place: Place | None
+    place: LogPosition | None
 
 
 class PageBuilder:
     """Merges the lines of containers into one page. Holds at most a page and one container."""
 
-    def __init__(self, wish: LogWish, sources: int) -> None:
+    def __init__(self, wish: LogQuery, sources: int) -> None:
         self._wish = wish
-        self._cursor: dict[str, Place] = dict(wish.cursor)
+        self._cursor: dict[str, LogPosition] = dict(wish.cursor)
         self._lines: list[tuple[int, LogLine]] = []
         # A reader with a cursor gets lines of every container, so that a busy one blocks no other.
         self._share = max(1, sources) if wish.cursor else 1
 
-    def selection(self, key: str) -> Selection:
+    def selection(self, key: str) -> LineSelection:
         """Return which lines of a container belong on the page."""
         wish = self._wish
         lines_max = LINES_MAX if wish.cursor else min(wish.tail, LINES_MAX)
-        return Selection(
+        return LineSelection(
             place=wish.cursor.get(key),
             is_first=bool(wish.cursor),
             since_s=wish.since_s,
@@ -391,9 +391,9 @@ class PageBuilder:
             bytes_max=max(PAGE_BYTES_MAX // self._share, _SOURCE_BYTES_MIN),
         )
 
-    def add(self, source: Source) -> None:
+    def add(self, source: LogSource) -> None:
         # A container without lines is in the cursor too, so that its next line counts as new.
-        self._cursor[source.key] = source.place or Place(second=0, lines=0)
+        self._cursor[source.key] = source.place or LogPosition(second=0, lines=0)
         self._lines = sorted([*self._lines, *source.lines], key=lambda line: line[0])
         if not self._wish.cursor:
             self._drop_oldest()
@@ -411,14 +411,14 @@ class PageBuilder:
         del self._lines[:start]
 
 
-def tail_lines(wish: LogWish) -> int:
+def tail_lines(wish: LogQuery) -> int:
     """Return how many lines to request: at least one, which sets the place of the reader."""
     return max(1, min(wish.tail, LINES_MAX))
 
 
 async def feed_pieces(collector: LineCollector, content: bytes) -> None:
     """Collect lines of output that is in memory. Other work runs after every piece."""
-    for piece in pieces_of(content):
+    for piece in split_pieces(content):
         if collector.feed(piece):
             return
         await asyncio.sleep(0)

@@ -46,13 +46,13 @@ class DriverReport(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
 
 SIMULATED = DriverReport(driver="simulated")
 
-Outcome = Literal["found", "missing", "denied", "unknown"]
+ImageOutcome = Literal["found", "missing", "denied", "unknown"]
 
 
-class ImageVerdict(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
+class ImageCheck(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """``words`` are the registry's own, or why nobody knows."""
 
-    outcome: Outcome
+    outcome: ImageOutcome
     words: str = ""
     digest: str = ""
 
@@ -66,12 +66,12 @@ class Usage(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     asleep: bool = False
 
 
-class Moment(ApiStruct, frozen=True, kw_only=True):
+class MachineEvent(ApiStruct, frozen=True, kw_only=True):
     at: str
     text: str
 
 
-class CrashCard(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
+class CrashReport(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """``planned``: it was asked to end, as a rollout does; else it ended by itself, or was ended
     for a reason that the message gives."""
 
@@ -86,10 +86,10 @@ class CrashCard(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     restarts: int = 0
     lines: list[str] = []
     probes: dict[str, str] = {}  # the last answer to each
-    moments: list[Moment] = []
+    moments: list[MachineEvent] = []
 
 
-class Crashes(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
+class CrashReportList(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """Those of one instance, the last one last."""
 
-    items: list[CrashCard]
+    items: list[CrashReport]

@@ -13,7 +13,7 @@ _WORDS = (
 )
 
 
-def is_silence(words: str) -> bool:
+def is_registry_unreachable(words: str) -> bool:
     """Whether the registry was not reached: the image may well be there."""
     said = words.lower()
     return any(word in said for word in _WORDS)

@@ -22,7 +22,7 @@ from datum_compute.drivers.driver import (
     TransientError,
     missing_observation,
 )
-from datum_compute.drivers.simulated.behaviors import Machine, state_of
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine, machine_state
 from datum_compute.drivers.simulated.driver import (
     MachineTable,
     SimulatedDriver,
@@ -72,7 +72,7 @@ class Provider:
     killed: dict[str, None] = field(default_factory=dict)
     on_remove: Callable[[str], None] = ignore_removal  # called before a machine is removed
 
-    def alive(self) -> dict[str, Machine]:
+    def alive(self) -> dict[str, SimulatedMachine]:
         """What really runs or is about to, lies or not."""
         now = self.now()
         return {
@@ -104,7 +104,7 @@ class Provider:
         now_s = self.now()
         if now_s - for_s < machine.runs_from_s:
             return False
-        states = (state_of(machine, now_s), state_of(machine, now_s - for_s))
+        states = (machine_state(machine, now_s), machine_state(machine, now_s - for_s))
         up = all(s.phase == "Sleeping" or (s.phase == "Running" and not s.reason) for s in states)
         if up:
             self.killed.pop(machine_id, None)
@@ -114,7 +114,7 @@ class Provider:
         """How long it has been taking requests; 0 if it does not."""
         if not self.serves(machine_id):
             return 0.0
-        started_at = state_of(self.machines[machine_id], self.now()).started_at
+        started_at = machine_state(self.machines[machine_id], self.now()).started_at
         return self.now() - parse_timestamp(started_at) if started_at else 0.0
 
     def tell_the_truth(self) -> None:

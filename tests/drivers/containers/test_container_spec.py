@@ -23,32 +23,42 @@ from datum_compute.api.instance import (
 from datum_compute.api.server import ServerSpec
 from datum_compute.app.datafolders import HostFolders
 from datum_compute.app.logarchive import FileArchive
-from datum_compute.drivers.container_defaults import Limits, limits_of
+from datum_compute.drivers.container_defaults import ContainerLimits, container_limits
 from datum_compute.drivers.containers.container_spec import (
     INIT,
     INIT_MISSING,
+    ContainerOwner,
+    CreationInputs,
     InitUse,
-    Making,
-    Owner,
     build_plan,
     command_line,
     container_body,
+    container_labels,
     container_name,
     hardware_address,
-    labels_of,
     program_paths,
     read_plan,
 )
-from datum_compute.drivers.containers.engine import ANSWER_S, EngineRefusal, Query, engine_words
-from datum_compute.drivers.containers.images import ImageFacts
+from datum_compute.drivers.containers.engine import (
+    REQUEST_TIMEOUT_S,
+    EngineError,
+    Query,
+    error_message,
+)
+from datum_compute.drivers.containers.images import ImageInfo
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.operations import PATH_STAT, Hands, hide_folders, lacks_init
+from datum_compute.drivers.containers.operations import (
+    PATH_STAT,
+    ContainerOperations,
+    hide_folders,
+    is_init_missing,
+)
 from datum_compute.drivers.driver import NO_DATA, DataFile, MachineData, PermanentError
 from tests.drivers.containers.memory_engine import MemoryEngine
 
-OWNER = Owner("platform", "dfw")
+OWNER = ContainerOwner("platform", "dfw")
 ID = "ns/web-0/uid"
-IMAGE = ImageFacts("sha256:id", "sha256:digest", ("entry",), ("cmd",))
+IMAGE = ImageInfo("sha256:id", "sha256:digest", ("entry",), ("cmd",))
 
 
 def a_container(name: str = "app", **fields: Any) -> Container:
@@ -61,7 +71,7 @@ def a_spec(*containers: Container, **fields: Any) -> ServerSpec:
 
 def body(spec: ServerSpec, index: int = 0, data: MachineData = NO_DATA, **folders: str) -> Any:
     plan = build_plan(OWNER, spec, {})
-    making = Making(OWNER, ID, spec, data, plan, limits_of(spec), folders)
+    making = CreationInputs(OWNER, ID, spec, data, plan, container_limits(spec), folders)
     return container_body(making, spec.containers[index], IMAGE)
 
 
@@ -86,7 +96,7 @@ def test_command_replaces_the_entry_point_and_args_the_arguments(
 
 def test_an_image_that_says_nothing_to_run_is_refused() -> None:
     with pytest.raises(PermanentError, match="does not say what to run; give a command"):
-        command_line(a_container(), ImageFacts("id", "digest"))
+        command_line(a_container(), ImageInfo("id", "digest"))
 
 
 def test_limits_together_are_never_more_than_those_of_the_machine() -> None:
@@ -96,12 +106,12 @@ def test_limits_together_are_never_more_than_those_of_the_machine() -> None:
         a_container("three"),
         resources=ResourceAmounts(cpu="2", memory="1Gi"),
     )
-    assert limits_of(spec) == {
-        "one": Limits(500, 256),
-        "two": Limits(750, 384),
-        "three": Limits(750, 384),
+    assert container_limits(spec) == {
+        "one": ContainerLimits(500, 256),
+        "two": ContainerLimits(750, 384),
+        "three": ContainerLimits(750, 384),
     }
-    assert limits_of(a_spec(a_container())) == {"app": Limits(0, 0)}
+    assert container_limits(a_spec(a_container())) == {"app": ContainerLimits(0, 0)}
 
 
 def test_nobody_gains_privileges() -> None:
@@ -172,7 +182,7 @@ def test_volumes_are_there_to_be_read() -> None:
 def test_a_plan_is_found_again_in_the_labels_and_holds_no_secret() -> None:
     spec = a_spec(a_container(env=[EnvVar(name="A", value="hidden")]))
     plan = build_plan(OWNER, spec, {"app": 64})
-    labels = labels_of(OWNER, ID, "app", plan)
+    labels = container_labels(OWNER, ID, "app", plan)
     assert read_plan(labels) == plan
     assert "hidden" not in str(labels)
     assert read_plan({}) is None
@@ -181,7 +191,7 @@ def test_a_plan_is_found_again_in_the_labels_and_holds_no_secret() -> None:
 def test_names_differ_between_machines_and_platforms() -> None:
     names = {
         container_name(owner, machine, container)
-        for owner in (OWNER, Owner("other", "dfw"), Owner("platform", "iad"))
+        for owner in (OWNER, ContainerOwner("other", "dfw"), ContainerOwner("platform", "iad"))
         for machine in (ID, "ns/web-0/other", "other/web-0/uid")
         for container in ("app", "helper")
     }
@@ -197,7 +207,7 @@ def test_a_container_states_its_init_process_and_that_the_engine_has_none(
 ) -> None:
     spec = a_spec(a_container())
     plan = build_plan(OWNER, spec, {})
-    making = Making(OWNER, ID, spec, NO_DATA, plan, limits_of(spec), {})
+    making = CreationInputs(OWNER, ID, spec, NO_DATA, plan, container_limits(spec), {})
     made = container_body(making, spec.containers[0], IMAGE, use)
     assert made["HostConfig"]["Init"] is has_init
     assert made["Labels"].get(INIT) == label
@@ -241,7 +251,7 @@ def test_the_init_process_is_no_part_of_the_plan() -> None:
     ],
 )
 def test_docker_reports_that_its_init_program_is_missing(info: Any, lacks: bool) -> None:
-    assert lacks_init(info) is lacks
+    assert is_init_missing(info) is lacks
 
 
 class InitEngine(MemoryEngine):
@@ -259,14 +269,14 @@ class InitEngine(MemoryEngine):
         has_init = body["HostConfig"]["Init"]
         if self.failures or (has_init and self.refuses_init):
             self.failures = max(0, self.failures - 1)
-            raise EngineRefusal(500, "it cannot be created")
+            raise EngineError(500, "it cannot be created")
         self.created.append(body)
         return {"Id": "new"}
 
     async def head(self, path: str, query: Query | None = None) -> Mapping[str, str]:
         stat = self.files.get(str((query or {})["path"]))
         if stat is None:
-            raise EngineRefusal(404, "no such file")
+            raise EngineError(404, "no such file")
         return {PATH_STAT: base64.b64encode(encode(stat)).decode()}
 
     async def ask(
@@ -276,7 +286,7 @@ class InitEngine(MemoryEngine):
         query: Query | None = None,
         body: JsonObject | None = None,
         *,
-        timeout_s: float = ANSWER_S,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Any:
         if path == "/info":
             commit = "de40ad0" if self.has_init else "N/A"
@@ -293,7 +303,7 @@ class InitEngine(MemoryEngine):
 async def create(engine: InitEngine, folder: Path, program: str = "/bin/web") -> Any:
     """Create a container with an init process, and return what the engine was asked for last."""
     archive = FileArchive(folder / "logs", lambda: 2e9)
-    hands = Hands(engine, OWNER, HostFolders(folder / "data"), archive)
+    hands = ContainerOperations(engine, OWNER, HostFolders(folder / "data"), archive)
     spec = a_spec(a_container(command=[program]))
     await hands.create(Machine(ID, build_plan(OWNER, spec, {}), spec=spec), {"app": IMAGE})
     return engine.created[-1]
@@ -363,7 +373,7 @@ async def test_an_engine_that_creates_nothing_is_not_said_to_lack_its_init_progr
 async def test_an_init_program_that_is_installed_later_is_used(tmp_path: Path) -> None:
     engine = InitEngine()
     archive = FileArchive(tmp_path / "logs", lambda: 2e9)
-    hands = Hands(engine, OWNER, HostFolders(tmp_path / "data"), archive)
+    hands = ContainerOperations(engine, OWNER, HostFolders(tmp_path / "data"), archive)
     spec = a_spec(a_container(command=["/bin/web"]))
 
     async def create() -> Any:
@@ -421,7 +431,7 @@ def test_a_file_whose_path_has_a_nul_byte_is_not_written(tmp_path: Path) -> None
     ],
 )
 def test_words_of_the_engine_have_no_paths_of_the_host(words: str, shown: str) -> None:
-    assert engine_words(encode({"message": words})) == shown
+    assert error_message(encode({"message": words})) == shown
 
 
 def test_folders_of_volumes_are_not_shown() -> None:

@@ -15,10 +15,14 @@ import pytest
 from datum_compute.api.containeroptions import ExecAction, Probe, TcpSocket
 from datum_compute.app.datafolders import HostFolders
 from datum_compute.app.logarchive import CardArchive, FileArchive
-from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan, Owner
+from datum_compute.drivers.containers.container_spec import (
+    ContainerOwner,
+    ContainerPlan,
+    MachinePlan,
+)
 from datum_compute.drivers.containers.driver import ContainersDriver
-from datum_compute.drivers.containers.machine import Record
-from datum_compute.drivers.containers.operations import Hands
+from datum_compute.drivers.containers.machine import MachineRecord
+from datum_compute.drivers.containers.operations import ContainerOperations
 from datum_compute.drivers.driver import (
     NOT_OBSERVED,
     OBSERVATION_DEADLINE_S,
@@ -29,7 +33,7 @@ from datum_compute.testing.driver_conformance import SPEC
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.drivers.containers.memory_engine import MemoryEngine
 
-OWNER = Owner("platform", "dfw")
+OWNER = ContainerOwner("platform", "dfw")
 ID = "ns/web-0/1"
 HOST = "127.0.0.1"
 PLAIN = MachinePlan(containers=[ContainerPlan(name="app", image="web:1")], addresses=[HOST])
@@ -55,11 +59,11 @@ def a_driver(
     engine: MemoryEngine,
     state: Path,
     elapsed_s: Callable[[], float],
-    records: dict[str, Record] | None = None,
+    records: dict[str, MachineRecord] | None = None,
 ) -> ContainersDriver:
     archive = FileArchive(state / "logs", lambda: 2e9)
     return ContainersDriver(
-        Hands(engine, OWNER, HostFolders(state / "data"), archive),
+        ContainerOperations(engine, OWNER, HostFolders(state / "data"), archive),
         OWNER,
         {} if records is None else records,
         unix_s=lambda: 2e9,
@@ -179,7 +183,7 @@ async def test_an_adopted_machine_that_has_ended_is_observed_and_restarted(tmp_p
 async def test_an_adopted_machine_that_sleeps_needs_no_probe(tmp_path: Path) -> None:
     engine, clock = MemoryEngine(OWNER), Clock()
     engine.add(ID, probed(Probe(tcp_socket=TcpSocket(port=1))), status="paused")
-    records = {ID: Record(asleep="pause")}
+    records = {ID: MachineRecord(asleep="pause")}
     async with running(a_driver(engine, tmp_path, clock, records)) as driver:
         assert (await first_report(driver)).phase == "Sleeping"
 

@@ -16,10 +16,15 @@ import pytest
 from datum_compute.api.containeroptions import ExecAction, Probe
 from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
 from datum_compute.drivers.containers.driver import ContainersDriver
-from datum_compute.drivers.containers.engine import AT_ONCE, PING_S, Engine, EngineTimeout
-from datum_compute.drivers.containers.inspection import Seen
+from datum_compute.drivers.containers.engine import (
+    CONCURRENT_REQUESTS_MAX,
+    PING_TIMEOUT_S,
+    Engine,
+    EngineTimeout,
+)
+from datum_compute.drivers.containers.inspection import InspectedContainer
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.probes import Probing, run_command
+from datum_compute.drivers.containers.probes import ProbeRunner, run_command
 from datum_compute.drivers.driver import NOT_OBSERVED, OBSERVATION_DEADLINE_S, MachineState
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.drivers.containers.memory_engine import MemoryEngine
@@ -186,9 +191,11 @@ class CrowdedEngine(Engine):
 def test_the_time_of_a_command_does_not_include_the_wait_for_its_turn() -> None:
     async def main(_loop: VirtualLoop) -> None:
         engine = CrowdedEngine(delay_s=0.5)
-        commands = (run_command(engine, "id", ["true"], 1.0) for _ in range(20 * AT_ONCE))
+        commands = (
+            run_command(engine, "id", ["true"], 1.0) for _ in range(20 * CONCURRENT_REQUESTS_MAX)
+        )
         codes = [code for code, _ in await asyncio.gather(*commands)]
-        assert codes == [0] * 20 * AT_ONCE
+        assert codes == [0] * 20 * CONCURRENT_REQUESTS_MAX
 
     run_virtual(Random(1), main)
 
@@ -196,7 +203,7 @@ def test_the_time_of_a_command_does_not_include_the_wait_for_its_turn() -> None:
 async def test_a_ping_needs_no_turn() -> None:
     engine = CrowdedEngine(delay_s=0.0)
     async with contextlib.AsyncExitStack() as stack:
-        for _ in range(AT_ONCE):
+        for _ in range(CONCURRENT_REQUESTS_MAX):
             await stack.enter_async_context(engine._turns)
         async with asyncio.timeout(20):
             await engine.ping()
@@ -205,7 +212,7 @@ async def test_a_ping_needs_no_turn() -> None:
 class HalfHungEngine(MemoryEngine):
     """Accepts commands that never end, and answers no ping."""
 
-    async def ping(self, timeout_s: float = PING_S) -> None:
+    async def ping(self, timeout_s: float = PING_TIMEOUT_S) -> None:
         await asyncio.sleep(timeout_s)
         raise EngineTimeout("no answer in time")
 
@@ -220,9 +227,9 @@ def test_a_timeout_does_not_count_if_the_engine_answers_no_ping_after_it(kind: s
     async def main(_loop: VirtualLoop) -> None:
         engine = HalfHungEngine(OWNER)
         engine.hangs_commands = True
-        seen = {"app": Seen("app", "id", "running")}
+        seen = {"app": InspectedContainer("app", "id", "running")}
         machine = Machine(ID, with_probe(kind), seen=seen)
-        probing = Probing(engine, receive, receive, lambda: 2e9)
+        probing = ProbeRunner(engine, receive, receive, lambda: 2e9)
         async with asyncio.TaskGroup() as group:
             probing.begin(machine, group.create_task)
             await asyncio.sleep(100)

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from datum_compute.api.reasons import Reason
-from datum_compute.drivers.containers.engine import Engine, EngineRefusal
-from datum_compute.drivers.containers.images import Images, ImageUnavailable
-from datum_compute.drivers.registry_errors import is_silence
+from datum_compute.drivers.containers.engine import Engine, EngineError
+from datum_compute.drivers.containers.images import ImageStore, ImageUnavailable
+from datum_compute.drivers.registry_errors import is_registry_unreachable
 from datum_compute.planning.advice import Move, advice_on
 
 SILENT = (
@@ -39,7 +39,7 @@ class EngineThatSays:
         self.words = words
 
     async def ask(self, _method: str, _path: str) -> Any:
-        raise EngineRefusal(404, "no such image")
+        raise EngineError(404, "no such image")
 
     @asynccontextmanager
     async def stream(
@@ -52,7 +52,7 @@ class EngineThatSays:
 
 
 async def refusal(words: str) -> ImageUnavailable:
-    images = Images(cast(Engine, EngineThatSays(words)))
+    images = ImageStore(cast(Engine, EngineThatSays(words)))
     with pytest.raises(ImageUnavailable) as refused:
         await images.ensure("reg.example/web:9", "", ())
     return refused.value
@@ -61,7 +61,7 @@ async def refusal(words: str) -> ImageUnavailable:
 @pytest.mark.parametrize("words", SILENT)
 async def test_silence_is_not_blamed_on_the_image(words: str) -> None:
     error = await refusal(words)
-    assert is_silence(words)
+    assert is_registry_unreachable(words)
     assert error.reason == Reason.REGISTRY_UNREACHABLE
     assert str(error) == f"image reg.example/web:9: reg.example does not answer: {words}"
     advice = advice_on(error.reason)

@@ -20,14 +20,19 @@ from datum_compute.drivers.containers.container_spec import (
     PLAN,
     ContainerPlan,
     MachinePlan,
-    labels_of,
+    container_labels,
     read_plan,
 )
 from datum_compute.drivers.containers.engine import Engine
-from datum_compute.drivers.containers.inspection import Seen
-from datum_compute.drivers.containers.machine import Machine, Record, Sight
-from datum_compute.drivers.containers.probes import PORTS_AT_ONCE, Tally, Target, answer_to
-from datum_compute.drivers.containers.status import Answers, state_of
+from datum_compute.drivers.containers.inspection import InspectedContainer
+from datum_compute.drivers.containers.machine import Machine, MachineRecord, MachineSnapshot
+from datum_compute.drivers.containers.probes import (
+    PORTS_AT_ONCE,
+    ProbeCounter,
+    ProbeTarget,
+    check_probe,
+)
+from datum_compute.drivers.containers.status import ReadinessResults, snapshot_state
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
 from tests.drivers.containers.memory_engine import MemoryEngine
 from tests.drivers.containers.test_driver import HOST, ID, OWNER, Clock, a_driver, running
@@ -41,33 +46,37 @@ def a_plan(*ports: ContainerPort, readiness: Probe | None = None) -> MachinePlan
     return MachinePlan(containers=[container], addresses=[HOST])
 
 
-def a_sight(record: Record | None = None, started_s: float = 0.0) -> Sight:
-    seen = {"app": Seen("app", "id", "running", started_at="then", started_s=started_s)}
-    return Sight(["app"], seen, record or Record(), now_s=50.0)
+def a_sight(record: MachineRecord | None = None, started_s: float = 0.0) -> MachineSnapshot:
+    seen = {
+        "app": InspectedContainer("app", "id", "running", started_at="then", started_s=started_s)
+    }
+    return MachineSnapshot(["app"], seen, record or MachineRecord(), now_s=50.0)
 
 
-def state(plan: MachinePlan, answers: Answers, record: Record | None = None) -> MachineState:
-    return state_of(plan, a_sight(record), answers, "")
+def state(
+    plan: MachinePlan, answers: ReadinessResults, record: MachineRecord | None = None
+) -> MachineState:
+    return snapshot_state(plan, a_sight(record), answers, "")
 
 
 def test_a_container_with_a_tcp_port_is_not_ready_before_its_ports_were_checked() -> None:
-    unchecked = state(a_plan(HTTP), Answers())
+    unchecked = state(a_plan(HTTP), ReadinessResults())
     assert (unchecked.phase, unchecked.reason) == ("Running", "Starting")
-    assert state(a_plan(HTTP), Answers(ready={"app": True})).reason == ""
+    assert state(a_plan(HTTP), ReadinessResults(ready={"app": True})).reason == ""
 
 
 def test_a_closed_port_is_named() -> None:
     words = "port 8080 (http) does not accept connections: connection refused"
-    closed = state(a_plan(HTTP), Answers(ready={"app": False}, words={"app": words}))
+    closed = state(a_plan(HTTP), ReadinessResults(ready={"app": False}, words={"app": words}))
     assert (closed.reason, closed.message) == ("NotReady", words)
-    starting = state(a_plan(HTTP), Answers(words={"app": words}))
+    starting = state(a_plan(HTTP), ReadinessResults(words={"app": words}))
     assert (starting.reason, starting.message) == ("Starting", words)
 
 
 @pytest.mark.parametrize("ports", [(), (DNS,)], ids=["no port", "UDP"])
 def test_without_a_tcp_port_there_is_nothing_to_check(ports: tuple[ContainerPort, ...]) -> None:
     assert a_plan(*ports).containers[0].readiness_check is None
-    assert state(a_plan(*ports), Answers()).reason == ""
+    assert state(a_plan(*ports), ReadinessResults()).reason == ""
 
 
 def test_a_readiness_probe_replaces_the_port_check() -> None:
@@ -78,17 +87,17 @@ def test_a_readiness_probe_replaces_the_port_check() -> None:
 
 def test_a_machine_that_ended_before_has_to_stay_up_although_its_port_is_open() -> None:
     """An image may listen for a moment before it ends again."""
-    ended = Record(exit_code=1, ended_s=40.0, restarts=1)
+    ended = MachineRecord(exit_code=1, ended_s=40.0, restarts=1)
     sight = a_sight(ended, started_s=45.0)
-    open_port = Answers(ready={"app": True})
-    assert state_of(a_plan(HTTP), sight, open_port, "").phase == "Failed"
-    later = Sight(sight.containers, sight.seen, ended, now_s=55.0)
-    assert state_of(a_plan(HTTP), later, open_port, "").phase == "Running"
+    open_port = ReadinessResults(ready={"app": True})
+    assert snapshot_state(a_plan(HTTP), sight, open_port, "").phase == "Failed"
+    later = MachineSnapshot(sight.containers, sight.seen, ended, now_s=55.0)
+    assert snapshot_state(a_plan(HTTP), later, open_port, "").phase == "Running"
 
 
 def test_the_label_of_a_container_is_the_same_as_before_ports_were_checked() -> None:
     """The check is not recorded, so containers of an earlier release are checked too."""
-    label = labels_of(OWNER, ID, "app", a_plan(HTTP))[PLAN]
+    label = container_labels(OWNER, ID, "app", a_plan(HTTP))[PLAN]
     (container,) = decode(label.encode())["containers"]
     assert container == {"name": "app", "image": "web:1", "ports": [{"name": "http", "port": 8080}]}
     read = read_plan({PLAN: label})
@@ -110,8 +119,8 @@ async def a_closed_port() -> int:
 
 
 async def answer(*ports: ContainerPort) -> str:
-    target = Target(HOST, "id", a_plan(*ports).containers[0])
-    return await answer_to(Engine("unused"), PORT_CHECK, target)
+    target = ProbeTarget(HOST, "id", a_plan(*ports).containers[0])
+    return await check_probe(Engine("unused"), PORT_CHECK, target)
 
 
 async def test_every_port_is_checked() -> None:
@@ -168,7 +177,7 @@ async def test_a_port_is_checked_once_and_none_after_a_closed_one(
 
 
 def test_an_adopted_machine_is_not_observed_before_its_ports_were_checked() -> None:
-    seen = {"app": Seen("app", "id", "running", started_s=1.0)}
+    seen = {"app": InspectedContainer("app", "id", "running", started_s=1.0)}
     machine = Machine(ID, a_plan(HTTP), seen=seen)
     assert not machine.is_readiness_known(50.0)
     machine.ready["app"] = False
@@ -178,8 +187,8 @@ def test_an_adopted_machine_is_not_observed_before_its_ports_were_checked() -> N
 async def test_a_machine_of_an_earlier_release_with_a_closed_port_is_not_ready_and_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pause_s = Tally.pause_s
-    monkeypatch.setattr(Tally, "pause_s", lambda tally: pause_s(tally) / 100)
+    pause_s = ProbeCounter.pause_s
+    monkeypatch.setattr(ProbeCounter, "pause_s", lambda tally: pause_s(tally) / 100)
     engine, clock = MemoryEngine(OWNER), Clock()
     port = ContainerPort(name="http", port=await a_closed_port())
     engine.add(ID, a_plan(port))
@@ -208,7 +217,7 @@ async def test_an_adopted_machine_with_an_open_port_is_ready(tmp_path: Path) -> 
 async def test_a_sleeping_machine_is_not_checked(tmp_path: Path) -> None:
     engine, clock = MemoryEngine(OWNER), Clock()
     engine.add(ID, a_plan(ContainerPort(name="http", port=await a_closed_port())), status="paused")
-    records = {ID: Record(asleep="pause")}
+    records = {ID: MachineRecord(asleep="pause")}
     async with running(a_driver(engine, tmp_path, clock, records)) as driver:
         async with asyncio.timeout(20):
             while (state := await driver.observe(ID)) is NOT_OBSERVED:  # noqa: ASYNC110

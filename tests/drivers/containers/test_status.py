@@ -15,18 +15,24 @@ from datum_compute.api.reasons import Reason
 from datum_compute.api.timestamps import unix_time
 from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
 from datum_compute.drivers.containers.images import (
-    credentials_for,
-    default_policy,
-    image_facts,
-    pull_reference,
-    registry_of,
+    default_pull_policy,
+    find_credentials,
+    parse_image,
+    registry_host,
+    split_reference,
 )
-from datum_compute.drivers.containers.inspection import Seen, read_container
-from datum_compute.drivers.containers.machine import Machine, Problem, Record, Sight, fallen_asleep
-from datum_compute.drivers.containers.operations import Hands
-from datum_compute.drivers.containers.probes import Tally
-from datum_compute.drivers.containers.status import Answers, state_of
-from datum_compute.drivers.containers.usage import read_sample, read_usage, usage_between
+from datum_compute.drivers.containers.inspection import InspectedContainer, parse_container
+from datum_compute.drivers.containers.machine import (
+    Machine,
+    MachineRecord,
+    MachineSnapshot,
+    SetupProblem,
+    record_sleep,
+)
+from datum_compute.drivers.containers.operations import ContainerOperations
+from datum_compute.drivers.containers.probes import ProbeCounter
+from datum_compute.drivers.containers.status import ReadinessResults, snapshot_state
+from datum_compute.drivers.containers.usage import compute_usage, parse_sample, read_usage
 from datum_compute.drivers.logs import FrameDecoder, LastLines
 from datum_compute.drivers.queries import Usage
 
@@ -34,8 +40,8 @@ PLAN = MachinePlan(
     containers=[ContainerPlan(name="app", image="web:1", memory_mebibytes=64, digest="sha256:d")],
     addresses=["10.0.0.2"],
 )
-UP = Seen("app", "id", "running", started_at="2026-01-01T00:00:00Z", started_s=100.0)
-ENDED = Seen("app", "id", "exited", 137, finished_s=200.0)
+UP = InspectedContainer("app", "id", "running", started_at="2026-01-01T00:00:00Z", started_s=100.0)
+ENDED = InspectedContainer("app", "id", "exited", 137, finished_s=200.0)
 
 
 @pytest.mark.parametrize(
@@ -53,24 +59,24 @@ ENDED = Seen("app", "id", "exited", 137, finished_s=200.0)
 def test_images_are_taken_apart(
     image: str, name: str, tag: str, policy: str, registry: str
 ) -> None:
-    assert pull_reference(image) == (name, tag)
-    assert default_policy(image) == policy
-    assert registry_of(image) == registry
+    assert split_reference(image) == (name, tag)
+    assert default_pull_policy(image) == policy
+    assert registry_host(image) == registry
 
 
 def test_credentials_are_those_of_the_registry_in_the_order_of_the_secrets() -> None:
     first = json.dumps({"auths": {"r.io": {"username": "a", "password": "b"}, "x": {}}}).encode()
     packed = base64.b64encode(b"c:d:e").decode()
     second = json.dumps({"auths": {"https://r.io/v1/": {"auth": packed}}}).encode()
-    found = list(credentials_for("r.io/web:1", [b"no json", first, second]))
+    found = list(find_credentials("r.io/web:1", [b"no json", first, second]))
     assert [(f["username"], f["password"]) for f in found] == [("a", "b"), ("c", "d:e")]
-    assert list(credentials_for("other.io/web:1", [first, second])) == []
+    assert list(find_credentials("other.io/web:1", [first, second])) == []
 
 
 def test_a_digest_is_that_of_the_repository_that_was_asked() -> None:
     found = {"Id": "sha256:id", "RepoDigests": ["x/web@sha256:1", "r.io/web@sha256:2"]}
-    assert image_facts("r.io/web:1", found).digest == "sha256:2"
-    assert image_facts("local:1", {"Id": "sha256:id"}).digest == "sha256:id"
+    assert parse_image("r.io/web:1", found).digest == "sha256:2"
+    assert parse_image("local:1", {"Id": "sha256:id"}).digest == "sha256:id"
 
 
 @given(st.lists(st.tuples(st.integers(1, 2), st.binary(max_size=40)), max_size=8), st.data())
@@ -114,65 +120,82 @@ def test_containers_are_read_as_engines_show_them() -> None:
         },
         "NetworkSettings": {"Networks": {"n": {"IPAddress": "10.0.0.9"}}},
     }
-    seen = read_container("app", podman)
+    seen = parse_container("app", podman)
     assert (seen.standing, seen.exit_code, seen.out_of_memory) == ("exited", 3, True)
     assert seen.started_at == "2026-11-15T18:53:46Z"
     assert 35.9 < seen.finished_s - seen.started_s < 36.0
     assert seen.addresses == ("10.0.0.9",)
     assert unix_time("0001-01-01T00:00:00Z") == 0.0
     assert unix_time("nonsense") == 0.0
-    assert read_container("app", {"State": {"Status": "restarting"}}).standing == "running"
+    assert parse_container("app", {"State": {"Status": "restarting"}}).standing == "running"
 
 
 def test_a_machine_that_runs_has_its_address_and_digest() -> None:
-    state = state_of(PLAN, Sight(["app"], {"app": UP}, now_s=500.0), Answers(), "")
+    state = snapshot_state(
+        PLAN, MachineSnapshot(["app"], {"app": UP}, now_s=500.0), ReadinessResults(), ""
+    )
     assert (state.phase, state.reason, state.addresses) == ("Running", "", ("10.0.0.2",))
     assert [i.digest for i in state.images] == ["sha256:d"]
 
 
 def test_out_of_memory_is_said_with_the_limit() -> None:
-    record = Record(is_down=True, container="app", exit_code=137, out_of_memory=True, ended_s=200.0)
-    state = state_of(PLAN, Sight(["app"], {"app": ENDED}, record), Answers(), "")
+    record = MachineRecord(
+        is_down=True, container="app", exit_code=137, out_of_memory=True, ended_s=200.0
+    )
+    state = snapshot_state(
+        PLAN, MachineSnapshot(["app"], {"app": ENDED}, record), ReadinessResults(), ""
+    )
     assert state.reason == Reason.INSTANCE_CRASHING
     assert "ran out of memory (its limit is 64Mi)" in state.message
 
 
 def test_one_that_ended_before_is_believed_only_after_a_while() -> None:
-    record = Record(restarts=1, container="app", exit_code=1, ended_s=90.0, lines=["bye"])
-    early = state_of(PLAN, Sight(["app"], {"app": UP}, record, now_s=105.0), Answers(), "")
+    record = MachineRecord(restarts=1, container="app", exit_code=1, ended_s=90.0, lines=["bye"])
+    early = snapshot_state(
+        PLAN, MachineSnapshot(["app"], {"app": UP}, record, now_s=105.0), ReadinessResults(), ""
+    )
     assert (early.phase, early.last_lines) == ("Failed", ("bye",))
-    late = state_of(PLAN, Sight(["app"], {"app": UP}, record, now_s=110.0), Answers(), "")
+    late = snapshot_state(
+        PLAN, MachineSnapshot(["app"], {"app": UP}, record, now_s=110.0), ReadinessResults(), ""
+    )
     assert (late.phase, late.restarts, late.exit_code) == ("Running", 1, 1)
 
 
 def test_a_machine_that_was_just_restarted_stays_crashed_until_it_is_inspected() -> None:
     """Pending for a moment at every restart would look like a new machine."""
-    record = Record(restarts=3, exit_code=137, container="app", ended_s=200.0)
-    state = state_of(PLAN, Sight(["app"], {"app": ENDED}, record, now_s=210.0), Answers(), "")
+    record = MachineRecord(restarts=3, exit_code=137, container="app", ended_s=200.0)
+    state = snapshot_state(
+        PLAN, MachineSnapshot(["app"], {"app": ENDED}, record, now_s=210.0), ReadinessResults(), ""
+    )
     assert (state.phase, state.reason, state.restarts) == ("Failed", "InstanceCrashing", 3)
     probed = MachinePlan(containers=[ContainerPlan(name="app", image="web:1", readiness=Probe())])
-    state = state_of(probed, Sight(["app"], {"app": ENDED}, record, now_s=210.0), Answers(), "")
+    state = snapshot_state(
+        probed,
+        MachineSnapshot(["app"], {"app": ENDED}, record, now_s=210.0),
+        ReadinessResults(),
+        "",
+    )
     assert (state.phase, state.restarts) == ("Pending", 3)
 
 
 def test_a_problem_speaks_before_everything_else() -> None:
-    problem = Problem(Reason.IMAGE_UNAVAILABLE, "no such image", 60.0, 10.0)
-    sight = Sight(["app"], {}, problem=problem, can_create=True)
-    state = state_of(PLAN, sight, Answers(), "")
+    problem = SetupProblem(Reason.IMAGE_UNAVAILABLE, "no such image", 60.0, 10.0)
+    sight = MachineSnapshot(["app"], {}, problem=problem, can_create=True)
+    state = snapshot_state(PLAN, sight, ReadinessResults(), "")
     assert (state.phase, state.reason) == ("Failed", Reason.IMAGE_UNAVAILABLE)
 
 
 def test_probes_decide_whether_it_serves() -> None:
     probed = MachinePlan(containers=[ContainerPlan(name="app", image="w", readiness=Probe())])
-    sight = Sight(["app"], {"app": UP}, now_s=500.0)
-    assert state_of(probed, sight, Answers(), "").reason == Reason.STARTING
-    bad = Answers({"app": False}, {"app": "404"})
-    assert state_of(probed, sight, bad, "").reason == Reason.NOT_READY
-    assert state_of(probed, sight, Answers({"app": True}), "").reason == ""
+    sight = MachineSnapshot(["app"], {"app": UP}, now_s=500.0)
+    assert snapshot_state(probed, sight, ReadinessResults(), "").reason == Reason.STARTING
+    bad = ReadinessResults({"app": False}, {"app": "404"})
+    assert snapshot_state(probed, sight, bad, "").reason == Reason.NOT_READY
+    assert snapshot_state(probed, sight, ReadinessResults({"app": True}), "").reason == ""
 
 
 def test_a_probe_counts_periods_before_the_first_good_answer_and_answers_after_it() -> None:
-    tally = Tally(Probe(period_seconds=2, failure_threshold=3))
+    tally = ProbeCounter(Probe(period_seconds=2, failure_threshold=3))
     waited_s = 0.0
     verdicts: list[tuple[bool, float]] = []
     while not verdicts:
@@ -195,18 +218,18 @@ def test_use_is_what_was_counted_between_two_moments() -> None:
         "cpu_stats": {"cpu_usage": {"total_usage": 5_000_000_000}},
         "memory_stats": {"usage": 3 * 1024 * 1024, "limit": 64 * 1024 * 1024},
     }
-    before = read_sample(told)
+    before = parse_sample(told)
     later = {**told, "read": "2026-01-01T00:00:01.0Z"}
-    after = read_sample({**later, "cpu_stats": {"cpu_usage": {"total_usage": 5_125_000_000}}})
-    used = usage_between([before, before], [after, None])
+    after = parse_sample({**later, "cpu_stats": {"cpu_usage": {"total_usage": 5_125_000_000}}})
+    used = compute_usage([before, before], [after, None])
     assert (used.cpu_millicores, used.memory_mebibytes) == (250, 3)
-    assert usage_between([before], [before]).cpu_millicores == 0, "no time has passed"
-    assert read_sample(None) is None
+    assert compute_usage([before], [before]).cpu_millicores == 0, "no time has passed"
+    assert parse_sample(None) is None
 
 
 async def test_one_that_does_not_run_uses_nothing_that_can_be_told() -> None:
-    nobody = cast(Hands, None)  # nobody is asked
+    nobody = cast(ContainerOperations, None)  # nobody is asked
     machine = Machine("ns/web/uid", PLAN)
     assert await read_usage(nobody, machine) is None
-    machine.record = fallen_asleep(machine.record, "stop")
+    machine.record = record_sleep(machine.record, "stop")
     assert await read_usage(nobody, machine) == Usage(asleep=True)

@@ -12,25 +12,25 @@ from hypothesis import strategies as st
 from datum_compute.api.containeroptions import Probe, TcpSocket
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
-from datum_compute.drivers.containers.inspection import Seen, Standing
+from datum_compute.drivers.containers.inspection import InspectedContainer, RunState
 from datum_compute.drivers.containers.machine import (
-    NOTHING,
-    Record,
-    Sight,
-    after_failed_wake,
-    after_wake,
-    fallen_asleep,
+    EMPTY_RECORD,
+    MachineRecord,
+    MachineSnapshot,
+    record_failed_wake,
+    record_sleep,
+    record_wake,
 )
-from datum_compute.drivers.containers.status import Answers, state_of
+from datum_compute.drivers.containers.status import ReadinessResults, snapshot_state
 from datum_compute.drivers.containers.steps import (
-    FallAsleep,
-    NoteEnd,
-    Pause,
-    Rest,
-    Start,
+    PauseContainers,
+    RecordExit,
+    StartContainers,
+    StartSleep,
     Step,
-    Stop,
-    Wake,
+    StopContainers,
+    WaitForChange,
+    WakeContainers,
     next_step,
 )
 
@@ -43,91 +43,109 @@ PROBED = MachinePlan(
 
 
 def sight(
-    record: Record = NOTHING,
+    record: MachineRecord = EMPTY_RECORD,
     *,
     waking: bool = False,
     falling: SleepMode | Literal[""] = "",
-    **standings: Standing,
-) -> Sight:
+    **standings: RunState,
+) -> MachineSnapshot:
     seen = {
-        name: Seen(name, name, standing, 0 if standing == "exited" else None, started_at="then")
+        name: InspectedContainer(
+            name, name, standing, 0 if standing == "exited" else None, started_at="then"
+        )
         for name, standing in standings.items()
     }
-    return Sight(sorted(seen), seen, record, waking=waking, falling=falling, now_s=50.0)
+    return MachineSnapshot(sorted(seen), seen, record, waking=waking, falling=falling, now_s=50.0)
 
 
 @pytest.mark.parametrize(
     ("mode", "standing", "step"),
     [
-        ("pause", "running", Pause(("a",))),
-        ("pause", "paused", Rest()),
-        ("pause", "exited", Rest()),
-        ("stop", "running", Stop(("a",))),
-        ("stop", "paused", Stop(("a",))),
-        ("stop", "exited", Rest()),
+        ("pause", "running", PauseContainers(("a",))),
+        ("pause", "paused", WaitForChange()),
+        ("pause", "exited", WaitForChange()),
+        ("stop", "running", StopContainers(("a",))),
+        ("stop", "paused", StopContainers(("a",))),
+        ("stop", "exited", WaitForChange()),
     ],
 )
 def test_one_that_is_to_sleep_is_brought_there_and_left_alone(
-    mode: SleepMode, standing: Standing, step: Step
+    mode: SleepMode, standing: RunState, step: Step
 ) -> None:
-    asleep = fallen_asleep(NOTHING, mode)
+    asleep = record_sleep(EMPTY_RECORD, mode)
     assert next_step(sight(asleep, a=standing)) == step
-    assert state_of(PLAN, sight(asleep, a=standing), Answers(), "").phase == "Sleeping"
+    assert (
+        snapshot_state(PLAN, sight(asleep, a=standing), ReadinessResults(), "").phase == "Sleeping"
+    )
 
 
 def test_only_one_that_is_seen_to_run_falls_asleep() -> None:
     """The end of one that ended by itself, just before, would never be told."""
-    assert next_step(sight(falling="stop", a="running")) == FallAsleep("stop")
-    assert next_step(sight(falling="stop", a="exited")) == NoteEnd("a")
-    assert next_step(sight(falling="stop", a="running", b="exited")) == NoteEnd("b")
-    down = Record(is_down=True, start_after_s=60.0)
-    assert next_step(sight(down, falling="stop", a="exited")) == Rest(60.0)
+    assert next_step(sight(falling="stop", a="running")) == StartSleep("stop")
+    assert next_step(sight(falling="stop", a="exited")) == RecordExit("a")
+    assert next_step(sight(falling="stop", a="running", b="exited")) == RecordExit("b")
+    down = MachineRecord(is_down=True, start_after_s=60.0)
+    assert next_step(sight(down, falling="stop", a="exited")) == WaitForChange(60.0)
 
 
 def test_whoever_does_not_run_is_woken_and_then_it_is_awake() -> None:
-    asleep = fallen_asleep(NOTHING, "stop")
-    assert next_step(sight(asleep, waking=True, a="exited")) == Wake(("a",))
-    assert next_step(sight(asleep, waking=True, a="running")) == Wake(())
-    assert next_step(sight(NOTHING, waking=True, a="paused")) == Wake(("a",)), "by somebody else"
-    assert next_step(sight(after_wake(asleep), a="running")) == Rest(is_up=True)
+    asleep = record_sleep(EMPTY_RECORD, "stop")
+    assert next_step(sight(asleep, waking=True, a="exited")) == WakeContainers(("a",))
+    assert next_step(sight(asleep, waking=True, a="running")) == WakeContainers(())
+    assert next_step(sight(EMPTY_RECORD, waking=True, a="paused")) == WakeContainers(("a",)), (
+        "by somebody else"
+    )
+    assert next_step(sight(record_wake(asleep), a="running")) == WaitForChange(is_up=True)
 
 
 def test_only_the_end_of_one_that_is_awake_is_a_crash() -> None:
-    asleep = fallen_asleep(NOTHING, "stop")
-    assert next_step(sight(after_wake(asleep), a="exited")) == NoteEnd("a")
-    assert next_step(sight(asleep, a="exited")) == Rest()
+    asleep = record_sleep(EMPTY_RECORD, "stop")
+    assert next_step(sight(record_wake(asleep), a="exited")) == RecordExit("a")
+    assert next_step(sight(asleep, a="exited")) == WaitForChange()
 
 
 def test_a_machine_sleeps_and_wakes_as_a_whole() -> None:
-    half = sight(fallen_asleep(NOTHING, "pause"), a="exited", b="paused")
-    assert next_step(half) == Stop(("b",))
-    both = sight(fallen_asleep(NOTHING, "pause"), waking=True, a="exited", b="exited")
-    assert next_step(both) == Wake(("a", "b"))
+    half = sight(record_sleep(EMPTY_RECORD, "pause"), a="exited", b="paused")
+    assert next_step(half) == StopContainers(("b",))
+    both = sight(record_sleep(EMPTY_RECORD, "pause"), waking=True, a="exited", b="exited")
+    assert next_step(both) == WakeContainers(("a", "b"))
 
 
 def test_one_that_cannot_be_woken_is_started_again_like_any_that_ended() -> None:
-    failed = after_failed_wake(fallen_asleep(NOTHING, "stop"), again_s=60.0)
-    assert next_step(sight(failed, a="exited")) == Rest(60.0)
+    failed = record_failed_wake(record_sleep(EMPTY_RECORD, "stop"), again_s=60.0)
+    assert next_step(sight(failed, a="exited")) == WaitForChange(60.0)
     late = msgspec.structs.replace(failed, start_after_s=0.0)
-    assert next_step(sight(late, a="exited")) == Start(("a",))
+    assert next_step(sight(late, a="exited")) == StartContainers(("a",))
 
 
 def test_one_that_was_woken_is_called_asleep_until_it_is_ready_but_not_for_ever() -> None:
-    up = sight(after_wake(fallen_asleep(NOTHING, "pause")), a="running")
-    drowsy = Sight(up.containers, up.seen, up.record, drowsy_until_s=60.0, now_s=50.0)
-    assert state_of(PROBED, drowsy, Answers(), "").phase == "Sleeping"
-    assert state_of(PROBED, drowsy, Answers(ready={"a": True}), "").phase == "Running"
-    late = Sight(up.containers, up.seen, up.record, drowsy_until_s=60.0, now_s=60.0)
-    told = state_of(PROBED, late, Answers(), "")
+    up = sight(record_wake(record_sleep(EMPTY_RECORD, "pause")), a="running")
+    drowsy = MachineSnapshot(up.containers, up.seen, up.record, drowsy_until_s=60.0, now_s=50.0)
+    assert snapshot_state(PROBED, drowsy, ReadinessResults(), "").phase == "Sleeping"
+    assert (
+        snapshot_state(PROBED, drowsy, ReadinessResults(ready={"a": True}), "").phase == "Running"
+    )
+    late = MachineSnapshot(up.containers, up.seen, up.record, drowsy_until_s=60.0, now_s=60.0)
+    told = snapshot_state(PROBED, late, ReadinessResults(), "")
     assert (told.phase, told.reason) == ("Running", "Starting")
 
 
 def test_one_that_crashed_long_ago_is_believed_when_it_wakes() -> None:
-    crashed = Record(exit_code=1, ended_s=10.0)
-    woken = after_wake(fallen_asleep(crashed, "stop"))
-    seen = {"a": Seen("a", "a", "running", started_at="now", started_s=49.0)}
-    assert state_of(PLAN, Sight(["a"], seen, crashed, now_s=50.0), Answers(), "").phase == "Failed"
-    assert state_of(PLAN, Sight(["a"], seen, woken, now_s=50.0), Answers(), "").phase == "Running"
+    crashed = MachineRecord(exit_code=1, ended_s=10.0)
+    woken = record_wake(record_sleep(crashed, "stop"))
+    seen = {"a": InspectedContainer("a", "a", "running", started_at="now", started_s=49.0)}
+    assert (
+        snapshot_state(
+            PLAN, MachineSnapshot(["a"], seen, crashed, now_s=50.0), ReadinessResults(), ""
+        ).phase
+        == "Failed"
+    )
+    assert (
+        snapshot_state(
+            PLAN, MachineSnapshot(["a"], seen, woken, now_s=50.0), ReadinessResults(), ""
+        ).phase
+        == "Running"
+    )
 
 
 @given(
@@ -136,21 +154,21 @@ def test_one_that_crashed_long_ago_is_believed_when_it_wakes() -> None:
     st.booleans(),
 )
 def test_whatever_is_found_of_a_sleeper_a_few_steps_lead_to_rest(
-    found: dict[str, Standing], mode: SleepMode, waking: bool
+    found: dict[str, RunState], mode: SleepMode, waking: bool
 ) -> None:
-    standings: dict[str, Standing] = {"a": "running", "b": "running", **found}
-    record = fallen_asleep(NOTHING, mode)
+    standings: dict[str, RunState] = {"a": "running", "b": "running", **found}
+    record = record_sleep(EMPTY_RECORD, mode)
     for _ in range(6):
         step = next_step(sight(record, waking=waking, falling="", **standings))
         match step:
-            case Pause(names):
+            case PauseContainers(names):
                 standings.update(dict.fromkeys(names, "paused"))
-            case Stop(names):
+            case StopContainers(names):
                 standings.update(dict.fromkeys(names, "exited"))
-            case Wake(names):
+            case WakeContainers(names):
                 standings.update(dict.fromkeys(names, "running"))
-                record, waking = after_wake(record), False
-            case Rest(is_up=is_up):
+                record, waking = record_wake(record), False
+            case WaitForChange(is_up=is_up):
                 assert is_up == (not record.asleep)
                 return
             case _:

@@ -12,7 +12,7 @@ from datum_compute.api.codec import JsonObject, typed
 from datum_compute.api.errors import NotFound
 from datum_compute.api.pod import Pod
 from datum_compute.api.remotecommand import ExecWish
-from datum_compute.drivers.logs import LogWish
+from datum_compute.drivers.logs import LogQuery
 from datum_compute.drivers.pods.pod_spec import (
     MACHINE,
     SERVER_NAME,
@@ -20,7 +20,7 @@ from datum_compute.drivers.pods.pod_spec import (
     pod_name,
     server_label,
 )
-from datum_compute.drivers.pods.queries import PodsInside
+from datum_compute.drivers.pods.queries import PodQueries
 from datum_compute.drivers.queries import ExecSession, NoSuchContainer, NotRunning
 from datum_compute.testing.driver_conformance import SPEC
 
@@ -74,10 +74,10 @@ def at(second: int, text: str, nanoseconds: int = 0) -> str:
     return f"2026-01-01T00:00:{second:02}.{nanoseconds:09}Z {text}"
 
 
-async def read(cluster: Cluster, wish: LogWish | None = None) -> tuple[list[str], LogWish]:
+async def read(cluster: Cluster, wish: LogQuery | None = None) -> tuple[list[str], LogQuery]:
     """The lines, and how to ask for what comes after them."""
-    page = await PodsInside(cluster).log_page("ns/web-0", wish or LogWish())
-    return [line.text for line in page.lines], LogWish(cursor=page.cursor)
+    page = await PodQueries(cluster).log_page("ns/web-0", wish or LogQuery())
+    return [line.text for line in page.lines], LogQuery(cursor=page.cursor)
 
 
 async def test_a_reader_gets_every_line_once() -> None:
@@ -92,7 +92,7 @@ async def test_a_reader_gets_every_line_once() -> None:
 
 async def test_a_short_tail_of_one_busy_second_loses_the_reader_no_line() -> None:
     cluster = Cluster(lines=[at(1, text, n) for n, text in enumerate("abcd")])
-    found, more = await read(cluster, LogWish(tail=2))
+    found, more = await read(cluster, LogQuery(tail=2))
     assert found == ["c", "d"]
     cluster.lines.append(at(1, "e", 9))
     assert (await read(cluster, more))[0] == ["e"]
@@ -104,21 +104,21 @@ async def test_what_was_said_before_a_restart_is_not_lost() -> None:
     cluster.pods = [pod({**RUNNING, "restartCount": 1})]
     cluster.before, cluster.lines = [at(1, "a"), at(2, "last words")], [at(3, "again")]
     assert (await read(cluster, more))[0] == ["last words", "again"]
-    previous = LogWish(previous=True)
+    previous = LogQuery(previous=True)
     assert (await read(cluster, previous))[0] == ["a", "last words"]
 
 
 async def test_pods_of_other_servers_say_nothing_here() -> None:
     cluster = Cluster(pods=[pod(machine_id="ns/web-00/1")], lines=[at(1, "a")])
-    page = await PodsInside(cluster).log_page("ns/web-0", LogWish())
+    page = await PodQueries(cluster).log_page("ns/web-0", LogQuery())
     assert (page.lines, page.cursor) == ([], {})
 
 
 async def test_usage_is_that_of_all_containers_and_none_before_it_is_measured() -> None:
     cluster = Cluster()
-    assert await PodsInside(cluster).usage("ns/web-0") is None
+    assert await PodQueries(cluster).usage("ns/web-0") is None
     cluster.measured = {"containers": [{"usage": {"cpu": "1500u", "memory": "2000Ki"}}]}
-    usage = await PodsInside(cluster).usage("ns/web-0")
+    usage = await PodQueries(cluster).usage("ns/web-0")
     assert usage is not None
     found = (usage.cpu_millicores, usage.memory_mebibytes, usage.memory_limit_mebibytes)
     assert found == (2, 2, 256)
@@ -133,7 +133,7 @@ async def test_the_last_end_of_a_container_is_told() -> None:
         "finishedAt": "2026-01-01T00:00:09Z",
     }
     status = {**RUNNING, "restartCount": 2, "lastState": {"terminated": ended}}
-    (card,) = await PodsInside(Cluster(pods=[pod(status)])).crashes("ns/web-0")
+    (card,) = await PodQueries(Cluster(pods=[pod(status)])).crashes("ns/web-0")
     assert (card.exit_code, card.out_of_memory, card.restarts) == (137, True, 2)
     assert (card.ended_at, card.lines) == ("2026-01-01T00:00:09Z", ["first", "last"])
 
@@ -150,18 +150,18 @@ async def test_no_command_runs_where_nothing_does(
 ) -> None:
     wish = ExecWish(command=["sh"], container=container)
     with pytest.raises(error):
-        await PodsInside(cluster).execute("ns/web-0", wish)
+        await PodQueries(cluster).execute("ns/web-0", wish)
     assert cluster.wishes == []
 
 
 async def test_a_pod_that_goes_runs_no_command() -> None:
     cluster = Cluster(pods=[pod(deletionTimestamp="2026-01-01T00:00:00Z")])
-    assert await PodsInside(cluster).execute("ns/web-0", ExecWish(command=["sh"])) is None
+    assert await PodQueries(cluster).execute("ns/web-0", ExecWish(command=["sh"])) is None
 
 
 async def test_nothing_here_can_ask_a_registry() -> None:
     with pytest.raises(NotFound):
-        await PodsInside(Cluster()).check_image("web:1", "", ())
+        await PodQueries(Cluster()).check_image("web:1", "", ())
 
 
 def test_the_label_of_a_server_is_that_of_its_pod() -> None:

@@ -7,7 +7,7 @@ import pytest
 from datum_compute.api.codec import typed
 from datum_compute.api.pod import Pod
 from datum_compute.drivers.driver import MachineState
-from datum_compute.drivers.pods.status import state_of
+from datum_compute.drivers.pods.status import pod_state
 
 
 def state_with(*conditions: dict[str, str]) -> MachineState:
@@ -26,7 +26,7 @@ def state_with(*conditions: dict[str, str]) -> MachineState:
             "containerStatuses": [container],
         },
     }
-    return state_of(typed(pod, Pod), 2e9)
+    return pod_state(typed(pod, Pod), 2e9)
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])

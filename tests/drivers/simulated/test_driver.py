@@ -22,7 +22,7 @@ from datum_compute.drivers.driver import (
     MachineState,
     Observation,
 )
-from datum_compute.drivers.simulated.behaviors import Machine, next_change_s, state_of
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine, machine_state, next_change_s
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.testing.driver_conformance import ADOPTION, CHECKS, SPEC, Adopt, Settle
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
@@ -167,7 +167,7 @@ def test_a_crash_loop_is_told_with_its_numbers_and_last_words() -> None:
 
 def test_a_crash_loop_backs_off() -> None:
     """10, 20, 40, 80, 160 seconds, then every five minutes."""
-    machine = Machine(number=0, image="crash.example/web:1", runs_from_s=0.0)
+    machine = SimulatedMachine(number=0, image="crash.example/web:1", runs_from_s=0.0)
     times = [0.0]
     while len(times) < 8:
         following = next_change_s(machine, times[-1])
@@ -175,8 +175,8 @@ def test_a_crash_loop_backs_off() -> None:
         times.append(following)
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert gaps == [10, 20, 40, 80, 160, 300, 300]
-    assert [state_of(machine, time).restarts for time in times] == list(range(8))
-    assert state_of(machine, times[-1] - 1).restarts == 6
+    assert [machine_state(machine, time).restarts for time in times] == list(range(8))
+    assert machine_state(machine, times[-1] - 1).restarts == 6
 
 
 def test_every_restart_of_a_crash_loop_is_announced() -> None:

@@ -46,10 +46,10 @@ from datum_compute.drivers.logs import (
     SECOND_MAX,
     LogLine,
     LogPage,
-    LogWish,
-    Place,
+    LogPosition,
+    LogQuery,
 )
-from datum_compute.drivers.queries import Crashes, ExecSession, NoSuchContainer, NotRunning
+from datum_compute.drivers.queries import CrashReportList, ExecSession, NoSuchContainer, NotRunning
 from datum_compute.server.answer import error_answer
 
 T = TypeVar("T")
@@ -231,9 +231,9 @@ class Gateway:
 
     # --- what is asked for
 
-    def _log_wish(self, query: Mapping[str, str]) -> LogWish:
+    def _log_wish(self, query: Mapping[str, str]) -> LogQuery:
         try:
-            cursor = decode_as(query.get("cursor", "{}").encode(), dict[str, Place])
+            cursor = decode_as(query.get("cursor", "{}").encode(), dict[str, LogPosition])
             tail = int(query.get("tail", "200"))
             ago_s = float(query.get("sinceSeconds", "0"))
             since_s = float(query.get("since", "0"))
@@ -244,7 +244,7 @@ class Gateway:
         for place in cursor.values():
             if not 0 <= place.second <= SECOND_MAX or not 0 <= place.lines <= PLACE_LINES_MAX:
                 raise BadRequest("cursor is not valid; omit it to read from the last lines")
-        return LogWish(
+        return LogQuery(
             container=query.get("container", ""),
             tail=tail,
             since_s=self._unix_s() - ago_s if ago_s else since_s,
@@ -282,9 +282,9 @@ def _exec_wish(query: Mapping[str, str]) -> ExecWish:
     )
 
 
-async def _page(ways: list[CellWay], server: str, wish: LogWish) -> LogPage | None:
+async def _page(ways: list[CellWay], server: str, wish: LogQuery) -> LogPage | None:
     lines: list[LogLine] = []
-    cursor: dict[str, Place] = {}
+    cursor: dict[str, LogPosition] = {}
     for way in ways:
         page = await way.log_page(server, wish)
         lines += page.lines
@@ -299,9 +299,9 @@ async def _usage(ways: list[CellWay], server: str) -> object | None:
     return None
 
 
-async def _crashes(ways: list[CellWay], server: str) -> Crashes | None:
+async def _crashes(ways: list[CellWay], server: str) -> CrashReportList | None:
     cards = [card for way in ways for card in await way.crashes(server)]
-    return Crashes(items=sorted(cards, key=lambda card: card.ended_at)) if cards else None
+    return CrashReportList(items=sorted(cards, key=lambda card: card.ended_at)) if cards else None
 
 
 async def _execution(ways: list[CellWay], server: str, wish: ExecWish) -> ExecSession | None:

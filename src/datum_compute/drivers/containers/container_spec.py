@@ -20,8 +20,8 @@ from datum_compute.api.containeroptions import GRACE_S, ImageRecord, Probe
 from datum_compute.api.instance import Container, ContainerPort
 from datum_compute.api.process_input import container_input_problems
 from datum_compute.api.server import ServerSpec, machine_fingerprint
-from datum_compute.drivers.container_defaults import PORT_CHECK, Limits, checked_ports
-from datum_compute.drivers.containers.images import ImageFacts
+from datum_compute.drivers.container_defaults import PORT_CHECK, ContainerLimits, checked_ports
+from datum_compute.drivers.containers.images import ImageInfo
 from datum_compute.drivers.driver import MachineData, PermanentError
 
 _PREFIX = "compute.datumapis.com/"
@@ -35,7 +35,7 @@ DEFAULT_NETWORK = "bridge"  # the engine's own, for machines that were given no 
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ContainerOwner:
     """Whose machines these are: one cell of one platform. Those of others are never touched."""
 
     platform: str
@@ -85,11 +85,11 @@ class MachinePlan(ApiStruct, frozen=True, kw_only=True):
         )
 
 
-def build_plan(owner: Owner, spec: ServerSpec, memory: Mapping[str, int]) -> MachinePlan:
+def build_plan(owner: ContainerOwner, spec: ServerSpec, memory: Mapping[str, int]) -> MachinePlan:
     addresses = [a.address for i in spec.interfaces for a in i.addresses]
     return MachinePlan(
         containers=[_container(c, memory.get(c.name, 0)) for c in spec.containers],
-        network=network_name(owner, prefixes_of(spec)) if addresses else DEFAULT_NETWORK,
+        network=network_name(owner, network_prefixes(spec)) if addresses else DEFAULT_NETWORK,
         addresses=addresses,
         grace_s=spec.termination_grace_period_seconds,
         spec_fingerprint=machine_fingerprint(spec),
@@ -113,23 +113,25 @@ def _container(container: Container, memory_mebibytes: int) -> ContainerPlan:
     )
 
 
-def prefixes_of(spec: ServerSpec) -> list[tuple[str, str]]:
+def network_prefixes(spec: ServerSpec) -> list[tuple[str, str]]:
     """Each prefix with its gateway."""
     found = [a for i in spec.interfaces for a in i.addresses]
     return [(str(ip_interface(f"{a.address}/{a.prefix_length}").network), a.gateway) for a in found]
 
 
-def network_name(owner: Owner, prefixes: list[tuple[str, str]]) -> str:
+def network_name(owner: ContainerOwner, prefixes: list[tuple[str, str]]) -> str:
     told = " ".join(prefix for prefix, _ in prefixes)
     return f"datum-{owner.cell}-{_digest(owner.platform, told)}"
 
 
-def container_name(owner: Owner, machine_id: str, container: str) -> str:
+def container_name(owner: ContainerOwner, machine_id: str, container: str) -> str:
     server = machine_id.split("/")[1]
     return f"datum-{owner.cell}-{server}-{container}-{_digest(owner.platform, machine_id)}"
 
 
-def labels_of(owner: Owner, machine_id: str, container: str, plan: MachinePlan) -> dict[str, str]:
+def container_labels(
+    owner: ContainerOwner, machine_id: str, container: str, plan: MachinePlan
+) -> dict[str, str]:
     return {
         **owner.labels,
         MACHINE: machine_id,
@@ -165,15 +167,15 @@ _WRITABLE = {"/tmp": "rw,mode=1777", "/run": "rw,mode=755"}  # noqa: S108 - in t
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class CreationInputs:
     """Everything that containers of one machine are made from."""
 
-    owner: Owner
+    owner: ContainerOwner
     machine_id: str
     spec: ServerSpec
     data: MachineData
     plan: MachinePlan
-    limits: Mapping[str, Limits]
+    limits: Mapping[str, ContainerLimits]
     folders: Mapping[str, str]  # volume -> folder of this host
 
 
@@ -183,7 +185,7 @@ InitUse = Literal["on", "off", "missing"]
 
 
 def container_body(
-    making: Making, container: Container, image: ImageFacts, init: InitUse = "on"
+    making: CreationInputs, container: Container, image: ImageInfo, init: InitUse = "on"
 ) -> JsonObject:
     """For ``POST /containers/create``."""
     check_container_input(container)
@@ -194,7 +196,7 @@ def container_body(
         "Entrypoint": argv[:1],
         "Cmd": argv[1:],
         "Env": [f"{name}={value}" for name, value in environment(making.data, container).items()],
-        "Labels": labels_of(making.owner, making.machine_id, container.name, making.plan),
+        "Labels": container_labels(making.owner, making.machine_id, container.name, making.plan),
         "HostConfig": _host_config(making, container),
     }
     # Always stated: engines may be configured to add an init process by default.
@@ -217,7 +219,7 @@ def check_container_input(container: Container) -> None:
         raise PermanentError(f"container {container.name}: {problem}")
 
 
-def command_line(container: Container, image: ImageFacts) -> list[str]:
+def command_line(container: Container, image: ImageInfo) -> list[str]:
     """command replaces ENTRYPOINT (and with it what CMD was for), args replace CMD."""
     if container.command:
         return [*container.command, *container.args]
@@ -254,7 +256,7 @@ def hardware_address(address: str) -> str:
     return ":".join(f"{byte:02x}" for byte in (0x02, *digest))
 
 
-def network_body(name: str, owner: Owner, prefixes: list[tuple[str, str]]) -> JsonObject:
+def network_body(name: str, owner: ContainerOwner, prefixes: list[tuple[str, str]]) -> JsonObject:
     """For ``POST /networks/create``."""
     return {
         "Name": name,
@@ -266,7 +268,7 @@ def network_body(name: str, owner: Owner, prefixes: list[tuple[str, str]]) -> Js
     }
 
 
-def _host_config(making: Making, container: Container) -> JsonObject:
+def _host_config(making: CreationInputs, container: Container) -> JsonObject:
     first = making.plan.containers[0].name
     holder = container_name(making.owner, making.machine_id, first)
     security, limits = container.security_context, making.limits[container.name]
@@ -295,7 +297,7 @@ def _host_config(making: Making, container: Container) -> JsonObject:
     return config
 
 
-def _binds(making: Making, container: Container) -> list[str]:
+def _binds(making: CreationInputs, container: Container) -> list[str]:
     return [
         f"{making.folders[attached.name]}:{attached.mount_path}:ro"
         for attached in container.volume_attachments

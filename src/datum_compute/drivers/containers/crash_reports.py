@@ -12,44 +12,44 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from datum_compute.api.timestamps import timestamp
-from datum_compute.drivers.containers.inspection import Seen
+from datum_compute.drivers.containers.inspection import InspectedContainer
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.status import crashed
-from datum_compute.drivers.queries import CrashCard, Moment
+from datum_compute.drivers.containers.status import crashed_state
+from datum_compute.drivers.queries import CrashReport, MachineEvent
 
 MOMENTS_MAX = 20
 TEXT_MAX = 500
 
 
-def note(moments: list[Moment], now_s: float, text: str) -> None:
+def note(moments: list[MachineEvent], now_s: float, text: str) -> None:
     """The same again right after itself says nothing new."""
     text = text[:TEXT_MAX]
     if moments and moments[-1].text == text:
         return
-    moments.append(Moment(at=timestamp(now_s), text=text))
+    moments.append(MachineEvent(at=timestamp(now_s), text=text))
     del moments[:-MOMENTS_MAX]
 
 
 LINE_MAX = 500
 
 
-class CardKeeper(Protocol):
+class CrashReportArchive(Protocol):
     """The last cards of machines, bounded in number, size and age."""
 
-    def keep(self, machine_id: str, card: CrashCard) -> None: ...
+    def keep(self, machine_id: str, card: CrashReport) -> None: ...
 
-    def kept(self, server: str) -> list[CrashCard]:
+    def kept(self, server: str) -> list[CrashReport]:
         """Of all machines of a Server's name, the oldest first."""
         ...
 
 
-def card_of_end(machine: Machine, now_s: float) -> CrashCard:
+def build_crash_report(machine: Machine, now_s: float) -> CrashReport:
     """Of an end that has just been noted in the machine's record."""
     record = machine.record
     seen = machine.seen.get(record.container)
-    return CrashCard(
+    return CrashReport(
         ended_at=_time(record.ended_s),
-        message=crashed(machine.plan, machine.sight(now_s)).message,
+        message=crashed_state(machine.plan, machine.sight(now_s)).message,
         uid=machine.id.rpartition("/")[2],
         container=record.container,
         started_at=seen.started_at if seen is not None else "",
@@ -62,13 +62,13 @@ def card_of_end(machine: Machine, now_s: float) -> CrashCard:
     )
 
 
-def card_of_removal(
-    machine: Machine, seen: Seen | None, lines: Sequence[str], now_s: float
-) -> CrashCard:
+def build_removal_report(
+    machine: Machine, seen: InspectedContainer | None, lines: Sequence[str], now_s: float
+) -> CrashReport:
     """Of a machine that was asked to go; ``seen`` is its first container, stopped, if there was
     one. What kept it from running until then is said."""
     why = _trouble(machine, now_s)
-    return CrashCard(
+    return CrashReport(
         ended_at=_time(now_s),
         message=f"it was asked to end; until then: {why}" if why else "it was asked to end",
         planned=True,
@@ -86,7 +86,9 @@ def card_of_removal(
 def _trouble(machine: Machine, now_s: float) -> str:
     if machine.problem is not None:
         return f"{machine.problem.reason}: {machine.problem.message}"
-    return crashed(machine.plan, machine.sight(now_s)).message if machine.record.is_down else ""
+    return (
+        crashed_state(machine.plan, machine.sight(now_s)).message if machine.record.is_down else ""
+    )
 
 
 def _last_answers(machine: Machine, ended_s: float) -> dict[str, str]:

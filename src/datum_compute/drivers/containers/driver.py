@@ -22,7 +22,7 @@ import msgspec
 from datum_compute.api.reasons import Reason
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
-from datum_compute.drivers.container_defaults import limits_of
+from datum_compute.drivers.container_defaults import container_limits
 from datum_compute.drivers.containers import operations as sleeping
 from datum_compute.drivers.containers.container_spec import (
     CELL,
@@ -30,53 +30,57 @@ from datum_compute.drivers.containers.container_spec import (
     MACHINE,
     PLATFORM,
     SERVER,
-    Owner,
+    ContainerOwner,
     build_plan,
     read_plan,
 )
 from datum_compute.drivers.containers.crash_reports import (
-    CardKeeper,
-    card_of_end,
-    card_of_removal,
+    CrashReportArchive,
+    build_crash_report,
+    build_removal_report,
     note,
 )
 from datum_compute.drivers.containers.engine import (
-    PING_S,
+    PING_TIMEOUT_S,
     Engine,
-    EngineRefusal,
-    filters,
-    json_lines,
+    EngineError,
+    encode_filters,
+    parse_json_lines,
 )
-from datum_compute.drivers.containers.exec import HangUp
-from datum_compute.drivers.containers.images import ImageFacts, ImageUnavailable
+from datum_compute.drivers.containers.exec import KillProcess
+from datum_compute.drivers.containers.images import ImageInfo, ImageUnavailable
 from datum_compute.drivers.containers.machine import (
     BACKOFF_MAX_S,
     BACKOFF_S,
-    NOTHING,
+    EMPTY_RECORD,
     Machine,
-    Problem,
-    Record,
-    after_end,
-    after_failed_wake,
-    after_start,
-    fallen_asleep,
+    MachineRecord,
+    SetupProblem,
+    record_exit,
+    record_failed_wake,
+    record_sleep,
+    record_start,
 )
-from datum_compute.drivers.containers.operations import Hands
-from datum_compute.drivers.containers.probes import Probing
-from datum_compute.drivers.containers.queries import Inside
-from datum_compute.drivers.containers.status import check_title, machine_state, unproven_until_s
+from datum_compute.drivers.containers.operations import ContainerOperations
+from datum_compute.drivers.containers.probes import ProbeRunner
+from datum_compute.drivers.containers.queries import MachineQueries
+from datum_compute.drivers.containers.status import (
+    machine_state,
+    readiness_check_title,
+    unproven_until_s,
+)
 from datum_compute.drivers.containers.steps import (
-    Create,
-    FallAsleep,
-    Forget,
-    NoteEnd,
-    Pause,
-    Remove,
-    Rest,
-    Start,
+    CreateContainers,
+    ForgetMachine,
+    PauseContainers,
+    RecordExit,
+    RemoveContainers,
+    StartContainers,
+    StartSleep,
     Step,
-    Stop,
-    Wake,
+    StopContainers,
+    WaitForChange,
+    WakeContainers,
     next_step,
 )
 from datum_compute.drivers.driver import (
@@ -100,14 +104,14 @@ AWAY_S = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Ears:
+class EngineEventWatcher:
     """``heard`` receives the id of a machine of which there is news; an empty one means that it may
     be any of them, because the stream was interrupted. ``lost`` is called when the stream ends."""
 
     def __init__(
         self,
         engine: Engine,
-        owner: Owner,
+        owner: ContainerOwner,
         heard: Callable[[str], None],
         lost: Callable[[], None],
     ) -> None:
@@ -118,13 +122,13 @@ class Ears:
         self.hears = True  # until proven otherwise
 
     async def listen(self) -> None:
-        query = {"filters": filters(type=["container"])}
+        query = {"filters": encode_filters(type=["container"])}
         while True:
             try:
                 async with self._engine.stream("GET", "/events", query) as chunks:
                     self.hears = True
                     self._heard("")
-                    async for event in json_lines(chunks):
+                    async for event in parse_json_lines(chunks):
                         self._hear((event.get("Actor") or {}).get("Attributes") or {})
             except (DriverError, AttributeError, TypeError) as error:
                 if self.hears:
@@ -165,21 +169,21 @@ class ContainersDriver:
 
     def __init__(
         self,
-        hands: Hands,
-        owner: Owner,
-        records: MutableMapping[str, Record],
+        hands: ContainerOperations,
+        owner: ContainerOwner,
+        records: MutableMapping[str, MachineRecord],
         *,
         unix_s: Callable[[], float],
         elapsed_s: Callable[[], float],
         save: Callable[[], None],
         save_now: Callable[[], None],
         archive: LogArchive,
-        cards: CardKeeper,
+        cards: CrashReportArchive,
         ran_out_of_memory: Callable[[str], bool] = lambda _container_id: False,
-        hang_up: HangUp = lambda _process, _container_id, _by_force: None,
+        hang_up: KillProcess = lambda _process, _container_id, _by_force: None,
     ) -> None:
         self._hands = hands
-        self._probing = Probing(
+        self._probing = ProbeRunner(
             hands.engine,
             self._on_ready_verdict,
             self._on_live_verdict,
@@ -201,12 +205,14 @@ class ContainersDriver:
         self._save_now = save_now
         self._cards = cards
         self._ran_out_of_memory = ran_out_of_memory
-        self.inside = Inside(hands, self._known, archive, cards, unix_s, hang_up)
+        self.inside = MachineQueries(hands, self._known, archive, cards, unix_s, hang_up)
         self._machines: dict[str, Machine] = {}
         self._read = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._resync_soon = asyncio.Event()
-        self._ears = Ears(hands.engine, owner, self._look_again, self._resync_soon.set)
+        self._ears = EngineEventWatcher(
+            hands.engine, owner, self._look_again, self._resync_soon.set
+        )
         self._news: dict[str, None] = {}
         self._has_news = asyncio.Event()
 
@@ -215,7 +221,7 @@ class ContainersDriver:
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         if machine_id in (await self._known()):
             return
-        memory = {name: limits.mebibytes for name, limits in limits_of(spec).items()}
+        memory = {name: limits.mebibytes for name, limits in container_limits(spec).items()}
         machine = Machine(machine_id, build_plan(self._owner, spec, memory), spec, data)
         self._tend(machine)
 
@@ -331,7 +337,9 @@ class ContainersDriver:
         # End at the observation deadline, so that Unknown is announced in time.
         left_s = self._last_answer_s + OBSERVATION_DEADLINE_S - began_s
         try:
-            await self._hands.engine.ping(min(PING_S, left_s) if left_s > 0 else PING_S)
+            await self._hands.engine.ping(
+                min(PING_TIMEOUT_S, left_s) if left_s > 0 else PING_TIMEOUT_S
+            )
         except TransientError:
             if self._last_answer_s <= began_s:
                 self._note_loss(self._last_answer_s)
@@ -374,7 +382,7 @@ class ContainersDriver:
         machine_id, plan = labels.get(MACHINE, ""), read_plan(labels)
         if machine_id.count("/") != 2 or plan is None or machine_id in self._machines:
             return self._machines.get(machine_id)
-        record = self._records.get(machine_id, NOTHING)
+        record = self._records.get(machine_id, EMPTY_RECORD)
         machine = Machine(machine_id, plan, record=record, awaits_first_observation=True)
         machine.unobserved_since_s = self._elapsed_s()
         self._tend(machine)
@@ -424,7 +432,7 @@ class ContainersDriver:
                 if not machine.sleep.trust():
                     await self._inspect(machine)
                 step = self._next_step(machine)
-                if isinstance(step, Forget):
+                if isinstance(step, ForgetMachine):
                     break
                 pause_s = await self._carry_out(machine, step)
             except ImageUnavailable as error:
@@ -434,7 +442,7 @@ class ContainersDriver:
                 self._note_problem(machine, Reason.CONFIGURATION_ERROR, str(error))
                 self._give_up_waking(machine)
                 pause_s = 0.0
-            except (TransientError, EngineRefusal) as error:
+            except (TransientError, EngineError) as error:
                 machine.stage = str(error)
                 pause_s = 0.0 if machine.sleep.is_mistaken() else AWAY_S
                 _log.info("%s: %s", machine.id, error)
@@ -464,45 +472,45 @@ class ContainersDriver:
     async def _carry_out(self, machine: Machine, step: Step) -> float | None:
         """Do it, and say how long to rest: None is until something happens."""
         match step:
-            case Create():
+            case CreateContainers():
                 await self._create(machine)
                 machine.stage = "the containers are being started"
                 return 0.0
-            case Start(names):
+            case StartContainers(names):
                 await self._hands.start(machine, names)
                 machine.problem, machine.sleep.thawed = None, False
                 self._note(machine, f"started: {', '.join(names)}")
                 machine.spec, machine.data = None, NO_DATA
-                self._keep(machine, after_start(machine.record))
+                self._keep(machine, record_start(machine.record))
                 return 0.0
-            case NoteEnd(name):
+            case RecordExit(name):
                 await self._note_end(machine, name)
                 return 0.0
-            case Stop(names):
+            case StopContainers(names):
                 await self._hands.stop(machine, names)
                 return 0.0
-            case FallAsleep(mode):
-                self._keep(machine, fallen_asleep(machine.record, mode))
+            case StartSleep(mode):
+                self._keep(machine, record_sleep(machine.record, mode))
                 self._save_now()  # before it ends, or its end would be a crash to who comes after
                 self._probing.end(machine)
                 return await self._carry_out(machine, self._next_step(machine))
-            case Pause(names):
+            case PauseContainers(names):
                 await self._hands.pause(machine, names)
                 return 0.0
-            case Wake(names):
+            case WakeContainers(names):
                 record = await sleeping.wake(self._hands, machine, names, self._unix_s)
                 machine.record = self._records[machine.id] = record
                 await self._let_pass(machine)
                 self._save()
                 return 0.0
-            case Remove():
+            case RemoveContainers():
                 self._probing.end(machine)
                 self._tell(machine)
                 await self._remove(machine)
                 return 0.0
-            case Rest(until_s, is_up):
+            case WaitForChange(until_s, is_up):
                 return await self._rest(machine, until_s, is_up=is_up)
-            case Forget():
+            case ForgetMachine():
                 return 0.0
 
     async def _remove(self, machine: Machine) -> None:
@@ -510,7 +518,7 @@ class ContainersDriver:
         machine.seen = await self._hands.look(machine)
         name = machine.containers[0]
         lines = await self._hands.last_lines(machine, name)
-        card = card_of_removal(machine, machine.seen.get(name), lines, self._unix_s())
+        card = build_removal_report(machine, machine.seen.get(name), lines, self._unix_s())
         await self._hands.remove(machine)
         self._cards.keep(machine.id, card)
         machine.has_card = True
@@ -533,7 +541,7 @@ class ContainersDriver:
         machine.problem = None
         self._note(machine, "the containers were made")
 
-    async def _pull(self, machine: Machine) -> dict[str, ImageFacts] | DriverError:
+    async def _pull(self, machine: Machine) -> dict[str, ImageInfo] | DriverError:
         """An error as a value: raised in a task of the group it would end all of them."""
         try:
             return await self._hands.pull(machine)
@@ -546,7 +554,7 @@ class ContainersDriver:
             machine.sleep.is_known = bool(machine.record.asleep)
         else:
             if machine.record.is_down:
-                self._keep(machine, after_start(machine.record))
+                self._keep(machine, record_start(machine.record))
             assert self._group is not None
             self._probing.begin(machine, self._group.create_task)
             now_s = self._unix_s()
@@ -557,20 +565,20 @@ class ContainersDriver:
     async def _note_end(self, machine: Machine, name: str) -> None:
         self._probing.end(machine)
         seen, now_s = machine.seen[name], self._unix_s()
-        record = after_end(machine.record, seen, now_s)
+        record = record_exit(machine.record, seen, now_s)
         lines = list(await self._hands.last_lines(machine, name))
         oom = record.out_of_memory or (
             seen.exit_code == 137 and not record.why and self._ran_out_of_memory(seen.id)
         )
         self._keep(machine, msgspec.structs.replace(record, lines=lines, out_of_memory=oom))
-        card = card_of_end(machine, now_s)
+        card = build_crash_report(machine, now_s)
         self._note(machine, card.message)
         self._cards.keep(machine.id, card)
 
     def _note_problem(self, machine: Machine, reason: str, message: str) -> None:
         before_s = machine.problem.wait_s if machine.problem is not None else 0.0
         wait_s = min(max(BACKOFF_S, 2 * before_s), BACKOFF_MAX_S)
-        machine.problem = Problem(reason, message, self._unix_s() + wait_s, wait_s)
+        machine.problem = SetupProblem(reason, message, self._unix_s() + wait_s, wait_s)
         self._note(machine, f"{reason}: {message}")
 
     async def _let_pass(self, machine: Machine) -> None:
@@ -584,7 +592,7 @@ class ContainersDriver:
     def _give_up_waking(self, machine: Machine) -> None:
         if machine.sleep.waking and machine.problem is not None:
             machine.sleep.waking = False
-            self._keep(machine, after_failed_wake(machine.record, machine.problem.again_s))
+            self._keep(machine, record_failed_wake(machine.record, machine.problem.again_s))
 
     async def _let_go(self, machine: Machine) -> None:
         self._probing.end(machine)
@@ -594,7 +602,9 @@ class ContainersDriver:
             del self._machines[machine.id]
         if not machine.wanted:
             if machine.problem is not None and not machine.has_card:
-                self._cards.keep(machine.id, card_of_removal(machine, None, (), self._unix_s()))
+                self._cards.keep(
+                    machine.id, build_removal_report(machine, None, (), self._unix_s())
+                )
             self._hands.forget_files(machine)
             if self._records.pop(machine.id, None) is not None:
                 self._save()
@@ -621,7 +631,7 @@ class ContainersDriver:
         if machine.awaits_first_observation:
             self._note_observation(machine)
         container = next(c for c in machine.plan.containers if c.name == name)
-        self._note(machine, f"{check_title(container)}: {'ready' if is_good else words}")
+        self._note(machine, f"{readiness_check_title(container)}: {'ready' if is_good else words}")
         self._tell(machine)
 
     async def _on_live_verdict(
@@ -694,7 +704,7 @@ class ContainersDriver:
     def _note(self, machine: Machine, text: str) -> None:
         note(machine.moments, self._unix_s(), text)
 
-    def _keep(self, machine: Machine, record: Record) -> None:
+    def _keep(self, machine: Machine, record: MachineRecord) -> None:
         if record != machine.record:
             machine.record = self._records[machine.id] = record
             self._save()

@@ -21,14 +21,14 @@ from yarl import URL
 
 from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
 from datum_compute.drivers.driver import DriverError, TransientError
-from datum_compute.drivers.logs import pieces_of
+from datum_compute.drivers.logs import split_pieces
 
 API = "v1.40"  # podman 4 and every Docker since 19.03
-ANSWER_S = 30.0
-PING_S = 5.0
-ANSWER_BYTES_MAX = 32 * 1024 * 1024
-AT_ONCE = 8
-LINE_BYTES_MAX = 1024 * 1024
+REQUEST_TIMEOUT_S = 30.0
+PING_TIMEOUT_S = 5.0
+RESPONSE_BYTES_MAX = 32 * 1024 * 1024
+CONCURRENT_REQUESTS_MAX = 8
+JSON_LINE_BYTES_MAX = 1024 * 1024
 # Host paths of engines and runtimes: storage, state and sockets.
 _ENGINE_PATH = re.compile(
     r"""(?x)
@@ -50,7 +50,7 @@ _LOST = (aiohttp.ClientError, OSError, TimeoutError)
 Query = Mapping[str, str | int]
 
 
-class EngineRefusal(DriverError):
+class EngineError(DriverError):
     """The engine answered with an error; ``status`` is its HTTP code, ``words`` are its own."""
 
     def __init__(self, status: int, words: str) -> None:
@@ -64,7 +64,7 @@ class EngineTimeout(TransientError):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineFacts:
+class EngineVersion:
     """Who answers."""
 
     name: str
@@ -82,23 +82,23 @@ class Engine:
         self.socket = socket
         self._session: aiohttp.ClientSession | None = None
         self.answer_listeners: list[Callable[[], None]] = []
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns = asyncio.Semaphore(CONCURRENT_REQUESTS_MAX)
 
     async def aclose(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
 
-    async def facts(self, timeout_s: float = 5.0) -> EngineFacts:
+    async def facts(self, timeout_s: float = 5.0) -> EngineVersion:
         found = await self.ask("GET", "/version", timeout_s=timeout_s)
         parts = found.get("Components") or [{}]
         name = str(parts[0].get("Name", "Docker"))
-        return EngineFacts(name.removesuffix(" Engine"), str(found.get("Version", "")))
+        return EngineVersion(name.removesuffix(" Engine"), str(found.get("Version", "")))
 
-    async def ping(self, timeout_s: float = PING_S) -> None:
+    async def ping(self, timeout_s: float = PING_TIMEOUT_S) -> None:
         """Raise TransientError if the engine does not answer. Waits for no turn: all of them may be
         taken by requests that the engine does not answer."""
-        with suppress(EngineRefusal):
+        with suppress(EngineError):
             async with self._request("GET", "/_ping", None, None, timeout_s=timeout_s):
                 return
 
@@ -109,7 +109,7 @@ class Engine:
         query: Query | None = None,
         body: JsonObject | None = None,
         *,
-        timeout_s: float = ANSWER_S,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Any:
         """The JSON of the answer; None if it has none."""
         data = await self.fetch(method, path, query, body, timeout_s=timeout_s)
@@ -127,7 +127,7 @@ class Engine:
         query: Query | None = None,
         body: JsonObject | None = None,
         *,
-        timeout_s: float = ANSWER_S,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> bytes:
         """The bytes of the answer. ``timeout_s`` counts from the turn of the request."""
         async with self._turns:
@@ -143,7 +143,7 @@ class Engine:
         query: Query | None = None,
         body: JsonObject | None = None,
         *,
-        timeout_s: float = ANSWER_S,
+        timeout_s: float = REQUEST_TIMEOUT_S,
         bytes_max: int | None = None,
     ) -> bool:
         """Pass the response to ``take`` piece by piece, until ``take`` returns True or has received
@@ -153,7 +153,7 @@ class Engine:
             opened = self._request(method, path, query, body, timeout_s=timeout_s)
             async with opened as answer:
                 async for chunk in self._chunks(answer):
-                    for piece in pieces_of(chunk):
+                    for piece in split_pieces(chunk):
                         size += len(piece)
                         if take(piece) or (bytes_max is not None and size >= bytes_max):
                             return False
@@ -164,7 +164,7 @@ class Engine:
         """Return the headers of the answer; their names ignore case."""
         async with (
             self._turns,
-            self._request("HEAD", path, query, None, timeout_s=ANSWER_S) as answer,
+            self._request("HEAD", path, query, None, timeout_s=REQUEST_TIMEOUT_S) as answer,
         ):
             return answer.headers
 
@@ -211,7 +211,7 @@ class Engine:
             ) as answer:
                 self.announce_answer()
                 if answer.status >= 400:
-                    raise EngineRefusal(answer.status, engine_words(await self._read(answer)))
+                    raise EngineError(answer.status, error_message(await self._read(answer)))
                 yield answer
         except _LOST as error:
             raise self._lost(error) from None  # its request may hold secrets: cut it off
@@ -235,8 +235,8 @@ class Engine:
         async for chunk in answer.content.iter_any():
             parts.append(chunk)
             size += len(chunk)
-            if size > ANSWER_BYTES_MAX:
-                raise TransientError(f"the engine's answer is over {ANSWER_BYTES_MAX} bytes")
+            if size > RESPONSE_BYTES_MAX:
+                raise TransientError(f"the engine's answer is over {RESPONSE_BYTES_MAX} bytes")
         return b"".join(parts)
 
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
@@ -261,7 +261,7 @@ class Engine:
 Stream = AbstractAsyncContextManager[AsyncGenerator[bytes, None]]
 
 
-async def json_lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[JsonObject, None]:
+async def parse_json_lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[JsonObject, None]:
     """One object for each line; what is no JSON is passed over."""
     rest = b""
     async for chunk in chunks:
@@ -269,13 +269,13 @@ async def json_lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[Json
         for line in lines:
             if found := _object(line):
                 yield found
-        if len(rest) > LINE_BYTES_MAX:
-            raise TransientError(f"a line of the engine is over {LINE_BYTES_MAX} bytes")
+        if len(rest) > JSON_LINE_BYTES_MAX:
+            raise TransientError(f"a line of the engine is over {JSON_LINE_BYTES_MAX} bytes")
     if found := _object(rest):
         yield found
 
 
-def filters(**values: list[str]) -> str:
+def encode_filters(**values: list[str]) -> str:
     return json.dumps(values)
 
 
@@ -287,7 +287,7 @@ def _object(line: bytes) -> JsonObject | None:
     return found if isinstance(found, dict) else None
 
 
-def engine_words(body: bytes) -> str:
+def error_message(body: bytes) -> str:
     """What the engine says, without its own wrapping."""
     found = _object(body)
     words = str(found.get("message") or found.get("cause") or "") if found else ""
@@ -301,13 +301,13 @@ def hide_engine_paths(words: str) -> str:
     return _ENGINE_PATH.sub("(path on the host)", words)
 
 
-ANSWER_S = 30.0
+REQUEST_TIMEOUT_S = 30.0
 _PIECE = 32 * 1024
 _REFUSAL_BYTES_MAX = 64 * 1024
 _BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError)
 
 
-class Hijacked:
+class HijackedConnection:
     """Bytes of a process and for it; its input can be ended alone."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -334,17 +334,17 @@ class Hijacked:
         self._writer.close()
 
 
-async def hijack(socket: str, path: str, body: JsonObject) -> Hijacked:
+async def open_hijacked(socket: str, path: str, body: JsonObject) -> HijackedConnection:
     """Start what the path names and stay attached to it."""
     try:
-        async with asyncio.timeout(ANSWER_S):
-            return await _hijacked(socket, path, body)
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            return await _open_hijacked(socket, path, body)
     except (TimeoutError, *_BROKEN) as error:
         why = "the container engine does not answer"
         raise TransientError(why) from error
 
 
-async def _hijacked(socket: str, path: str, body: JsonObject) -> Hijacked:
+async def _open_hijacked(socket: str, path: str, body: JsonObject) -> HijackedConnection:
     reader, writer = await asyncio.open_unix_connection(socket)
     try:
         sent = encode(body)
@@ -360,11 +360,11 @@ async def _hijacked(socket: str, path: str, body: JsonObject) -> Hijacked:
         status, headers = _read_head(await reader.readuntil(b"\r\n\r\n"))
         if status >= 400:
             size = min(int(headers.get("content-length", 0)), _REFUSAL_BYTES_MAX)
-            raise EngineRefusal(status, engine_words(await reader.readexactly(size)))
+            raise EngineError(status, error_message(await reader.readexactly(size)))
     except BaseException:
         writer.close()
         raise
-    return Hijacked(reader, writer)
+    return HijackedConnection(reader, writer)
 
 
 def _read_head(head: bytes) -> tuple[int, Mapping[str, str]]:

@@ -22,13 +22,18 @@ from datum_compute.api.remotecommand import (
     ending_message,
     read_size,
 )
-from datum_compute.drivers.containers.engine import Engine, EngineRefusal, Hijacked, hijack
+from datum_compute.drivers.containers.engine import (
+    Engine,
+    EngineError,
+    HijackedConnection,
+    open_hijacked,
+)
 from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.logs import FrameDecoder
 from datum_compute.drivers.queries import NotRunning
 
 # Process number on this host, container, and whether it is asked or made to end.
-HangUp = Callable[[int, str, bool], None]
+KillProcess = Callable[[int, str, bool], None]
 # Between being asked to end and being ended.
 GRACE_S = 2.0
 _ASK_EVERY_S, _ASK_AT_MOST_EVERY_S = 0.02, 0.5
@@ -41,7 +46,9 @@ _WORDS = (
 )
 
 
-async def execute(engine: Engine, container_id: str, wish: ExecWish, hang_up: HangUp) -> Execution:
+async def start_exec(
+    engine: Engine, container_id: str, wish: ExecWish, hang_up: KillProcess
+) -> ContainerExecSession:
     """The command, running; or ended already, if there is no such command."""
     body = {
         "Cmd": wish.command,
@@ -52,18 +59,22 @@ async def execute(engine: Engine, container_id: str, wish: ExecWish, hang_up: Ha
     }
     try:
         made = await engine.ask("POST", f"/containers/{container_id}/exec", body=body)
-    except EngineRefusal as refusal:
+    except EngineError as refusal:
         raise NotRunning(refusal.words) from None
     number = str(made["Id"])
     try:
         start = {"Detach": False, "Tty": wish.tty}
-        streams = await hijack(engine.socket, f"/exec/{number}/start", start)
-    except EngineRefusal as refusal:
-        return Execution(engine, number, container_id, None, hang_up, refused=refusal.words)
-    return Execution(engine, number, container_id, streams, hang_up, is_framed=not wish.tty)
+        streams = await open_hijacked(engine.socket, f"/exec/{number}/start", start)
+    except EngineError as refusal:
+        return ContainerExecSession(
+            engine, number, container_id, None, hang_up, refused=refusal.words
+        )
+    return ContainerExecSession(
+        engine, number, container_id, streams, hang_up, is_framed=not wish.tty
+    )
 
 
-class Execution:
+class ContainerExecSession:
     """The ``ExecSession`` of a container."""
 
     def __init__(
@@ -71,8 +82,8 @@ class Execution:
         engine: Engine,
         number: str,
         container_id: str,
-        streams: Hijacked | None,
-        hang_up: HangUp,
+        streams: HijackedConnection | None,
+        hang_up: KillProcess,
         *,
         is_framed: bool = True,
         refused: str = "",
@@ -153,7 +164,7 @@ class Execution:
             while (found := await self._inspect()).get("Running"):
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _ASK_AT_MOST_EVERY_S)
-        except (EngineRefusal, TransientError) as error:
+        except (EngineError, TransientError) as error:
             return Ending(message=f"nobody knows how the command ended: {error}")
         return Ending(exit_code=int(found.get("ExitCode") or 0))
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.timestamps import unix_time
 
-Standing = Literal["created", "running", "paused", "exited"]
-_STANDINGS: dict[str, Standing] = {
+RunState = Literal["created", "running", "paused", "exited"]
+_RUN_STATES: dict[str, RunState] = {
     **dict.fromkeys(("created", "configured", "initialized"), "created"),
     **dict.fromkeys(("running", "restarting", "stopping"), "running"),
     "paused": "paused",
@@ -19,12 +19,12 @@ _FRACTION = re.compile(r"\.\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class InspectedContainer:
     """Times are unix seconds, 0 for never."""
 
     name: str
     id: str
-    standing: Standing
+    standing: RunState
     exit_code: int | None = None
     out_of_memory: bool = False
     started_at: str = ""
@@ -38,12 +38,12 @@ class Seen:
         return self.standing in ("running", "paused")
 
 
-def read_container(name: str, inspected: JsonObject) -> Seen:
+def parse_container(name: str, inspected: JsonObject) -> InspectedContainer:
     state = inspected.get("State") or {}
-    standing = _STANDINGS.get(str(state.get("Status", "")).lower(), "exited")
+    standing = _RUN_STATES.get(str(state.get("Status", "")).lower(), "exited")
     started = str(state.get("StartedAt") or "")
     started_s = unix_time(started)
-    return Seen(
+    return InspectedContainer(
         name=name,
         id=str(inspected.get("Id", "")),
         standing=standing,

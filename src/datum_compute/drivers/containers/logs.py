@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
-from datum_compute.drivers.containers.engine import EngineRefusal
+from datum_compute.drivers.containers.engine import EngineError
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.operations import Hands
+from datum_compute.drivers.containers.operations import ContainerOperations
 from datum_compute.drivers.logs import (
     LineCollector,
+    LineSelection,
     LogArchive,
     LogPage,
-    LogWish,
+    LogQuery,
+    LogSource,
     PageBuilder,
-    Selection,
-    Source,
     feed_pieces,
     source_key,
     tail_lines,
@@ -30,7 +30,11 @@ SCANNED_BYTES_MAX = 64 * 1024 * 1024
 
 
 async def read_page(
-    hands: Hands, archive: LogArchive, server: str, machines: Iterable[Machine], wish: LogWish
+    hands: ContainerOperations,
+    archive: LogArchive,
+    server: str,
+    machines: Iterable[Machine],
+    wish: LogQuery,
 ) -> LogPage:
     """Return a page of the lines of all machines of a Server's name, in their order."""
     archived = [
@@ -52,15 +56,17 @@ async def read_page(
     return builder.page()
 
 
-async def _read_archived(key: str, container: str, framed: bytes, selection: Selection) -> Source:
+async def _read_archived(
+    key: str, container: str, framed: bytes, selection: LineSelection
+) -> LogSource:
     collector = LineCollector(container, selection)
     await feed_pieces(collector, framed)
-    return Source(key, collector.lines, collector.place)
+    return LogSource(key, collector.lines, collector.place)
 
 
 async def _read_engine(
-    hands: Hands, machine: Machine, name: str, wish: LogWish, builder: PageBuilder
-) -> Source:
+    hands: ContainerOperations, machine: Machine, name: str, wish: LogQuery, builder: PageBuilder
+) -> LogSource:
     key = source_key(machine.id, name)
     selection = builder.selection(key)
     if wish.previous and name in machine.seen:
@@ -78,15 +84,19 @@ async def _read_engine(
         # All lines are of one second: read the whole second to find the place in it.
         whole = {**query, "tail": "all", "since": str(min(collector.seconds))}
         collector = await _collect(hands, machine, name, whole, selection)
-    return Source(key, collector.lines, collector.place)
+    return LogSource(key, collector.lines, collector.place)
 
 
 async def _collect(
-    hands: Hands, machine: Machine, name: str, query: dict[str, str], selection: Selection
+    hands: ContainerOperations,
+    machine: Machine,
+    name: str,
+    query: dict[str, str],
+    selection: LineSelection,
 ) -> LineCollector:
     collector = LineCollector(name, selection)
     path = f"/containers/{hands.name(machine, name)}/logs"
-    with suppress(EngineRefusal):  # not created yet, or just removed
+    with suppress(EngineError):  # not created yet, or just removed
         async with hands.log_reads:
             is_whole = await hands.engine.fetch_into(
                 collector.feed, "GET", path, query, bytes_max=SCANNED_BYTES_MAX

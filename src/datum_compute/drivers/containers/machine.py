@@ -19,22 +19,22 @@ from datum_compute.api.containeroptions import Probe
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.containers.container_spec import MachinePlan
-from datum_compute.drivers.containers.images import ImageFacts
-from datum_compute.drivers.containers.inspection import Seen
+from datum_compute.drivers.containers.images import ImageInfo
+from datum_compute.drivers.containers.inspection import InspectedContainer
 from datum_compute.drivers.driver import (
     NO_DATA,
     DriverError,
     MachineData,
     Observation,
 )
-from datum_compute.drivers.queries import Moment
+from datum_compute.drivers.queries import MachineEvent
 
 BACKOFF_S, BACKOFF_MAX_S = 10.0, 300.0
 # Who ran for so long has recovered: the next end is a first one again.
 RECOVERED_S = 600.0
 
 
-class Record(ApiStruct, frozen=True, kw_only=True):
+class MachineRecord(ApiStruct, frozen=True, kw_only=True):
     """``is_down``: an end has been noted, and the start after it has not happened yet."""
 
     restarts: int = 0
@@ -51,15 +51,15 @@ class Record(ApiStruct, frozen=True, kw_only=True):
     woken: bool = False  # its last start was no start after an end
 
 
-NOTHING = Record()
+EMPTY_RECORD = MachineRecord()
 
 
-def after_end(record: Record, seen: Seen, now_s: float) -> Record:
+def record_exit(record: MachineRecord, seen: InspectedContainer, now_s: float) -> MachineRecord:
     """The end of one container is the end of the machine; the wait doubles with each."""
     ran_s = max(0.0, seen.finished_s - seen.started_s)
     first = not record.wait_s or ran_s >= RECOVERED_S
     wait_s = BACKOFF_S if first else min(2 * record.wait_s, BACKOFF_MAX_S)
-    return Record(
+    return MachineRecord(
         restarts=record.restarts,
         is_down=True,
         start_after_s=now_s + wait_s,
@@ -72,28 +72,28 @@ def after_end(record: Record, seen: Seen, now_s: float) -> Record:
     )
 
 
-def fallen_asleep(record: Record, mode: SleepMode) -> Record:
+def record_sleep(record: MachineRecord, mode: SleepMode) -> MachineRecord:
     """On record before anything is done, so that its end is known for what it is."""
     return msgspec.structs.replace(record, asleep=mode)
 
 
-def after_wake(record: Record) -> Record:
+def record_wake(record: MachineRecord) -> MachineRecord:
     return msgspec.structs.replace(record, asleep="", woken=True)
 
 
-def after_failed_wake(record: Record, again_s: float) -> Record:
+def record_failed_wake(record: MachineRecord, again_s: float) -> MachineRecord:
     """From now on it is one that ended, and is started again until that works."""
     return msgspec.structs.replace(record, asleep="", is_down=True, start_after_s=again_s)
 
 
-def after_start(record: Record) -> Record:
+def record_start(record: MachineRecord) -> MachineRecord:
     return msgspec.structs.replace(
         record, is_down=False, restarts=record.restarts + int(record.is_down), why=""
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SetupProblem:
     """Why it cannot be set up, and when that is tried again."""
 
     reason: str
@@ -103,13 +103,13 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class MachineSnapshot:
     """Everything the next step follows from."""
 
     containers: Sequence[str]
-    seen: Mapping[str, Seen]
-    record: Record = NOTHING
-    problem: Problem | None = None
+    seen: Mapping[str, InspectedContainer]
+    record: MachineRecord = EMPTY_RECORD
+    problem: SetupProblem | None = None
     wanted: bool = True
     waking: bool = False  # somebody asked for it
     falling: SleepMode | Literal[""] = ""  # somebody asked for that
@@ -118,7 +118,7 @@ class Sight:
     now_s: float = 0.0
 
 
-def delay_left_s(probe: Probe, seen: Seen, now_s: float) -> float:
+def delay_left_s(probe: Probe, seen: InspectedContainer, now_s: float) -> float:
     """Return how much of the initial delay of a probe is left, from the start of the container."""
     if not seen.started_s:
         return float(probe.initial_delay_seconds)
@@ -126,7 +126,7 @@ def delay_left_s(probe: Probe, seen: Seen, now_s: float) -> float:
 
 
 @dataclass(slots=True)
-class Sleep:
+class SleepState:
     """What this process knows of a machine's sleep; that it sleeps is on its record."""
 
     waking: bool = False  # somebody waits for it to execute again
@@ -166,15 +166,15 @@ class Machine:
     spec: ServerSpec | None = None
     data: MachineData = NO_DATA
     wanted: bool = True
-    seen: dict[str, Seen] = field(default_factory=dict)
-    record: Record = NOTHING
-    problem: Problem | None = None
+    seen: dict[str, InspectedContainer] = field(default_factory=dict)
+    record: MachineRecord = EMPTY_RECORD
+    problem: SetupProblem | None = None
     stage: str = ""
     ready: dict[str, bool] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
     # Takes long at times; a removal ends it.
-    pulling: asyncio.Task[dict[str, ImageFacts] | DriverError] | None = None
-    sleep: Sleep = field(default_factory=Sleep)
+    pulling: asyncio.Task[dict[str, ImageInfo] | DriverError] | None = None
+    sleep: SleepState = field(default_factory=SleepState)
     announced: Observation = None  # the last observation that was announced
     # Since when the machine has not been observed, on a monotonic clock; None while it is observed.
     unobserved_since_s: float | None = None
@@ -182,7 +182,7 @@ class Machine:
     awaits_first_observation: bool = False
     # The last answers to each probe, with the time when each came.
     answered: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[MachineEvent] = field(default_factory=list)
     # Folders of this host with the files of its volumes, while this process has created it.
     folders: dict[str, str] = field(default_factory=dict)
     has_card: bool = False  # its last end has been kept
@@ -209,8 +209,8 @@ class Machine:
             and not delay_left_s(check, self.seen[container.name], now_s)
         )
 
-    def sight(self, now_s: float) -> Sight:
-        return Sight(
+    def sight(self, now_s: float) -> MachineSnapshot:
+        return MachineSnapshot(
             containers=self.containers,
             seen=self.seen,
             record=self.record,

@@ -18,28 +18,33 @@ from typing import Protocol
 from datum_compute.api.codec import DecodeError, JsonObject, decode
 from datum_compute.api.instance import Container
 from datum_compute.api.timestamps import timestamp
-from datum_compute.drivers.container_defaults import limits_of
+from datum_compute.drivers.container_defaults import container_limits
 from datum_compute.drivers.containers.container_spec import (
     CONTAINER,
     DEFAULT_NETWORK,
     INIT,
     INIT_MISSING,
     MACHINE,
+    ContainerOwner,
+    CreationInputs,
     InitUse,
-    Making,
-    Owner,
     command_line,
     container_body,
     container_name,
     network_body,
-    prefixes_of,
+    network_prefixes,
     program_paths,
     with_digests,
 )
-from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, filters
-from datum_compute.drivers.containers.images import ImageFacts, Images
-from datum_compute.drivers.containers.inspection import Seen, read_container
-from datum_compute.drivers.containers.machine import Machine, Record, after_wake
+from datum_compute.drivers.containers.engine import (
+    REQUEST_TIMEOUT_S,
+    Engine,
+    EngineError,
+    encode_filters,
+)
+from datum_compute.drivers.containers.images import ImageInfo, ImageStore
+from datum_compute.drivers.containers.inspection import InspectedContainer, parse_container
+from datum_compute.drivers.containers.machine import Machine, MachineRecord, record_wake
 from datum_compute.drivers.containers.status import machine_state
 from datum_compute.drivers.driver import DataFile, PermanentError, TransientError
 from datum_compute.drivers.logs import CONCURRENT_LOG_READS_MAX, LastFrames, LastLines, LogArchive
@@ -70,18 +75,18 @@ class DataFolders(Protocol):
         ...
 
 
-class Hands:
+class ContainerOperations:
     """What the driver can do to the containers of one cell."""
 
     def __init__(
-        self, engine: Engine, owner: Owner, folders: DataFolders, archive: LogArchive
+        self, engine: Engine, owner: ContainerOwner, folders: DataFolders, archive: LogArchive
     ) -> None:
         self.engine = engine
         self.log_reads = asyncio.Semaphore(CONCURRENT_LOG_READS_MAX)
         self._archive = archive
         self._owner = owner
         self._folders = folders
-        self._images = Images(engine)
+        self._images = ImageStore(engine)
         self._networks = asyncio.Lock()
         self._known_networks: set[str] = set()
         # Whether the engine has answered that it does not miss its init program.
@@ -92,26 +97,26 @@ class Hands:
     def name(self, machine: Machine, container: str) -> str:
         return container_name(self._owner, machine.id, container)
 
-    async def look(self, machine: Machine) -> dict[str, Seen]:
+    async def look(self, machine: Machine) -> dict[str, InspectedContainer]:
         """Those containers of the machine that there are."""
         found = await asyncio.gather(*(self._inspect(machine, n) for n in machine.containers))
         return {seen.name: seen for seen in found if seen is not None}
 
-    async def _inspect(self, machine: Machine, container: str) -> Seen | None:
+    async def _inspect(self, machine: Machine, container: str) -> InspectedContainer | None:
         try:
             path = f"/containers/{self.name(machine, container)}/json"
-            return read_container(container, await self.engine.ask("GET", path))
-        except EngineRefusal as refusal:
+            return parse_container(container, await self.engine.ask("GET", path))
+        except EngineError as refusal:
             if refusal.status == 404:
                 return None
             raise
 
-    async def pull(self, machine: Machine) -> dict[str, ImageFacts]:
+    async def pull(self, machine: Machine) -> dict[str, ImageInfo]:
         """The image of each container; nothing but the engine's store of images changes."""
         assert machine.spec is not None
         return {c.name: await self._image(machine, c) for c in machine.spec.containers}
 
-    async def create(self, machine: Machine, images: Mapping[str, ImageFacts]) -> None:
+    async def create(self, machine: Machine, images: Mapping[str, ImageInfo]) -> None:
         """All containers, from nothing."""
         spec, data = machine.spec, machine.data
         assert spec is not None
@@ -121,21 +126,21 @@ class Hands:
         machine.plan = with_digests(machine.plan, digests)
         machine.stage = "the containers are being created"
         if machine.plan.network != DEFAULT_NETWORK:
-            await self._ensure_network(machine.plan.network, prefixes_of(spec))
+            await self._ensure_network(machine.plan.network, network_prefixes(spec))
         folders = {v: self._folders.write(machine.id, v, files) for v, files in data.files.items()}
         machine.folders = folders
-        limits = limits_of(spec)
-        making = Making(self._owner, machine.id, spec, data, machine.plan, limits, folders)
+        limits = container_limits(spec)
+        making = CreationInputs(self._owner, machine.id, spec, data, machine.plan, limits, folders)
         for container in spec.containers:
             try:
                 await self._create_container(making, container, images[container.name])
-            except EngineRefusal as refusal:
+            except EngineError as refusal:
                 self._known_networks.discard(machine.plan.network)
-                words = hide_folders(without_secrets(refusal.words, machine), folders)
+                words = hide_folders(hide_secrets(refusal.words, machine), folders)
                 raise PermanentError(f"container {container.name}: {words}") from None
 
     async def _create_container(
-        self, making: Making, container: Container, image: ImageFacts
+        self, making: CreationInputs, container: Container, image: ImageInfo
     ) -> None:
         """Create the container, with an init process if the engine has one.
 
@@ -164,12 +169,12 @@ class Hands:
         )
 
     async def _create_with_init(
-        self, making: Making, container: Container, image: ImageFacts
+        self, making: CreationInputs, container: Container, image: ImageInfo
     ) -> bool:
         """Return False if the engine fails to create it, perhaps because it has no init program."""
         try:
             await self._post_container(making, container, image, "on")
-        except EngineRefusal as refusal:
+        except EngineError as refusal:
             if refusal.status < 500:
                 raise
             return False
@@ -177,19 +182,19 @@ class Hands:
         await self._recreate_without_init_if_program_missing(making, container, image)
         return True
 
-    async def _delete_container(self, making: Making, container: Container) -> None:
+    async def _delete_container(self, making: CreationInputs, container: Container) -> None:
         path = f"/containers/{container_name(self._owner, making.machine_id, container.name)}"
         await self.engine.ask("DELETE", path, {"force": "true", "v": "true"})
 
     async def _post_container(
-        self, making: Making, container: Container, image: ImageFacts, init: InitUse
+        self, making: CreationInputs, container: Container, image: ImageInfo, init: InitUse
     ) -> None:
         query = {"name": container_name(self._owner, making.machine_id, container.name)}
         body = container_body(making, container, image, init)
         await self.engine.ask("POST", "/containers/create", query, body)
 
     async def _recreate_without_init_if_program_missing(
-        self, making: Making, container: Container, image: ImageFacts
+        self, making: CreationInputs, container: Container, image: ImageInfo
     ) -> None:
         """Recreate the container without an init process if its program cannot be run.
 
@@ -215,11 +220,11 @@ class Hands:
                 stat = await self._stat(container_path, place)
                 if is_symlink(stat):  # the engine has followed the whole chain
                     stat = await self._stat(container_path, str(stat.get("linkTarget") or place))
-            except EngineRefusal as refusal:
+            except EngineError as refusal:
                 if refusal.status != 404:
                     return True  # not known to be missing
             else:
-                if may_run(stat):
+                if is_executable(stat):
                     return True
         return False
 
@@ -241,7 +246,7 @@ class Hands:
         """
         if self._is_init_confirmed:
             return False
-        is_missing = lacks_init(await self.engine.ask("GET", "/info"))
+        is_missing = is_init_missing(await self.engine.ask("GET", "/info"))
         self._is_init_confirmed = not is_missing
         return is_missing
 
@@ -249,12 +254,12 @@ class Hands:
         """Count the containers of the cell that run without the init process they should have."""
         return len(await self.ours(f"{INIT}={INIT_MISSING}"))
 
-    async def _image(self, machine: Machine, container: Container) -> ImageFacts:
+    async def _image(self, machine: Machine, container: Container) -> ImageInfo:
         machine.stage = f"image {container.image} is being pulled"
         configs = machine.data.pull_configs
         return await self._images.ensure(container.image, container.image_pull_policy, configs)
 
-    async def find_image(self, image: str) -> ImageFacts | None:
+    async def find_image(self, image: str) -> ImageInfo | None:
         """What the host has of it."""
         return await self._images.find(image)
 
@@ -263,8 +268,8 @@ class Hands:
         for name in names:
             try:
                 await self.engine.ask("POST", f"/containers/{self.name(machine, name)}/start")
-            except EngineRefusal as refusal:
-                words = hide_folders(without_secrets(refusal.words, machine), machine.folders)
+            except EngineError as refusal:
+                words = hide_folders(hide_secrets(refusal.words, machine), machine.folders)
                 raise PermanentError(f"container {name}: {words}") from None
 
     async def stop(self, machine: Machine, names: Sequence[str]) -> None:
@@ -287,7 +292,7 @@ class Hands:
             await self._ask(machine, name, "unpause")
         try:
             await self.engine.ask("POST", path, {"t": grace_s}, timeout_s=grace_s + STOP_S)
-        except EngineRefusal as refusal:
+        except EngineError as refusal:
             if refusal.status not in (304, 404):
                 raise
 
@@ -302,7 +307,7 @@ class Hands:
         query = {"force": "true", "v": "true"}
         try:
             await self.engine.ask("DELETE", f"/containers/{self.name(machine, name)}", query)
-        except EngineRefusal as refusal:
+        except EngineError as refusal:
             if refusal.status != 404:
                 raise
 
@@ -318,7 +323,7 @@ class Hands:
         lines = LastLines(LAST_LINES)
         try:
             await self.engine.fetch_into(lines.feed, "GET", path, query)
-        except EngineRefusal:
+        except EngineError:
             return ()
         return lines.texts()
 
@@ -329,11 +334,13 @@ class Hands:
         last = LastFrames(KEPT_BYTES)
         try:
             await self.engine.fetch_into(last.feed, "GET", path, query)
-        except EngineRefusal:
+        except EngineError:
             return b""
         return last.frames()
 
-    async def ours(self, label: str = "", timeout_s: float = ANSWER_S) -> list[dict[str, str]]:
+    async def ours(
+        self, label: str = "", timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> list[dict[str, str]]:
         """Labels of all containers of the cell (that have the label ``name=value``), running or
         not, as the engine has them now."""
         return [c.get("Labels") or {} for c in await self._list(label, timeout_s)]
@@ -348,7 +355,7 @@ class Hands:
         labels = [f"{name}={value}" for name, value in self._owner.labels.items()]
         if label:
             labels.append(label)
-        query = {"all": "true", "filters": filters(label=labels)}
+        query = {"all": "true", "filters": encode_filters(label=labels)}
         found = await self.engine.ask("GET", "/containers/json", query, timeout_s=timeout_s)
         return found or []
 
@@ -360,7 +367,7 @@ class Hands:
             try:
                 body = network_body(name, self._owner, prefixes)
                 await self.engine.ask("POST", "/networks/create", body=body)
-            except EngineRefusal as refusal:
+            except EngineError as refusal:
                 told = " and ".join(prefix for prefix, _ in prefixes)
                 raise PermanentError(f"the network of {told}: {refusal.words}") from None
             self._known_networks.add(name)
@@ -368,7 +375,7 @@ class Hands:
     async def _has_network(self, name: str) -> bool:
         try:
             await self.engine.ask("GET", f"/networks/{name}")
-        except EngineRefusal as refusal:
+        except EngineError as refusal:
             if refusal.status == 404:
                 return False
             raise
@@ -380,11 +387,11 @@ class Hands:
             self._known_networks.discard(name)
             try:
                 await self.engine.ask("DELETE", f"/networks/{name}")
-            except EngineRefusal:
+            except EngineError:
                 return
 
 
-def lacks_init(info: JsonObject) -> bool:
+def is_init_missing(info: JsonObject) -> bool:
     """Whether the engine reports in ``GET /info`` that its init program is missing.
 
     Docker names the program and reports the version N/A if it is missing. Podman never names it.
@@ -398,7 +405,7 @@ def is_symlink(stat: JsonObject) -> bool:
     return isinstance(mode, int) and bool(mode & _SYMLINK)
 
 
-def may_run(stat: JsonObject) -> bool:
+def is_executable(stat: JsonObject) -> bool:
     """Return False only for a directory and for a file that nobody may execute."""
     mode = stat.get("mode")
     if not isinstance(mode, int) or mode & _SYMLINK:
@@ -406,7 +413,7 @@ def may_run(stat: JsonObject) -> bool:
     return not mode & _DIRECTORY and bool(mode & 0o111)
 
 
-def without_secrets(words: str, machine: Machine) -> str:
+def hide_secrets(words: str, machine: Machine) -> str:
     """Engines repeat what they were sent; what came from a source of data stays out of sight."""
     secrets = {
         value for variables in machine.data.variables.values() for value in variables.values()
@@ -458,8 +465,8 @@ async def until(machine: Machine, holds: Callable[[Machine], bool]) -> None:
 
 
 async def wake(
-    hands: Hands, machine: Machine, names: Sequence[str], now_s: Callable[[], float]
-) -> Record:
+    hands: ContainerOperations, machine: Machine, names: Sequence[str], now_s: Callable[[], float]
+) -> MachineRecord:
     """What is on record of it when it executes."""
     began_s, seen = now_s(), machine.seen
     frozen = [name for name in names if seen[name].standing == "paused"]
@@ -475,7 +482,7 @@ async def wake(
     sleep.thawed = len(frozen) == len(machine.containers)
     sleep.waking = False
     machine.problem = None
-    return after_wake(machine.record)
+    return record_wake(machine.record)
 
 
 def woken_in_s(machine: Machine) -> float:

@@ -15,11 +15,16 @@ from datum_compute.api.containeroptions import ExecAction, HttpGet, Probe
 from datum_compute.api.instance import ContainerPort
 from datum_compute.drivers.container_defaults import PORT_CHECK, render_closed_port
 from datum_compute.drivers.containers.container_spec import ContainerPlan
-from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, EngineTimeout
+from datum_compute.drivers.containers.engine import (
+    REQUEST_TIMEOUT_S,
+    Engine,
+    EngineError,
+    EngineTimeout,
+)
 from datum_compute.drivers.containers.machine import Machine, delay_left_s
-from datum_compute.drivers.containers.status import check_title
+from datum_compute.drivers.containers.status import readiness_check_title
 from datum_compute.drivers.driver import DriverError, TransientError
-from datum_compute.drivers.local_network import open_on_link
+from datum_compute.drivers.local_network import connect_on_link
 from datum_compute.drivers.logs import LastLines
 
 _WORDS_MAX = 256
@@ -35,7 +40,7 @@ class CommandTimeout(TransientError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ProbeTarget:
     """Where a container is found."""
 
     address: str
@@ -58,7 +63,7 @@ async def run_probe(
     once more before it makes the verdict bad, and only its second result counts.
     """
     await asyncio.sleep(delay_s)
-    tally = Tally(probe)
+    tally = ProbeCounter(probe)
     while True:
         try:
             words = await check()
@@ -73,7 +78,7 @@ async def run_probe(
         await asyncio.sleep(tally.pause_s())
 
 
-class Tally:
+class ProbeCounter:
     """When answers count. Before the first good one it is asked more often than the period says, so
     that a quick start is seen quickly; bad ones count as if they had come once in a period."""
 
@@ -120,7 +125,7 @@ class Tally:
         return verdict
 
 
-async def answer_to(engine: Engine, probe: Probe, target: Target) -> str:
+async def check_probe(engine: Engine, probe: Probe, target: ProbeTarget) -> str:
     """Return what is wrong, within the timeout of the probe; empty if nothing is.
 
     Raises TransientError if the engine does not run the command of the probe, and CommandTimeout
@@ -137,15 +142,15 @@ async def answer_to(engine: Engine, probe: Probe, target: Target) -> str:
         return f"no answer within {probe.timeout_seconds:.0f} s"
 
 
-async def _asked(probe: Probe, target: Target) -> str:
+async def _asked(probe: Probe, target: ProbeTarget) -> str:
     if probe.http_get is not None:
         return await _http(probe.http_get, target)
     if probe.tcp_socket is not None:
-        return await _tcp(target.address, port_number(target.container, probe.tcp_socket.port))
+        return await _tcp(target.address, resolve_port(target.container, probe.tcp_socket.port))
     return "it asks nothing"
 
 
-def port_number(container: ContainerPlan, port: int | str) -> int:
+def resolve_port(container: ContainerPlan, port: int | str) -> int:
     """By number or by name; 0 for a name that there is not (admission refuses those)."""
     if isinstance(port, int):
         return port
@@ -157,7 +162,7 @@ async def _tcp(address: str, port: int) -> str:
     return f"port {port}: {error}" if error else ""
 
 
-async def _check_ports(target: Target) -> str:
+async def _check_ports(target: ProbeTarget) -> str:
     """Return the first port that does not accept a connection, and why; empty if all of them do.
 
     A user chooses how many ports there are, so only a few are checked at the same time, and none
@@ -188,7 +193,7 @@ async def _check_port(address: str, port: ContainerPort) -> str:
 async def _connect(address: str, port: int) -> str:
     """Connect and disconnect; return why that failed, empty if it succeeded."""
     try:
-        _, writer = await open_on_link(address, port)
+        _, writer = await connect_on_link(address, port)
     except OSError as error:
         return _connect_error(error)
     writer.close()
@@ -200,12 +205,12 @@ def _connect_error(error: OSError) -> str:
     return os.strerror(error.errno).lower() if error.errno else "no connection"
 
 
-async def _http(question: HttpGet, target: Target) -> str:
-    port = port_number(target.container, question.port)
+async def _http(question: HttpGet, target: ProbeTarget) -> str:
+    port = resolve_port(target.container, question.port)
     shown = f"[{target.address}]" if ":" in target.address else target.address
     asked = f"GET http://{shown}:{port}{question.path}"
     try:
-        reader, writer = await open_on_link(target.address, port)
+        reader, writer = await connect_on_link(target.address, port)
     except OSError as error:
         return f"{asked}: {_connect_error(error)}"
     try:
@@ -223,10 +228,12 @@ async def _http(question: HttpGet, target: Target) -> str:
     return "" if first[1].isdigit() and 200 <= int(first[1]) < 400 else f"{asked}: {first[1]}"
 
 
-async def _command(engine: Engine, action: ExecAction, target: Target, timeout_s: float) -> str:
+async def _command(
+    engine: Engine, action: ExecAction, target: ProbeTarget, timeout_s: float
+) -> str:
     try:
         code, said = await run_command(engine, target.container_id, action.command, timeout_s)
-    except EngineRefusal as refusal:
+    except EngineError as refusal:
         return refusal.words[:_WORDS_MAX]
     except TransientError:
         raise
@@ -237,7 +244,7 @@ async def _command(engine: Engine, action: ExecAction, target: Target, timeout_s
 
 
 async def run_command(
-    engine: Engine, container_id: str, command: list[str], timeout_s: float = ANSWER_S
+    engine: Engine, container_id: str, command: list[str], timeout_s: float = REQUEST_TIMEOUT_S
 ) -> tuple[int, str]:
     """Return exit code and last line of output of a command in the container. Raises CommandTimeout
     if it has not ended ``timeout_s`` after the engine was asked to start it."""
@@ -267,7 +274,7 @@ _ANSWERS_MAX = 20
 _log = logging.getLogger(__name__)
 
 
-class Probing:
+class ProbeRunner:
     """Runs probes and passes on their results.
 
     ``on_ready_verdict`` and ``on_live_verdict`` receive the first verdict of a check and every
@@ -316,7 +323,7 @@ class Probing:
 
     async def _asking(self, machine: Machine, name: str, kind: str, probe: Probe) -> None:
         container = next(c for c in machine.plan.containers if c.name == name)
-        title = check_title(container) if kind == "ready" else f"liveness probe of {name}"
+        title = readiness_check_title(container) if kind == "ready" else f"liveness probe of {name}"
 
         is_timeout = False
 
@@ -326,7 +333,7 @@ class Probing:
             target = _target(machine, container)
             try:
                 words = (
-                    await answer_to(self._engine, probe, target)
+                    await check_probe(self._engine, probe, target)
                     if target
                     else "the machine has no address"
                 )
@@ -353,9 +360,9 @@ class Probing:
             _log.exception("%s: the %s failed", machine.id, title)
 
 
-def _target(machine: Machine, container: ContainerPlan) -> Target | None:
+def _target(machine: Machine, container: ContainerPlan) -> ProbeTarget | None:
     """Return where the container is now: the engine may assign an address with each start."""
     addresses = machine.plan.addresses or machine.seen[machine.containers[0]].addresses
     if not addresses:
         return None
-    return Target(addresses[0], machine.seen[container.name].id, container)
+    return ProbeTarget(addresses[0], machine.seen[container.name].id, container)

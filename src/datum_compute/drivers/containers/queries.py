@@ -6,22 +6,22 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from datum_compute.api.remotecommand import ExecWish
-from datum_compute.drivers.containers.crash_reports import CardKeeper
-from datum_compute.drivers.containers.exec import HangUp, execute
-from datum_compute.drivers.containers.images import default_policy
+from datum_compute.drivers.containers.crash_reports import CrashReportArchive
+from datum_compute.drivers.containers.exec import KillProcess, start_exec
+from datum_compute.drivers.containers.images import default_pull_policy
 from datum_compute.drivers.containers.logs import read_page
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.operations import Hands
-from datum_compute.drivers.containers.registry import ask_registry
+from datum_compute.drivers.containers.operations import ContainerOperations
+from datum_compute.drivers.containers.registry import check_registry
 from datum_compute.drivers.containers.status import machine_state
-from datum_compute.drivers.containers.usage import Meter, Reading, read_usage
+from datum_compute.drivers.containers.usage import MachineUsage, UsageMeter, read_usage
 from datum_compute.drivers.driver import DriverError
-from datum_compute.drivers.logs import LogArchive, LogPage, LogWish
+from datum_compute.drivers.logs import LogArchive, LogPage, LogQuery
 from datum_compute.drivers.queries import (
-    CrashCard,
+    CrashReport,
     DriverReport,
     ExecSession,
-    ImageVerdict,
+    ImageCheck,
     NoSuchContainer,
     NotRunning,
     Usage,
@@ -30,17 +30,17 @@ from datum_compute.drivers.queries import (
 ENGINE_ANSWER_S = 5.0  # somebody waits for it
 
 
-class Inside:
+class MachineQueries:
     """``known`` are the machines by id; it raises while nobody knows them."""
 
     def __init__(
         self,
-        hands: Hands,
+        hands: ContainerOperations,
         known: Callable[[], Awaitable[dict[str, Machine]]],
         archive: LogArchive,
-        cards: CardKeeper,
+        cards: CrashReportArchive,
         unix_s: Callable[[], float],
-        hang_up: HangUp,
+        hang_up: KillProcess,
     ) -> None:
         self._hands = hands
         self._known = known
@@ -48,9 +48,9 @@ class Inside:
         self._cards = cards
         self._unix_s = unix_s
         self._hang_up = hang_up
-        self._meter = Meter()
+        self._meter = UsageMeter()
 
-    async def log_page(self, server: str, wish: LogWish) -> LogPage:
+    async def log_page(self, server: str, wish: LogQuery) -> LogPage:
         """What the machines of that name say, and said."""
         tended = [m for m in (await self._known()).values() if m.id.rpartition("/")[0] == server]
         return await read_page(self._hands, self._archive, server, tended, wish)
@@ -60,26 +60,26 @@ class Inside:
         machine = await self._wanted(server)
         return await read_usage(self._hands, machine) if machine is not None else None
 
-    async def readings(self) -> dict[str, Reading]:
+    async def readings(self) -> dict[str, MachineUsage]:
         """What every machine uses, by its id; for whoever asks again and again."""
         machines = [machine for machine in (await self._known()).values() if machine.wanted]
         return await self._meter.read(self._hands, machines)
 
-    async def crashes(self, server: str) -> list[CrashCard]:
+    async def crashes(self, server: str) -> list[CrashReport]:
         """How machines of that name ended within a day, the last one last."""
         return self._cards.kept(server)
 
     async def check_image(
         self, image: str, policy: str, pull_configs: Sequence[bytes]
-    ) -> ImageVerdict:
+    ) -> ImageCheck:
         """Whether the image can be had: from this host if it may be, else from its registry."""
-        policy = policy or default_policy(image)
+        policy = policy or default_pull_policy(image)
         found = None if policy == "Always" else await self._hands.find_image(image)
         if found is not None:
-            return ImageVerdict(outcome="found", digest=found.digest, words="on the host")
+            return ImageCheck(outcome="found", digest=found.digest, words="on the host")
         if policy == "Never":
-            return ImageVerdict(outcome="missing", words="the host does not have it")
-        return await ask_registry(image, pull_configs)
+            return ImageCheck(outcome="missing", words="the host does not have it")
+        return await check_registry(image, pull_configs)
 
     async def driver(self) -> DriverReport:
         """That the engine does not answer is an answer, too."""
@@ -113,7 +113,7 @@ class Inside:
         if seen is None or seen.standing != "running":
             state = machine_state(machine, self._unix_s())
             raise NotRunning(f"container {name} does not run: {state.message or state.phase}")
-        return await execute(self._hands.engine, seen.id, wish, self._hang_up)
+        return await start_exec(self._hands.engine, seen.id, wish, self._hang_up)
 
     async def _wanted(self, server: str) -> Machine | None:
         """The machine of that name that is to be there."""

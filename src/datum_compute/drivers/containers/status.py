@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from datum_compute.api.reasons import Reason
 from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
-from datum_compute.drivers.containers.machine import Machine, Sight
+from datum_compute.drivers.containers.machine import Machine, MachineSnapshot
 from datum_compute.drivers.driver import MachineState
 
 # A machine that ended before and has no readiness probe counts as crashed until it has been up
@@ -19,7 +19,7 @@ _SIGNALS = {134: "ABRT", 137: "KILL", 139: "SEGV", 143: "TERM"}
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class ReadinessResults:
     """The verdicts of readiness checks by container, and the last bad answers to them."""
 
     ready: Mapping[str, bool] = field(default_factory=dict)
@@ -27,12 +27,14 @@ class Answers:
 
 
 def machine_state(machine: Machine, now_s: float) -> MachineState:
-    answers = Answers(machine.ready, machine.words)
-    state = state_of(machine.plan, machine.sight(now_s), answers, machine.stage)
+    answers = ReadinessResults(machine.ready, machine.words)
+    state = snapshot_state(machine.plan, machine.sight(now_s), answers, machine.stage)
     return replace(state, spec_fingerprint=machine.plan.spec_fingerprint)
 
 
-def state_of(plan: MachinePlan, sight: Sight, answers: Answers, stage: str) -> MachineState:
+def snapshot_state(
+    plan: MachinePlan, sight: MachineSnapshot, answers: ReadinessResults, stage: str
+) -> MachineState:
     record = sight.record
     if not sight.wanted:
         return MachineState("Stopped", Reason.STOPPING, "the containers are being stopped")
@@ -45,14 +47,14 @@ def state_of(plan: MachinePlan, sight: Sight, answers: Answers, stage: str) -> M
         return MachineState("Pending", Reason.STARTING, message, restarts=restarts)
     seen = [sight.seen[name] for name in sight.containers]
     if record.is_down or unproven_until_s(plan, sight) is not None:
-        return crashed(plan, sight)
+        return crashed_state(plan, sight)
     reason, message = _unready(plan, answers)
     is_up = all(s.is_up for s in seen)
     drowsy = sight.now_s < sight.drowsy_until_s and (reason or not is_up)
     asleep = record.asleep or all(s.standing == "paused" for s in seen)
     if not (is_up or asleep or drowsy):
         if _is_restarting(plan, sight):
-            return crashed(plan, sight)
+            return crashed_state(plan, sight)
         message = stage or "the containers are being started"
         return MachineState("Pending", Reason.STARTING, message, restarts=restarts)
     if asleep or drowsy:
@@ -69,7 +71,7 @@ def state_of(plan: MachinePlan, sight: Sight, answers: Answers, stage: str) -> M
     )
 
 
-def unproven_until_s(plan: MachinePlan, sight: Sight) -> float | None:
+def unproven_until_s(plan: MachinePlan, sight: MachineSnapshot) -> float | None:
     """Until when a machine that ended before is not believed to run; None if it is. Only one that
     was believed falls asleep."""
     if sight.record.woken or sight.record.asleep:
@@ -81,7 +83,7 @@ def unproven_until_s(plan: MachinePlan, sight: Sight) -> float | None:
     return until_s if started_s > sight.record.ended_s and sight.now_s < until_s else None
 
 
-def _is_restarting(plan: MachinePlan, sight: Sight) -> bool:
+def _is_restarting(plan: MachinePlan, sight: MachineSnapshot) -> bool:
     """Whether the machine was started again after it ended and was not inspected since.
 
     It counts as crashed until it has proven itself, as after the inspection.
@@ -93,7 +95,7 @@ def _is_restarting(plan: MachinePlan, sight: Sight) -> bool:
     return bool(ended) and all(s.finished_s <= record.ended_s for s in ended)
 
 
-def crashed(plan: MachinePlan, sight: Sight) -> MachineState:
+def crashed_state(plan: MachinePlan, sight: MachineSnapshot) -> MachineState:
     record = sight.record
     return MachineState(
         "Failed",
@@ -106,7 +108,7 @@ def crashed(plan: MachinePlan, sight: Sight) -> MachineState:
     )
 
 
-def _ending(plan: MachinePlan, sight: Sight) -> str:
+def _ending(plan: MachinePlan, sight: MachineSnapshot) -> str:
     record = sight.record
     name = f"container {record.container}"
     if record.why:
@@ -120,7 +122,7 @@ def _ending(plan: MachinePlan, sight: Sight) -> str:
     return f"{name} ended with code {record.exit_code}{by}"
 
 
-def _unready(plan: MachinePlan, answers: Answers) -> tuple[str, str]:
+def _unready(plan: MachinePlan, answers: ReadinessResults) -> tuple[str, str]:
     for container in plan.containers:
         if container.readiness_check is None or answers.ready.get(container.name):
             continue
@@ -132,10 +134,10 @@ def _unready(plan: MachinePlan, answers: Answers) -> tuple[str, str]:
 def _unready_message(container: ContainerPlan, words: str) -> str:
     if words and container.readiness is None:
         return words  # a failed port check names the port
-    return f"{check_title(container)}: {words or 'no answer yet'}"
+    return f"{readiness_check_title(container)}: {words or 'no answer yet'}"
 
 
-def check_title(container: ContainerPlan) -> str:
+def readiness_check_title(container: ContainerPlan) -> str:
     """Return the name of the readiness check of a container, for messages."""
     probed = container.readiness is not None
     return f"{'readiness probe' if probed else 'port check'} of {container.name}"

@@ -19,10 +19,15 @@ from datum_compute.api.codec import JsonObject, plain
 from datum_compute.api.containeroptions import Probe, TcpSocket
 from datum_compute.api.instance import Container
 from datum_compute.api.server import ServerSpec, machine_fingerprint
-from datum_compute.drivers.container_defaults import PORT_CHECK, Limits, checked_ports, limits_of
+from datum_compute.drivers.container_defaults import (
+    PORT_CHECK,
+    ContainerLimits,
+    checked_ports,
+    container_limits,
+)
 
 # By which the driver finds its pods.
-OURS = {"app.kubernetes.io/managed-by": "datum-compute"}
+POD_LABELS = {"app.kubernetes.io/managed-by": "datum-compute"}
 MACHINE_UID = "region.datumapis.com/machine-uid"
 SERVER_NAME = "region.datumapis.com/server"
 # A name of a machine has more letters than a label may hold.
@@ -48,7 +53,7 @@ def server_label(name: str) -> str:
 def pod_body(machine_id: str, spec: ServerSpec) -> JsonObject:
     """For ``POST /api/v1/namespaces/NAMESPACE/pods``."""
     namespace, name, uid = machine_id.split("/")
-    limits = limits_of(spec)
+    limits = container_limits(spec)
     body: JsonObject = {
         "containers": [_container(c, limits[c.name]) for c in spec.containers],
         "restartPolicy": "Always",
@@ -69,7 +74,7 @@ def pod_body(machine_id: str, spec: ServerSpec) -> JsonObject:
         "metadata": {
             "name": pod_name(machine_id),
             "namespace": namespace,
-            "labels": {**OURS, MACHINE_UID: uid, SERVER_NAME: server_label(name)},
+            "labels": {**POD_LABELS, MACHINE_UID: uid, SERVER_NAME: server_label(name)},
             "annotations": {
                 MACHINE: machine_id,
                 SPEC_FINGERPRINT: machine_fingerprint(spec),
@@ -80,7 +85,7 @@ def pod_body(machine_id: str, spec: ServerSpec) -> JsonObject:
     }
 
 
-def _container(container: Container, limits: Limits) -> JsonObject:
+def _container(container: Container, limits: ContainerLimits) -> JsonObject:
     amounts = _amounts(limits)
     mounts = [
         {"name": attached.name, "mountPath": attached.mount_path, "readOnly": True}
@@ -125,7 +130,7 @@ def _port_checked(spec: ServerSpec) -> dict[str, str]:
     return {PORT_CHECKED: ",".join(names)} if names else {}
 
 
-def _amounts(limits: Limits) -> dict[str, str]:
+def _amounts(limits: ContainerLimits) -> dict[str, str]:
     """What it needs is what it may have: nobody is promised the memory of another."""
     amounts = {}
     if limits.millicores:

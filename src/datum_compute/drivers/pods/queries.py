@@ -22,28 +22,28 @@ from datum_compute.drivers.logs import (
     CONCURRENT_LOG_READS_MAX,
     LineCollector,
     LogPage,
-    LogWish,
+    LogPosition,
+    LogQuery,
+    LogSource,
     PageBuilder,
-    Place,
-    Source,
     feed_pieces,
     source_key,
     tail_lines,
 )
 from datum_compute.drivers.pods.pod_spec import SERVER_NAME, server_label
-from datum_compute.drivers.pods.status import ending_of, machine_of
+from datum_compute.drivers.pods.status import exit_message, machine_id_of
 from datum_compute.drivers.queries import (
-    CrashCard,
+    CrashReport,
     DriverReport,
     ExecSession,
-    ImageVerdict,
+    ImageCheck,
     NoSuchContainer,
     NotRunning,
     Usage,
 )
 
 
-class PodInsides(Protocol):
+class PodQueryApi(Protocol):
     """What ``inside.py`` asks: not about pods, but what happens in them."""
 
     async def named(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
@@ -65,12 +65,12 @@ class PodInsides(Protocol):
 BYTES_MAX = 8 * 1024 * 1024
 
 
-class PodsInside:
-    def __init__(self, api: PodInsides) -> None:
+class PodQueries:
+    def __init__(self, api: PodQueryApi) -> None:
         self._api = api
         self._log_reads = asyncio.Semaphore(CONCURRENT_LOG_READS_MAX)
 
-    async def log_page(self, server: str, wish: LogWish) -> LogPage:
+    async def log_page(self, server: str, wish: LogQuery) -> LogPage:
         found = [
             (pod, container.name)
             for pod in await self._pods(server)
@@ -88,15 +88,15 @@ class PodsInside:
         if pod is None:
             return None
         found = await self._api.metrics(pod)
-        return usage_of(pod, found) if found is not None else None
+        return pod_usage(pod, found) if found is not None else None
 
-    async def crashes(self, server: str) -> list[CrashCard]:
+    async def crashes(self, server: str) -> list[CrashReport]:
         """The last end of every container, as long as its pod is there."""
-        return [card for pod in await self._pods(server) for card in cards_of(pod)]
+        return [card for pod in await self._pods(server) for card in crash_reports_of(pod)]
 
     async def check_image(
         self, image: str, policy: str, pull_configs: Sequence[bytes]
-    ) -> ImageVerdict:
+    ) -> ImageCheck:
         raise NotFound(NO_REGISTRY)
 
     async def execute(self, server: str, wish: ExecWish) -> ExecSession | None:
@@ -123,7 +123,7 @@ class PodsInside:
         """Of all machines of that name, the oldest first."""
         namespace, _, name = server.partition("/")
         found = await self._api.named(namespace, {SERVER_NAME: server_label(name)})
-        pods = [pod for pod in found if machine_of(pod).rpartition("/")[0] == server]
+        pods = [pod for pod in found if machine_id_of(pod).rpartition("/")[0] == server]
         return sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or "")
 
     async def _wanted(self, server: str) -> Pod | None:
@@ -134,9 +134,9 @@ class PodsInside:
     # --- lines
 
     async def _source(
-        self, pod: Pod, container: str, wish: LogWish, builder: PageBuilder
-    ) -> Source:
-        key = source_key(machine_of(pod), container)
+        self, pod: Pod, container: str, wish: LogQuery, builder: PageBuilder
+    ) -> LogSource:
+        key = source_key(machine_id_of(pod), container)
         selection = builder.selection(key)
         query = _query(wish, selection.place)
         collector = LineCollector(container, selection, is_framed=False)
@@ -150,7 +150,7 @@ class PodsInside:
             since |= {"previous": "true"} if wish.previous else {}
             collector = LineCollector(container, selection, is_framed=False)
             await self._collect(collector, pod, container, since)
-        return Source(key, collector.lines, collector.place)
+        return LogSource(key, collector.lines, collector.place)
 
     async def _collect(
         self, collector: LineCollector, pod: Pod, container: str, query: Mapping[str, str]
@@ -165,7 +165,7 @@ class PodsInside:
             await feed_pieces(collector, whole)
 
 
-def _query(wish: LogWish, place: Place | None) -> dict[str, str]:
+def _query(wish: LogQuery, place: LogPosition | None) -> dict[str, str]:
     query = {"previous": "true"} if wish.previous else {}
     if place is not None and place.second:
         query["sinceTime"] = _moment(place.second)
@@ -188,7 +188,7 @@ def _restarts(pod: Pod, container: str) -> int:
 # --- what they use, and how they ended
 
 
-def usage_of(pod: Pod, metrics: JsonObject) -> Usage:
+def pod_usage(pod: Pod, metrics: JsonObject) -> Usage:
     used = [container.get("usage", {}) for container in metrics.get("containers", [])]
     limits = [c.resources.limits.get("memory", "0") for c in pod.spec.containers]
     return Usage(
@@ -198,20 +198,20 @@ def usage_of(pod: Pod, metrics: JsonObject) -> Usage:
     )
 
 
-def cards_of(pod: Pod) -> list[CrashCard]:
+def crash_reports_of(pod: Pod) -> list[CrashReport]:
     cards = []
     for status in pod.status.container_statuses:
         ended = status.state.terminated or status.last_state.terminated
         if ended is not None and ended.finished_at:
-            cards.append(_card(pod, status, ended))
+            cards.append(_crash_report(pod, status, ended))
     return sorted(cards, key=lambda card: card.ended_at)
 
 
-def _card(pod: Pod, status: ContainerStatus, ended: Terminated) -> CrashCard:
-    return CrashCard(
+def _crash_report(pod: Pod, status: ContainerStatus, ended: Terminated) -> CrashReport:
+    return CrashReport(
         ended_at=ended.finished_at or "",
-        message=ending_of(status.name, ended),
-        uid=machine_of(pod).rpartition("/")[2],
+        message=exit_message(status.name, ended),
+        uid=machine_id_of(pod).rpartition("/")[2],
         container=status.name,
         started_at=ended.started_at or "",
         exit_code=ended.exit_code,

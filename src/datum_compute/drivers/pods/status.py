@@ -11,7 +11,7 @@ from datum_compute.api.reasons import Reason
 from datum_compute.drivers.container_defaults import render_closed_port
 from datum_compute.drivers.driver import MachineState
 from datum_compute.drivers.pods.pod_spec import MACHINE, PORT_CHECKED, pod_name
-from datum_compute.drivers.registry_errors import is_silence
+from datum_compute.drivers.registry_errors import is_registry_unreachable
 
 # A container that ended before and has no probe of the user has to stay up for this long.
 PROVEN_S = 10.0
@@ -33,7 +33,7 @@ _NEVER_RAN = frozenset({"StartError", "ContainerCannotRun"})
 _LINES_MAX = 20
 
 
-def machine_of(pod: Pod) -> str:
+def machine_id_of(pod: Pod) -> str:
     """The machine that a pod is; empty for one that is none of ours."""
     machine_id = pod.metadata.annotations.get(MACHINE, "")
     parts = machine_id.split("/")
@@ -41,17 +41,17 @@ def machine_of(pod: Pod) -> str:
     return machine_id if ours and pod_name(machine_id) == pod.metadata.name else ""
 
 
-def is_dead(pod: Pod) -> bool:
+def has_ended(pod: Pod) -> bool:
     """Ended for good by the cluster (evicted, pushed aside, refused by its node): with our restart
     policy nothing else ends a whole pod."""
     return pod.status.phase in ("Failed", "Succeeded")
 
 
-def state_of(pod: Pod, now_s: float) -> MachineState:
+def pod_state(pod: Pod, now_s: float) -> MachineState:
     statuses = pod.status.container_statuses
     if pod.is_terminating:
         return _leaving(pod)
-    if is_dead(pod):
+    if has_ended(pod):
         why = ": ".join(filter(None, (pod.status.reason, pod.status.message))) or pod.status.phase
         told = f"the cluster ended the pod ({why}); another is started"
         return MachineState("Pending", Reason.STARTING, told, restarts=_restarts(statuses))
@@ -91,7 +91,7 @@ def _problems(pod: Pod, now_s: float) -> Iterator[MachineState]:
                 what = f"image {image}" if reason == Reason.IMAGE_UNAVAILABLE else ""
                 about = f"container {status.name}{f', {what}' if what else ''}"
                 words = ": ".join(filter(None, (waiting.reason, waiting.message)))
-                silent = what and is_silence(waiting.message)
+                silent = what and is_registry_unreachable(waiting.message)
                 said = Reason.REGISTRY_UNREACHABLE if silent else reason
                 restarts = _restarts(statuses)
                 yield MachineState("Failed", said, f"{about}: {words}", restarts=restarts)
@@ -120,7 +120,7 @@ def _crashed(pod: Pod, status: ContainerStatus, ended: Terminated) -> MachineSta
     return MachineState(
         "Failed",
         reason=Reason.CONFIGURATION_ERROR if never_ran else Reason.INSTANCE_CRASHING,
-        message=ending_of(status.name, ended),
+        message=exit_message(status.name, ended),
         restarts=_restarts(pod.status.container_statuses),
         exit_code=ended.exit_code,
         last_lines=tuple(lines),
@@ -128,7 +128,7 @@ def _crashed(pod: Pod, status: ContainerStatus, ended: Terminated) -> MachineSta
     )
 
 
-def ending_of(name: str, ended: Terminated) -> str:
+def exit_message(name: str, ended: Terminated) -> str:
     if ended.reason in _NEVER_RAN:
         return f"container {name} cannot be started: {ended.message or ended.reason}"
     if ended.reason == "OOMKilled":

@@ -1,6 +1,6 @@
 """How simulated machines behave, told by the registry that their image comes from.
 
-Any other image boots and runs. To add a behaviour: a line in ``BEHAVIOURS``. A state follows from
+Any other image boots and runs. To add a behaviour: a line in ``BEHAVIORS``. A state follows from
 the machine's times and the present time alone, so that it survives restarts and any clock.
 """
 
@@ -22,7 +22,7 @@ ADDRESSES = 250 * 250
 _FOREVER = 10**9
 
 
-class Machine(ApiStruct, frozen=True, kw_only=True):
+class SimulatedMachine(ApiStruct, frozen=True, kw_only=True):
     """One line of the table; the times are unix seconds at which the machine gets there."""
 
     number: int
@@ -37,7 +37,7 @@ class Machine(ApiStruct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
+class Behavior:
     """What differs from a machine that boots and runs."""
 
     boot_s: float | None = None
@@ -50,17 +50,17 @@ class Behaviour:
     dozes_s: float = 0.0  # awake and asleep in turn, for so long each
 
 
-USUAL = Behaviour()
-BEHAVIOURS: Mapping[str, Behaviour] = {
-    "fail.example": Behaviour(fails=Reason.IMAGE_UNAVAILABLE),
-    "config.example": Behaviour(fails=Reason.CONFIGURATION_ERROR),
-    "crash.example": Behaviour(crashes=_FOREVER),
-    "flaky.example": Behaviour(crashes=2),
-    "exit.example": Behaviour(ends=True, exit_code=0),
-    "slow.example": Behaviour(boot_s=30.0),
-    "stuck.example": Behaviour(stuck=True),
-    "sleepy.example": Behaviour(sleeps_after_s=5.0),
-    "dozing.example": Behaviour(dozes_s=5.0),
+DEFAULT_BEHAVIOR = Behavior()
+BEHAVIORS: Mapping[str, Behavior] = {
+    "fail.example": Behavior(fails=Reason.IMAGE_UNAVAILABLE),
+    "config.example": Behavior(fails=Reason.CONFIGURATION_ERROR),
+    "crash.example": Behavior(crashes=_FOREVER),
+    "flaky.example": Behavior(crashes=2),
+    "exit.example": Behavior(ends=True, exit_code=0),
+    "slow.example": Behavior(boot_s=30.0),
+    "stuck.example": Behavior(stuck=True),
+    "sleepy.example": Behavior(sleeps_after_s=5.0),
+    "dozing.example": Behavior(dozes_s=5.0),
 }
 
 _FAILURES = {
@@ -69,72 +69,72 @@ _FAILURES = {
 }
 
 
-def behaviour_of(image: str) -> Behaviour:
-    return BEHAVIOURS.get(image.partition("/")[0], USUAL)
+def behavior_of(image: str) -> Behavior:
+    return BEHAVIORS.get(image.partition("/")[0], DEFAULT_BEHAVIOR)
 
 
-def state_of(machine: Machine, now_s: float) -> MachineState:
-    behaviour = behaviour_of(machine.image)
-    if behaviour.fails:
-        message = _FAILURES[Reason(behaviour.fails)].format(image=machine.image)
-        return MachineState("Failed", reason=behaviour.fails, message=message)
-    if behaviour.stuck:
+def machine_state(machine: SimulatedMachine, now_s: float) -> MachineState:
+    behavior = behavior_of(machine.image)
+    if behavior.fails:
+        message = _FAILURES[Reason(behavior.fails)].format(image=machine.image)
+        return MachineState("Failed", reason=behavior.fails, message=message)
+    if behavior.stuck:
         return MachineState("Pending", reason=Reason.PROVISIONING, message="no host has room yet")
     if machine.runs_from_s > now_s:
         return MachineState("Pending", reason=Reason.STARTING, message="the machine is starting")
-    starts, up_since_s, _ = _starts(machine, behaviour, now_s)
-    if starts <= behaviour.crashes:
-        return _crashed(machine, behaviour, starts - 1)
-    if behaviour.ends:
+    starts, up_since_s, _ = _starts(machine, behavior, now_s)
+    if starts <= behavior.crashes:
+        return _crashed(machine, behavior, starts - 1)
+    if behavior.ends:
         return MachineState(
             "Stopped",
             reason=Reason.STOPPED,
             message="the process ended by itself",
-            exit_code=behaviour.exit_code,
+            exit_code=behavior.exit_code,
         )
     asleep = machine.asleep_from_s is not None and machine.asleep_from_s <= now_s
-    asleep = asleep or _turns(machine, behaviour, now_s) % 2 == 1
+    asleep = asleep or _turns(machine, behavior, now_s) % 2 == 1
     return MachineState(
         "Sleeping" if asleep else "Running",
         restarts=starts - 1,
-        exit_code=behaviour.exit_code if starts > 1 else None,
+        exit_code=behavior.exit_code if starts > 1 else None,
         started_at=timestamp(up_since_s),
         addresses=tuple(machine.addresses) or (_address(machine.number),),
     )
 
 
-def next_change_s(machine: Machine, now_s: float) -> float | None:
+def next_change_s(machine: SimulatedMachine, now_s: float) -> float | None:
     """When the machine will be in another state by itself, if ever."""
-    behaviour = behaviour_of(machine.image)
+    behavior = behavior_of(machine.image)
     times = [machine.gone_from_s, machine.asleep_from_s, machine.runs_from_s]
-    if machine.runs_from_s <= now_s and behaviour.crashes:
-        times.append(_starts(machine, behaviour, now_s)[2])
-    if machine.runs_from_s <= now_s and behaviour.dozes_s:
-        turns = _turns(machine, behaviour, now_s) + 1
-        times.append(machine.runs_from_s + turns * behaviour.dozes_s)
+    if machine.runs_from_s <= now_s and behavior.crashes:
+        times.append(_starts(machine, behavior, now_s)[2])
+    if machine.runs_from_s <= now_s and behavior.dozes_s:
+        turns = _turns(machine, behavior, now_s) + 1
+        times.append(machine.runs_from_s + turns * behavior.dozes_s)
     return min((time for time in times if time is not None and time > now_s), default=None)
 
 
-def woken(machine: Machine, now_s: float) -> Machine:
+def woken(machine: SimulatedMachine, now_s: float) -> SimulatedMachine:
     """Awake; one that sleeps by itself will do so again."""
-    again = behaviour_of(machine.image).sleeps_after_s
+    again = behavior_of(machine.image).sleeps_after_s
     asleep_from_s = None if again is None else now_s + again
     return msgspec.structs.replace(machine, asleep_from_s=asleep_from_s)
 
 
-def _turns(machine: Machine, behaviour: Behaviour, now_s: float) -> int:
+def _turns(machine: SimulatedMachine, behavior: Behavior, now_s: float) -> int:
     """How often it has fallen asleep and woken by itself."""
-    if not behaviour.dozes_s:
+    if not behavior.dozes_s:
         return 0
-    return int((now_s - machine.runs_from_s) // behaviour.dozes_s)
+    return int((now_s - machine.runs_from_s) // behavior.dozes_s)
 
 
 def _starts(
-    machine: Machine, behaviour: Behaviour, now_s: float
+    machine: SimulatedMachine, behavior: Behavior, now_s: float
 ) -> tuple[int, float, float | None]:
     """How often it has started by now, when it did last, and when it will again."""
     starts, at_s, wait_s = 1, machine.runs_from_s, BACKOFF_S
-    while starts <= behaviour.crashes:
+    while starts <= behavior.crashes:
         if wait_s >= BACKOFF_MAX_S:  # from here on every wait is the same: no need to count them
             more = int((now_s - at_s) // BACKOFF_MAX_S)
             at_s += more * BACKOFF_MAX_S
@@ -145,13 +145,13 @@ def _starts(
     return starts, at_s, None
 
 
-def _crashed(machine: Machine, behaviour: Behaviour, restarts: int) -> MachineState:
+def _crashed(machine: SimulatedMachine, behavior: Behavior, restarts: int) -> MachineState:
     return MachineState(
         "Failed",
         reason=Reason.INSTANCE_CRASHING,
-        message=f"the process of {machine.image} ended with code {behaviour.exit_code}",
+        message=f"the process of {machine.image} ended with code {behavior.exit_code}",
         restarts=restarts,
-        exit_code=behaviour.exit_code,
+        exit_code=behavior.exit_code,
         last_lines=(f"starting {machine.image}", "panic: this image always crashes"),
     )
 

@@ -38,19 +38,19 @@ from datum_compute.drivers.driver import (
 )
 from datum_compute.drivers.simulated.behaviors import (
     ADDRESSES,
-    Machine,
-    behaviour_of,
+    SimulatedMachine,
+    behavior_of,
+    machine_state,
     next_change_s,
-    state_of,
     woken,
 )
 
 
-class MachineTable(MutableMapping[str, Machine]):
+class MachineTable(MutableMapping[str, SimulatedMachine]):
     """A dict in every way, with one more lookup that does not scan."""
 
-    def __init__(self, machines: Mapping[str, Machine] | None = None) -> None:
-        self._machines: dict[str, Machine] = {}
+    def __init__(self, machines: Mapping[str, SimulatedMachine] | None = None) -> None:
+        self._machines: dict[str, SimulatedMachine] = {}
         self._named: dict[str, dict[str, None]] = {}
         self.update(machines or {})
 
@@ -58,10 +58,10 @@ class MachineTable(MutableMapping[str, Machine]):
         """Ids of the machines whose id is the name and one part more."""
         return sorted(self._named.get(name, ()))
 
-    def __getitem__(self, machine_id: str) -> Machine:
+    def __getitem__(self, machine_id: str) -> SimulatedMachine:
         return self._machines[machine_id]
 
-    def __setitem__(self, machine_id: str, machine: Machine) -> None:
+    def __setitem__(self, machine_id: str, machine: SimulatedMachine) -> None:
         self._machines[machine_id] = machine
         self._named.setdefault(_name(machine_id), {})[machine_id] = None
 
@@ -83,7 +83,7 @@ def _name(machine_id: str) -> str:
     return machine_id[: machine_id.rfind("/") + 1]
 
 
-class Turns:
+class KeyedLocks:
     """A lock for each machine that anybody holds or waits for, and for no other."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Turns:
                 self._locks[machine_id] = (lock, users - 1)
 
 
-__all__ = ["Machine", "SimulatedDriver"]
+__all__ = ["SimulatedDriver"]
 
 
 def no_adoption_delay_s() -> float:
@@ -135,7 +135,7 @@ class SimulatedDriver:
         self._last_number = max(self._taken, default=-1)
         self._news: asyncio.Queue[str] = asyncio.Queue()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._turns = Turns()
+        self._turns = KeyedLocks()
         self._adopted_s = now()
         # When each adopted machine is observed for the first time; observed machines have no entry.
         self._observed_from_s = {
@@ -147,9 +147,9 @@ class SimulatedDriver:
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         if machine_id in self._table:
             return
-        behaviour = behaviour_of(spec.containers[0].image)
-        boot_s = self._boot_s if behaviour.boot_s is None else behaviour.boot_s
-        machine = Machine(
+        behavior = behavior_of(spec.containers[0].image)
+        boot_s = self._boot_s if behavior.boot_s is None else behavior.boot_s
+        machine = SimulatedMachine(
             number=self._free_number(),
             image=spec.containers[0].image,
             runs_from_s=self._now() + boot_s,
@@ -191,7 +191,7 @@ class SimulatedDriver:
             self._taken.discard(machine.number)
             self._save()
             return None
-        state = state_of(machine, self._now())
+        state = machine_state(machine, self._now())
         return dataclasses.replace(state, spec_fingerprint=machine.spec_fingerprint)
 
     async def machines(self, name: str = "") -> list[str]:
@@ -238,11 +238,11 @@ class SimulatedDriver:
             self._write(machine_id, woken(machine, self._now()))
             return took_s
 
-    def _write(self, machine_id: str, machine: Machine) -> None:
+    def _write(self, machine_id: str, machine: SimulatedMachine) -> None:
         self._keep(machine_id, machine)
         self._announce(machine_id)
 
-    def _keep(self, machine_id: str, machine: Machine) -> None:
+    def _keep(self, machine_id: str, machine: SimulatedMachine) -> None:
         self._table[machine_id] = machine
         self._taken.add(machine.number)
         self._save()
