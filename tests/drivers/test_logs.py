@@ -20,7 +20,7 @@ from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.operations import ContainerOperations
 from datum_compute.drivers.logs import (
     LINE_BYTES_MAX,
-    LINE_MAX,
+    LINE_CHARACTERS_MAX,
     PIECE_BYTES,
     FrameDecoder,
     LastFrames,
@@ -74,23 +74,23 @@ def test_pages_together_are_the_log(gaps: list[int], cuts: list[int], lines_max:
         second += gap
         log.append(timed(second, str(number)))
     read: list[str] = []
-    place: LogPosition | None = None
+    position: LogPosition | None = None
     for until in [*sorted(cuts), *[len(log)] * (len(log) + 1)]:
-        selection = LineSelection(place=place, is_first=True, lines_max=lines_max)
+        selection = LineSelection(position=position, is_first=True, lines_max=lines_max)
         collector = collect(b"".join(log[:until]), selection)
         assert len(collector.lines) <= lines_max
         read += texts(collector)
-        place = collector.place
+        position = collector.position
     assert read == [str(number) for number in range(len(log))]
 
 
 def test_seconds_out_of_order_are_counted() -> None:
     """Both streams are written at once; one may be a little behind the other."""
     log = [timed(1, "a"), timed(2, "b", 2), timed(1, "c"), timed(2, "d", 2)]
-    place = collect(b"".join(log)).place
-    assert place == LogPosition(second=SECOND + 2, lines=2)
+    position = collect(b"".join(log)).position
+    assert position == LogPosition(second=SECOND + 2, lines=2)
     log.append(timed(2, "e"))
-    assert texts(collect(b"".join(log), LineSelection(place=place, is_first=True))) == ["e"]
+    assert texts(collect(b"".join(log), LineSelection(position=position, is_first=True))) == ["e"]
 
 
 def test_lines_come_with_their_time_and_stream() -> None:
@@ -174,7 +174,7 @@ def test_a_line_without_end_is_cut(is_framed: bool) -> None:
     assert found == (1, b"x" * LINE_BYTES_MAX)
     last = LastLines(1)
     last.feed(framed(b"y" * 100_000))
-    assert last.texts() == ("y" * LINE_MAX,)
+    assert last.texts() == ("y" * LINE_CHARACTERS_MAX,)
 
 
 def test_a_collector_holds_no_more_than_was_selected() -> None:
@@ -182,15 +182,15 @@ def test_a_collector_holds_no_more_than_was_selected() -> None:
     collector = LineCollector("app", LineSelection(lines_max=50, bytes_max=5000))
     for start in range(0, len(content), 4096):
         collector.feed(content[start : start + 4096])
-        assert len(collector._kept) <= 50
+        assert len(collector._lines) <= 50
         assert collector._bytes <= 5000
-    assert collector.place == LogPosition(second=SECOND + 19, lines=100)
+    assert collector.position == LogPosition(second=SECOND + 19, lines=100)
 
 
 def test_a_reader_that_goes_on_stops_the_read_at_a_full_page() -> None:
     collector = LineCollector("app", LineSelection(is_first=True, lines_max=10))
     assert collector.feed(b"".join(timed(1, str(number)) for number in range(10)))
-    assert collector.place == LogPosition(second=SECOND + 1, lines=10)
+    assert collector.position == LogPosition(second=SECOND + 1, lines=10)
 
 
 def test_lines_of_a_later_run_end_the_read() -> None:
@@ -225,29 +225,31 @@ class ScriptedEngine(Engine):
         self.queries: list[dict[str, str]] = []
         self.passed_bytes = 0
 
-    async def fetch_into(
-        self, take: Any, method: str, path: str, query: Any = None, *_: Any, **limits: Any
+    async def read_into(
+        self, consume: Any, method: str, path: str, query: Any = None, *_: Any, **limits: Any
     ) -> bool:
         self.queries.append(dict(query))
         content = self.contents.pop(0)
         for start in range(0, len(content), 1000):
             self.passed_bytes += 1000
-            if take(content[start : start + 1000]) or self.passed_bytes >= limits["bytes_max"]:
+            if consume(content[start : start + 1000]) or self.passed_bytes >= limits["bytes_max"]:
                 return False
         return True
 
 
 class EmptyArchive:
-    async def keep(self, machine_id: str, container: str, framed: bytes) -> None: ...
+    async def save(self, machine_id: str, container: str, framed: bytes) -> None: ...
 
-    async def kept(self, server: str) -> list[tuple[str, str, bytes]]:
+    async def load(self, server: str) -> list[tuple[str, str, bytes]]:
         return []
 
 
-async def read(engine: Engine, wish: LogQuery) -> tuple[list[str], dict[str, LogPosition]]:
+async def read(engine: Engine, query: LogQuery) -> tuple[list[str], dict[str, LogPosition]]:
     plan = MachinePlan(containers=[ContainerPlan(name="app", image="web:1")])
-    hands = ContainerOperations(engine, ContainerOwner("p", "dfw"), cast(Any, None), EmptyArchive())
-    page = await read_page(hands, EmptyArchive(), "ns/web", [Machine("ns/web/u", plan)], wish)
+    operations = ContainerOperations(
+        engine, ContainerOwner("p", "dfw"), cast(Any, None), EmptyArchive()
+    )
+    page = await read_page(operations, EmptyArchive(), "ns/web", [Machine("ns/web/u", plan)], query)
     return [line.text for line in page.lines], page.cursor
 
 

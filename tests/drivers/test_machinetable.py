@@ -29,4 +29,4 @@ def test_names_always_equal_a_scan(steps: list[tuple[str, str]]) -> None:
                 machines.clear()
         assert dict(table) == model
         for name in ("ns/a/", "ns/b/", "ns/c/"):
-            assert table.named(name) == sorted(m for m in model if m.startswith(name))
+            assert table.list_ids(name) == sorted(m for m in model if m.startswith(name))

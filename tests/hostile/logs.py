@@ -74,9 +74,9 @@ class _NoContext:
 
 
 class _EmptyArchive:
-    async def keep(self, machine_id: str, container: str, framed: bytes) -> None: ...
+    async def save(self, machine_id: str, container: str, framed: bytes) -> None: ...
 
-    async def kept(self, server: str) -> list[tuple[str, str, bytes]]:
+    async def load(self, server: str) -> list[tuple[str, str, bytes]]:
         return []
 
 

@@ -11,7 +11,7 @@ from datum_compute.api.plane import PlaneName, member_name
 from datum_compute.app.datafolders import HostFolders
 from datum_compute.app.files import StateError, write_private
 from datum_compute.app.kernellog import ran_out_of_memory
-from datum_compute.app.logarchive import CardArchive, FileArchive
+from datum_compute.app.logarchive import CrashReportFiles, LogFiles
 from datum_compute.app.paced import Paced
 from datum_compute.app.ports import Ports
 from datum_compute.app.processes import hang_up
@@ -39,7 +39,7 @@ async def find_engine(sockets: Sequence[str]) -> FoundEngine:
     for socket in sockets:
         engine = Engine(socket)
         try:
-            return FoundEngine(socket, await engine.facts(ANSWER_S))
+            return FoundEngine(socket, await engine.read_version(ANSWER_S))
         except DriverError as error:
             tried.append(f"{socket}: {error}")
         finally:
@@ -59,7 +59,7 @@ def containers_driver(
     path = state / f"containers-{name}.json"
     records = _read_records(path)
     save = Paced(path, lambda: encode(plain(records)))
-    archive = FileArchive(state / "logs" / name, ports.unix_s)
+    archive = LogFiles(state / "logs" / name, ports.unix_s)
     return ContainersDriver(
         ContainerOperations(engine, owner, HostFolders(state / "data" / name), archive),
         owner,
@@ -68,10 +68,10 @@ def containers_driver(
         elapsed_s=ports.elapsed_s,
         save=save,
         save_now=save.now,
-        archive=archive,
-        cards=CardArchive(state / "crashes" / name, ports.unix_s),
+        log_archive=archive,
+        crash_reports=CrashReportFiles(state / "crashes" / name, ports.unix_s),
         ran_out_of_memory=ran_out_of_memory,
-        hang_up=hang_up,
+        kill_process=hang_up,
     )
 
 

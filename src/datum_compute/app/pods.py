@@ -64,7 +64,7 @@ class ClientPods:
             async with aclosing(self._client.watch(POD, since, labels=POD_LABELS)) as events:
                 async for event in events:
                     if event.object is not None:
-                        yield PodEvent(event.object, gone=event.type == "DELETED")
+                        yield PodEvent(event.object, is_deleted=event.type == "DELETED")
 
 
 class ClientInsides:
@@ -73,7 +73,7 @@ class ClientInsides:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def named(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
+    async def list_pods(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
         with _in_our_words():
             return (await self._client.list(POD, namespace, labels={**POD_LABELS, **labels})).items
 

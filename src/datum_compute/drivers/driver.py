@@ -1,15 +1,14 @@
-"""A driver that changes nothing while somebody else may be leading."""
-# MERGED-DOC """The data of ConfigMaps and Secrets as a machine gets it: ready to use, and never shown.
-#
-# It is made for the start of a machine and lives no longer. Nothing here may be stored, logged or
-# put into an error; ``sources`` alone (which versions they are) may be told.
-# """
-# MERGED-DOC """The protocol every driver keeps, and the state of a machine.
-#
-# DriverError
-# |- TransientError   the engine did not answer or is busy: try again
-# `- PermanentError   the machine can never start as it was asked for
-# """
+"""The protocol of drivers, and the values that they exchange with controllers.
+
+- A machine realizes one Server. Its id is ``namespace/name/uid`` and is never used again.
+- Every call is idempotent. `Driver.observe` returns the truth; `Driver.changes` returns only hints.
+- `MachineData` contains secrets. It is used to start a machine and is never stored, logged or part
+  of an error; only its ``sources`` (which versions it came from) may be shown.
+
+DriverError
+|- TransientError   the engine did not answer or is busy: try again
+`- PermanentError   the machine can never start as specified
+"""
 
 from __future__ import annotations
 
@@ -24,10 +23,26 @@ from datum_compute.api.reasons import Reason
 from datum_compute.api.scaletozero import SleepMode, Wake
 from datum_compute.api.server import Phase, ServerSpec
 
+# The recorded state of a machine that the driver cannot observe stays valid for this long, from
+# the adoption of the machine or from the loss of the engine.
+OBSERVATION_DEADLINE_S = 30.0
+
+
+class DriverError(Exception):
+    """A request to a driver failed."""
+
+
+class TransientError(DriverError):
+    """The engine did not answer or is busy: try again."""
+
+
+class PermanentError(DriverError):
+    """The machine can never start as specified."""
+
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """``path`` is relative to where the volume is mounted."""
+    """``path`` is relative to the mount path of the volume."""
 
     path: str
     content: bytes = field(repr=False)
@@ -36,10 +51,10 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class MachineData:
-    """What the spec of a Server refers to, by the names that the spec uses."""
+    """Contents of the ConfigMaps and Secrets that the spec of a Server refers to."""
 
     sources: tuple[PinnedData, ...] = ()
-    # Container -> its whole environment: what the spec says in words, and what it refers to.
+    # Container -> its whole environment, including the values that the spec itself contains.
     variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     # Volume -> its files.
     files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
@@ -48,22 +63,6 @@ class MachineData:
 
 
 NO_DATA = MachineData()
-
-# The recorded state of a machine that the driver cannot observe stays valid for this long, from
-# the adoption of the machine or from the loss of the engine.
-OBSERVATION_DEADLINE_S = 30.0
-
-
-class DriverError(Exception):
-    """A machine could not be started, stopped or seen."""
-
-
-class TransientError(DriverError):
-    """The engine did not answer or is busy: try again."""
-
-
-class PermanentError(DriverError):
-    """The machine can never start as it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,8 @@ class MachineState:
     exit_code: int | None = None
     started_at: str | None = None
     addresses: tuple[str, ...] = ()
-    last_lines: tuple[str, ...] = ()  # of its output, when it ended badly
-    images: tuple[ImageRecord, ...] = ()  # what the containers really run, once it is known
+    last_lines: tuple[str, ...] = ()  # of the output, if the machine crashed
+    images: tuple[ImageRecord, ...] = ()  # with digests, as soon as they are known
     last_wake: Wake | None = None
     # machine_fingerprint() of the spec that the machine was started from; empty if an earlier
     # release started it.
@@ -95,7 +94,7 @@ Observation = MachineState | NotObserved | None
 
 
 def unknown_state(message: str) -> MachineState:
-    """The state of a machine that was not observed for OBSERVATION_DEADLINE_S."""
+    """Return the state of a machine that was not observed for OBSERVATION_DEADLINE_S."""
     return MachineState("Unknown", reason=Reason.NOT_OBSERVED, message=message)
 
 
@@ -110,18 +109,16 @@ def missing_observation(unobserved_for_s: float, message: str) -> MachineState |
 
 
 class Driver(Protocol):
-    """Every call is idempotent; a machine is named by an id that is never used again."""
-
     @property
     def is_simulated(self) -> bool:
         """Whether machines are simulated and no process runs.
 
-        A simulated machine serves whenever it is Running, so its readiness needs no check.
+        A simulated machine is ready whenever it is Running, so its readiness needs no check.
         """
         ...
 
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
-        """Ask for the machine; it may take a while to run. ``data`` is what the spec refers to."""
+        """Request a machine; it may take a while until it runs."""
         ...
 
     async def remove(self, machine_id: str) -> None:
@@ -140,30 +137,36 @@ class Driver(Protocol):
         ...
 
     async def machines(self, name: str = "") -> list[str]:
-        """Ids of all machines there are, or of those of one name (``namespace/name/``)."""
+        """Return the ids of all machines, or of those of one Server (``namespace/name/``)."""
         ...
 
     async def sleep(self, machine_id: str, mode: SleepMode) -> None:
-        """Put one that runs to sleep; it sleeps when this returns. One that is asleep, is not
-        ready or is about to go stays as it is. Nothing but ``wake`` wakes it, also not a restart
-        of whoever asked."""
+        """Put a ready machine to sleep; return when it sleeps.
+
+        A machine that sleeps, is not ready or is being removed does not change. Only wake() ends
+        the sleep, also across restarts of this process.
+        """
         ...
 
     async def wake(self, machine_id: str) -> float:
-        """It executes again when this returns, and is ready when observe() says so. How many
-        seconds the engine itself took: none for one that is awake. Any number of callers wake it
-        once. Until it is ready it is still called Sleeping, for a while."""
+        """Return when the processes of the machine run again, with the seconds that it took.
+
+        The result is 0 for a machine that is awake. Concurrent calls wake the machine once. It is
+        reported as Sleeping until it is ready, for a limited time.
+        """
         ...
 
     def changes(self) -> AsyncIterator[str]:
-        """Ids of machines as they change; what start() does need not be told, because whoever
-        calls it looks next. Hints only: observe() is the truth."""
+        """Yield the ids of machines whose state may have changed.
+
+        A change caused by start() may be left out: the caller observes the machine next.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FencedDriver:
-    """``check`` raises when machines are not ours to touch."""
+    """Changes machines only while this process leads: ``check`` raises when it does not."""
 
     inner: Driver
     check: Callable[[], None]

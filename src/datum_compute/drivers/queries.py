@@ -1,5 +1,7 @@
-"""What a cell says of what runs its instances: which driver, whose engine, and does it answer."""
-# MERGED-DOC """A command that runs in a machine, as whoever watches over it sees it."""
+"""Values that drivers return to queries about machines: usage, crash reports, exec sessions.
+
+Most of them are sent to clients as JSON, so their field names are part of the API.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from datum_compute.drivers.driver import DriverError
 
 
 class NotRunning(DriverError):
-    """The machine is there and nothing runs in it now."""
+    """The machine exists, and its container does not run."""
 
 
 class NoSuchContainer(DriverError):
@@ -18,23 +20,26 @@ class NoSuchContainer(DriverError):
 
 
 class ExecSession(Protocol):
-    """Messages of ``api/remotecommand.py``, both ways."""
+    """A command that runs in a container. Messages are those of ``api/remotecommand.py``."""
 
     async def receive(self) -> bytes | None:
-        """The next message of the process; None after the one that said how it ended."""
+        """Return the next message of the process; None after the one with its exit code."""
         ...
 
     async def send(self, message: bytes) -> None: ...
 
     async def aclose(self) -> None:
-        """Let go. A process that still runs is ended: nobody could reach it any more."""
+        """Close the session, and end the process if it still runs: no client can reach it."""
         ...
 
 
 class DriverReport(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """``words`` are the engine's name and version, or why it does not answer; ``why`` is how the
-    driver was chosen; ``without_init`` counts containers that were to have an init process and run
-    without, because the engine has none."""
+    """Which driver a cell uses, and the state of its engine.
+
+    ``words`` are name and version of the engine, or why it does not answer. ``why`` is how the
+    driver was chosen. ``without_init`` counts the containers that should have an init process and
+    run without one, because the engine has none.
+    """
 
     driver: str
     why: str = ""
@@ -50,7 +55,7 @@ ImageOutcome = Literal["found", "missing", "denied", "unknown"]
 
 
 class ImageCheck(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """``words`` are the registry's own, or why nobody knows."""
+    """``words`` are the registry's message, or why the result is unknown."""
 
     outcome: ImageOutcome
     words: str = ""
@@ -58,7 +63,7 @@ class ImageCheck(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Usage(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """Of all containers together, over the last moment."""
+    """Current usage of all containers of a machine together."""
 
     cpu_millicores: int = 0
     memory_mebibytes: int = 0
@@ -72,8 +77,11 @@ class MachineEvent(ApiStruct, frozen=True, kw_only=True):
 
 
 class CrashReport(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """``planned``: it was asked to end, as a rollout does; else it ended by itself, or was ended
-    for a reason that the message gives."""
+    """How a machine ended.
+
+    ``planned``: its removal was requested, for example by a rollout. Otherwise a process exited, or
+    the driver stopped it for the reason in ``message``.
+    """
 
     ended_at: str
     message: str
@@ -85,11 +93,11 @@ class CrashReport(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     out_of_memory: bool = False
     restarts: int = 0
     lines: list[str] = []
-    probes: dict[str, str] = {}  # the last answer to each
+    probes: dict[str, str] = {}  # the last result of each
     moments: list[MachineEvent] = []
 
 
 class CrashReportList(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """Those of one instance, the last one last."""
+    """The reports of one instance, oldest first."""
 
     items: list[CrashReport]

@@ -1,11 +1,12 @@
-"""What engines and kubelets say when a registry did not answer, as opposed to having said no.
+"""Detects that an image was not pulled because its registry did not answer.
 
-They have no code for it, only the words of the network below them.
+Engines and kubelets have no error code for this, so their messages, which contain the error of the
+network, are the only source.
 """
 
 from __future__ import annotations
 
-_WORDS = (
+_NETWORK_ERRORS = (
     *("dial tcp", "dial udp", "no such host", "server misbehaving", "temporary failure in name"),
     *("connection refused", "connection reset", "connection timed out", "no route to host"),
     *("network is unreachable", "i/o timeout", "handshake timeout", "client.timeout exceeded"),
@@ -13,7 +14,7 @@ _WORDS = (
 )
 
 
-def is_registry_unreachable(words: str) -> bool:
-    """Whether the registry was not reached: the image may well be there."""
-    said = words.lower()
-    return any(word in said for word in _WORDS)
+def is_registry_unreachable(message: str) -> bool:
+    """Return True if the registry did not answer, so that the image may exist."""
+    lower = message.lower()
+    return any(error in lower for error in _NETWORK_ERRORS)

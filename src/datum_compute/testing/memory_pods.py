@@ -106,7 +106,7 @@ class MemoryPods:
         gone = self._pods.pop(key)
         self._gone_from_s.pop(key, None)
         self._version += 1
-        self._tell(PodEvent(typed(gone, Pod), gone=True))
+        self._tell(PodEvent(typed(gone, Pod), is_deleted=True))
 
     def _tell(self, event: PodEvent) -> None:
         self._log.append((self._version, event))

@@ -91,7 +91,7 @@ class Provider:
         """The machine of a slot (namespace/name) that is not being removed; empty if none is."""
         found = [
             machine_id
-            for machine_id in self.machines.named(f"{slot}/")
+            for machine_id in self.machines.list_ids(f"{slot}/")
             if self.machines[machine_id].gone_from_s is None
         ]
         return found[0] if found else ""

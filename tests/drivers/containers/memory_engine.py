@@ -87,7 +87,7 @@ class MemoryEngine(Engine):
                 await self._serves.wait()
         except TimeoutError:
             raise EngineTimeout("no answer in time") from None
-        self.announce_answer()
+        self.notify_response()
 
     async def ping(self, timeout_s: float = PING_TIMEOUT_S) -> None:
         self.pings += 1
@@ -97,7 +97,7 @@ class MemoryEngine(Engine):
         """The requests that changed a container."""
         return [r for r in self.requests if not r.startswith("GET ") and not r.endswith("/exec")]
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -134,7 +134,7 @@ class MemoryEngine(Engine):
                 del self.containers[name]
         return None
 
-    async def fetch(
+    async def request_bytes(
         self,
         method: str,
         path: str,
@@ -152,9 +152,9 @@ class MemoryEngine(Engine):
             raise EngineTimeout("no answer in time")
         return b""
 
-    async def fetch_into(
+    async def read_into(
         self,
-        take: Callable[[bytes], bool],
+        consume: Callable[[bytes], bool],
         method: str,
         path: str,
         query: Query | None = None,
@@ -163,7 +163,7 @@ class MemoryEngine(Engine):
         timeout_s: float = REQUEST_TIMEOUT_S,
         bytes_max: int | None = None,
     ) -> bool:
-        return not take(await self.fetch(method, path, query, body, timeout_s=timeout_s))
+        return not consume(await self.request_bytes(method, path, query, body, timeout_s=timeout_s))
 
     @asynccontextmanager
     async def stream(
@@ -173,7 +173,7 @@ class MemoryEngine(Engine):
         query: Query | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        silence_s: float | None = None,
+        idle_timeout_s: float | None = None,
     ) -> AsyncGenerator[AsyncGenerator[bytes, None], None]:
         if self.is_away:
             raise TransientError("the container engine at memory does not answer")

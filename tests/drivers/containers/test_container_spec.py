@@ -22,7 +22,7 @@ from datum_compute.api.instance import (
 )
 from datum_compute.api.server import ServerSpec
 from datum_compute.app.datafolders import HostFolders
-from datum_compute.app.logarchive import FileArchive
+from datum_compute.app.logarchive import LogFiles
 from datum_compute.drivers.container_defaults import ContainerLimits, container_limits
 from datum_compute.drivers.containers.container_spec import (
     INIT,
@@ -43,7 +43,7 @@ from datum_compute.drivers.containers.engine import (
     REQUEST_TIMEOUT_S,
     EngineError,
     Query,
-    error_message,
+    parse_error_message,
 )
 from datum_compute.drivers.containers.images import ImageInfo
 from datum_compute.drivers.containers.machine import Machine
@@ -279,7 +279,7 @@ class InitEngine(MemoryEngine):
             raise EngineError(404, "no such file")
         return {PATH_STAT: base64.b64encode(encode(stat)).decode()}
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -297,15 +297,15 @@ class InitEngine(MemoryEngine):
             return {"Config": {"Env": []}}
         if method == "DELETE":
             return None
-        return await super().ask(method, path, query, body, timeout_s=timeout_s)
+        return await super().request(method, path, query, body, timeout_s=timeout_s)
 
 
 async def create(engine: InitEngine, folder: Path, program: str = "/bin/web") -> Any:
     """Create a container with an init process, and return what the engine was asked for last."""
-    archive = FileArchive(folder / "logs", lambda: 2e9)
-    hands = ContainerOperations(engine, OWNER, HostFolders(folder / "data"), archive)
+    archive = LogFiles(folder / "logs", lambda: 2e9)
+    operations = ContainerOperations(engine, OWNER, HostFolders(folder / "data"), archive)
     spec = a_spec(a_container(command=[program]))
-    await hands.create(Machine(ID, build_plan(OWNER, spec, {}), spec=spec), {"app": IMAGE})
+    await operations.create(Machine(ID, build_plan(OWNER, spec, {}), spec=spec), {"app": IMAGE})
     return engine.created[-1]
 
 
@@ -372,13 +372,13 @@ async def test_an_engine_that_creates_nothing_is_not_said_to_lack_its_init_progr
 
 async def test_an_init_program_that_is_installed_later_is_used(tmp_path: Path) -> None:
     engine = InitEngine()
-    archive = FileArchive(tmp_path / "logs", lambda: 2e9)
-    hands = ContainerOperations(engine, OWNER, HostFolders(tmp_path / "data"), archive)
+    archive = LogFiles(tmp_path / "logs", lambda: 2e9)
+    operations = ContainerOperations(engine, OWNER, HostFolders(tmp_path / "data"), archive)
     spec = a_spec(a_container(command=["/bin/web"]))
 
     async def create() -> Any:
         machine = Machine(ID, build_plan(OWNER, spec, {}), spec=spec)
-        await hands.create(machine, {"app": IMAGE})
+        await operations.create(machine, {"app": IMAGE})
         return engine.created[-1]
 
     assert (await create())["Labels"][INIT] == INIT_MISSING
@@ -431,7 +431,7 @@ def test_a_file_whose_path_has_a_nul_byte_is_not_written(tmp_path: Path) -> None
     ],
 )
 def test_words_of_the_engine_have_no_paths_of_the_host(words: str, shown: str) -> None:
-    assert error_message(encode({"message": words})) == shown
+    assert parse_error_message(encode({"message": words})) == shown
 
 
 def test_folders_of_volumes_are_not_shown() -> None:

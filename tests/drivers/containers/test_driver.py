@@ -14,7 +14,7 @@ import pytest
 
 from datum_compute.api.containeroptions import ExecAction, Probe, TcpSocket
 from datum_compute.app.datafolders import HostFolders
-from datum_compute.app.logarchive import CardArchive, FileArchive
+from datum_compute.app.logarchive import CrashReportFiles, LogFiles
 from datum_compute.drivers.containers.container_spec import (
     ContainerOwner,
     ContainerPlan,
@@ -61,7 +61,7 @@ def a_driver(
     elapsed_s: Callable[[], float],
     records: dict[str, MachineRecord] | None = None,
 ) -> ContainersDriver:
-    archive = FileArchive(state / "logs", lambda: 2e9)
+    archive = LogFiles(state / "logs", lambda: 2e9)
     return ContainersDriver(
         ContainerOperations(engine, OWNER, HostFolders(state / "data"), archive),
         OWNER,
@@ -70,8 +70,8 @@ def a_driver(
         elapsed_s=elapsed_s,
         save=lambda: None,
         save_now=lambda: None,
-        archive=archive,
-        cards=CardArchive(state / "crashes", lambda: 2e9),
+        log_archive=archive,
+        crash_reports=CrashReportFiles(state / "crashes", lambda: 2e9),
     )
 
 
@@ -183,7 +183,7 @@ async def test_an_adopted_machine_that_has_ended_is_observed_and_restarted(tmp_p
 async def test_an_adopted_machine_that_sleeps_needs_no_probe(tmp_path: Path) -> None:
     engine, clock = MemoryEngine(OWNER), Clock()
     engine.add(ID, probed(Probe(tcp_socket=TcpSocket(port=1))), status="paused")
-    records = {ID: MachineRecord(asleep="pause")}
+    records = {ID: MachineRecord(sleep_mode="pause")}
     async with running(a_driver(engine, tmp_path, clock, records)) as driver:
         assert (await first_report(driver)).phase == "Sleeping"
 

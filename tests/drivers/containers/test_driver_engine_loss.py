@@ -181,11 +181,11 @@ class CrowdedEngine(Engine):
             raise EngineTimeout("no answer in time") from None
         yield args[1]
 
-    async def _read(self, answer: Any) -> bytes:
+    async def _read_body(self, answer: Any) -> bytes:
         return b'{"Id": "command", "ExitCode": 0}'
 
     async def _chunks(self, answer: Any) -> AsyncGenerator[bytes, None]:
-        yield await self._read(answer)
+        yield await self._read_body(answer)
 
 
 def test_the_time_of_a_command_does_not_include_the_wait_for_its_turn() -> None:
@@ -204,7 +204,7 @@ async def test_a_ping_needs_no_turn() -> None:
     engine = CrowdedEngine(delay_s=0.0)
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(CONCURRENT_REQUESTS_MAX):
-            await stack.enter_async_context(engine._turns)
+            await stack.enter_async_context(engine._request_slots)
         async with asyncio.timeout(20):
             await engine.ping()
 
@@ -228,13 +228,13 @@ def test_a_timeout_does_not_count_if_the_engine_answers_no_ping_after_it(kind: s
         engine = HalfHungEngine(OWNER)
         engine.hangs_commands = True
         seen = {"app": InspectedContainer("app", "id", "running")}
-        machine = Machine(ID, with_probe(kind), seen=seen)
-        probing = ProbeRunner(engine, receive, receive, lambda: 2e9)
+        machine = Machine(ID, with_probe(kind), inspected=seen)
+        runner = ProbeRunner(engine, receive, receive, lambda: 2e9)
         async with asyncio.TaskGroup() as group:
-            probing.begin(machine, group.create_task)
+            runner.begin(machine, group.create_task)
             await asyncio.sleep(100)
-            probing.end(machine)
-        assert machine.answered == {}
+            runner.end(machine)
+        assert machine.probe_results == {}
 
     run_virtual(Random(1), main)
     assert verdicts == []

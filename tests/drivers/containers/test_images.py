@@ -38,7 +38,7 @@ class EngineThatSays:
     def __init__(self, words: str) -> None:
         self.words = words
 
-    async def ask(self, _method: str, _path: str) -> Any:
+    async def request(self, _method: str, _path: str) -> Any:
         raise EngineError(404, "no such image")
 
     @asynccontextmanager

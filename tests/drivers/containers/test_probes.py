@@ -62,14 +62,14 @@ def state(
 def test_a_container_with_a_tcp_port_is_not_ready_before_its_ports_were_checked() -> None:
     unchecked = state(a_plan(HTTP), ReadinessResults())
     assert (unchecked.phase, unchecked.reason) == ("Running", "Starting")
-    assert state(a_plan(HTTP), ReadinessResults(ready={"app": True})).reason == ""
+    assert state(a_plan(HTTP), ReadinessResults(verdicts={"app": True})).reason == ""
 
 
 def test_a_closed_port_is_named() -> None:
     words = "port 8080 (http) does not accept connections: connection refused"
-    closed = state(a_plan(HTTP), ReadinessResults(ready={"app": False}, words={"app": words}))
+    closed = state(a_plan(HTTP), ReadinessResults(verdicts={"app": False}, failures={"app": words}))
     assert (closed.reason, closed.message) == ("NotReady", words)
-    starting = state(a_plan(HTTP), ReadinessResults(words={"app": words}))
+    starting = state(a_plan(HTTP), ReadinessResults(failures={"app": words}))
     assert (starting.reason, starting.message) == ("Starting", words)
 
 
@@ -88,10 +88,10 @@ def test_a_readiness_probe_replaces_the_port_check() -> None:
 def test_a_machine_that_ended_before_has_to_stay_up_although_its_port_is_open() -> None:
     """An image may listen for a moment before it ends again."""
     ended = MachineRecord(exit_code=1, ended_s=40.0, restarts=1)
-    sight = a_sight(ended, started_s=45.0)
-    open_port = ReadinessResults(ready={"app": True})
-    assert snapshot_state(a_plan(HTTP), sight, open_port, "").phase == "Failed"
-    later = MachineSnapshot(sight.containers, sight.seen, ended, now_s=55.0)
+    snapshot = a_sight(ended, started_s=45.0)
+    open_port = ReadinessResults(verdicts={"app": True})
+    assert snapshot_state(a_plan(HTTP), snapshot, open_port, "").phase == "Failed"
+    later = MachineSnapshot(snapshot.container_names, snapshot.inspected, ended, now_s=55.0)
     assert snapshot_state(a_plan(HTTP), later, open_port, "").phase == "Running"
 
 
@@ -160,7 +160,7 @@ class Connections:
 
 async def test_few_ports_are_checked_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     connections = Connections()
-    monkeypatch.setattr(probes, "open_on_link", connections.open)
+    monkeypatch.setattr(probes, "connect_on_link", connections.open)
     assert await answer(*(ContainerPort(name="p", port=number) for number in range(1, 2001))) == ""
     assert connections.attempted == list(range(1, 2001))
     assert connections.open_at_most == PORTS_AT_ONCE
@@ -170,7 +170,7 @@ async def test_a_port_is_checked_once_and_none_after_a_closed_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     connections = Connections(3)
-    monkeypatch.setattr(probes, "open_on_link", connections.open)
+    monkeypatch.setattr(probes, "connect_on_link", connections.open)
     numbers = [1, 1, 2, 2, 3, *range(4, 2001)]
     assert "port 3 " in await answer(*(ContainerPort(name="p", port=number) for number in numbers))
     assert connections.attempted == list(range(1, PORTS_AT_ONCE + 1))
@@ -178,9 +178,9 @@ async def test_a_port_is_checked_once_and_none_after_a_closed_one(
 
 def test_an_adopted_machine_is_not_observed_before_its_ports_were_checked() -> None:
     seen = {"app": InspectedContainer("app", "id", "running", started_s=1.0)}
-    machine = Machine(ID, a_plan(HTTP), seen=seen)
+    machine = Machine(ID, a_plan(HTTP), inspected=seen)
     assert not machine.is_readiness_known(50.0)
-    machine.ready["app"] = False
+    machine.readiness["app"] = False
     assert machine.is_readiness_known(50.0)
 
 
@@ -217,11 +217,11 @@ async def test_an_adopted_machine_with_an_open_port_is_ready(tmp_path: Path) -> 
 async def test_a_sleeping_machine_is_not_checked(tmp_path: Path) -> None:
     engine, clock = MemoryEngine(OWNER), Clock()
     engine.add(ID, a_plan(ContainerPort(name="http", port=await a_closed_port())), status="paused")
-    records = {ID: MachineRecord(asleep="pause")}
+    records = {ID: MachineRecord(sleep_mode="pause")}
     async with running(a_driver(engine, tmp_path, clock, records)) as driver:
         async with asyncio.timeout(20):
             while (state := await driver.observe(ID)) is NOT_OBSERVED:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert isinstance(state, MachineState)
         assert state.phase == "Sleeping"
-        assert driver._machines[ID].probing == {}
+        assert driver._machines[ID].probe_tasks == {}

@@ -36,7 +36,7 @@ async def test_an_answer_that_an_end_cut_off_is_not_the_last_one_of_what_ended()
         containers=[ContainerPlan(name="a", image="web:1", readiness=probe)], addresses=[HOST]
     )
     machine = Machine(
-        "ns/web-0/uid", plan, seen={"a": InspectedContainer("a", "id", "running", None)}
+        "ns/web-0/uid", plan, inspected={"a": InspectedContainer("a", "id", "running", None)}
     )
     probing = ProbeRunner(Engine("unused"), heard, heard, lambda: now_s)
     async with server, asyncio.TaskGroup() as group:

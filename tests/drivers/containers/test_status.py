@@ -121,13 +121,13 @@ def test_containers_are_read_as_engines_show_them() -> None:
         "NetworkSettings": {"Networks": {"n": {"IPAddress": "10.0.0.9"}}},
     }
     seen = parse_container("app", podman)
-    assert (seen.standing, seen.exit_code, seen.out_of_memory) == ("exited", 3, True)
+    assert (seen.state, seen.exit_code, seen.out_of_memory) == ("exited", 3, True)
     assert seen.started_at == "2026-11-15T18:53:46Z"
     assert 35.9 < seen.finished_s - seen.started_s < 36.0
     assert seen.addresses == ("10.0.0.9",)
     assert unix_time("0001-01-01T00:00:00Z") == 0.0
     assert unix_time("nonsense") == 0.0
-    assert parse_container("app", {"State": {"Status": "restarting"}}).standing == "running"
+    assert parse_container("app", {"State": {"Status": "restarting"}}).state == "running"
 
 
 def test_a_machine_that_runs_has_its_address_and_digest() -> None:
@@ -150,7 +150,9 @@ def test_out_of_memory_is_said_with_the_limit() -> None:
 
 
 def test_one_that_ended_before_is_believed_only_after_a_while() -> None:
-    record = MachineRecord(restarts=1, container="app", exit_code=1, ended_s=90.0, lines=["bye"])
+    record = MachineRecord(
+        restarts=1, container="app", exit_code=1, ended_s=90.0, last_lines=["bye"]
+    )
     early = snapshot_state(
         PLAN, MachineSnapshot(["app"], {"app": UP}, record, now_s=105.0), ReadinessResults(), ""
     )
@@ -180,18 +182,18 @@ def test_a_machine_that_was_just_restarted_stays_crashed_until_it_is_inspected()
 
 def test_a_problem_speaks_before_everything_else() -> None:
     problem = SetupProblem(Reason.IMAGE_UNAVAILABLE, "no such image", 60.0, 10.0)
-    sight = MachineSnapshot(["app"], {}, problem=problem, can_create=True)
-    state = snapshot_state(PLAN, sight, ReadinessResults(), "")
+    snapshot = MachineSnapshot(["app"], {}, problem=problem, can_create=True)
+    state = snapshot_state(PLAN, snapshot, ReadinessResults(), "")
     assert (state.phase, state.reason) == ("Failed", Reason.IMAGE_UNAVAILABLE)
 
 
 def test_probes_decide_whether_it_serves() -> None:
     probed = MachinePlan(containers=[ContainerPlan(name="app", image="w", readiness=Probe())])
-    sight = MachineSnapshot(["app"], {"app": UP}, now_s=500.0)
-    assert snapshot_state(probed, sight, ReadinessResults(), "").reason == Reason.STARTING
+    snapshot = MachineSnapshot(["app"], {"app": UP}, now_s=500.0)
+    assert snapshot_state(probed, snapshot, ReadinessResults(), "").reason == Reason.STARTING
     bad = ReadinessResults({"app": False}, {"app": "404"})
-    assert snapshot_state(probed, sight, bad, "").reason == Reason.NOT_READY
-    assert snapshot_state(probed, sight, ReadinessResults({"app": True}), "").reason == ""
+    assert snapshot_state(probed, snapshot, bad, "").reason == Reason.NOT_READY
+    assert snapshot_state(probed, snapshot, ReadinessResults({"app": True}), "").reason == ""
 
 
 def test_a_probe_counts_periods_before_the_first_good_answer_and_answers_after_it() -> None:

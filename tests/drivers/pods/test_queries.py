@@ -52,7 +52,7 @@ class Cluster:
     measured: JsonObject | None = None
     wishes: list[ExecWish] = field(default_factory=list)
 
-    async def named(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
+    async def list_pods(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
         return self.pods
 
     async def log(self, pod: Pod, query: Mapping[str, str]) -> bytes:

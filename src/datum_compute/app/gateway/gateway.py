@@ -42,7 +42,7 @@ from datum_compute.client.websocket import WebSocket, answer_headers
 from datum_compute.drivers.driver import DriverError
 from datum_compute.drivers.logs import (
     LINES_MAX,
-    PLACE_LINES_MAX,
+    POSITION_LINES_MAX,
     SECOND_MAX,
     LogLine,
     LogPage,
@@ -242,7 +242,7 @@ class Gateway:
         if not 0 <= tail <= LINES_MAX or not 0 <= ago_s < 1e9 or not 0 <= since_s <= SECOND_MAX:
             raise BadRequest(f"tail is 0 to {LINES_MAX}, sinceSeconds a number of seconds")
         for place in cursor.values():
-            if not 0 <= place.second <= SECOND_MAX or not 0 <= place.lines <= PLACE_LINES_MAX:
+            if not 0 <= place.second <= SECOND_MAX or not 0 <= place.lines <= POSITION_LINES_MAX:
                 raise BadRequest("cursor is not valid; omit it to read from the last lines")
         return LogQuery(
             container=query.get("container", ""),

@@ -1,9 +1,4 @@
 """A Server as the requests that make its containers. Pure: values in, bodies for the engine out."""
-# MERGED-DOC """What a machine is, as its containers carry it in their labels: whoever finds them after a restart
-# knows all that is needed to look after them. No secret is in it.
-#
-# A container's name follows from its machine, so the engine itself refuses a second one.
-# """
 
 from __future__ import annotations
 

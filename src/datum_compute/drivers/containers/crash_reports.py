@@ -1,9 +1,8 @@
-"""The card of a machine that ended: all that is known of the end, kept when the machine is gone.
+"""Crash reports: what is known about the end of a machine, kept after the machine is gone.
 
-Nothing of the environment is on it; what the process itself printed is, as in its log. Built from
-values; who keeps it is told by the driver.
+A report contains no environment variables. It contains the last lines that the process wrote, like
+its log. An archive that the application provides stores the reports.
 """
-# MERGED-DOC """What has happened to a machine, told in order; the last few of it."""
 
 from __future__ import annotations
 
@@ -11,100 +10,92 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from datum_compute.api.timestamps import timestamp
 from datum_compute.drivers.containers.inspection import InspectedContainer
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.status import crashed_state
-from datum_compute.drivers.queries import CrashReport, MachineEvent
+from datum_compute.drivers.queries import CrashReport
 
-MOMENTS_MAX = 20
-TEXT_MAX = 500
-
-
-def note(moments: list[MachineEvent], now_s: float, text: str) -> None:
-    """The same again right after itself says nothing new."""
-    text = text[:TEXT_MAX]
-    if moments and moments[-1].text == text:
-        return
-    moments.append(MachineEvent(at=timestamp(now_s), text=text))
-    del moments[:-MOMENTS_MAX]
-
-
-LINE_MAX = 500
+LINE_CHARACTERS_MAX = 500
 
 
 class CrashReportArchive(Protocol):
-    """The last cards of machines, bounded in number, size and age."""
+    """The last crash reports, bounded in number, size and age."""
 
-    def keep(self, machine_id: str, card: CrashReport) -> None: ...
+    def save(self, machine_id: str, report: CrashReport) -> None: ...
 
-    def kept(self, server: str) -> list[CrashReport]:
-        """Of all machines of a Server's name, the oldest first."""
+    def load(self, server: str) -> list[CrashReport]:
+        """Return the reports of all machines of a Server (``namespace/name``), oldest first."""
         ...
 
 
 def build_crash_report(machine: Machine, now_s: float) -> CrashReport:
-    """Of an end that has just been noted in the machine's record."""
+    """Report the exit that was recorded last."""
     record = machine.record
-    seen = machine.seen.get(record.container)
+    container = machine.inspected.get(record.container)
     return CrashReport(
-        ended_at=_time(record.ended_s),
-        message=crashed_state(machine.plan, machine.sight(now_s)).message,
+        ended_at=_timestamp_ms(record.ended_s),
+        message=crashed_state(machine.plan, machine.snapshot(now_s)).message,
         uid=machine.id.rpartition("/")[2],
         container=record.container,
-        started_at=seen.started_at if seen is not None else "",
+        started_at=container.started_at if container is not None else "",
         exit_code=record.exit_code,
         out_of_memory=record.out_of_memory,
         restarts=record.restarts,
-        lines=_short(record.lines),
-        probes=_last_answers(machine, record.ended_s),
-        moments=list(machine.moments),
+        lines=_cut_lines(record.last_lines),
+        probes=_last_results(machine, record.ended_s),
+        moments=list(machine.events),
     )
 
 
 def build_removal_report(
-    machine: Machine, seen: InspectedContainer | None, lines: Sequence[str], now_s: float
+    machine: Machine, container: InspectedContainer | None, lines: Sequence[str], now_s: float
 ) -> CrashReport:
-    """Of a machine that was asked to go; ``seen`` is its first container, stopped, if there was
-    one. What kept it from running until then is said."""
-    why = _trouble(machine, now_s)
+    """Report a requested removal, and what kept the machine from running until then.
+
+    ``container`` is the first container after it was stopped, if it exists.
+    """
+    problem = _last_problem(machine, now_s)
+    message = "removal was requested"
     return CrashReport(
-        ended_at=_time(now_s),
-        message=f"it was asked to end; until then: {why}" if why else "it was asked to end",
+        ended_at=_timestamp_ms(now_s),
+        message=f"{message}; until then: {problem}" if problem else message,
         planned=True,
         uid=machine.id.rpartition("/")[2],
-        container=seen.name if seen is not None else "",
-        started_at=seen.started_at if seen is not None else "",
-        exit_code=seen.exit_code if seen is not None else None,
+        container=container.name if container is not None else "",
+        started_at=container.started_at if container is not None else "",
+        exit_code=container.exit_code if container is not None else None,
         restarts=machine.record.restarts,
-        lines=_short(lines),
-        probes=_last_answers(machine, now_s),
-        moments=list(machine.moments),
+        lines=_cut_lines(lines),
+        probes=_last_results(machine, now_s),
+        moments=list(machine.events),
     )
 
 
-def _trouble(machine: Machine, now_s: float) -> str:
+def _last_problem(machine: Machine, now_s: float) -> str:
     if machine.problem is not None:
         return f"{machine.problem.reason}: {machine.problem.message}"
-    return (
-        crashed_state(machine.plan, machine.sight(now_s)).message if machine.record.is_down else ""
-    )
+    if machine.record.is_down:
+        return crashed_state(machine.plan, machine.snapshot(now_s)).message
+    return ""
 
 
-def _last_answers(machine: Machine, ended_s: float) -> dict[str, str]:
-    """Those from before the end: one that comes after it, or was cut off by it, is about nobody."""
-    found = {}
-    for title, answers in machine.answered.items():
-        before = [words for came_s, words in answers if came_s <= ended_s]
+def _last_results(machine: Machine, ended_s: float) -> dict[str, str]:
+    """Return the last result of each probe that arrived before the end.
+
+    The end may have interrupted a probe whose result arrives later.
+    """
+    last = {}
+    for title, results in machine.probe_results.items():
+        before = [result for arrived_s, result in results if arrived_s <= ended_s]
         if before:
-            found[title] = before[-1]
-    return found
+            last[title] = before[-1]
+    return last
 
 
-def _short(lines: Sequence[str]) -> list[str]:
-    return [line[:LINE_MAX] for line in lines]
+def _cut_lines(lines: Sequence[str]) -> list[str]:
+    return [line[:LINE_CHARACTERS_MAX] for line in lines]
 
 
-def _time(unix_s: float) -> str:
-    moment = datetime.fromtimestamp(unix_s, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _timestamp_ms(unix_s: float) -> str:
+    at = datetime.fromtimestamp(unix_s, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,7 +1,7 @@
 """A command in a container: made and started by the engine, its streams as messages.
 
 Engines have no way to end such a command; whoever loses its connection to it leaves it behind. So
-the process is ended by ``hang_up``, which knows it by its number on this host.
+the process is ended by ``kill_process``, which knows it by its number on this host.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WORDS = (
 
 
 async def start_exec(
-    engine: Engine, container_id: str, wish: ExecWish, hang_up: KillProcess
+    engine: Engine, container_id: str, wish: ExecWish, kill_process: KillProcess
 ) -> ContainerExecSession:
     """The command, running; or ended already, if there is no such command."""
     body = {
@@ -58,19 +58,19 @@ async def start_exec(
         "Tty": wish.tty,
     }
     try:
-        made = await engine.ask("POST", f"/containers/{container_id}/exec", body=body)
+        made = await engine.request("POST", f"/containers/{container_id}/exec", body=body)
     except EngineError as refusal:
-        raise NotRunning(refusal.words) from None
+        raise NotRunning(refusal.message) from None
     number = str(made["Id"])
     try:
         start = {"Detach": False, "Tty": wish.tty}
         streams = await open_hijacked(engine.socket, f"/exec/{number}/start", start)
     except EngineError as refusal:
         return ContainerExecSession(
-            engine, number, container_id, None, hang_up, refused=refusal.words
+            engine, number, container_id, None, kill_process, refused=refusal.message
         )
     return ContainerExecSession(
-        engine, number, container_id, streams, hang_up, is_framed=not wish.tty
+        engine, number, container_id, streams, kill_process, is_framed=not wish.tty
     )
 
 
@@ -83,7 +83,7 @@ class ContainerExecSession:
         number: str,
         container_id: str,
         streams: HijackedConnection | None,
-        hang_up: KillProcess,
+        kill_process: KillProcess,
         *,
         is_framed: bool = True,
         refused: str = "",
@@ -92,7 +92,7 @@ class ContainerExecSession:
         self._number = number
         self._container_id = container_id
         self._streams = streams
-        self._hang_up = hang_up
+        self._kill_process = kill_process
         self._frames = FrameDecoder() if is_framed else None
         self._ready: deque[bytes] = deque()
         self._has_ended = False
@@ -118,7 +118,7 @@ class ContainerExecSession:
         if channel == STDIN:
             await self._streams.write(payload)
         elif channel == CLOSE and payload == bytes((STDIN,)):
-            self._streams.end_input()
+            self._streams.close_input()
         elif channel == RESIZE and (size := read_size(payload)) is not None:
             await self._resize(*size)
 
@@ -140,7 +140,7 @@ class ContainerExecSession:
             return False
         if not found.get("Running") or not found.get("Pid"):
             return False
-        self._hang_up(int(found["Pid"]), self._container_id, by_force)
+        self._kill_process(int(found["Pid"]), self._container_id, by_force)
         return True
 
     def _take(self, data: bytes) -> None:
@@ -169,7 +169,7 @@ class ContainerExecSession:
         return Ending(exit_code=int(found.get("ExitCode") or 0))
 
     async def _inspect(self) -> JsonObject:
-        found: JsonObject = await self._engine.ask("GET", f"/exec/{self._number}/json")
+        found: JsonObject = await self._engine.request("GET", f"/exec/{self._number}/json")
         return found
 
     async def _resize(self, columns: int, rows: int) -> None:
@@ -177,7 +177,7 @@ class ContainerExecSession:
         for _ in range(_RESIZE_TRIES):
             try:
                 query = {"h": rows, "w": columns}
-                await self._engine.ask("POST", f"/exec/{self._number}/resize", query)
+                await self._engine.request("POST", f"/exec/{self._number}/resize", query)
             except DriverError:
                 await asyncio.sleep(_RESIZE_PAUSE_S)
             else:

@@ -66,11 +66,11 @@ class ImageStore:
 
     async def find(self, image: str) -> ImageInfo | None:
         try:
-            found = await self._engine.ask("GET", f"/images/{image}/json")
+            found = await self._engine.request("GET", f"/images/{image}/json")
         except EngineError as refusal:
             if refusal.status == 404:
                 return None
-            raise TransientError(f"image {image}: {refusal.words}") from refusal
+            raise TransientError(f"image {image}: {refusal.message}") from refusal
         return parse_image(image, found)
 
     async def _pulled(self, image: str, pull_configs: Sequence[bytes]) -> ImageInfo:
@@ -99,13 +99,13 @@ class ImageStore:
             async with (
                 asyncio.timeout(PULL_S),
                 self._engine.stream(
-                    "POST", "/images/create", query, headers, silence_s=SILENCE_S
+                    "POST", "/images/create", query, headers, idle_timeout_s=SILENCE_S
                 ) as chunks,
             ):
                 async for line in parse_json_lines(chunks):
                     problem = str(line.get("error") or "") or problem
         except EngineError as refusal:
-            return refusal.words
+            return refusal.message
         except TimeoutError:
             return f"not pulled within {PULL_S:.0f} s"
         return problem.strip()

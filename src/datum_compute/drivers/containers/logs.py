@@ -1,6 +1,6 @@
-"""Reads the output of machines: existing ones from the engine, deleted ones from the archive.
+"""Reads log pages of machines: of existing ones from the engine, of deleted ones from the archive.
 
-A page is bounded in lines and bytes, and reading it lets other work run after every piece.
+A page is bounded in lines and bytes. Other tasks run after every piece that is read.
 """
 
 from __future__ import annotations
@@ -20,86 +20,90 @@ from datum_compute.drivers.logs import (
     LogQuery,
     LogSource,
     PageBuilder,
-    feed_pieces,
+    collect_pieces,
+    requested_tail,
     source_key,
-    tail_lines,
 )
 
-# Of one log for one page. A reader that follows continues from there with its next page.
+# Of one log, for one page. A reader that follows the log continues with the next page.
 SCANNED_BYTES_MAX = 64 * 1024 * 1024
 
 
 async def read_page(
-    hands: ContainerOperations,
+    operations: ContainerOperations,
     archive: LogArchive,
     server: str,
     machines: Iterable[Machine],
-    wish: LogQuery,
+    query: LogQuery,
 ) -> LogPage:
-    """Return a page of the lines of all machines of a Server's name, in their order."""
+    """Return a page with the lines of all machines of a Server."""
     archived = [
-        (source_key(machine_id, container), container, framed)
-        for machine_id, container, framed in await archive.kept(server)
-        if not wish.container or container == wish.container
+        (source_key(machine_id, container), container, frames)
+        for machine_id, container, frames in await archive.load(server)
+        if not query.container or container == query.container
     ]
-    present = [
+    existing = [
         (machine, name)
         for machine in machines
-        for name in machine.containers
-        if not wish.container or name == wish.container
+        for name in machine.container_names
+        if not query.container or name == query.container
     ]
-    builder = PageBuilder(wish, len(archived) + len(present))
-    for key, container, framed in archived:
-        builder.add(await _read_archived(key, container, framed, builder.selection(key)))
-    for machine, name in present:
-        builder.add(await _read_engine(hands, machine, name, wish, builder))
+    builder = PageBuilder(query, len(archived) + len(existing))
+    for key, container, frames in archived:
+        builder.add(await _read_archived(key, container, frames, builder.selection(key)))
+    for machine, name in existing:
+        builder.add(await _read_from_engine(operations, machine, name, query, builder))
     return builder.page()
 
 
 async def _read_archived(
-    key: str, container: str, framed: bytes, selection: LineSelection
+    key: str, container: str, frames: bytes, selection: LineSelection
 ) -> LogSource:
     collector = LineCollector(container, selection)
-    await feed_pieces(collector, framed)
-    return LogSource(key, collector.lines, collector.place)
+    await collect_pieces(collector, frames)
+    return LogSource(key, collector.lines, collector.position)
 
 
-async def _read_engine(
-    hands: ContainerOperations, machine: Machine, name: str, wish: LogQuery, builder: PageBuilder
+async def _read_from_engine(
+    operations: ContainerOperations,
+    machine: Machine,
+    name: str,
+    query: LogQuery,
+    builder: PageBuilder,
 ) -> LogSource:
     key = source_key(machine.id, name)
     selection = builder.selection(key)
-    if wish.previous and name in machine.seen:
-        selection = replace(selection, before_s=int(machine.seen[name].started_s))
-    query = {"stdout": "true", "stderr": "true", "timestamps": "true"}
-    place = selection.place
-    if place is not None and place.second:
-        query["since"] = str(place.second)
-    elif wish.since_s:
-        query["since"] = str(int(wish.since_s))
-    if not wish.previous and not wish.cursor:
-        query["tail"] = str(tail_lines(wish))
-    collector = await _collect(hands, machine, name, query, selection)
-    if "tail" in query and len(collector.seconds) == 1:
-        # All lines are of one second: read the whole second to find the place in it.
-        whole = {**query, "tail": "all", "since": str(min(collector.seconds))}
-        collector = await _collect(hands, machine, name, whole, selection)
-    return LogSource(key, collector.lines, collector.place)
+    if query.previous and name in machine.inspected:
+        selection = replace(selection, before_s=int(machine.inspected[name].started_s))
+    parameters = {"stdout": "true", "stderr": "true", "timestamps": "true"}
+    position = selection.position
+    if position is not None and position.second:
+        parameters["since"] = str(position.second)
+    elif query.since_s:
+        parameters["since"] = str(int(query.since_s))
+    if not query.previous and not query.cursor:
+        parameters["tail"] = str(requested_tail(query))
+    collector = await _collect(operations, machine, name, parameters, selection)
+    if "tail" in parameters and len(collector.seconds) == 1:
+        # All lines are of one second: read the whole second to find the position in it.
+        whole = {**parameters, "tail": "all", "since": str(min(collector.seconds))}
+        collector = await _collect(operations, machine, name, whole, selection)
+    return LogSource(key, collector.lines, collector.position)
 
 
 async def _collect(
-    hands: ContainerOperations,
+    operations: ContainerOperations,
     machine: Machine,
     name: str,
-    query: dict[str, str],
+    parameters: dict[str, str],
     selection: LineSelection,
 ) -> LineCollector:
     collector = LineCollector(name, selection)
-    path = f"/containers/{hands.name(machine, name)}/logs"
+    path = f"{operations.container_path(machine, name)}/logs"
     with suppress(EngineError):  # not created yet, or just removed
-        async with hands.log_reads:
-            is_whole = await hands.engine.fetch_into(
-                collector.feed, "GET", path, query, bytes_max=SCANNED_BYTES_MAX
+        async with operations.log_reads:
+            is_whole = await operations.engine.read_into(
+                collector.feed, "GET", path, parameters, bytes_max=SCANNED_BYTES_MAX
             )
         if is_whole:
             collector.finish()

@@ -1,5 +1,4 @@
 """Runs the probes of machines, and keeps their answers where the machine's state is computed."""
-# MERGED-DOC """Probes containers: by an HTTP request, by connecting to ports, or by a command."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from datum_compute.drivers.containers.engine import (
     EngineError,
     EngineTimeout,
 )
-from datum_compute.drivers.containers.machine import Machine, delay_left_s
+from datum_compute.drivers.containers.machine import Machine, remaining_delay_s
 from datum_compute.drivers.containers.status import readiness_check_title
 from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.local_network import connect_on_link
@@ -234,7 +233,7 @@ async def _command(
     try:
         code, said = await run_command(engine, target.container_id, action.command, timeout_s)
     except EngineError as refusal:
-        return refusal.words[:_WORDS_MAX]
+        return refusal.message[:_WORDS_MAX]
     except TransientError:
         raise
     except DriverError as error:
@@ -248,7 +247,7 @@ async def run_command(
 ) -> tuple[int, str]:
     """Return exit code and last line of output of a command in the container. Raises CommandTimeout
     if it has not ended ``timeout_s`` after the engine was asked to start it."""
-    made = await engine.ask(
+    made = await engine.request(
         "POST",
         f"/containers/{container_id}/exec",
         body={"Cmd": command, "AttachStdout": True, "AttachStderr": True},
@@ -256,12 +255,12 @@ async def run_command(
     start = f"/exec/{made['Id']}/start"
     last = LastLines(1)
     try:
-        await engine.fetch_into(
+        await engine.read_into(
             last.feed, "POST", start, body={"Detach": False}, timeout_s=timeout_s
         )
     except EngineTimeout:
         raise CommandTimeout(f"no answer within {timeout_s:.0f} s") from None
-    ended = await engine.ask("GET", f"/exec/{made['Id']}/json")
+    ended = await engine.request("GET", f"/exec/{made['Id']}/json")
     return int(ended.get("ExitCode") or 0), "".join(last.texts())
 
 
@@ -302,24 +301,24 @@ class ProbeRunner:
     def begin(self, machine: Machine, spawn: Spawn) -> None:
         """Run every probe of every container, for the start that the container has now."""
         for container in machine.plan.containers:
-            start = machine.seen[container.name].started_at
+            start = machine.inspected[container.name].started_at
             for kind, probe in (("ready", container.readiness_check), ("live", container.liveness)):
                 key = (container.name, kind)
-                known = machine.probing.get(key)
+                known = machine.probe_tasks.get(key)
                 if probe is None or (known is not None and known[0] == start):
                     continue
                 if known is not None:
                     known[1].cancel()
                 asking = self._asking(machine, container.name, kind, probe)
-                machine.probing[key] = (start, spawn(asking))
+                machine.probe_tasks[key] = (start, spawn(asking))
 
     def end(self, machine: Machine) -> None:
-        for _, task in machine.probing.values():
+        for _, task in machine.probe_tasks.values():
             if task is not asyncio.current_task():
                 task.cancel()
-        machine.probing.clear()
-        machine.ready.clear()
-        machine.words.clear()
+        machine.probe_tasks.clear()
+        machine.readiness.clear()
+        machine.readiness_failures.clear()
 
     async def _asking(self, machine: Machine, name: str, kind: str, probe: Probe) -> None:
         container = next(c for c in machine.plan.containers if c.name == name)
@@ -340,17 +339,17 @@ class ProbeRunner:
             except CommandTimeout as timeout:
                 await self._confirm_engine()
                 words, is_timeout = str(timeout), True
-            answers = machine.answered.setdefault(title, [])
+            answers = machine.probe_results.setdefault(title, [])
             answers.append((self._unix_s(), words or "all is well"))
             del answers[:-_ANSWERS_MAX]
-            if words and kind == "ready" and name not in machine.ready:
-                machine.words[name] = words
+            if words and kind == "ready" and name not in machine.readiness:
+                machine.readiness_failures[name] = words
                 self._on_early_failure(machine)
             return words
 
         # Thawed processes continue where they were, so their first probe runs at once.
-        left_s = delay_left_s(probe, machine.seen[name], self._unix_s())
-        delay_s = 0.0 if machine.sleep.thawed else left_s
+        left_s = remaining_delay_s(probe, machine.inspected[name], self._unix_s())
+        delay_s = 0.0 if machine.sleep.was_unpaused else left_s
         told = partial(self._on_verdict[kind], machine, name)
         try:
             # An engine that hung and has just come back answers the ping, although the command
@@ -362,7 +361,7 @@ class ProbeRunner:
 
 def _target(machine: Machine, container: ContainerPlan) -> ProbeTarget | None:
     """Return where the container is now: the engine may assign an address with each start."""
-    addresses = machine.plan.addresses or machine.seen[machine.containers[0]].addresses
+    addresses = machine.plan.addresses or machine.inspected[machine.container_names[0]].addresses
     if not addresses:
         return None
-    return ProbeTarget(addresses[0], machine.seen[container.name].id, container)
+    return ProbeTarget(addresses[0], machine.inspected[container.name].id, container)

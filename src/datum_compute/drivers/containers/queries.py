@@ -35,46 +35,46 @@ class MachineQueries:
 
     def __init__(
         self,
-        hands: ContainerOperations,
+        operations: ContainerOperations,
         known: Callable[[], Awaitable[dict[str, Machine]]],
         archive: LogArchive,
-        cards: CrashReportArchive,
+        crash_reports: CrashReportArchive,
         unix_s: Callable[[], float],
-        hang_up: KillProcess,
+        kill_process: KillProcess,
     ) -> None:
-        self._hands = hands
+        self._operations = operations
         self._known = known
         self._archive = archive
-        self._cards = cards
+        self._crash_reports = crash_reports
         self._unix_s = unix_s
-        self._hang_up = hang_up
+        self._kill_process = kill_process
         self._meter = UsageMeter()
 
     async def log_page(self, server: str, wish: LogQuery) -> LogPage:
         """What the machines of that name say, and said."""
         tended = [m for m in (await self._known()).values() if m.id.rpartition("/")[0] == server]
-        return await read_page(self._hands, self._archive, server, tended, wish)
+        return await read_page(self._operations, self._archive, server, tended, wish)
 
     async def usage(self, server: str) -> Usage | None:
         """What the machine uses now; None if there is none."""
         machine = await self._wanted(server)
-        return await read_usage(self._hands, machine) if machine is not None else None
+        return await read_usage(self._operations, machine) if machine is not None else None
 
-    async def readings(self) -> dict[str, MachineUsage]:
+    async def measure_usage(self) -> dict[str, MachineUsage]:
         """What every machine uses, by its id; for whoever asks again and again."""
-        machines = [machine for machine in (await self._known()).values() if machine.wanted]
-        return await self._meter.read(self._hands, machines)
+        machines = [machine for machine in (await self._known()).values() if machine.is_wanted]
+        return await self._meter.read(self._operations, machines)
 
     async def crashes(self, server: str) -> list[CrashReport]:
         """How machines of that name ended within a day, the last one last."""
-        return self._cards.kept(server)
+        return self._crash_reports.load(server)
 
     async def check_image(
         self, image: str, policy: str, pull_configs: Sequence[bytes]
     ) -> ImageCheck:
         """Whether the image can be had: from this host if it may be, else from its registry."""
         policy = policy or default_pull_policy(image)
-        found = None if policy == "Always" else await self._hands.find_image(image)
+        found = None if policy == "Always" else await self._operations.find_image(image)
         if found is not None:
             return ImageCheck(outcome="found", digest=found.digest, words="on the host")
         if policy == "Never":
@@ -83,10 +83,10 @@ class MachineQueries:
 
     async def driver(self) -> DriverReport:
         """That the engine does not answer is an answer, too."""
-        engine = self._hands.engine
+        engine = self._operations.engine
         try:
-            facts = await engine.facts(ENGINE_ANSWER_S)
-            without_init = await self._hands.count_without_init()
+            facts = await engine.read_version(ENGINE_ANSWER_S)
+            without_init = await self._operations.count_without_init()
         except DriverError as error:
             words = str(error)
             return DriverReport(
@@ -104,20 +104,20 @@ class MachineQueries:
         machine = await self._wanted(server)
         if machine is None:
             return None
-        name = wish.container or machine.containers[0]
-        if name not in machine.containers:
-            there = ", ".join(machine.containers)
+        name = wish.container or machine.container_names[0]
+        if name not in machine.container_names:
+            there = ", ".join(machine.container_names)
             raise NoSuchContainer(f"it has no container {name}; there are: {there}")
-        machine.seen = await self._hands.look(machine)
-        seen = machine.seen.get(name)
-        if seen is None or seen.standing != "running":
+        machine.inspected = await self._operations.inspect(machine)
+        found = machine.inspected.get(name)
+        if found is None or found.state != "running":
             state = machine_state(machine, self._unix_s())
             raise NotRunning(f"container {name} does not run: {state.message or state.phase}")
-        return await start_exec(self._hands.engine, seen.id, wish, self._hang_up)
+        return await start_exec(self._operations.engine, found.id, wish, self._kill_process)
 
     async def _wanted(self, server: str) -> Machine | None:
         """The machine of that name that is to be there."""
         for machine in (await self._known()).values():
-            if machine.id.rpartition("/")[0] == server and machine.wanted:
+            if machine.id.rpartition("/")[0] == server and machine.is_wanted:
                 return machine
         return None

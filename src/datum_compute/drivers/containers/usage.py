@@ -26,16 +26,16 @@ class UsageSample:
     limit_bytes: int
 
 
-async def read_usage(hands: ContainerOperations, machine: Machine) -> Usage | None:
+async def read_usage(operations: ContainerOperations, machine: Machine) -> Usage | None:
     """None of one that does not run; one that sleeps uses nothing, which is worth knowing."""
-    names = [seen.name for seen in machine.seen.values() if seen.is_up]
+    names = [container.name for container in machine.inspected.values() if container.is_up]
     if not names:
-        return Usage(asleep=True) if machine.record.asleep else None
-    before = await asyncio.gather(*(_sample(hands, machine, name) for name in names))
+        return Usage(asleep=True) if machine.record.sleep_mode else None
+    before = await asyncio.gather(*(_sample(operations, machine, name) for name in names))
     await asyncio.sleep(APART_S)
-    after = await asyncio.gather(*(_sample(hands, machine, name) for name in names))
+    after = await asyncio.gather(*(_sample(operations, machine, name) for name in names))
     usage = compute_usage(before, after)
-    return msgspec.structs.replace(usage, asleep=bool(machine.record.asleep))
+    return msgspec.structs.replace(usage, asleep=bool(machine.record.sleep_mode))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,17 @@ class UsageMeter:
         self._last: dict[tuple[str, str], UsageSample] = {}
 
     async def read(
-        self, hands: ContainerOperations, machines: Iterable[Machine]
+        self, operations: ContainerOperations, machines: Iterable[Machine]
     ) -> dict[str, MachineUsage]:
         """One after the other: the engine has other things to do. Who goes is forgotten."""
         found: dict[str, MachineUsage] = {}
         samples: dict[tuple[str, str], UsageSample] = {}
         for machine in machines:
             own = {}
-            for name in [seen.name for seen in machine.seen.values() if seen.is_up]:
-                sample = await _sample(hands, machine, name)
+            for name in [
+                container.name for container in machine.inspected.values() if container.is_up
+            ]:
+                sample = await _sample(operations, machine, name)
                 if sample is not None:
                     own[machine.id, name] = sample
             if own:
@@ -101,11 +103,13 @@ def _millicores(before: UsageSample, after: UsageSample) -> int:
     return round((after.cpu_ns - before.cpu_ns) / passed_s / 1_000_000) if passed_s > 0 else 0
 
 
-async def _sample(hands: ContainerOperations, machine: Machine, name: str) -> UsageSample | None:
+async def _sample(
+    operations: ContainerOperations, machine: Machine, name: str
+) -> UsageSample | None:
     query = {"stream": "false", "one-shot": "true"}
-    path = f"/containers/{hands.name(machine, name)}/stats"
+    path = f"{operations.container_path(machine, name)}/stats"
     try:
-        return parse_sample(await hands.engine.ask("GET", path, query))
+        return parse_sample(await operations.engine.request("GET", path, query))
     except EngineError:
         return None
 

@@ -35,7 +35,7 @@ from datum_compute.drivers.pods.status import has_ended, machine_id_of, pod_stat
 @dataclass(frozen=True, slots=True)
 class PodEvent:
     pod: Pod
-    gone: bool = False
+    is_deleted: bool = False
 
 
 class PodApi(Protocol):
@@ -178,7 +178,7 @@ class PodsDriver:
         async with aclosing(self._api.watch(version)) as events:
             async for event in events:
                 machine_id = machine_id_of(event.pod)
-                if machine_id and event.gone:
+                if machine_id and event.is_deleted:
                     self._forget(machine_id)
                 elif machine_id:
                     self._know(machine_id, event.pod)

@@ -26,9 +26,9 @@ from datum_compute.drivers.logs import (
     LogQuery,
     LogSource,
     PageBuilder,
-    feed_pieces,
+    collect_pieces,
+    requested_tail,
     source_key,
-    tail_lines,
 )
 from datum_compute.drivers.pods.pod_spec import SERVER_NAME, server_label
 from datum_compute.drivers.pods.status import exit_message, machine_id_of
@@ -46,7 +46,7 @@ from datum_compute.drivers.queries import (
 class PodQueryApi(Protocol):
     """What ``inside.py`` asks: not about pods, but what happens in them."""
 
-    async def named(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
+    async def list_pods(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
         """Pods of the driver with these labels, as the cluster has them now."""
         ...
 
@@ -116,13 +116,13 @@ class PodQueries:
 
     async def driver(self) -> DriverReport:
         """It is asked for pods, so that a cluster which does not answer is not called well."""
-        await self._api.named("default", {})
+        await self._api.list_pods("default", {})
         return DriverReport(driver="pods")
 
     async def _pods(self, server: str) -> list[Pod]:
         """Of all machines of that name, the oldest first."""
         namespace, _, name = server.partition("/")
-        found = await self._api.named(namespace, {SERVER_NAME: server_label(name)})
+        found = await self._api.list_pods(namespace, {SERVER_NAME: server_label(name)})
         pods = [pod for pod in found if machine_id_of(pod).rpartition("/")[0] == server]
         return sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or "")
 
@@ -138,7 +138,7 @@ class PodQueries:
     ) -> LogSource:
         key = source_key(machine_id_of(pod), container)
         selection = builder.selection(key)
-        query = _query(wish, selection.place)
+        query = _query(wish, selection.position)
         collector = LineCollector(container, selection, is_framed=False)
         if wish.cursor and not wish.previous and _restarts(pod, container):
             # The last lines of the previous run.
@@ -150,7 +150,7 @@ class PodQueries:
             since |= {"previous": "true"} if wish.previous else {}
             collector = LineCollector(container, selection, is_framed=False)
             await self._collect(collector, pod, container, since)
-        return LogSource(key, collector.lines, collector.place)
+        return LogSource(key, collector.lines, collector.position)
 
     async def _collect(
         self, collector: LineCollector, pod: Pod, container: str, query: Mapping[str, str]
@@ -162,7 +162,7 @@ class PodQueries:
             content = await self._api.log(pod, {**usual, **query})
             # The cluster may cut a line; the next page begins with that line.
             whole = content if len(content) < BYTES_MAX else content[: content.rfind(b"\n") + 1]
-            await feed_pieces(collector, whole)
+            await collect_pieces(collector, whole)
 
 
 def _query(wish: LogQuery, place: LogPosition | None) -> dict[str, str]:
@@ -172,7 +172,7 @@ def _query(wish: LogQuery, place: LogPosition | None) -> dict[str, str]:
     elif wish.since_s:
         query["sinceTime"] = _moment(int(wish.since_s))
     elif not wish.cursor:
-        query["tailLines"] = str(tail_lines(wish))
+        query["tailLines"] = str(requested_tail(wish))
     return query
 
 

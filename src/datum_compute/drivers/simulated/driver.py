@@ -7,8 +7,6 @@ of machines belongs to whoever made the driver: a file on a real host, a dict in
 Machines that are in the table when the driver is made are adopted: it takes ``adoption_s`` to
 observe each of them for the first time.
 """
-# MERGED-DOC """The table of simulated machines, by id, and of each name (``namespace/name/``) those it has."""
-# MERGED-DOC """One after the other, for each machine: who comes while another is at it waits for its turn."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ class MachineTable(MutableMapping[str, SimulatedMachine]):
         self._named: dict[str, dict[str, None]] = {}
         self.update(machines or {})
 
-    def named(self, name: str) -> list[str]:
+    def list_ids(self, name: str) -> list[str]:
         """Ids of the machines whose id is the name and one part more."""
         return sorted(self._named.get(name, ()))
 
@@ -195,7 +193,7 @@ class SimulatedDriver:
         return dataclasses.replace(state, spec_fingerprint=machine.spec_fingerprint)
 
     async def machines(self, name: str = "") -> list[str]:
-        return self._table.named(name) if name else sorted(self._table)
+        return self._table.list_ids(name) if name else sorted(self._table)
 
     async def changes(self) -> AsyncIterator[str]:
         # What a machine does by itself goes on after a restart of this process.
