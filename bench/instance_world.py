@@ -41,8 +41,7 @@ from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.planes.accountrules import single_cluster_rules
 from datum_compute.planes.catalogue import objects_of_project
 from datum_compute.planes.roles import MANAGER_USER

@@ -14,8 +14,7 @@ from datum_compute.api.references import Source, references_of_server
 from datum_compute.api.secret import Secret
 from datum_compute.api.server import Server
 from datum_compute.controllers.cell.delivery import machine_data
-from datum_compute.drivers.driver import PermanentError
-from datum_compute.drivers.machinedata import DataFile, MachineData
+from datum_compute.drivers.driver import DataFile, MachineData, PermanentError
 from datum_compute.planning.references import ObservedSources
 
 WEB = ConfigMap(

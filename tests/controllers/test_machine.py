@@ -22,13 +22,14 @@ from datum_compute.app.wiring import build_manager
 from datum_compute.client.client import Client
 from datum_compute.controllers.cell.machine import CONTROLLER
 from datum_compute.drivers.driver import (
+    NO_DATA,
     NOT_OBSERVED,
+    MachineData,
     MachineState,
     Observation,
     TransientError,
     unknown_state,
 )
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.runtime.planes import Planes

@@ -7,19 +7,19 @@ from collections.abc import MutableMapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.drivers.behaviours import Machine
-from datum_compute.drivers.machinetable import MachineTable
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine
+from datum_compute.drivers.simulated.driver import MachineTable
 
-MACHINE = Machine(number=1, image="web:1", runs_from_s=0.0)
+MACHINE = SimulatedMachine(number=1, image="web:1", runs_from_s=0.0)
 ids = st.builds(lambda name, uid: f"ns/{name}/{uid}", st.sampled_from("abc"), st.integers(0, 3))
 
 
 @given(st.lists(st.tuples(st.sampled_from(("set", "pop", "clear")), ids), max_size=40))
 def test_names_always_equal_a_scan(steps: list[tuple[str, str]]) -> None:
     table = MachineTable()
-    model: dict[str, Machine] = {}
+    model: dict[str, SimulatedMachine] = {}
     for step, machine_id in steps:
-        both: tuple[MutableMapping[str, Machine], ...] = (table, model)
+        both: tuple[MutableMapping[str, SimulatedMachine], ...] = (table, model)
         for machines in both:
             if step == "set":
                 machines[machine_id] = MACHINE
@@ -29,4 +29,4 @@ def test_names_always_equal_a_scan(steps: list[tuple[str, str]]) -> None:
                 machines.clear()
         assert dict(table) == model
         for name in ("ns/a/", "ns/b/", "ns/c/"):
-            assert table.named(name) == sorted(m for m in model if m.startswith(name))
+            assert table.list_ids(name) == sorted(m for m in model if m.startswith(name))

@@ -21,7 +21,7 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
-from datum_compute.drivers.simulated import Machine
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.store.journal import Change, LoadedPlane, ObjectKey
 from datum_compute.testing.core import Core
 from datum_compute.testing.invariants import Observer
@@ -67,7 +67,7 @@ class Scene:
         self.observer.on_commit(1, [Change(plane, self._next(plane), key, None)])
 
     def run_machine(self, name: str, uid: str, image: str = "web:1") -> None:
-        self.provider.machines[f"{HOME}/{name}/{uid}"] = Machine(
+        self.provider.machines[f"{HOME}/{name}/{uid}"] = SimulatedMachine(
             number=1, image=image, runs_from_s=0.0
         )
 

@@ -57,8 +57,7 @@ from datum_compute.client.kubeconfig import KubeconfigError, build_client
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
-from datum_compute.drivers.driver import Driver
-from datum_compute.drivers.fenced import FencedDriver
+from datum_compute.drivers.driver import Driver, FencedDriver
 from datum_compute.drivers.pods.driver import PodsDriver
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.events import EventRecorder

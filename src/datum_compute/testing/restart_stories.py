@@ -28,7 +28,7 @@ from datum_compute.testing.stories import Story, split, with_steps
 if TYPE_CHECKING:
     from datum_compute.testing.scenario import Scenario
 
-# Registries whose images behave in ways of their own (drivers/behaviours.py); "" is the usual one.
+# Registries whose images have special behavior (drivers/simulated/behaviors.py); "" is the default.
 _REGISTRIES = (
     *("", "crash.example/", "fail.example/", "stuck.example/", "exit.example/"),
     *("flaky.example/", "slow.example/"),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from datum_compute.api.containeroptions import HttpGet, Probe
-from datum_compute.drivers.containers.cards import card_of_end
+from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
+from datum_compute.drivers.containers.crash_reports import build_crash_report
 from datum_compute.drivers.containers.engine import Engine
-from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan
-from datum_compute.drivers.containers.probing import Probing
-from datum_compute.drivers.containers.records import Record
-from datum_compute.drivers.containers.seen import Seen
+from datum_compute.drivers.containers.inspection import InspectedContainer
+from datum_compute.drivers.containers.machine import Machine, MachineRecord
+from datum_compute.drivers.containers.probes import ProbeRunner
 
 HOST = "127.0.0.1"
 
@@ -36,8 +35,10 @@ async def test_an_answer_that_an_end_cut_off_is_not_the_last_one_of_what_ended()
     plan = MachinePlan(
         containers=[ContainerPlan(name="a", image="web:1", readiness=probe)], addresses=[HOST]
     )
-    machine = Machine("ns/web-0/uid", plan, seen={"a": Seen("a", "id", "running", None)})
-    probing = Probing(Engine("unused"), heard, heard, lambda: now_s)
+    machine = Machine(
+        "ns/web-0/uid", plan, inspected={"a": InspectedContainer("a", "id", "running", None)}
+    )
+    probing = ProbeRunner(Engine("unused"), heard, heard, lambda: now_s)
     async with server, asyncio.TaskGroup() as group:
         probing.begin(machine, group.create_task)
         await told.wait()
@@ -48,5 +49,5 @@ async def test_an_answer_that_an_end_cut_off_is_not_the_last_one_of_what_ended()
 
 
 def card_probes(machine: Machine, ended_s: float) -> dict[str, str]:
-    machine.record = Record(container="a", is_down=True, ended_s=ended_s)
-    return card_of_end(machine, ended_s).probes
+    machine.record = MachineRecord(container="a", is_down=True, ended_s=ended_s)
+    return build_crash_report(machine, ended_s).probes

@@ -17,8 +17,7 @@ from datum_compute.api.references import (
 )
 from datum_compute.api.secret import Secret
 from datum_compute.api.server import Server, ServerSpec
-from datum_compute.drivers.driver import PermanentError
-from datum_compute.drivers.machinedata import DataFile, MachineData
+from datum_compute.drivers.driver import DataFile, MachineData, PermanentError
 from datum_compute.planning.references import Held, ObservedSources, pinned, taken
 
 Values = Mapping[str, bytes]

@@ -22,13 +22,14 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.sources import index_values, read_sources, wakes
 from datum_compute.drivers.driver import (
+    NO_DATA,
     Driver,
     DriverError,
+    MachineData,
     NotObserved,
     Observation,
     PermanentError,
 )
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.planning.machines import (
     MAY_SERVE,
     RECHECK_S,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
 from datum_compute.api.reasons import Reason
-from datum_compute.drivers.containers.engine import Engine, EngineRefusal, json_lines
+from datum_compute.drivers.containers.engine import Engine, EngineError, parse_json_lines
 from datum_compute.drivers.driver import DriverError, TransientError
-from datum_compute.drivers.registrywords import is_silence
+from datum_compute.drivers.registry_errors import is_registry_unreachable
 
 PULL_S = 1800.0
 SILENCE_S = 120.0
@@ -34,7 +34,7 @@ class RegistryUnreachable(ImageUnavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class ImageFacts:
+class ImageInfo:
     """An image that the engine has."""
 
     id: str
@@ -43,15 +43,15 @@ class ImageFacts:
     command: tuple[str, ...] = ()
 
 
-class Images:
+class ImageStore:
     """The images of one engine; nobody pulls the same one twice at the same moment."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def ensure(self, image: str, policy: str, pull_configs: Sequence[bytes]) -> ImageFacts:
-        policy = policy or default_policy(image)
+    async def ensure(self, image: str, policy: str, pull_configs: Sequence[bytes]) -> ImageInfo:
+        policy = policy or default_pull_policy(image)
         lock = self._locks.setdefault(image, asyncio.Lock())
         try:
             async with lock:
@@ -64,32 +64,32 @@ class Images:
             if not lock.locked():
                 self._locks.pop(image, None)
 
-    async def find(self, image: str) -> ImageFacts | None:
+    async def find(self, image: str) -> ImageInfo | None:
         try:
-            found = await self._engine.ask("GET", f"/images/{image}/json")
-        except EngineRefusal as refusal:
+            found = await self._engine.request("GET", f"/images/{image}/json")
+        except EngineError as refusal:
             if refusal.status == 404:
                 return None
-            raise TransientError(f"image {image}: {refusal.words}") from refusal
-        return image_facts(image, found)
+            raise TransientError(f"image {image}: {refusal.message}") from refusal
+        return parse_image(image, found)
 
-    async def _pulled(self, image: str, pull_configs: Sequence[bytes]) -> ImageFacts:
+    async def _pulled(self, image: str, pull_configs: Sequence[bytes]) -> ImageInfo:
         """With each of the credentials that are for its registry, until one is good."""
         problems: list[str] = []
-        for credentials in [*credentials_for(image, pull_configs), None]:
+        for credentials in [*find_credentials(image, pull_configs), None]:
             problem = await self._pull(image, credentials)
             found = None if problem else await self.find(image)
             if found is not None:
                 return found
             problems.append(problem or "it was pulled and is not there")
-        if all(is_silence(problem) for problem in problems):
-            registry = registry_of(image)
+        if all(is_registry_unreachable(problem) for problem in problems):
+            registry = registry_host(image)
             raise RegistryUnreachable(f"image {image}: {registry} does not answer: {problems[0]}")
         raise ImageUnavailable(f"image {image}: {problems[0]}")
 
     async def _pull(self, image: str, credentials: JsonObject | None) -> str:
         """What was said against it; empty if it is there."""
-        name, tag = pull_reference(image)
+        name, tag = split_reference(image)
         headers = {}
         if credentials is not None:
             headers[_AUTH_HEADER] = base64.urlsafe_b64encode(encode(credentials)).decode()
@@ -99,24 +99,24 @@ class Images:
             async with (
                 asyncio.timeout(PULL_S),
                 self._engine.stream(
-                    "POST", "/images/create", query, headers, silence_s=SILENCE_S
+                    "POST", "/images/create", query, headers, idle_timeout_s=SILENCE_S
                 ) as chunks,
             ):
-                async for line in json_lines(chunks):
+                async for line in parse_json_lines(chunks):
                     problem = str(line.get("error") or "") or problem
-        except EngineRefusal as refusal:
-            return refusal.words
+        except EngineError as refusal:
+            return refusal.message
         except TimeoutError:
             return f"not pulled within {PULL_S:.0f} s"
         return problem.strip()
 
 
-def default_policy(image: str) -> str:
-    _, tag = pull_reference(image)
+def default_pull_policy(image: str) -> str:
+    _, tag = split_reference(image)
     return "Always" if tag == "latest" else "IfNotPresent"
 
 
-def pull_reference(image: str) -> tuple[str, str]:
+def split_reference(image: str) -> tuple[str, str]:
     """The name, and the tag or digest to ask for."""
     name, _, digest = image.partition("@")
     if digest:
@@ -131,16 +131,16 @@ def _without_tag(image: str) -> tuple[str, str]:
     return f"{head}{slash}{last}", tag
 
 
-def registry_of(image: str) -> str:
+def registry_host(image: str) -> str:
     """The host that the image comes from, as people write it."""
     first, slash, _ = image.partition("/")
     is_host = slash and ("." in first or ":" in first or first == "localhost")
     return first if is_host else "docker.io"
 
 
-def credentials_for(image: str, pull_configs: Sequence[bytes]) -> Iterator[JsonObject]:
+def find_credentials(image: str, pull_configs: Sequence[bytes]) -> Iterator[JsonObject]:
     """Those of the registry of the image, in the order of the secrets."""
-    registry = registry_of(image)
+    registry = registry_host(image)
     hosts = _HUB if registry in _HUB else (registry,)
     for config in pull_configs:
         try:
@@ -163,9 +163,9 @@ def _login(entry: JsonObject) -> JsonObject | None:
     return {"username": str(user), "password": str(password or "")} if user else None
 
 
-def image_facts(image: str, found: JsonObject) -> ImageFacts:
+def parse_image(image: str, found: JsonObject) -> ImageInfo:
     config = found.get("Config") or {}
-    return ImageFacts(
+    return ImageInfo(
         id=str(found["Id"]),
         digest=_digest(image, found),
         entrypoint=tuple(config.get("Entrypoint") or ()),
@@ -176,7 +176,7 @@ def image_facts(image: str, found: JsonObject) -> ImageFacts:
 def _digest(image: str, found: JsonObject) -> str:
     """Of the repository it was asked from; one that came from no registry has its id."""
     asked = image.partition("@")[2]
-    name, _ = pull_reference(image)
+    name, _ = split_reference(image)
     known = [str(d).partition("@") for d in found.get("RepoDigests") or ()]
     own = [digest for repository, _, digest in known if repository == name]
     others = [digest for _, _, digest in known]

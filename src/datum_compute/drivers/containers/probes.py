@@ -1,20 +1,30 @@
-"""Probes containers: by an HTTP request, by connecting to ports, or by a command."""
+"""Runs the probes of machines, and keeps their answers where the machine's state is computed."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from datum_compute.api.containeroptions import ExecAction, HttpGet, Probe
 from datum_compute.api.instance import ContainerPort
-from datum_compute.drivers.containers.engine import ANSWER_S, Engine, EngineRefusal, EngineTimeout
-from datum_compute.drivers.containers.logs import LastLines
-from datum_compute.drivers.containers.plan import ContainerPlan
+from datum_compute.drivers.container_defaults import PORT_CHECK, render_closed_port
+from datum_compute.drivers.containers.container_spec import ContainerPlan
+from datum_compute.drivers.containers.engine import (
+    REQUEST_TIMEOUT_S,
+    Engine,
+    EngineError,
+    EngineTimeout,
+)
+from datum_compute.drivers.containers.machine import Machine, remaining_delay_s
+from datum_compute.drivers.containers.status import readiness_check_title
 from datum_compute.drivers.driver import DriverError, TransientError
-from datum_compute.drivers.onlink import open_on_link
-from datum_compute.drivers.portcheck import PORT_CHECK, render_closed_port
+from datum_compute.drivers.local_network import connect_on_link
+from datum_compute.drivers.logs import LastLines
 
 _WORDS_MAX = 256
 _EAGER_S = 1.0
@@ -29,7 +39,7 @@ class CommandTimeout(TransientError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ProbeTarget:
     """Where a container is found."""
 
     address: str
@@ -52,7 +62,7 @@ async def run_probe(
     once more before it makes the verdict bad, and only its second result counts.
     """
     await asyncio.sleep(delay_s)
-    tally = Tally(probe)
+    tally = ProbeCounter(probe)
     while True:
         try:
             words = await check()
@@ -67,7 +77,7 @@ async def run_probe(
         await asyncio.sleep(tally.pause_s())
 
 
-class Tally:
+class ProbeCounter:
     """When answers count. Before the first good one it is asked more often than the period says, so
     that a quick start is seen quickly; bad ones count as if they had come once in a period."""
 
@@ -114,7 +124,7 @@ class Tally:
         return verdict
 
 
-async def answer_to(engine: Engine, probe: Probe, target: Target) -> str:
+async def check_probe(engine: Engine, probe: Probe, target: ProbeTarget) -> str:
     """Return what is wrong, within the timeout of the probe; empty if nothing is.
 
     Raises TransientError if the engine does not run the command of the probe, and CommandTimeout
@@ -131,15 +141,15 @@ async def answer_to(engine: Engine, probe: Probe, target: Target) -> str:
         return f"no answer within {probe.timeout_seconds:.0f} s"
 
 
-async def _asked(probe: Probe, target: Target) -> str:
+async def _asked(probe: Probe, target: ProbeTarget) -> str:
     if probe.http_get is not None:
         return await _http(probe.http_get, target)
     if probe.tcp_socket is not None:
-        return await _tcp(target.address, port_number(target.container, probe.tcp_socket.port))
+        return await _tcp(target.address, resolve_port(target.container, probe.tcp_socket.port))
     return "it asks nothing"
 
 
-def port_number(container: ContainerPlan, port: int | str) -> int:
+def resolve_port(container: ContainerPlan, port: int | str) -> int:
     """By number or by name; 0 for a name that there is not (admission refuses those)."""
     if isinstance(port, int):
         return port
@@ -151,7 +161,7 @@ async def _tcp(address: str, port: int) -> str:
     return f"port {port}: {error}" if error else ""
 
 
-async def _check_ports(target: Target) -> str:
+async def _check_ports(target: ProbeTarget) -> str:
     """Return the first port that does not accept a connection, and why; empty if all of them do.
 
     A user chooses how many ports there are, so only a few are checked at the same time, and none
@@ -182,7 +192,7 @@ async def _check_port(address: str, port: ContainerPort) -> str:
 async def _connect(address: str, port: int) -> str:
     """Connect and disconnect; return why that failed, empty if it succeeded."""
     try:
-        _, writer = await open_on_link(address, port)
+        _, writer = await connect_on_link(address, port)
     except OSError as error:
         return _connect_error(error)
     writer.close()
@@ -194,12 +204,12 @@ def _connect_error(error: OSError) -> str:
     return os.strerror(error.errno).lower() if error.errno else "no connection"
 
 
-async def _http(question: HttpGet, target: Target) -> str:
-    port = port_number(target.container, question.port)
+async def _http(question: HttpGet, target: ProbeTarget) -> str:
+    port = resolve_port(target.container, question.port)
     shown = f"[{target.address}]" if ":" in target.address else target.address
     asked = f"GET http://{shown}:{port}{question.path}"
     try:
-        reader, writer = await open_on_link(target.address, port)
+        reader, writer = await connect_on_link(target.address, port)
     except OSError as error:
         return f"{asked}: {_connect_error(error)}"
     try:
@@ -217,11 +227,13 @@ async def _http(question: HttpGet, target: Target) -> str:
     return "" if first[1].isdigit() and 200 <= int(first[1]) < 400 else f"{asked}: {first[1]}"
 
 
-async def _command(engine: Engine, action: ExecAction, target: Target, timeout_s: float) -> str:
+async def _command(
+    engine: Engine, action: ExecAction, target: ProbeTarget, timeout_s: float
+) -> str:
     try:
         code, said = await run_command(engine, target.container_id, action.command, timeout_s)
-    except EngineRefusal as refusal:
-        return refusal.words[:_WORDS_MAX]
+    except EngineError as refusal:
+        return refusal.message[:_WORDS_MAX]
     except TransientError:
         raise
     except DriverError as error:
@@ -231,11 +243,11 @@ async def _command(engine: Engine, action: ExecAction, target: Target, timeout_s
 
 
 async def run_command(
-    engine: Engine, container_id: str, command: list[str], timeout_s: float = ANSWER_S
+    engine: Engine, container_id: str, command: list[str], timeout_s: float = REQUEST_TIMEOUT_S
 ) -> tuple[int, str]:
     """Return exit code and last line of output of a command in the container. Raises CommandTimeout
     if it has not ended ``timeout_s`` after the engine was asked to start it."""
-    made = await engine.ask(
+    made = await engine.request(
         "POST",
         f"/containers/{container_id}/exec",
         body={"Cmd": command, "AttachStdout": True, "AttachStderr": True},
@@ -243,10 +255,113 @@ async def run_command(
     start = f"/exec/{made['Id']}/start"
     last = LastLines(1)
     try:
-        await engine.fetch_into(
+        await engine.read_into(
             last.feed, "POST", start, body={"Detach": False}, timeout_s=timeout_s
         )
     except EngineTimeout:
         raise CommandTimeout(f"no answer within {timeout_s:.0f} s") from None
-    ended = await engine.ask("GET", f"/exec/{made['Id']}/json")
+    ended = await engine.request("GET", f"/exec/{made['Id']}/json")
     return int(ended.get("ExitCode") or 0), "".join(last.texts())
+
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+# Machine, container, whether the verdict is good, and what was wrong last.
+OnVerdict = Callable[[Machine, str, bool, str], Awaitable[None]]
+
+_ANSWERS_MAX = 20
+
+_log = logging.getLogger(__name__)
+
+
+class ProbeRunner:
+    """Runs probes and passes on their results.
+
+    ``on_ready_verdict`` and ``on_live_verdict`` receive the first verdict of a check and every
+    change of it. ``on_early_failure`` receives the machine when a readiness check fails before its
+    first verdict. ``confirm_engine`` raises TransientError if the engine does not answer: then a
+    command that did not end in time proves nothing about its container.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        on_ready_verdict: OnVerdict,
+        on_live_verdict: OnVerdict,
+        unix_s: Callable[[], float],
+        *,
+        confirm_engine: Callable[[], Awaitable[None]] | None = None,
+        on_early_failure: Callable[[Machine], None] = lambda _machine: None,
+    ) -> None:
+        self._on_early_failure = on_early_failure
+        self._unix_s = unix_s
+        self._confirm_engine = confirm_engine or engine.ping
+        self._engine = engine
+        self._on_verdict = {"ready": on_ready_verdict, "live": on_live_verdict}
+
+    def begin(self, machine: Machine, spawn: Spawn) -> None:
+        """Run every probe of every container, for the start that the container has now."""
+        for container in machine.plan.containers:
+            start = machine.inspected[container.name].started_at
+            for kind, probe in (("ready", container.readiness_check), ("live", container.liveness)):
+                key = (container.name, kind)
+                known = machine.probe_tasks.get(key)
+                if probe is None or (known is not None and known[0] == start):
+                    continue
+                if known is not None:
+                    known[1].cancel()
+                asking = self._asking(machine, container.name, kind, probe)
+                machine.probe_tasks[key] = (start, spawn(asking))
+
+    def end(self, machine: Machine) -> None:
+        for _, task in machine.probe_tasks.values():
+            if task is not asyncio.current_task():
+                task.cancel()
+        machine.probe_tasks.clear()
+        machine.readiness.clear()
+        machine.readiness_failures.clear()
+
+    async def _asking(self, machine: Machine, name: str, kind: str, probe: Probe) -> None:
+        container = next(c for c in machine.plan.containers if c.name == name)
+        title = readiness_check_title(container) if kind == "ready" else f"liveness probe of {name}"
+
+        is_timeout = False
+
+        async def asked() -> str:
+            nonlocal is_timeout
+            is_timeout = False
+            target = _target(machine, container)
+            try:
+                words = (
+                    await check_probe(self._engine, probe, target)
+                    if target
+                    else "the machine has no address"
+                )
+            except CommandTimeout as timeout:
+                await self._confirm_engine()
+                words, is_timeout = str(timeout), True
+            answers = machine.probe_results.setdefault(title, [])
+            answers.append((self._unix_s(), words or "all is well"))
+            del answers[:-_ANSWERS_MAX]
+            if words and kind == "ready" and name not in machine.readiness:
+                machine.readiness_failures[name] = words
+                self._on_early_failure(machine)
+            return words
+
+        # Thawed processes continue where they were, so their first probe runs at once.
+        left_s = remaining_delay_s(probe, machine.inspected[name], self._unix_s())
+        delay_s = 0.0 if machine.sleep.was_unpaused else left_s
+        told = partial(self._on_verdict[kind], machine, name)
+        try:
+            # An engine that hung and has just come back answers the ping, although the command
+            # timed out because of it. So one more attempt confirms a timeout that would count.
+            await run_probe(probe, delay_s, asked, told, lambda: is_timeout)
+        except Exception:  # in the group of all machines it would end everything else too
+            _log.exception("%s: the %s failed", machine.id, title)
+
+
+def _target(machine: Machine, container: ContainerPlan) -> ProbeTarget | None:
+    """Return where the container is now: the engine may assign an address with each start."""
+    addresses = machine.plan.addresses or machine.inspected[machine.container_names[0]].addresses
+    if not addresses:
+        return None
+    return ProbeTarget(addresses[0], machine.inspected[container.name].id, container)

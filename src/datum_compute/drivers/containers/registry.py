@@ -13,12 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Literal
 
 import aiohttp
 
-from datum_compute.api.codec import ApiStruct, DecodeError, JsonObject, decode
-from datum_compute.drivers.containers.images import credentials_for, pull_reference, registry_of
+from datum_compute.api.codec import DecodeError, JsonObject, decode
+from datum_compute.drivers.containers.images import find_credentials, registry_host, split_reference
+from datum_compute.drivers.queries import ImageCheck, ImageOutcome
 
 PATIENCE_S = 8.0
 _BODY_MAX = 64 * 1024
@@ -34,19 +34,9 @@ _ACCEPTED = ", ".join(
 )
 _FIELD = re.compile(r'(\w+)="([^"]*)"')
 
-Outcome = Literal["found", "missing", "denied", "unknown"]
-
-
-class ImageVerdict(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """``words`` are the registry's own, or why nobody knows."""
-
-    outcome: Outcome
-    words: str = ""
-    digest: str = ""
-
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _RegistryResponse:
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -61,8 +51,8 @@ class _Answer:
         return said[:_WORDS_MAX]
 
 
-async def ask_registry(image: str, pull_configs: Sequence[bytes]) -> ImageVerdict:
-    registry = registry_of(image)
+async def check_registry(image: str, pull_configs: Sequence[bytes]) -> ImageCheck:
+    registry = registry_host(image)
     try:
         timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
         async with aiohttp.ClientSession(
@@ -71,28 +61,28 @@ async def ask_registry(image: str, pull_configs: Sequence[bytes]) -> ImageVerdic
             return await _verdict(session, image, pull_configs)
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError, DecodeError) as error:
         why = "no answer in time" if isinstance(error, TimeoutError) else _silence(error)
-        return ImageVerdict(outcome="unknown", words=f"registry {registry}: {why}")
+        return ImageCheck(outcome="unknown", words=f"registry {registry}: {why}")
 
 
 async def _verdict(
     session: aiohttp.ClientSession, image: str, pull_configs: Sequence[bytes]
-) -> ImageVerdict:
+) -> ImageCheck:
     url = await _manifest_url(session, image)
     answers = []
-    for login in [*credentials_for(image, pull_configs), None]:
+    for login in [*find_credentials(image, pull_configs), None]:
         answer = await _asked(session, url, login)
         if answer.status == 200:
             digest = answer.headers.get("docker-content-digest", "")
-            return ImageVerdict(outcome="found", digest=digest)
+            return ImageCheck(outcome="found", digest=digest)
         answers.append(answer)
     first = answers[0]  # with the best credentials there are
-    outcomes: dict[int, Outcome] = {404: "missing", 401: "denied", 403: "denied"}
-    return ImageVerdict(outcome=outcomes.get(first.status, "unknown"), words=first.words)
+    outcomes: dict[int, ImageOutcome] = {404: "missing", 401: "denied", 403: "denied"}
+    return ImageCheck(outcome=outcomes.get(first.status, "unknown"), words=first.words)
 
 
 async def _manifest_url(session: aiohttp.ClientSession, image: str) -> str:
-    name, reference = pull_reference(image)
-    registry = registry_of(image)
+    name, reference = split_reference(image)
+    registry = registry_host(image)
     path = name.removeprefix(f"{registry}/")
     if registry == "docker.io":
         path = path if "/" in path else f"library/{path}"
@@ -107,7 +97,9 @@ async def _manifest_url(session: aiohttp.ClientSession, image: str) -> str:
     return f"{scheme}://{registry}/v2/{path}/manifests/{reference}"
 
 
-async def _asked(session: aiohttp.ClientSession, url: str, login: JsonObject | None) -> _Answer:
+async def _asked(
+    session: aiohttp.ClientSession, url: str, login: JsonObject | None
+) -> _RegistryResponse:
     """Again with what the registry wants to see, if it says so."""
     answer = await _get(session, url)
     wanted = answer.headers.get("www-authenticate", "")
@@ -133,12 +125,12 @@ async def _token(session: aiohttp.ClientSession, wanted: str, shown: str, url: s
     return str(found.get("token") or found.get("access_token") or "")
 
 
-async def _get(session: aiohttp.ClientSession, url: str, shown: str = "") -> _Answer:
+async def _get(session: aiohttp.ClientSession, url: str, shown: str = "") -> _RegistryResponse:
     headers = {"accept": _ACCEPTED, **({"authorization": shown} if shown else {})}
     async with session.get(url, headers=headers, allow_redirects=False) as answer:
         body = await answer.content.read(_BODY_MAX)
         found = {name.lower(): value for name, value in answer.headers.items()}
-        return _Answer(answer.status, found, body)
+        return _RegistryResponse(answer.status, found, body)
 
 
 def _basic(login: JsonObject) -> str:

@@ -8,46 +8,38 @@ from dataclasses import dataclass
 
 import msgspec
 
-from datum_compute.api.codec import ApiStruct, JsonObject
-from datum_compute.drivers.containers.effects import Hands
-from datum_compute.drivers.containers.engine import EngineRefusal
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.timestamps import unix_time
+from datum_compute.drivers.containers.engine import EngineError
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.seen import unix_time
+from datum_compute.drivers.containers.operations import ContainerOperations
+from datum_compute.drivers.queries import Usage
 
 APART_S = 0.5
 
 
-class Usage(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """Of all containers together, over the last moment."""
-
-    cpu_millicores: int = 0
-    memory_mebibytes: int = 0
-    memory_limit_mebibytes: int = 0
-    asleep: bool = False
-
-
 @dataclass(frozen=True, slots=True)
-class Sample:
+class UsageSample:
     at_s: float
     cpu_ns: int
     memory_bytes: int
     limit_bytes: int
 
 
-async def read_usage(hands: Hands, machine: Machine) -> Usage | None:
+async def read_usage(operations: ContainerOperations, machine: Machine) -> Usage | None:
     """None of one that does not run; one that sleeps uses nothing, which is worth knowing."""
-    names = [seen.name for seen in machine.seen.values() if seen.is_up]
+    names = [container.name for container in machine.inspected.values() if container.is_up]
     if not names:
-        return Usage(asleep=True) if machine.record.asleep else None
-    before = await asyncio.gather(*(_sample(hands, machine, name) for name in names))
+        return Usage(asleep=True) if machine.record.sleep_mode else None
+    before = await asyncio.gather(*(_sample(operations, machine, name) for name in names))
     await asyncio.sleep(APART_S)
-    after = await asyncio.gather(*(_sample(hands, machine, name) for name in names))
-    usage = usage_between(before, after)
-    return msgspec.structs.replace(usage, asleep=bool(machine.record.asleep))
+    after = await asyncio.gather(*(_sample(operations, machine, name) for name in names))
+    usage = compute_usage(before, after)
+    return msgspec.structs.replace(usage, asleep=bool(machine.record.sleep_mode))
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MachineUsage:
     """What a machine uses; the processor is known from the second look on."""
 
     memory_bytes: int
@@ -55,43 +47,47 @@ class Reading:
     cpu_cores: float | None = None
 
 
-class Meter:
+class UsageMeter:
     """What every machine uses, from one look to the next."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, str], Sample] = {}
+        self._last: dict[tuple[str, str], UsageSample] = {}
 
-    async def read(self, hands: Hands, machines: Iterable[Machine]) -> dict[str, Reading]:
+    async def read(
+        self, operations: ContainerOperations, machines: Iterable[Machine]
+    ) -> dict[str, MachineUsage]:
         """One after the other: the engine has other things to do. Who goes is forgotten."""
-        found: dict[str, Reading] = {}
-        samples: dict[tuple[str, str], Sample] = {}
+        found: dict[str, MachineUsage] = {}
+        samples: dict[tuple[str, str], UsageSample] = {}
         for machine in machines:
             own = {}
-            for name in [seen.name for seen in machine.seen.values() if seen.is_up]:
-                sample = await _sample(hands, machine, name)
+            for name in [
+                container.name for container in machine.inspected.values() if container.is_up
+            ]:
+                sample = await _sample(operations, machine, name)
                 if sample is not None:
                     own[machine.id, name] = sample
             if own:
-                found[machine.id] = reading_of(own, self._last)
+                found[machine.id] = machine_usage(own, self._last)
                 samples |= own
         self._last = samples
         return found
 
 
-def reading_of(
-    now: Mapping[tuple[str, str], Sample], last: Mapping[tuple[str, str], Sample]
-) -> Reading:
+def machine_usage(
+    now: Mapping[tuple[str, str], UsageSample], last: Mapping[tuple[str, str], UsageSample]
+) -> MachineUsage:
     """Of the containers of one machine. One that has started anew counts from nothing."""
     pairs = [(last[key], sample) for key, sample in now.items() if key in last]
     cores = [max(0, _millicores(before, after)) / 1000 for before, after in pairs]
-    return Reading(
+    return MachineUsage(
         memory_bytes=sum(sample.memory_bytes for sample in now.values()),
         limit_bytes=sum(sample.limit_bytes for sample in now.values()),
         cpu_cores=sum(cores) if len(pairs) == len(now) else None,
     )
 
 
-def usage_between(before: list[Sample | None], after: list[Sample | None]) -> Usage:
+def compute_usage(before: list[UsageSample | None], after: list[UsageSample | None]) -> Usage:
     """One that went in between counts no more."""
     pairs = [(b, a) for b, a in zip(before, after, strict=True) if b is not None and a is not None]
     mebibyte = 1024 * 1024
@@ -102,25 +98,27 @@ def usage_between(before: list[Sample | None], after: list[Sample | None]) -> Us
     )
 
 
-def _millicores(before: Sample, after: Sample) -> int:
+def _millicores(before: UsageSample, after: UsageSample) -> int:
     passed_s = after.at_s - before.at_s
     return round((after.cpu_ns - before.cpu_ns) / passed_s / 1_000_000) if passed_s > 0 else 0
 
 
-async def _sample(hands: Hands, machine: Machine, name: str) -> Sample | None:
+async def _sample(
+    operations: ContainerOperations, machine: Machine, name: str
+) -> UsageSample | None:
     query = {"stream": "false", "one-shot": "true"}
-    path = f"/containers/{hands.name(machine, name)}/stats"
+    path = f"{operations.container_path(machine, name)}/stats"
     try:
-        return read_sample(await hands.engine.ask("GET", path, query))
-    except EngineRefusal:
+        return parse_sample(await operations.engine.request("GET", path, query))
+    except EngineError:
         return None
 
 
-def read_sample(found: JsonObject | None) -> Sample | None:
+def parse_sample(found: JsonObject | None) -> UsageSample | None:
     if not found:
         return None
     memory = found.get("memory_stats") or {}
-    return Sample(
+    return UsageSample(
         at_s=unix_time(str(found.get("read", ""))),
         cpu_ns=int((found.get("cpu_stats") or {}).get("cpu_usage", {}).get("total_usage", 0)),
         memory_bytes=int(memory.get("usage", 0)),

@@ -10,24 +10,55 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.pod import Pod
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.driver import (
+    NO_DATA,
     OBSERVATION_DEADLINE_S,
     DriverError,
+    MachineData,
     Observation,
     missing_observation,
 )
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
-from datum_compute.drivers.pods.making import SPEC_FINGERPRINT, pod_body, pod_name
-from datum_compute.drivers.pods.port import PodApi
-from datum_compute.drivers.pods.state import is_dead, machine_of, state_of
+from datum_compute.drivers.pods.pod_spec import SPEC_FINGERPRINT, pod_body, pod_name
+from datum_compute.drivers.pods.status import has_ended, machine_id_of, pod_state
+
+
+@dataclass(frozen=True, slots=True)
+class PodEvent:
+    pod: Pod
+    is_deleted: bool = False
+
+
+class PodApi(Protocol):
+    async def create(self, body: JsonObject) -> Pod | None:
+        """The new pod; None if there is one of that name already."""
+        ...
+
+    async def get(self, namespace: str, name: str) -> Pod | None: ...
+
+    async def delete(self, pod: Pod, *, at_once: bool = False) -> None:
+        """Ask for the removal of that very pod; it may be gone already. At once only what is known
+        to have ended: nobody waits for it to do so."""
+        ...
+
+    async def list(self) -> tuple[list[Pod], str]:
+        """All pods of the driver, and the version they are of."""
+        ...
+
+    def watch(self, since: str) -> AsyncGenerator[PodEvent, None]:
+        """What happens to pods of the driver after that version, for a while; raises TransientError
+        when it is too long ago."""
+        ...
+
 
 # Between tries while the cluster does not answer.
 AWAY_S = 1.0
@@ -78,10 +109,10 @@ class PodsDriver:
             return missing_observation(self._note_failure(), f"cannot read the pod: {error}")
         if pod is None:
             return None
-        if is_dead(pod) and not pod.is_terminating and self._age_s(pod) >= REPLACED_S:
+        if has_ended(pod) and not pod.is_terminating and self._age_s(pod) >= REPLACED_S:
             await self._replace_dead(pod)
         spec_fingerprint = pod.metadata.annotations.get(SPEC_FINGERPRINT, "")
-        return replace(state_of(pod, self._unix_s()), spec_fingerprint=spec_fingerprint)
+        return replace(pod_state(pod, self._unix_s()), spec_fingerprint=spec_fingerprint)
 
     async def _replace_dead(self, pod: Pod) -> None:
         """Delete the pod to make room for a new one; the next observation retries a failure."""
@@ -93,7 +124,7 @@ class PodsDriver:
     async def machines(self, name: str = "") -> list[str]:
         """As the cluster has them now."""
         pods, _ = await self._api.list()
-        found = {machine_of(pod) for pod in pods}
+        found = {machine_id_of(pod) for pod in pods}
         return sorted(found_id for found_id in found if found_id and found_id.startswith(name))
 
     async def sleep(self, machine_id: str, mode: SleepMode) -> None:
@@ -129,7 +160,7 @@ class PodsDriver:
     async def _follow(self) -> None:
         pods, version = await self._api.list()
         self._unanswered_since_s = None
-        listed = {machine_of(pod): pod for pod in pods if machine_of(pod)}
+        listed = {machine_id_of(pod): pod for pod in pods if machine_id_of(pod)}
         for machine_id in [known for known in self._pods if known not in listed]:
             self._forget(machine_id)
         for machine_id, pod in listed.items():
@@ -146,8 +177,8 @@ class PodsDriver:
     async def _watch(self, version: str) -> None:
         async with aclosing(self._api.watch(version)) as events:
             async for event in events:
-                machine_id = machine_of(event.pod)
-                if machine_id and event.gone:
+                machine_id = machine_id_of(event.pod)
+                if machine_id and event.is_deleted:
                     self._forget(machine_id)
                 elif machine_id:
                     self._know(machine_id, event.pod)
@@ -158,7 +189,7 @@ class PodsDriver:
             return known
         found = await self._api.get(machine_id.split("/")[0], pod_name(machine_id))
         self._unanswered_since_s = None
-        if found is None or machine_of(found) != machine_id:
+        if found is None or machine_id_of(found) != machine_id:
             self._forget(machine_id)
             return None
         self._know(machine_id, found)

@@ -13,7 +13,7 @@ from datum_compute.api.server import runs_other_spec
 from datum_compute.controllers.cell import deployment
 from datum_compute.controllers.hub import cluster
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.simulated.driver import SimulatedDriver
 from datum_compute.planning.availability import MinReady, min_ready_seconds
 from datum_compute.planning.budget import has_unavailable_replacement, out_of_service
 from datum_compute.planning.ordinals import Slots, is_observed_not_ready, is_ready, serves

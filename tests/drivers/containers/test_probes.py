@@ -1,0 +1,227 @@
+"""Without a readiness probe a container is ready while its TCP ports accept connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from errno import ECONNREFUSED
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from datum_compute.api.codec import decode
+from datum_compute.api.containeroptions import Probe, TcpSocket
+from datum_compute.api.instance import ContainerPort
+from datum_compute.drivers.container_defaults import PORT_CHECK
+from datum_compute.drivers.containers import probes
+from datum_compute.drivers.containers.container_spec import (
+    PLAN,
+    ContainerPlan,
+    MachinePlan,
+    container_labels,
+    read_plan,
+)
+from datum_compute.drivers.containers.engine import Engine
+from datum_compute.drivers.containers.inspection import InspectedContainer
+from datum_compute.drivers.containers.machine import Machine, MachineRecord, MachineSnapshot
+from datum_compute.drivers.containers.probes import (
+    PORTS_AT_ONCE,
+    ProbeCounter,
+    ProbeTarget,
+    check_probe,
+)
+from datum_compute.drivers.containers.status import ReadinessResults, snapshot_state
+from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
+from tests.drivers.containers.memory_engine import MemoryEngine
+from tests.drivers.containers.test_driver import HOST, ID, OWNER, Clock, a_driver, running
+
+HTTP = ContainerPort(name="http", port=8080)
+DNS = ContainerPort(name="dns", port=53, protocol="UDP")
+
+
+def a_plan(*ports: ContainerPort, readiness: Probe | None = None) -> MachinePlan:
+    container = ContainerPlan(name="app", image="web:1", ports=list(ports), readiness=readiness)
+    return MachinePlan(containers=[container], addresses=[HOST])
+
+
+def a_sight(record: MachineRecord | None = None, started_s: float = 0.0) -> MachineSnapshot:
+    seen = {
+        "app": InspectedContainer("app", "id", "running", started_at="then", started_s=started_s)
+    }
+    return MachineSnapshot(["app"], seen, record or MachineRecord(), now_s=50.0)
+
+
+def state(
+    plan: MachinePlan, answers: ReadinessResults, record: MachineRecord | None = None
+) -> MachineState:
+    return snapshot_state(plan, a_sight(record), answers, "")
+
+
+def test_a_container_with_a_tcp_port_is_not_ready_before_its_ports_were_checked() -> None:
+    unchecked = state(a_plan(HTTP), ReadinessResults())
+    assert (unchecked.phase, unchecked.reason) == ("Running", "Starting")
+    assert state(a_plan(HTTP), ReadinessResults(verdicts={"app": True})).reason == ""
+
+
+def test_a_closed_port_is_named() -> None:
+    words = "port 8080 (http) does not accept connections: connection refused"
+    closed = state(a_plan(HTTP), ReadinessResults(verdicts={"app": False}, failures={"app": words}))
+    assert (closed.reason, closed.message) == ("NotReady", words)
+    starting = state(a_plan(HTTP), ReadinessResults(failures={"app": words}))
+    assert (starting.reason, starting.message) == ("Starting", words)
+
+
+@pytest.mark.parametrize("ports", [(), (DNS,)], ids=["no port", "UDP"])
+def test_without_a_tcp_port_there_is_nothing_to_check(ports: tuple[ContainerPort, ...]) -> None:
+    assert a_plan(*ports).containers[0].readiness_check is None
+    assert state(a_plan(*ports), ReadinessResults()).reason == ""
+
+
+def test_a_readiness_probe_replaces_the_port_check() -> None:
+    probe = Probe(tcp_socket=TcpSocket(port=1))
+    assert a_plan(HTTP, readiness=probe).containers[0].readiness_check is probe
+    assert a_plan(HTTP, readiness=probe).containers[0].checked_ports == []
+
+
+def test_a_machine_that_ended_before_has_to_stay_up_although_its_port_is_open() -> None:
+    """An image may listen for a moment before it ends again."""
+    ended = MachineRecord(exit_code=1, ended_s=40.0, restarts=1)
+    snapshot = a_sight(ended, started_s=45.0)
+    open_port = ReadinessResults(verdicts={"app": True})
+    assert snapshot_state(a_plan(HTTP), snapshot, open_port, "").phase == "Failed"
+    later = MachineSnapshot(snapshot.container_names, snapshot.inspected, ended, now_s=55.0)
+    assert snapshot_state(a_plan(HTTP), later, open_port, "").phase == "Running"
+
+
+def test_the_label_of_a_container_is_the_same_as_before_ports_were_checked() -> None:
+    """The check is not recorded, so containers of an earlier release are checked too."""
+    label = container_labels(OWNER, ID, "app", a_plan(HTTP))[PLAN]
+    (container,) = decode(label.encode())["containers"]
+    assert container == {"name": "app", "image": "web:1", "ports": [{"name": "http", "port": 8080}]}
+    read = read_plan({PLAN: label})
+    assert read is not None
+    assert read.containers[0].readiness_check is PORT_CHECK
+
+
+@asynccontextmanager
+async def a_listener() -> AsyncIterator[int]:
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), HOST, 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def a_closed_port() -> int:
+    async with a_listener() as port:
+        pass
+    return port
+
+
+async def answer(*ports: ContainerPort) -> str:
+    target = ProbeTarget(HOST, "id", a_plan(*ports).containers[0])
+    return await check_probe(Engine("unused"), PORT_CHECK, target)
+
+
+async def test_every_port_is_checked() -> None:
+    async with a_listener() as first, a_listener() as second:
+        http, admin = (
+            ContainerPort(name="http", port=first),
+            ContainerPort(name="admin", port=second),
+        )
+        assert await answer(http, admin, DNS) == ""
+        closed = msgspec.structs.replace(admin, port=await a_closed_port())
+        said = f"port {closed.port} (admin) does not accept connections: connection refused"
+        assert await answer(http, closed) == said
+
+
+class Writer:
+    def close(self) -> None: ...
+
+
+class Connections:
+    """Counts connections instead of opening them; ``closed`` ports refuse theirs."""
+
+    def __init__(self, *closed: int) -> None:
+        self.closed = closed
+        self.attempted: list[int] = []
+        self.open_now = self.open_at_most = 0
+
+    async def open(self, _address: str, port: int) -> tuple[None, Writer]:
+        self.attempted.append(port)
+        self.open_now += 1
+        self.open_at_most = max(self.open_at_most, self.open_now)
+        await asyncio.sleep(0)
+        self.open_now -= 1
+        if port in self.closed:
+            raise ConnectionRefusedError(ECONNREFUSED, "refused")
+        return None, Writer()
+
+
+async def test_few_ports_are_checked_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    connections = Connections()
+    monkeypatch.setattr(probes, "connect_on_link", connections.open)
+    assert await answer(*(ContainerPort(name="p", port=number) for number in range(1, 2001))) == ""
+    assert connections.attempted == list(range(1, 2001))
+    assert connections.open_at_most == PORTS_AT_ONCE
+
+
+async def test_a_port_is_checked_once_and_none_after_a_closed_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connections = Connections(3)
+    monkeypatch.setattr(probes, "connect_on_link", connections.open)
+    numbers = [1, 1, 2, 2, 3, *range(4, 2001)]
+    assert "port 3 " in await answer(*(ContainerPort(name="p", port=number) for number in numbers))
+    assert connections.attempted == list(range(1, PORTS_AT_ONCE + 1))
+
+
+def test_an_adopted_machine_is_not_observed_before_its_ports_were_checked() -> None:
+    seen = {"app": InspectedContainer("app", "id", "running", started_s=1.0)}
+    machine = Machine(ID, a_plan(HTTP), inspected=seen)
+    assert not machine.is_readiness_known(50.0)
+    machine.readiness["app"] = False
+    assert machine.is_readiness_known(50.0)
+
+
+async def test_a_machine_of_an_earlier_release_with_a_closed_port_is_not_ready_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause_s = ProbeCounter.pause_s
+    monkeypatch.setattr(ProbeCounter, "pause_s", lambda tally: pause_s(tally) / 100)
+    engine, clock = MemoryEngine(OWNER), Clock()
+    port = ContainerPort(name="http", port=await a_closed_port())
+    engine.add(ID, a_plan(port))
+    async with running(a_driver(engine, tmp_path, clock)) as driver:
+        async with asyncio.timeout(60):
+            while (state := await driver.observe(ID)) is NOT_OBSERVED:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert isinstance(state, MachineState)
+        assert (state.phase, state.reason) == ("Running", "NotReady")
+        assert f"port {port.port} (http) does not accept connections" in state.message
+        assert engine.changed() == [], "nothing was recreated"
+
+
+async def test_an_adopted_machine_with_an_open_port_is_ready(tmp_path: Path) -> None:
+    engine, clock = MemoryEngine(OWNER), Clock()
+    async with a_listener() as number:
+        engine.add(ID, a_plan(ContainerPort(name="http", port=number)))
+        async with running(a_driver(engine, tmp_path, clock)) as driver:
+            async with asyncio.timeout(20):
+                while (state := await driver.observe(ID)) is NOT_OBSERVED:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+    assert isinstance(state, MachineState)
+    assert (state.phase, state.reason) == ("Running", "")
+
+
+async def test_a_sleeping_machine_is_not_checked(tmp_path: Path) -> None:
+    engine, clock = MemoryEngine(OWNER), Clock()
+    engine.add(ID, a_plan(ContainerPort(name="http", port=await a_closed_port())), status="paused")
+    records = {ID: MachineRecord(sleep_mode="pause")}
+    async with running(a_driver(engine, tmp_path, clock, records)) as driver:
+        async with asyncio.timeout(20):
+            while (state := await driver.observe(ID)) is NOT_OBSERVED:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert isinstance(state, MachineState)
+        assert state.phase == "Sleeping"
+        assert driver._machines[ID].probe_tasks == {}

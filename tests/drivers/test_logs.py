@@ -1,0 +1,276 @@
+"""A reader gets every line once, for all sizes of pages, at bounded cost."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datum_compute.drivers.containers.container_spec import (
+    ContainerOwner,
+    ContainerPlan,
+    MachinePlan,
+)
+from datum_compute.drivers.containers.engine import Engine
+from datum_compute.drivers.containers.logs import read_page
+from datum_compute.drivers.containers.machine import Machine
+from datum_compute.drivers.containers.operations import ContainerOperations
+from datum_compute.drivers.logs import (
+    LINE_BYTES_MAX,
+    LINE_CHARACTERS_MAX,
+    PIECE_BYTES,
+    FrameDecoder,
+    LastFrames,
+    LastLines,
+    LineCollector,
+    LineDecoder,
+    LineSelection,
+    LogLine,
+    LogPosition,
+    LogQuery,
+    LogSource,
+    PageBuilder,
+)
+
+SECOND = 1_000_000_000
+
+
+def framed(payload: bytes, stream: int = 1) -> bytes:
+    return bytes((stream, 0, 0, 0)) + len(payload).to_bytes(4) + payload
+
+
+def timed(second: int, text: str, stream: int = 1) -> bytes:
+    time = datetime.fromtimestamp(second + SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return framed(f"{time} {text}\n".encode(), stream)
+
+
+def collect(content: bytes, selection: LineSelection | None = None) -> LineCollector:
+    collector = LineCollector("app", selection or LineSelection())
+    collector.feed(content)
+    collector.finish()
+    return collector
+
+
+def lines_of(content: bytes) -> list[LogLine]:
+    return [line for _, line in collect(content).lines]
+
+
+def texts(collector: LineCollector) -> list[str]:
+    return [line.text for _, line in collector.lines]
+
+
+@given(
+    st.lists(st.integers(0, 3), max_size=20),
+    st.lists(st.integers(0, 20), max_size=6),
+    st.integers(1, 4),
+)
+def test_pages_together_are_the_log(gaps: list[int], cuts: list[int], lines_max: int) -> None:
+    """The log grows between reads; the engine returns whole seconds again, as it always does."""
+    second, log = 0, []
+    for number, gap in enumerate(gaps):
+        second += gap
+        log.append(timed(second, str(number)))
+    read: list[str] = []
+    position: LogPosition | None = None
+    for until in [*sorted(cuts), *[len(log)] * (len(log) + 1)]:
+        selection = LineSelection(position=position, is_first=True, lines_max=lines_max)
+        collector = collect(b"".join(log[:until]), selection)
+        assert len(collector.lines) <= lines_max
+        read += texts(collector)
+        position = collector.position
+    assert read == [str(number) for number in range(len(log))]
+
+
+def test_seconds_out_of_order_are_counted() -> None:
+    """Both streams are written at once; one may be a little behind the other."""
+    log = [timed(1, "a"), timed(2, "b", 2), timed(1, "c"), timed(2, "d", 2)]
+    position = collect(b"".join(log)).position
+    assert position == LogPosition(second=SECOND + 2, lines=2)
+    log.append(timed(2, "e"))
+    assert texts(collect(b"".join(log), LineSelection(position=position, is_first=True))) == ["e"]
+
+
+def test_lines_come_with_their_time_and_stream() -> None:
+    out, err = lines_of(
+        framed(b"2026-01-01T00:00:00Z hello there\n") + framed(b"2026-01-01T00:00:01Z\n", 2)
+    )
+    assert (out.time, out.stream, out.text) == ("2026-01-01T00:00:00Z", "out", "hello there")
+    assert (err.stream, err.text) == ("err", "")
+
+
+def test_only_a_line_feed_ends_a_line() -> None:
+    (line,) = lines_of(framed("2026-01-01T00:00:00Z 10 %\r20 %\u2028done\r\n".encode()))
+    assert line.text == "10 %\r20 %\u2028done"
+
+
+def test_what_is_kept_are_whole_lines_from_the_end() -> None:
+    frames = [framed(b"%03d\n" % number) for number in range(10)]
+    last = LastFrames(30)
+    for start in range(0, 120, 7):
+        last.feed(b"".join(frames)[start : start + 7])
+    assert last.frames() == b"".join(frames[-2:])
+    assert LastFrames(30).frames() == b""
+
+
+# --- cost
+
+
+class CountedBytes(bytes):
+    """Bytes that count how many bytes their slices and concatenations copy."""
+
+    copied = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        if isinstance(found, bytes):
+            CountedBytes.copied += len(found)
+            return CountedBytes(found)
+        return found
+
+    def __add__(self, other: Any) -> bytes:
+        return CountedBytes(self._count(super().__add__(other)))
+
+    def __radd__(self, other: bytes) -> bytes:
+        return CountedBytes(self._count(other + bytes(self)))
+
+    @staticmethod
+    def _count(found: bytes) -> bytes:
+        CountedBytes.copied += len(found)
+        return found
+
+
+@pytest.mark.parametrize("piece", [1000, 10**9])
+def test_decoding_many_frames_copies_each_byte_a_few_times(piece: int) -> None:
+    content = framed(b"2026-01-01T00:00:00Z x\n") * 5000
+    CountedBytes.copied = 0
+    decoder = FrameDecoder()
+    parts = 0
+    for start in range(0, len(content), piece):
+        parts += len(decoder.feed(CountedBytes(content[start : start + piece])))
+    assert parts >= 5000
+    assert CountedBytes.copied < 3 * len(content)
+
+
+@pytest.mark.parametrize("length", [2**32 - 1, 2**20])
+def test_a_frame_of_any_length_is_passed_on_as_it_arrives(length: int) -> None:
+    """The length in a header allocates nothing."""
+    decoder = FrameDecoder()
+    assert decoder.feed(b"\1\0\0\0" + length.to_bytes(4)) == []
+    assert decoder.feed(b"x" * 1000) == [(1, b"x" * 1000, False)]
+
+
+@pytest.mark.parametrize("is_framed", [True, False])
+def test_a_line_without_end_is_cut(is_framed: bool) -> None:
+    decoder = LineDecoder(is_framed=is_framed)
+    if is_framed:
+        decoder.feed(b"\1\0\0\0\xff\xff\xff\xff")
+    for _ in range(100):
+        assert decoder.feed(b"x" * PIECE_BYTES) == []
+        assert len(decoder._partial) <= LINE_BYTES_MAX
+    (found,) = decoder.finish()
+    assert found == (1, b"x" * LINE_BYTES_MAX)
+    last = LastLines(1)
+    last.feed(framed(b"y" * 100_000))
+    assert last.texts() == ("y" * LINE_CHARACTERS_MAX,)
+
+
+def test_a_collector_holds_no_more_than_was_selected() -> None:
+    content = b"".join(timed(number // 100, "x" * 100) for number in range(2000))
+    collector = LineCollector("app", LineSelection(lines_max=50, bytes_max=5000))
+    for start in range(0, len(content), 4096):
+        collector.feed(content[start : start + 4096])
+        assert len(collector._lines) <= 50
+        assert collector._bytes <= 5000
+    assert collector.position == LogPosition(second=SECOND + 19, lines=100)
+
+
+def test_a_reader_that_goes_on_stops_the_read_at_a_full_page() -> None:
+    collector = LineCollector("app", LineSelection(is_first=True, lines_max=10))
+    assert collector.feed(b"".join(timed(1, str(number)) for number in range(10)))
+    assert collector.position == LogPosition(second=SECOND + 1, lines=10)
+
+
+def test_lines_of_a_later_run_end_the_read() -> None:
+    collector = LineCollector("app", LineSelection(before_s=SECOND + 2))
+    assert not collector.feed(timed(1, "a"))
+    assert collector.feed(timed(2, "b"))
+    assert texts(collector) == ["a"]
+
+
+def test_a_busy_container_leaves_room_on_the_page_for_others() -> None:
+    cursor = {"u/busy": LogPosition(second=1, lines=1)}
+    builder = PageBuilder(LogQuery(cursor=cursor), sources=10)
+    assert builder.selection("u/busy").lines_max == 500
+    assert PageBuilder(LogQuery(tail=7), sources=10).selection("u/busy").lines_max == 7
+
+
+def test_a_page_of_many_containers_is_bounded() -> None:
+    builder = PageBuilder(LogQuery(tail=100), sources=50)
+    line = LogLine(time="", container="app", stream="out", text="x")
+    for number in range(50):
+        builder.add(LogSource(f"u/{number}", [(number, line)] * 100, None))
+        assert len(builder._lines) == 100
+    assert len(builder.page().cursor) == 50
+
+
+class ScriptedEngine(Engine):
+    """Answers each request for a log with the next content, in pieces."""
+
+    def __init__(self, *contents: bytes) -> None:
+        super().__init__("/nowhere")
+        self.contents = list(contents)
+        self.queries: list[dict[str, str]] = []
+        self.passed_bytes = 0
+
+    async def read_into(
+        self, consume: Any, method: str, path: str, query: Any = None, *_: Any, **limits: Any
+    ) -> bool:
+        self.queries.append(dict(query))
+        content = self.contents.pop(0)
+        for start in range(0, len(content), 1000):
+            self.passed_bytes += 1000
+            if consume(content[start : start + 1000]) or self.passed_bytes >= limits["bytes_max"]:
+                return False
+        return True
+
+
+class EmptyArchive:
+    async def save(self, machine_id: str, container: str, framed: bytes) -> None: ...
+
+    async def load(self, server: str) -> list[tuple[str, str, bytes]]:
+        return []
+
+
+async def read(engine: Engine, query: LogQuery) -> tuple[list[str], dict[str, LogPosition]]:
+    plan = MachinePlan(containers=[ContainerPlan(name="app", image="web:1")])
+    operations = ContainerOperations(
+        engine, ContainerOwner("p", "dfw"), cast(Any, None), EmptyArchive()
+    )
+    page = await read_page(operations, EmptyArchive(), "ns/web", [Machine("ns/web/u", plan)], query)
+    return [line.text for line in page.lines], page.cursor
+
+
+async def test_a_tail_since_some_time_is_taken_by_the_engine() -> None:
+    engine = ScriptedEngine(timed(1, "a") + timed(2, "b"))
+    await read(engine, LogQuery(tail=5, since_s=7.5))
+    assert (engine.queries[0]["tail"], engine.queries[0]["since"]) == ("5", "7")
+
+
+async def test_a_reader_of_no_lines_knows_its_place() -> None:
+    engine = ScriptedEngine(timed(1, "a"), timed(1, "a"))
+    assert await read(engine, LogQuery(tail=0)) == (
+        [],
+        {"u/app": LogPosition(second=SECOND + 1, lines=1)},
+    )
+
+
+async def test_the_rest_of_a_long_log_is_not_read() -> None:
+    engine = ScriptedEngine(b"".join(timed(1, str(number)) for number in range(20_000)))
+    found, cursor = await read(
+        engine, LogQuery(cursor={"u/app": LogPosition(second=SECOND, lines=0)})
+    )
+    assert (len(found), cursor) == (5000, {"u/app": LogPosition(second=SECOND + 1, lines=5000)})
+    assert engine.passed_bytes < 5001 * 45
