@@ -14,41 +14,12 @@ from datum_compute.api import labels
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import HUB
-from datum_compute.controllers.cell import writeback
 from datum_compute.planning.actions import Create, Delete, Plan
 from datum_compute.planning.fallback import city_shares
 from datum_compute.planning.instances import plan_slots
 from datum_compute.planning.projection import plan_writeback
-from datum_compute.runtime.outcome import Done
 from datum_compute.testing.teeth.bug import PlantedBug
-from datum_compute.testing.teeth.patching import attribute_replaced, function_replaced
-
-
-@contextmanager
-def _debts_kept_in_memory() -> Iterator[None]:
-    """A process removes the hub's copies of instances that it has seen itself, and no others: what
-    its cell owed when it was killed is forgotten."""
-    seen: list[tuple[Any, Any]] = []  # with the process, which is kept: no other takes its place
-
-    def remembering(original: Any) -> Any:
-        async def reconcile(context: Any, key: Any) -> Any:
-            if context.planes.need(key.plane).read(INSTANCE).get(key.ref) is not None:
-                seen.append((context, key))
-            return await original(context, key)
-
-        return reconcile
-
-    def forgetful(original: Any) -> Any:
-        async def withdraw(context: Any, view: Any, key: Any) -> Any:
-            if not any(process is context and known == key for process, known in seen):
-                return Done()
-            return await original(context, view, key)
-
-        return withdraw
-
-    reconcile = attribute_replaced(writeback.CONTROLLER, "reconcile", remembering)
-    with function_replaced(writeback._withdraw, forgetful), reconcile:
-        yield
+from datum_compute.testing.teeth.patching import function_replaced
 
 
 @contextmanager
@@ -104,12 +75,6 @@ def _evicted_before_replaced() -> Iterator[None]:
 
 
 BUGS = (
-    PlantedBug(
-        "debts-kept-in-memory",
-        "what a cell owes the hub is lost with its process: control-plane.md k.13",
-        _debts_kept_in_memory,
-        meets=("StopHost", "DeleteObject"),
-    ),
     PlantedBug(
         "instance-waits-for-the-hub",
         "nothing leaves a cell while the hub is away: control-plane.md k.13 (I19)",

@@ -6,18 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from datum_compute.api import labels
-from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.kinds import CLUSTER
 from datum_compute.api.meta import ref_of
-from datum_compute.controllers.cell import machine
-from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.management import workload
 from datum_compute.planes.bootstrap import ensure_cells
 from datum_compute.planes.revoking import ask_to_go
-from datum_compute.planning.placement import plan_workload
-from datum_compute.runtime.outcome import Done, Later
 from datum_compute.testing.teeth.bug import PlantedBug
-from datum_compute.testing.teeth.patching import attribute_replaced, function_replaced
+from datum_compute.testing.teeth.patching import function_replaced
 
 _HEARD_S = 15.0
 
@@ -30,27 +24,6 @@ def _plane_removed_undrained() -> Iterator[None]:
         return []
 
     with function_replaced(ask_to_go, lambda _: nobody_asked):
-        yield
-
-
-@contextmanager
-def _prefix_matches_too_much() -> Iterator[None]:
-    """What belongs to a workload is told by how its name begins."""
-
-    async def reconcile(context: Any, key: Any) -> Any:
-        view = context.planes.need(key.plane)
-        found = view.read(WORKLOAD).get(key.ref)
-        if found is None:
-            return Done()
-        deployments = [
-            d
-            for d in view.read(DEPLOYMENT).in_namespace(key.ref.namespace)
-            if d.metadata.labels.get(labels.WORKLOAD_NAME, "").startswith(key.ref.name)
-        ]
-        plan = plan_workload(key.plane, found, deployments, context.now())
-        return await carry_out(context.planes, plan)
-
-    with attribute_replaced(workload.CONTROLLER, "reconcile", lambda _: reconcile):
         yield
 
 
@@ -76,41 +49,12 @@ async def _mark(hub: Any, text: str) -> None:
         await hub.patch(CLUSTER, ref_of(cluster), mark)
 
 
-@contextmanager
-def _machines_need_the_centre() -> Iterator[None]:
-    """A cell does nothing with its machines while it has not heard from the hub."""
-
-    def make(original: Any) -> Any:
-        async def reconcile(context: Any, key: Any) -> Any:
-            if context.planes.hub.age(INSTANCE) > _HEARD_S:
-                return Later(_HEARD_S)
-            return await original(context, key)
-
-        return reconcile
-
-    with attribute_replaced(machine.CONTROLLER, "reconcile", make):
-        yield
-
-
 BUGS = (
-    PlantedBug(
-        "machines-need-the-centre",
-        "what runs cannot heal while the control plane is gone: no static stability (I19)",
-        _machines_need_the_centre,
-        meets=("LoseMachine",),
-        shows=("I19",),
-    ),
     PlantedBug(
         "plane-removed-undrained",
         "a project is revoked and its workloads run on: nobody is left to remove them (I15)",
         _plane_removed_undrained,
         meets=("RevokeProject",),
-    ),
-    PlantedBug(
-        "prefix-matches-too-much",
-        "one host too many is deleted: Fly, June 2024 (F34)",
-        _prefix_matches_too_much,
-        meets=("names alike",),
     ),
     PlantedBug(
         "written-at-every-start",

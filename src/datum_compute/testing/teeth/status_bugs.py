@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from datum_compute.api import conditions
 from datum_compute.api.conditions import TRUE
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.planning import federation, rollup
@@ -16,25 +15,6 @@ from datum_compute.planning.objects import plan_status
 from datum_compute.planning.silence import silence_of
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import function_replaced
-
-
-@contextmanager
-def _observed_too_early() -> Iterator[None]:
-    """The generation of the spec is copied, whatever the cell has heard of it."""
-
-    def make(original: Any) -> Any:
-        def mirrored(deployment: Any, hub: Any, now: str) -> Any:
-            status = original(deployment, hub, now)
-            generation = deployment.metadata.generation
-            return msgspec.structs.replace(status, observed_generation=generation)
-
-        return mirrored
-
-    with (
-        function_replaced(federation.mirrored_status, make),
-        function_replaced(rollup._speaks_of, lambda _: lambda *_arguments: True),
-    ):
-        yield
 
 
 @contextmanager
@@ -72,21 +52,6 @@ def _nothing_is_all_ready() -> Iterator[None]:
 
 
 @contextmanager
-def _transition_at_every_pass() -> Iterator[None]:
-    """Every look at a condition is called a transition, and written."""
-
-    def make(_original: Any) -> Any:
-        def with_condition(found: Any, new: Any) -> Any:
-            others = [c for c in found if c.type != new.type]
-            return [*others, new]
-
-        return with_condition
-
-    with function_replaced(conditions.with_condition, make):
-        yield
-
-
-@contextmanager
 def _written_although_equal() -> Iterator[None]:
     """The guard against equal statuses compares nothing, and each write wakes its own writer.
     Of one kind, because a loop for each object would only make the run slow."""
@@ -111,23 +76,6 @@ def _written_although_equal() -> Iterator[None]:
 
 
 @contextmanager
-def _old_counts_kept() -> Iterator[None]:
-    """Where there is no news from the cell the last counts go on being told."""
-
-    def make(original: Any) -> Any:
-        def mirrored(deployment: Any, hub: Any, now: str) -> Any:
-            status = original(deployment, hub, now)
-            if federation._blocker(deployment, hub) is None:
-                return status
-            return deployment.status
-
-        return mirrored
-
-    with function_replaced(federation.mirrored_status, make):
-        yield
-
-
-@contextmanager
 def _silence_not_noticed() -> Iterator[None]:
     """The last word of a cell counts for ever."""
     with function_replaced(silence_of, lambda _original: lambda _cluster: None):
@@ -142,12 +90,6 @@ BUGS = (
         meets=("cell lost",),
     ),
     PlantedBug(
-        "observed-generation-too-early",
-        "a rollout is called done before any cell has heard of it (I7, I8)",
-        _observed_too_early,
-        meets=("ChangeImage",),
-    ),
-    PlantedBug(
         "observed-generation-goes-back",
         "a recreated hub copy makes the project forget what it saw (I8)",
         _observed_goes_back,
@@ -160,19 +102,8 @@ BUGS = (
         meets=("Move",),
     ),
     PlantedBug(
-        "transition-at-every-pass",
-        "a settled system writes at every look: control-plane.md k.9 (I6)",
-        _transition_at_every_pass,
-    ),
-    PlantedBug(
         "written-although-equal",
         "a hot loop of writes that change nothing: Fly, May 2025 (F28)",
         _written_although_equal,
-    ),
-    PlantedBug(
-        "old-counts-kept",
-        "counts of a copy that is gone stay on the project's deployment (I7)",
-        _old_counts_kept,
-        meets=("DieWithCopy",),
     ),
 )
