@@ -31,7 +31,7 @@ CLI_REFERENCE = ROOT / "docs" / "reference" / "cli.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MAKE_TARGETS = {
     *("setup", "up", "down", "test", "lint", "bench", "sim", "crds", "docs", "check", "lock"),
-    *("sim-campaign", "sim-teeth", "test-crash", "test-e2e", "kubectl", "clean"),
+    *("sim-campaign", "sim-mutants", "test-crash", "test-e2e", "kubectl", "clean"),
 }
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
 

@@ -16,7 +16,7 @@ from datum_compute.testing import faults as f
 from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import CreateWorkload, Operation, ReferToData, ReplaceData
 from datum_compute.testing.scenario import Scenario, scenario_of
-from datum_compute.testing.teeth.patching import function_replaced
+from datum_compute.testing.mutants.mutant import function_replaced
 from datum_compute.testing.world import WorldBroken, run_scenario
 
 STORY: tuple[Operation, ...] = (

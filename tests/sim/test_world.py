@@ -141,7 +141,7 @@ def test_a_seed_gives_the_same_trace_in_another_process() -> None:
 
 
 def test_a_finalizer_released_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Teeth: the simulator must notice a planted bug."""
+    """The simulator must notice a mutant."""
 
     def release_at_once(project, deployment, _hub, _now):  # type: ignore[no-untyped-def]
         finalizer = labels.FEDERATOR_FINALIZER

@@ -1,4 +1,4 @@
-"""Bugs in what feeds controllers: watches, caches, queues and workers."""
+"""Mutants of watches, caches and work queues."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from datum_compute.client.watching import _follow
 from datum_compute.runtime.objects import Objects
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.runtime.view import View
-from datum_compute.testing.teeth.bug import PlantedBug
-from datum_compute.testing.teeth.patching import (
+from datum_compute.testing.mutants.mutant import (
+    Mutant,
     attribute_replaced,
     controller_named,
     function_replaced,
@@ -24,7 +24,7 @@ from datum_compute.testing.teeth.patching import (
 
 
 @contextmanager
-def _relist_not_compared() -> Iterator[None]:
+def _relist_not_applied() -> Iterator[None]:
     def make(original: Any) -> Any:
         async def follow_from_now(source: Any, random: Any) -> Any:
             listed_before = False
@@ -42,18 +42,24 @@ def _relist_not_compared() -> Iterator[None]:
 
 
 @contextmanager
-def _silent_watch_trusted() -> Iterator[None]:
+def _half_open_watch_not_detected() -> Iterator[None]:
     with attribute_replaced(quiet, "STALL_S", lambda _: 100_000.0):
         yield
 
 
-def reading_anything(_original: Any) -> Any:
-    """Reads of whatever the cache holds, complete or not."""
-    return lambda self, kind: Objects(self._informer(kind).cache)
+@contextmanager
+def unsynced_reads() -> Iterator[None]:
+    """Reads return what the cache holds, also before it is complete or has seen our own write."""
+
+    def make(_original: Any) -> Any:
+        return lambda self, kind: Objects(self._informer(kind).cache)
+
+    with attribute_replaced(View, "read", make):
+        yield
 
 
 @contextmanager
-def _key_in_flight_twice() -> Iterator[None]:
+def _key_reconciled_twice_at_once() -> Iterator[None]:
     def make(_original: Any) -> Any:
         def add(self: Any, key: Any) -> None:
             self._cancel_timer(key)
@@ -76,24 +82,24 @@ def _key_in_flight_twice() -> Iterator[None]:
 
 
 @contextmanager
-def _owned_objects_not_watched() -> Iterator[None]:
-    """The edge from the machine's Server back to its Instance is missing."""
+def _watch_edge_missing() -> Iterator[None]:
+    """A Server does not requeue its Instance."""
     controller = controller_named("provisioner")
 
     def make(edges: Any) -> Any:
-        return tuple(_mute(edge) if edge.kind is SERVER else edge for edge in edges)
+        return tuple(_without_keys(edge) if edge.kind is SERVER else edge for edge in edges)
 
     with attribute_replaced(controller, "edges", make):
         yield
 
 
-def _mute(edge: Any) -> Any:
+def _without_keys(edge: Any) -> Any:
     return replace(edge, to_keys=lambda _view, _change: (), expects_one="")
 
 
 @contextmanager
 def _tasks_left_behind() -> Iterator[None]:
-    """Each delete leaves somebody who waits for news that never come."""
+    """Each delete starts a task that waits without end."""
 
     def make(original: Any) -> Any:
         async def delete(self: Any, *arguments: Any, **options: Any) -> None:
@@ -106,33 +112,33 @@ def _tasks_left_behind() -> Iterator[None]:
         yield
 
 
-BUGS = (
-    PlantedBug(
+MUTANTS = (
+    Mutant(
         "tasks-left-behind",
-        "a waiter for each object that went: memory grows until the process is killed (I20)",
+        "a task for each deleted object: memory grows until the process is killed (I20)",
         _tasks_left_behind,
-        shows=("I20",),
+        violates=("I20",),
     ),
-    PlantedBug(
-        "relist-not-compared",
-        "a list after 410 only moves the version on: Sieve, unobserved states",
-        _relist_not_compared,
-        meets=("LoseDeletes",),
+    Mutant(
+        "relist-not-applied",
+        "a list after 410 moves only the version: Sieve, unobserved states",
+        _relist_not_applied,
+        triggers=("LoseDeletes",),
     ),
-    PlantedBug(
-        "half-open-watch-trusted",
-        "silence is never suspicious: OpenSandbox #1534, kopf #1276 (F7)",
-        _silent_watch_trusted,
-        meets=("HalfOpenWatches",),
+    Mutant(
+        "half-open-watch-not-detected",
+        "a watch without data is never reopened: OpenSandbox #1534, kopf #1276 (F7)",
+        _half_open_watch_not_detected,
+        triggers=("HalfOpenWatches",),
     ),
-    PlantedBug(
-        "key-in-flight-twice",
-        "per-key exclusion lost: two workers reconcile one object",
-        _key_in_flight_twice,
+    Mutant(
+        "key-reconciled-twice-at-once",
+        "no exclusion for each key: two workers reconcile one object",
+        _key_reconciled_twice_at_once,
     ),
-    PlantedBug(
-        "wake-up-edge-missing",
-        "the Server's state does not wake its Instance: control-plane.md h.7",
-        _owned_objects_not_watched,
+    Mutant(
+        "watch-edge-missing",
+        "a change of the Server's status does not reconcile its Instance",
+        _watch_edge_missing,
     ),
 )

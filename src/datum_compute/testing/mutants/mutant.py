@@ -1,42 +1,61 @@
-"""Replaces functions of the product, in memory and for a while.
+"""A mutant, and the functions that replace parts of the product.
 
-Rules it keeps:
-- What is replaced must be there: a bug in a function that has moved fails loudly, here.
-- A function is replaced under every name by which a module of the product knows it, so that it
-  does not matter who imports it from where.
-- Everything is put back, also after a failure.
+- The target must exist: a mutant of a function that has moved fails here.
+- A function is replaced in every module of the product that imports it.
+- The original is restored when the context ends, also after an exception.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from datum_compute.controllers import registry
 from datum_compute.runtime.controller import Controller
 
-# Gets the original, gives what stands in its place.
+# Receives the original and returns its replacement.
 Make = Callable[[Any], Any]
 
 _PACKAGE = "datum_compute."
 _TESTING = "datum_compute.testing."
 
 
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A defect that the simulator must find.
+
+    ``imitates`` names the class of defects, or the incident, that it stands for. ``triggers`` names
+    operations, faults or properties of a scenario ("2 managers", "scale-down", "tight quota") that
+    make the defect visible; the search tries such seeds first. ``violates`` restricts the
+    invariants that count as finding it; empty means any.
+    """
+
+    name: str
+    imitates: str
+    apply: Callable[[], AbstractContextManager[None]]
+    triggers: tuple[str, ...] = ()
+    violates: tuple[str, ...] = ()
+
+    def is_found_by(self, invariant: str) -> bool:
+        return not self.violates or invariant in self.violates
+
+
 @contextmanager
 def function_replaced(original: Callable[..., Any], make: Make) -> Iterator[None]:
-    """For functions of modules."""
-    planted = make(original)
+    """Replace a function of a module."""
+    replacement = make(original)
     places = [
         (module, name)
         for module in _product_modules()
         for name, value in list(vars(module).items())
         if value is original
     ]
-    assert places, f"no module of the product knows {original!r}"
+    assert places, f"no module of the product contains {original!r}"
     for module, name in places:
-        setattr(module, name, planted)
+        setattr(module, name, replacement)
     try:
         yield
     finally:
@@ -46,7 +65,7 @@ def function_replaced(original: Callable[..., Any], make: Make) -> Iterator[None
 
 @contextmanager
 def attribute_replaced(owner: Any, name: str, make: Make) -> Iterator[None]:
-    """For methods of classes, constants of modules and fields of (frozen) values."""
+    """Replace a method of a class, a constant of a module or a field of a frozen value."""
     original = vars(owner)[name] if isinstance(owner, type) else getattr(owner, name)
     _assign(owner, name, make(original))
     try:

@@ -1,4 +1,4 @@
-"""Bugs in the store and the server: versions, commits, watch history, namespaces."""
+"""Mutants of the store and the server: versions, commits, watch history, namespaces."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from datum_compute.server.creations import CreationsUnderWay
 from datum_compute.store import store
 from datum_compute.store.store import Store
 from datum_compute.store.watchlog import WatchLog
-from datum_compute.testing.teeth.bug import PlantedBug
-from datum_compute.testing.teeth.patching import attribute_replaced, function_replaced
+from datum_compute.testing.mutants.mutant import Mutant, attribute_replaced, function_replaced
 
 
 @contextmanager
@@ -29,8 +28,9 @@ def _acknowledged_before_commit() -> Iterator[None]:
 
 
 @contextmanager
-def _versions_from_objects() -> Iterator[None]:
-    """At start the newest version is taken from the objects; deletions had newer ones."""
+def _version_reused_after_crash() -> Iterator[None]:
+    """At start the version counter is the highest version of an object. Deletions have higher
+    versions."""
 
     def make(original: Any) -> Any:
         def loaded_plane(name: str, loaded: Any) -> Any:
@@ -57,8 +57,8 @@ def _watch_skips_one() -> Iterator[None]:
 
 
 @contextmanager
-def _compare_and_swap_skipped() -> Iterator[None]:
-    """The store writes over what changed since it was read."""
+def _lost_update() -> Iterator[None]:
+    """The store overwrites changes made since the object was read."""
 
     def make(original: Any) -> Any:
         def checked(self: Any, plane: str, key: Any, expected: int) -> Any:
@@ -74,7 +74,7 @@ def _compare_and_swap_skipped() -> Iterator[None]:
 
 
 @contextmanager
-def _arrivals_not_counted() -> Iterator[None]:
+def _namespace_removed_during_create() -> Iterator[None]:
     def make(_original: Any) -> Any:
         return lambda _self, _plane, _namespace: False
 
@@ -82,29 +82,29 @@ def _arrivals_not_counted() -> Iterator[None]:
         yield
 
 
-BUGS = (
-    PlantedBug(
+MUTANTS = (
+    Mutant(
         "acknowledged-before-commit",
-        "an answer goes out before its batch is durable (I10)",
+        "a response is sent before its batch is durable (I10)",
         _acknowledged_before_commit,
     ),
-    PlantedBug(
+    Mutant(
         "version-reused-after-crash",
-        "the version counter is read off the objects that are left (I9)",
-        _versions_from_objects,
-        meets=("CrashAtCommit", "StopHost"),
+        "the version counter is restored from the remaining objects (I9)",
+        _version_reused_after_crash,
+        triggers=("CrashAtCommit", "StopHost"),
     ),
-    PlantedBug(
+    Mutant(
         "watch-skips-one",
-        "off by one at the resume point: etcd #19179",
+        "off by one at the resume version: etcd #19179",
         _watch_skips_one,
-        meets=("CloseWatches", "StopHost", "CutLink"),
+        triggers=("CloseWatches", "StopHost", "CutLink"),
     ),
-    PlantedBug("lost-update", "compare-and-swap compares nothing (I11)", _compare_and_swap_skipped),
-    PlantedBug(
-        "namespace-gone-while-work-arrives",
-        "a create on its way to the disk is not seen by the namespace that goes",
-        _arrivals_not_counted,
-        meets=("DeleteNewNamespace",),
+    Mutant("lost-update", "compare-and-swap compares nothing (I11)", _lost_update),
+    Mutant(
+        "namespace-removed-during-create",
+        "a create that is not durable yet does not keep its namespace (I3)",
+        _namespace_removed_during_create,
+        triggers=("DeleteNewNamespace",),
     ),
 )
