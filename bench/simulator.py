@@ -11,9 +11,10 @@ import time
 from bench.measurement import Measurement
 from datum_compute.testing.drawing import CELLS, NAMES
 from datum_compute.testing.faults import IsolateHost
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import CreateWorkload
-from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.world import brought_up, run_scenario
 
 SEEDS = range(1, 41)

@@ -10,6 +10,7 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORK
 from datum_compute.testing import composed_faults as c
 from datum_compute.testing import faults as f
 from datum_compute.testing.composed_operations import DeleteAll, DropField, RevokeProject
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import (
     ChangeImage,
@@ -19,8 +20,8 @@ from datum_compute.testing.operations import (
     Operation,
     Scale,
 )
-from datum_compute.testing.scenario import Scenario, scenario_of
-from datum_compute.testing.stories import STORIES
+from datum_compute.testing.scenario import Scenario
+from datum_compute.testing.stories import FAULT_TEMPLATES
 from datum_compute.testing.streams import stream
 from datum_compute.testing.world import Outcome, run_scenario
 
@@ -139,7 +140,7 @@ def test_names_that_begin_alike_are_told_apart() -> None:
 
 def test_every_story_can_be_told_in_every_world_and_keeps_its_faults_meaningful() -> None:
     for seed in range(1, 60):
-        for number, story in enumerate(STORIES):
+        for number, story in enumerate(FAULT_TEMPLATES):
             scenario = story(stream(seed, "workload", str(number)), scenario_of(seed))
             steps = (*scenario.operations, *scenario.faults)
             assert all(step.at_s <= scenario.chaos_s for step in steps)

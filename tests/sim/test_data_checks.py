@@ -13,10 +13,11 @@ from datum_compute.api.conditions import TRUE, Verdict
 from datum_compute.planning.references import data_verdict
 from datum_compute.planning.resolution import arrival_verdict, carried
 from datum_compute.testing import faults as f
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import CreateWorkload, Operation, ReferToData, ReplaceData
-from datum_compute.testing.scenario import Scenario, scenario_of
 from datum_compute.testing.mutants.mutant import function_replaced
+from datum_compute.testing.operations import CreateWorkload, Operation, ReferToData, ReplaceData
+from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.world import WorldBroken, run_scenario
 
 STORY: tuple[Operation, ...] = (

@@ -6,8 +6,9 @@ from random import Random
 
 from datum_compute.testing import faults as f
 from datum_compute.testing import federation_stories as stories
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.operations import AllowFallback, DeleteObject
-from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.stories import Story
 
 SEEDS = range(200)

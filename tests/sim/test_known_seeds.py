@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.known_seeds import KnownSeed, read_known_seeds
-from datum_compute.testing.scenario import scenario_of
 from datum_compute.testing.scenario_file import scenario_text
 from datum_compute.testing.trial import Failure, tried
 

@@ -10,13 +10,13 @@ from datum_compute.api import labels
 from datum_compute.api.kinds import CONSUMER, ENTITLEMENT, NAMESPACE, PROJECT
 from datum_compute.api.plane import HUB, PLATFORM
 from datum_compute.testing.core import Core
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.project_checks import (
     i5_deleted_projects_leave_nothing,
     i16_nothing_runs_without_access,
 )
 from datum_compute.testing.project_operations import CreateProject
 from datum_compute.testing.project_stories import NEWCOMER
-from datum_compute.testing.scenario import scenario_of
 from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene
 
 CORE = Core({}, ("alpha",), ("dfw",), frozenset())

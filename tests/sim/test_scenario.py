@@ -8,9 +8,10 @@ from dataclasses import fields, replace
 from typing import get_args
 
 from datum_compute.testing.faults import CrashAtCommit, Fault
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.layout import hosts_of, links_of
 from datum_compute.testing.operations import Operation
-from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.sim import SEEDS
 from datum_compute.testing.streams import salted, stream
 

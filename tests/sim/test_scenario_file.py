@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from datum_compute.testing.faults import FOR_EVER, StopHost
-from datum_compute.testing.scenario import scenario_of
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.scenario_file import BadScenario, scenario_from, scenario_text
 
 

@@ -15,9 +15,10 @@ import pytest
 from datum_compute.testing import campaign, every_commit, sim
 from datum_compute.testing.crowd import WorkerLost, in_crowd
 from datum_compute.testing.faults import CrashAtCommit
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import CreateWorkload
-from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.scenario_file import read_scenario, scenario_text
 from datum_compute.testing.shrink import Shrunken
 from datum_compute.testing.trial import Failure, Summary

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from datum_compute.testing import faults as f
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import CreateWorkload
-from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.sleep_operations import LetSleep, Visit
 from datum_compute.testing.world import run_scenario
 

@@ -14,9 +14,10 @@ from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.planning import federation
 from datum_compute.planning.actions import Plan, drop_finalizer
 from datum_compute.testing import faults as f
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.layout import WorldLayout
 from datum_compute.testing.operations import CreateWorkload, DeleteWorkload, Scale
-from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.world import WorldBroken, run_scenario
 
 ONE = WorldLayout("one", ("alpha",), ("dfw",))

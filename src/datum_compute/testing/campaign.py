@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from datum_compute.testing.crowd import in_crowd
-from datum_compute.testing.scenario import scenario_of
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.scenario_file import scenario_text
 from datum_compute.testing.shrink import Shrunken, shrunken
 from datum_compute.testing.trial import Failure, Summary, summary_of, tried

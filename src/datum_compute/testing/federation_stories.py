@@ -1,7 +1,7 @@
 """Stories of many planes: cells that must do without the centre, and what they owe it then.
 
 Told on top of what ``stories.py`` has told or not, from a stream of their own. To add one: a
-function as there, and its line in ``STORIES``.
+function as there, and its line in ``FEDERATION_TEMPLATES``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from datum_compute.testing.operations import (
     Scale,
 )
 from datum_compute.testing.sizes import LARGE, MEDIUM
-from datum_compute.testing.stories import Story, split, with_steps
+from datum_compute.testing.stories import Template, split, with_steps
 
 if TYPE_CHECKING:
     from datum_compute.testing.scenario import Scenario
@@ -38,7 +38,7 @@ MANY_PERCENT = 8  # of partitioned worlds: those have twenty cells, and take the
 
 
 def with_federation_story(random: Random, scenario: Scenario) -> Scenario:
-    return random.choice(STORIES)(random, scenario)
+    return random.choice(FEDERATION_TEMPLATES)(random, scenario)
 
 
 def _left_alone(random: Random, scenario: Scenario) -> Scenario:
@@ -120,4 +120,9 @@ def _partitioned(random: Random, scenario: Scenario) -> Scenario:
     return with_steps(plain, told, faults)
 
 
-STORIES: tuple[Story, ...] = (_left_alone, _debts_of_the_dead, _fallen_back, _partitioned)
+FEDERATION_TEMPLATES: tuple[Template, ...] = (
+    _left_alone,
+    _debts_of_the_dead,
+    _fallen_back,
+    _partitioned,
+)

@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.generate import scenario_of
+from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.scenario_file import read_scenario
 
 

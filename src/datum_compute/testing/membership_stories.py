@@ -1,7 +1,7 @@
 """Stories about the cells themselves: drained while people go on, leaving, joining again.
 
 They draw from streams of their own, so that no scenario that was recorded before changes. To add
-one: a function as here, and its line in ``COMING_AND_GOING``.
+one: a function as here, and its line in ``CELL_TEMPLATES``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from datum_compute.testing.layout import CENTRE
 from datum_compute.testing.membership_operations import LeaveCell, MoveCity, SecondCell
 from datum_compute.testing.operations import ChangeImage, CreateWorkload, Operation, Scale
 from datum_compute.testing.sizes import MEDIUM, SMALL
-from datum_compute.testing.stories import Story, with_steps
+from datum_compute.testing.stories import Template, with_steps
 
 if TYPE_CHECKING:
     from datum_compute.testing.scenario import Scenario
 
 
 def with_membership_story(random: Random, scenario: Scenario) -> Scenario:
-    return random.choice(STORIES)(random, scenario)
+    return random.choice(DRAIN_TEMPLATES)(random, scenario)
 
 
 def _drained(random: Random, scenario: Scenario) -> Scenario:
@@ -43,14 +43,14 @@ def _drained(random: Random, scenario: Scenario) -> Scenario:
     return with_steps(scenario, told, ())
 
 
-STORIES: tuple[Story, ...] = (_drained,)
+DRAIN_TEMPLATES: tuple[Template, ...] = (_drained,)
 
 
 # --- cells that come and go
 
 
 def with_cells_that_come_and_go(random: Random, scenario: Scenario) -> Scenario:
-    return random.choice(COMING_AND_GOING)(random, scenario)
+    return random.choice(CELL_TEMPLATES)(random, scenario)
 
 
 def _leaving(random: Random, scenario: Scenario) -> Scenario:
@@ -108,4 +108,4 @@ def _silence(random: Random, cell: str, at_s: float) -> tuple[f.Fault, ...]:
     return (f.IsolateHost(begins_s, round(random.uniform(5, 90), 2), f"cell-{cell}"),)
 
 
-COMING_AND_GOING: tuple[Story, ...] = (_leaving, _leaving, _second, _there_and_back)
+CELL_TEMPLATES: tuple[Template, ...] = (_leaving, _leaving, _second, _there_and_back)

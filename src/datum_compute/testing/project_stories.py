@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from datum_compute.testing.scenario import Scenario
 
 NEWCOMER = "gamma"
-_TAIL_S = 15.0
+_PROJECT_TAIL_S = 15.0
 _Against = Literal["Denied", "Suspended", "Removed"]
 _AGAINST: tuple[_Against, ...] = ("Denied", "Suspended", "Removed")
 
@@ -42,7 +42,7 @@ def with_newcomer(random: Random, scenario: Scenario) -> Scenario:
     return replace(
         scenario,
         operations=tuple(sorted((*scenario.operations, *told), key=lambda step: step.at_s)),
-        chaos_s=round(max(scenario.chaos_s, told[-1].at_s + _TAIL_S), 2),
+        chaos_s=round(max(scenario.chaos_s, told[-1].at_s + _PROJECT_TAIL_S), 2),
     )
 
 

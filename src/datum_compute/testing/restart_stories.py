@@ -23,7 +23,7 @@ from datum_compute.testing.operations import (
     Operation,
     RollCarefully,
 )
-from datum_compute.testing.stories import Story, split, with_steps
+from datum_compute.testing.stories import Template, split, with_steps
 
 if TYPE_CHECKING:
     from datum_compute.testing.scenario import Scenario
@@ -37,7 +37,7 @@ _NAME = "db"
 
 
 def with_restart_story(random: Random, scenario: Scenario) -> Scenario:
-    return random.choice(STORIES)(random, replace(scenario, operations=(), faults=()))
+    return random.choice(RESTART_TEMPLATES)(random, replace(scenario, operations=(), faults=()))
 
 
 def _interrupted_rollout(random: Random, scenario: Scenario) -> Scenario:
@@ -100,7 +100,7 @@ def _restart(random: Random, scenario: Scenario, cell: str, at_s: float) -> f.Fa
     )
 
 
-STORIES: tuple[Story, ...] = (
+RESTART_TEMPLATES: tuple[Template, ...] = (
     *(_interrupted_rollout,) * 6,
     _edited_while_lost,
     _emptied_with_news,

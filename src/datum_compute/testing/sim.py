@@ -23,9 +23,10 @@ from datum_compute.telemetry.unread import quiet_when_unread
 from datum_compute.testing import campaign
 from datum_compute.testing.crowd import in_crowd
 from datum_compute.testing.every_commit import crash_points
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.known_seeds import read_known_seeds
 from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.scenario_file import BadScenario, read_scenario, scenario_text
 from datum_compute.testing.shrink import shrunken
 from datum_compute.testing.trial import Failure, Summary, summary_of, tried

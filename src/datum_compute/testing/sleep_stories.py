@@ -1,6 +1,6 @@
 """Stories of sleep: visitors come and go while instances fall asleep, and other things happen.
 
-They draw from a stream of their own. To add one: a function as here, and its line in ``STORIES``.
+They draw from a stream of their own. To add one: a function, and its line in ``SLEEP_TEMPLATES``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datum_compute.testing import faults as f
 from datum_compute.testing.layout import host_of_cell, hosts_of
 from datum_compute.testing.operations import ChangeImage, CreateWorkload, Operation, Scale
 from datum_compute.testing.sleep_operations import LetSleep, Visit
-from datum_compute.testing.stories import Story, split, with_steps
+from datum_compute.testing.stories import Template, split, with_steps
 
 if TYPE_CHECKING:
     from datum_compute.testing.scenario import Scenario
@@ -29,7 +29,7 @@ Sleepers = tuple[CreateWorkload, LetSleep]
 def with_sleep_story(random: Random, scenario: Scenario) -> Scenario:
     if scenario.layout.joined:
         return scenario
-    return random.choice(STORIES)(random, scenario)
+    return random.choice(SLEEP_TEMPLATES)(random, scenario)
 
 
 def _come_and_go(random: Random, scenario: Scenario) -> Scenario:
@@ -38,7 +38,7 @@ def _come_and_go(random: Random, scenario: Scenario) -> Scenario:
     return with_steps(scenario, (*told, *_visits(random, told, 3.0, 20.0)), ())
 
 
-def _left_alone(random: Random, scenario: Scenario) -> Scenario:
+def _left_idle(random: Random, scenario: Scenario) -> Scenario:
     """I19: the centre is away, and sleepers wake all the same."""
     scenario = replace(split(scenario), faults=(), operations=())
     scenario, told = _sleepers(random, scenario)
@@ -104,4 +104,4 @@ def _visit(random: Random, told: Sleepers, at_s: float) -> Visit:
     )
 
 
-STORIES: tuple[Story, ...] = (_come_and_go, _left_alone, _killed_asleep, _rolled_asleep)
+SLEEP_TEMPLATES: tuple[Template, ...] = (_come_and_go, _left_idle, _killed_asleep, _rolled_asleep)

@@ -3,7 +3,7 @@
 Every third world or so tells one of these stories on top of what it has drawn by itself, or, if a
 rule can only be looked at where nothing else goes wrong, instead of it; ``scenario.py`` says how
 often. To add one: a function of a random stream and a scenario that answers the scenario with the
-story in it, and its line in ``STORIES``.
+story in it, and its line in ``FAULT_TEMPLATES``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from datum_compute.testing.operations import (
 if TYPE_CHECKING:
     from datum_compute.testing.scenario import Scenario
 
-Story = Callable[[Random, "Scenario"], "Scenario"]
+Template = Callable[[Random, "Scenario"], "Scenario"]
 
 _TAIL_S = 10.0
 # By then a hub that lost sight of a cell has written to it again.
@@ -40,7 +40,7 @@ _COPY_S = 30.0
 
 
 def with_story(random: Random, scenario: Scenario) -> Scenario:
-    return random.choice(STORIES)(random, scenario)
+    return random.choice(FAULT_TEMPLATES)(random, scenario)
 
 
 # --- what views miss
@@ -238,7 +238,7 @@ def _revoked(random: Random, scenario: Scenario) -> Scenario:
     return with_steps(scenario, (create, revoke), ())
 
 
-STORIES: tuple[Story, ...] = (
+FAULT_TEMPLATES: tuple[Template, ...] = (
     _blind_spell,
     _recreated_unseen,
     _restart_onto_a_cache,

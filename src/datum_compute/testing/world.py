@@ -68,7 +68,7 @@ from datum_compute.testing.layout import (
     host_of_cell,
     host_of_plane,
 )
-from datum_compute.testing.leading import usurper_complaint
+from datum_compute.testing.leader_checks import usurper_complaint
 from datum_compute.testing.listening import Listening
 from datum_compute.testing.machine_watch import LOOK_S, is_watched, machines_complaint
 from datum_compute.testing.membership_operations import LeaveCell

@@ -24,10 +24,11 @@ from datum_compute.telemetry.unread import quiet_when_unread
 from datum_compute.testing.crowd import in_crowd
 from datum_compute.testing.every_commit import small_stories
 from datum_compute.testing.faults import FOR_EVER, Fault
+from datum_compute.testing.generate import scenario_of
 from datum_compute.testing.mutants import cell, federation, runtime, store
 from datum_compute.testing.mutants.mutant import Mutant
 from datum_compute.testing.operations import CreateWorkload, Operation
-from datum_compute.testing.scenario import Scenario, scenario_of
+from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.scenario_file import read_scenario, scenario_text
 from datum_compute.testing.shrink import shrunken
 from datum_compute.testing.trial import Failure, Trial, Try, tried
