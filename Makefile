@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 UV_VENV := $(VENV)/lock-tool
 COMPILE = $(UV_VENV)/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate
 
-SIM := $(BIN)/python -m datum_compute.testing.sim
+SIM := $(BIN)/python -m testkit.sim
 SIM_FIRST := $(if $(FIRST),--first $(FIRST))
 SIM_ARGS := $(if $(SEED),--seed $(SEED) $(if $(KEEP),--keep $(KEEP)),$(if $(SCENARIO),--scenario $(SCENARIO),$(if \
 	$(KNOWN),--known $(KNOWN),$(if $(EVERY_COMMIT),--every-commit,--seeds $(SEEDS) $(SIM_FIRST)))))
@@ -87,7 +87,7 @@ test-mutants: setup ## Replay the recorded scenario of every mutant; each must b
 	$(BIN)/python -m pytest -n auto --maxprocesses=8 -m mutants
 
 sim-mutants: setup ## Find a seed for every mutant, within 1,000 (MUTANTS="name ..."; long)
-	$(BIN)/python -m datum_compute.testing.mutants.search --findings tests/sim/mutant_findings $(MUTANTS)
+	$(BIN)/python -m testkit.sim.mutants.search --findings tests/sim/mutant_findings $(MUTANTS)
 
 crds: setup ## Write deploy/ from the kinds, the roles and the catalogue
 	$(BIN)/python -m hack.write_crds deploy/crds
@@ -131,4 +131,4 @@ $(UV_VENV): | $(STAMP)
 
 clean: ## Remove the environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src tests bench hack -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src testkit tests bench hack -name __pycache__ -type d -prune -exec rm -rf {} +

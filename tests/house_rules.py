@@ -13,11 +13,12 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 PACKAGE = "datum_compute"
+TESTKIT = "testkit"  # beside src, and not in the wheel
 
 _ALL = frozenset(
     {
         *("admission", "api", "app", "cli", "client", "controllers", "dashboard", "drivers"),
-        *("planes", "planning", "runtime", "server", "store", "testing"),
+        *("planes", "planning", "runtime", "server", "store", TESTKIT),
     }
 )
 
@@ -35,8 +36,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "controllers": frozenset({"api", "client", "planes", "planning", "drivers", "runtime"}),
     "dashboard": frozenset({"api", "client"}),
     "cli": frozenset({"api", "client", "planning"}),  # plans and causes are pure functions
-    "app": _ALL - {"cli", "testing"},
-    "testing": _ALL - {"cli"},
+    "app": _ALL - {"cli", TESTKIT},
+    TESTKIT: _ALL - {"cli"},
 }
 
 # Single files that may see more than their room.
@@ -90,7 +91,7 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
             "os.exec",
             "signal.",
         ),
-        frozenset({"app", "cli", "testing", "__main__"}),
+        frozenset({"app", "cli", TESTKIT, "__main__"}),
     ),
     (
         "opens a socket",
@@ -115,7 +116,7 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     (
         "starts a thread or a process",
         ("threading.", "concurrent.futures.", "multiprocessing.", "asyncio.to_thread", "_thread."),
-        frozenset({"app", "store/sqlite.py", "testing"}),
+        frozenset({"app", "store/sqlite.py", TESTKIT}),
     ),
     (
         "opens a file",
@@ -127,11 +128,11 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     (
         "looks at the machine",
         ("os.getpid", "os.uname", "os.getlogin", "os.cpu_count", "platform.", "getpass."),
-        frozenset({"app", "cli", "testing"}),
+        frozenset({"app", "cli", TESTKIT}),
     ),
 )
 
-ROOMS_WITH_TASKS = frozenset({"runtime", "app", "testing"})
+ROOMS_WITH_TASKS = frozenset({"runtime", "app", TESTKIT})
 # Looks after many real things at once; its tasks live in the one group of its ``run``.
 # The second passes on what is typed while it shows what comes back. The third asks beside a stream
 # that is quiet, and ends with it.
@@ -139,13 +140,13 @@ FILES_WITH_TASKS = frozenset(
     {"drivers/containers/driver.py", "cli/remoteprocess.py", "client/quiet.py"}
 )
 CHANCE_MAKERS = frozenset({"cli/context.py"})
-CLOCK_READERS = frozenset({"testing/sim.py"})  # tells how long a search took
+CLOCK_READERS = frozenset({"testkit/sim/run/sim.py"})  # tells how long a search took
 ENVIRONMENT_READERS = frozenset({"app/settings.py", "cli/context.py"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """One file of the package; ``path`` is relative to the package, with slashes."""
+    """One file; ``path`` is relative to the package, or begins with ``testkit/``, with slashes."""
 
     path: str
     tree: ast.Module
@@ -160,7 +161,8 @@ class Source:
     @property
     def module(self) -> str:
         parts = PurePosixPath(self.path).with_suffix("").parts
-        return ".".join((PACKAGE, *(part for part in parts if part != "__init__")))
+        root = () if self.room == TESTKIT else (PACKAGE,)
+        return ".".join((*root, *(part for part in parts if part != "__init__")))
 
 
 def parsed(path: str, text: str) -> Source:
@@ -168,10 +170,10 @@ def parsed(path: str, text: str) -> Source:
     return Source(path, tree, tuple(ast.walk(tree)))
 
 
-def package_sources(package: Path) -> list[Source]:
+def sources_below(folder: Path, relative_to: Path) -> list[Source]:
     return [
-        parsed(path.relative_to(package).as_posix(), path.read_text())
-        for path in sorted(package.rglob("*.py"))
+        parsed(path.relative_to(relative_to).as_posix(), path.read_text())
+        for path in sorted(folder.rglob("*.py"))
     ]
 
 
@@ -198,7 +200,8 @@ def imported_modules(source: Source) -> Iterator[tuple[int, str]]:
 def _resolved(source: Source, module: str, level: int) -> str:
     if level == 0:
         return module
-    parts = [PACKAGE, *PurePosixPath(source.path).parts]
+    root = [] if source.room == TESTKIT else [PACKAGE]
+    parts = [*root, *PurePosixPath(source.path).parts]
     return ".".join([*parts[: len(parts) - level], *([module] if module else [])])
 
 
@@ -206,7 +209,9 @@ def imported_rooms(source: Source) -> Iterator[tuple[int, str]]:
     for line, name in imported_modules(source):
         head, _, rest = name.partition(".")
         room = rest.partition(".")[0]
-        if head == PACKAGE and room in _ALL | LEAVES:
+        if head == TESTKIT:
+            yield line, TESTKIT
+        elif head == PACKAGE and room in _ALL | LEAVES:
             yield line, room
 
 
@@ -266,7 +271,7 @@ def hidden_clock_or_chance(source: Source) -> Iterator[str]:
         if clock or chance:
             yield f"{source.path}:{line}: {name} in {source.room}; take it as an argument"
     for line, name, arguments in _calls(source):
-        if name == "random.Random" and (source.room != "testing" or not arguments):
+        if name == "random.Random" and (source.room != TESTKIT or not arguments):
             yield f"{source.path}:{line}: a generator of one's own; take a random.Random argument"
 
 

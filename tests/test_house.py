@@ -15,7 +15,7 @@ import pytest
 
 from datum_compute.api.kinds import KINDS
 from tests import house_rules
-from tests.house_rules import Rule, Source, ends_in, package_sources, parsed, unlisted
+from tests.house_rules import Rule, Source, ends_in, parsed, sources_below, unlisted
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,7 +32,8 @@ COMMANDS = {
 @cache
 def sources() -> list[Source]:
     """Parsed when a test asks: whoever only collects this file need not."""
-    return package_sources(ROOT / "src" / "datum_compute")
+    package = ROOT / "src" / "datum_compute"
+    return [*sources_below(package, package), *sources_below(ROOT / "testkit", ROOT)]
 
 
 def violations(rule: Rule) -> list[str]:
@@ -54,6 +55,34 @@ def test_the_source_is_found() -> None:
 
 def test_rooms_import_only_what_the_table_allows() -> None:
     check(house_rules.import_table)
+
+
+def test_the_product_does_not_import_the_testkit() -> None:
+    product = [source for source in sources() if source.room != house_rules.TESTKIT]
+    found = [
+        f"{source.path}:{line}: imports {name}"
+        for source in product
+        for line, name in house_rules.imported_modules(source)
+        if name.partition(".")[0] == house_rules.TESTKIT
+    ]
+    assert not found, report(found)
+
+
+def test_the_testkit_does_not_import_the_command_line() -> None:
+    found = [
+        f"{source.path}:{line}: imports {name}"
+        for source in sources()
+        if source.room == house_rules.TESTKIT
+        for line, name in house_rules.imported_modules(source)
+        if f"{name}.".startswith("datum_compute.cli.")
+    ]
+    assert not found, report(found)
+
+
+def test_the_wheel_does_not_contain_the_testkit() -> None:
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    packed = [*targets["targets"]["wheel"]["packages"], *targets["targets"]["sdist"]["include"]]
+    assert not [path for path in packed if path.startswith("testkit")]
 
 
 def test_the_import_table_has_no_cycle() -> None:
@@ -244,7 +273,9 @@ CAUGHT: list[tuple[Rule, str, str]] = [
     (house_rules.import_table, "store/a.py", "from ..server import x"),
     (house_rules.import_table, "store/a.py", "from .. import server"),
     (house_rules.import_table, "cli/status.py", "from datum_compute.app import wiring"),
-    (house_rules.import_table, "app/a.py", "from datum_compute.testing import clock"),
+    (house_rules.import_table, "app/a.py", "from testkit.sim import loop"),
+    (house_rules.import_table, "api/a.py", "import testkit"),
+    (house_rules.import_table, "testkit/sim/a.py", "from datum_compute.cli import main"),
     (house_rules.import_table, "api/a.py", "from datum_compute import telemetry"),
     (house_rules.import_table, "telemetry.py", "from datum_compute.api import meta"),
     (
@@ -267,7 +298,7 @@ CAUGHT: list[tuple[Rule, str, str]] = [
     (house_rules.hidden_clock_or_chance, "store/a.py", "from uuid import uuid4\nf = uuid4"),
     (house_rules.hidden_clock_or_chance, "store/a.py", "import random\nrandom.random()"),
     (house_rules.hidden_clock_or_chance, "store/a.py", "import random\nrandom.Random(1)"),
-    (house_rules.hidden_clock_or_chance, "testing/a.py", "import random\nrandom.Random()"),
+    (house_rules.hidden_clock_or_chance, "testkit/a.py", "import random\nrandom.Random()"),
     (house_rules.hidden_clock_or_chance, "cli/a.py", "import secrets\nsecrets.token_hex()"),
     (house_rules.hidden_clock_or_chance, "store/a.py", "import os\nos.getrandom(8)"),
     (house_rules.hidden_clock_or_chance, "server/a.py", "import time\ntime.gmtime()"),
@@ -298,6 +329,8 @@ ALLOWED: list[tuple[Rule, str, str]] = [
     (house_rules.import_table, "server/a.py", "from datum_compute import telemetry"),
     (house_rules.import_table, "api/a.py", "from datum_compute import __version__"),
     (house_rules.import_table, "store/a.py", "from . import journal"),
+    (house_rules.import_table, "testkit/sim/a.py", "from datum_compute.app import wiring"),
+    (house_rules.import_table, "testkit/sim/a.py", "from testkit.builders import workload"),
     (house_rules.declared_room, "dashboard/pages.py", ""),
     (house_rules.banned_module, "store/a.py", "import os"),
     (house_rules.banned_file_name, "store/database.py", ""),
@@ -309,7 +342,7 @@ ALLOWED: list[tuple[Rule, str, str]] = [
         "runtime/a.py",
         "import random\ndef f(r: random.Random): ...",
     ),
-    (house_rules.hidden_clock_or_chance, "testing/a.py", "import random\nrandom.Random(7)"),
+    (house_rules.hidden_clock_or_chance, "testkit/sim/a.py", "import random\nrandom.Random(7)"),
     (house_rules.hidden_clock_or_chance, "runtime/a.py", "def f(time):\n    return time.time()"),
     (house_rules.hidden_effect, "app/a.py", "import socket, sys\nsocket.socket()\nsys.exit()"),
     (house_rules.hidden_effect, "client/http.py", "import aiohttp\naiohttp.ClientSession()"),

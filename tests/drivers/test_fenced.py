@@ -8,7 +8,7 @@ from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.fenced import FencedDriver
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
-from datum_compute.testing.builders import a_template
+from testkit.builders import a_template
 
 
 def a_spec() -> ServerSpec:

@@ -26,7 +26,7 @@ from datum_compute.planning.claims import (
     quota_verdict,
 )
 from datum_compute.planning.sizing import Size
-from datum_compute.testing.builders import NOW, a_deployment, an_instance
+from testkit.builders import NOW, a_deployment, an_instance
 
 CELL = cell_plane("dfw")
 HOME = ClaimHome(project_plane("shop"), "default", "shop", "dfw")

@@ -13,7 +13,7 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Delete, Patch
 from datum_compute.planning.homes import Home, plan_home, plan_identity
 from datum_compute.planning.policies import plan_policies
-from datum_compute.testing.builders import a_deployment
+from testkit.builders import a_deployment
 
 IDENTITY = {labels.UPSTREAM_CLUSTER: "cluster-alpha", labels.UPSTREAM_NAMESPACE: "team"}
 NAME = federation_namespace("u")

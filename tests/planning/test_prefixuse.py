@@ -12,7 +12,7 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
 from datum_compute.api.workloaddeployment import AttachedPrefix, NetworkAttachment
 from datum_compute.planning.prefixuse import carried_prefixes, user_of
-from datum_compute.testing.builders import a_deployment, an_instance
+from testkit.builders import a_deployment, an_instance
 
 PREFIX, OTHER = "10.128.16.0/20", "10.128.32.0/20"
 

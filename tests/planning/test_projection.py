@@ -17,7 +17,7 @@ from datum_compute.planning.projection import (
     plan_writeback,
 )
 from datum_compute.planning.silence import Silence
-from datum_compute.testing.builders import NOW, a_deployment, an_instance
+from testkit.builders import NOW, a_deployment, an_instance
 
 CELL, PROJECT = cell_plane("dfw"), project_plane("shop")
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORK
-from datum_compute.testing import composed_faults as c
-from datum_compute.testing import faults as f
-from datum_compute.testing.composed_operations import DeleteAll, DropField, RevokeProject
-from datum_compute.testing.generate import scenario_of
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import (
+from testkit.sim.run.world import Outcome, run_scenario
+from testkit.sim.scenario import composed_faults as c
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.composed_operations import DeleteAll, DropField, RevokeProject
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.layout import WorldLayout
+from testkit.sim.scenario.operations import (
     ChangeImage,
     CreateWorkload,
     DeleteObject,
@@ -20,10 +21,9 @@ from datum_compute.testing.operations import (
     Operation,
     Scale,
 )
-from datum_compute.testing.scenario import Scenario
-from datum_compute.testing.stories import FAULT_TEMPLATES
-from datum_compute.testing.streams import stream
-from datum_compute.testing.world import Outcome, run_scenario
+from testkit.sim.scenario.scenario import Scenario
+from testkit.sim.scenario.stories import FAULT_TEMPLATES
+from testkit.sim.streams import stream
 
 ONE = WorldLayout("one", ("alpha",), ("dfw",))
 SPLIT = replace(ONE, processes="split")

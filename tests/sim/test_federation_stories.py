@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from datum_compute.testing import faults as f
-from datum_compute.testing import federation_stories as stories
-from datum_compute.testing.generate import scenario_of
-from datum_compute.testing.operations import AllowFallback, DeleteObject
-from datum_compute.testing.scenario import Scenario
-from datum_compute.testing.stories import Story
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario import federation_stories as stories
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.operations import AllowFallback, DeleteObject
+from testkit.sim.scenario.scenario import Scenario
+from testkit.sim.scenario.stories import Story
 
 SEEDS = range(200)
 

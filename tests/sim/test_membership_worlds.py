@@ -7,19 +7,14 @@ from random import Random
 import pytest
 
 from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.testing import faults as f
-from datum_compute.testing.generate import scenario_of
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.membership_operations import LeaveCell, MoveCity, SecondCell
-from datum_compute.testing.membership_stories import CELL_TEMPLATES
-from datum_compute.testing.operations import (
-    CreateWorkload,
-    DeleteObject,
-    DeleteWorkload,
-    Operation,
-)
-from datum_compute.testing.scenario import Scenario
-from datum_compute.testing.world import Outcome, run_scenario
+from testkit.sim.run.world import Outcome, run_scenario
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.layout import WorldLayout
+from testkit.sim.scenario.membership_operations import LeaveCell, MoveCity, SecondCell
+from testkit.sim.scenario.membership_stories import CELL_TEMPLATES
+from testkit.sim.scenario.operations import CreateWorkload, DeleteObject, DeleteWorkload, Operation
+from testkit.sim.scenario.scenario import Scenario
 
 JOINED = WorldLayout("split", ("alpha",), ("dfw",), joined=True, spares=("dfw-2",))
 OURS = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))

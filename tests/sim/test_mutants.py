@@ -10,16 +10,10 @@ import pytest
 from datum_compute.controllers.cell import machine
 from datum_compute.planning import deployment, instances
 from datum_compute.runtime.view import View
-from datum_compute.testing.mutants.mutant import Mutant, function_replaced
-from datum_compute.testing.mutants.search import (
-    MUTANTS,
-    Finding,
-    find_again,
-    read_findings,
-    write_findings,
-)
-from datum_compute.testing.scenario import Scenario
-from datum_compute.testing.trial import Trial, tried
+from testkit.sim.mutants.mutant import Mutant, function_replaced
+from testkit.sim.mutants.search import MUTANTS, Finding, find_again, read_findings, write_findings
+from testkit.sim.run.trial import Trial, tried
+from testkit.sim.scenario.scenario import Scenario
 
 FINDINGS = read_findings(Path(__file__).parent / "mutant_findings")
 MUTANTS_MIN = 30

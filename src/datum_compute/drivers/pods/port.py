@@ -1,8 +1,8 @@
 """What the pods driver asks of the cluster.
 
 Whatever does not answer is a TransientError; what the cluster will never accept as it is, a
-PermanentError with its words. ``app/pods.py`` does it with a client, ``testing/memory_pods.py``
-without a cluster.
+PermanentError with its words. ``app/pods.py`` does it with a client,
+``testkit/fakes/memory_pods.py`` without a cluster.
 """
 
 from __future__ import annotations

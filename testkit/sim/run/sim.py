@@ -1,0 +1,241 @@
+"""``python -m testkit.sim``: run many seeds, replay one, or search for hours.
+
+Output about a run contains no wall-clock time, so two replays of a seed compare equal. The duration
+of a search goes to standard error.
+
+Fresh seeds are derived from the git tree (``--tree``): every commit runs seeds that no earlier one
+ran, and a clone of that commit runs exactly the same ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TextIO
+
+from datum_compute.telemetry.unread import quiet_when_unread
+from testkit.sim.run import campaign
+from testkit.sim.run.crowd import in_crowd
+from testkit.sim.run.every_commit import crash_points
+from testkit.sim.run.shrink import shrunken
+from testkit.sim.run.trial import Failure, Summary, summary_of, tried
+from testkit.sim.run.world import Outcome, begins_as, brought_up
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.known_seeds import read_known_seeds
+from testkit.sim.scenario.layout import WorldLayout
+from testkit.sim.scenario.scenario import Scenario
+from testkit.sim.scenario.scenario_file import BadScenario, read_scenario, scenario_text
+
+SEEDS = 500
+FRESH_SEEDS_START = 1_000_000_000
+Batch = tuple[Scenario, ...]
+_BATCH = 6  # scenarios, for one worker to run one after the other
+_TOLD_EVERY_S = 10.0
+_SHRUNKEN_AT_MOST = 3  # after a search; a campaign shrinks more
+
+
+@quiet_when_unread
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    if options.seed is not None:
+        if options.keep is not None:
+            options.keep.write_text(scenario_text(scenario_of(options.seed)))
+        return _replay(scenario_of(options.seed))
+    if options.scenario is not None:
+        return _replay_file(options.scenario)
+    if options.hours is not None:
+        return _campaign(options)
+    if options.every_commit:
+        return _search(((point,) for point in crash_points()), None, options.jobs)
+    if options.known is not None:
+        known = [known.scenario for known in read_known_seeds(options.known)]
+        return _search(batches(known), len(known), options.jobs)
+    first = options.first if options.tree is None else first_fresh_seed(options.tree)
+    seeds = range(first, first + options.seeds)
+    if options.tree is not None:
+        _say(f"fresh seeds {seeds[0]} to {seeds[-1]}, derived from tree {options.tree}")
+    return _search(batches(map(scenario_of, seeds)), len(seeds), options.jobs)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m testkit.sim")
+    add = parser.add_argument
+    add("--seeds", type=int, default=SEEDS, help=f"how many seeds to run ({SEEDS})")
+    add("--first", type=int, default=1, help="the first seed (1)")
+    add("--tree", type=_tree_hash, metavar="HASH", help="derive the first seed from a git tree")
+    add("--seed", type=int, help="replay one seed and print its scenario and trace")
+    add("--keep", type=Path, metavar="FILE", help="and write the scenario of the seed to a file")
+    add("--scenario", type=Path, metavar="FILE", help="replay a scenario from a file")
+    add("--known", type=Path, metavar="FILE", help="run the seeds that a file lists")
+    add("--every-commit", action="store_true", help="crash around every commit of a small story")
+    add("--hours", type=float, help="search for so long, and write a report")
+    add("--report", type=Path, default=Path("sim-reports"), metavar="FOLDER", help="where to")
+    add("--jobs", type=int, default=os.cpu_count() or 1, help="processes to use (all cores)")
+    return parser
+
+
+def _tree_hash(text: str) -> str:
+    if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text) is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a git tree; pass the output of: git rev-parse 'HEAD^{{tree}}'"
+        )
+    return text
+
+
+def first_fresh_seed(tree: str) -> int:
+    """Return a seed above those that are numbered by hand, the same for the same tree."""
+    return FRESH_SEEDS_START + int(tree[:10], 16)
+
+
+# --- one run
+
+
+def _replay_file(path: Path) -> int:
+    try:
+        return _replay(read_scenario(path))
+    except (OSError, BadScenario) as error:
+        _say(f"{path} cannot be replayed: {error}", sys.stderr)
+        return 2
+
+
+def _replay(scenario: Scenario) -> int:
+    """Equal for two runs of one scenario, in any process."""
+    for line in scenario.lines():
+        _say(line)
+    trial = tried(scenario)
+    for line in trial.trace:
+        _say(line)
+    if isinstance(trial, Failure):
+        _say(f"seed {scenario.seed} broke {trial.invariant}: {trial.message}")
+        return 1
+    _say(_told(scenario.seed, trial))
+    return 0
+
+
+def _told(seed: int, outcome: Outcome) -> str:
+    return (
+        f"seed {seed}: {outcome.commits} commits, {outcome.crashes} crashes, "
+        f"{outcome.virtual_s:.0f} virtual seconds, fingerprint {outcome.fingerprint[:16]}; "
+        "every invariant held"
+    )
+
+
+# --- many runs
+
+
+def batches(scenarios: Iterable[Scenario]) -> list[Batch]:
+    """Those that begin alike together: their platform is brought up once. The layouts that most
+    have come last, so that no worker is left with a long batch at the end."""
+    by_layout: dict[WorldLayout, list[Scenario]] = {}
+    for scenario in scenarios:
+        by_layout.setdefault(begins_as(scenario.layout), []).append(scenario)
+    return [
+        tuple(group[first : first + _BATCH])
+        for group in sorted(by_layout.values(), key=len)
+        for first in range(0, len(group), _BATCH)
+    ]
+
+
+def run_batch(batch: Batch) -> list[Summary]:
+    return [summary_of(scenario, tried(scenario)) for scenario in batch]
+
+
+def prepare_batch(batch: Batch) -> None:
+    """Bring up what its worlds begin with, which they have in common with many others."""
+    for scenario in batch:
+        if not scenario.fresh:
+            brought_up(scenario.layout)
+
+
+def _search(found: Iterable[Batch], count: int | None, jobs: int) -> int:
+    """Run all, tell of failures as they come; an interrupt ends it with what is known so far."""
+    done, failures, interrupted = 0, [], False
+    progress = _Progress(count, time.monotonic)
+    try:
+        for summary in chain.from_iterable(in_crowd(run_batch, found, jobs, prepare_batch)):
+            done += 1
+            if summary.failure is not None:
+                failures.append(summary.failure)
+                _say(f"seed {summary.seed} broke {_first_line(summary.failure)}")
+            progress.tell(done, len(failures))
+    except KeyboardInterrupt:
+        interrupted = True
+    _say(f"{done - len(failures)} passed, {len(failures)} failed" + " (interrupted)" * interrupted)
+    progress.end(done)
+    if interrupted:
+        return 130
+    for failure in failures[:_SHRUNKEN_AT_MOST]:
+        _tell_shrunken(failure)
+    return 1 if failures else 0
+
+
+def _tell_shrunken(failure: Failure) -> None:
+    found = shrunken(failure)
+    seed = failure.scenario.seed
+    _say(f"\nseed {seed}, shrunken in {found.runs} runs: {_first_line(found.failure)}")
+    for line in found.failure.scenario.lines():
+        _say(f"  {line}")
+    if failure.scenario == scenario_of(seed):
+        _say(f"replay it whole: make sim SEED={seed}")
+    _say(
+        f"replay it shrunken, from a file with this: make sim SCENARIO=<file>\n"
+        f"{scenario_text(found.failure.scenario)}"
+    )
+
+
+class _Progress:
+    """A line now and then on standard error."""
+
+    def __init__(self, count: int | None, clock: Callable[[], float]) -> None:
+        self._of = f" of {count}" if count is not None else ""
+        self._clock = clock
+        self._began_s = self._told_s = clock()
+
+    def tell(self, done: int, failed: int) -> None:
+        if self._clock() - self._told_s >= _TOLD_EVERY_S:
+            self._told_s = self._clock()
+            _say(f"... {done}{self._of}, {failed} failed", sys.stderr)
+
+    def end(self, done: int) -> None:
+        took_s = self._clock() - self._began_s
+        _say(f"{took_s:.0f} s, {done / max(took_s, 0.001):.1f} seeds/s", sys.stderr)
+
+
+# --- for hours
+
+
+def _campaign(options: argparse.Namespace) -> int:
+    clock = time.monotonic
+    ends_s = clock() + options.hours * 3600
+    progress = _Progress(None, clock)
+    report = campaign.Report(options.first)
+    try:
+        searched = campaign.search(options.first, options.jobs, goes_on=lambda: clock() < ends_s)
+        for report in searched:
+            progress.tell(report.seeds, len(report.failures))
+    except KeyboardInterrupt:
+        _say("interrupted; the report tells what was done", sys.stderr)
+    campaign.shrink_failures(report, options.jobs)
+    written = campaign.write_report(report, options.report)
+    _say(f"{report.seeds} seeds, {len(report.failures)} failed; the report is in {written}")
+    progress.end(report.seeds)
+    return 1 if report.failures else 0
+
+
+def _first_line(failure: Failure) -> str:
+    first = failure.message.splitlines()[0] if failure.message else ""
+    return first if first.startswith(failure.invariant) else f"{failure.invariant}: {first}"
+
+
+def _say(text: str, to: TextIO | None = None) -> None:
+    print(text, file=to or sys.stdout, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
