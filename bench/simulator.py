@@ -10,12 +10,11 @@ import time
 
 from bench.measurement import Measurement
 from testkit.sim.run.world import brought_up, run_scenario
-from testkit.sim.scenario.drawing import CELLS, NAMES
+from testkit.sim.scenario.draw import CELLS, NAMES
 from testkit.sim.scenario.faults import IsolateHost
 from testkit.sim.scenario.generate import scenario_of
-from testkit.sim.scenario.layout import WorldLayout
 from testkit.sim.scenario.operations import CreateWorkload
-from testkit.sim.scenario.scenario import Scenario
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 SEEDS = range(1, 41)
 CHAOS_S = 600.0

@@ -140,7 +140,7 @@ FILES_WITH_TASKS = frozenset(
     {"drivers/containers/driver.py", "cli/remoteprocess.py", "client/quiet.py"}
 )
 CHANCE_MAKERS = frozenset({"cli/context.py"})
-CLOCK_READERS = frozenset({"testkit/sim/run/sim.py"})  # tells how long a search took
+CLOCK_READERS = frozenset({"testkit/sim/run/main.py"})  # tells how long a search took
 ENVIRONMENT_READERS = frozenset({"app/settings.py", "cli/context.py"})
 
 

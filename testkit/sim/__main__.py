@@ -2,7 +2,7 @@
 
 import sys
 
-from testkit.sim.run.sim import main
+from testkit.sim.run.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

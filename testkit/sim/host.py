@@ -2,6 +2,11 @@
 
 What survives a death is what a real machine would keep: the committed rows of its disk. The
 machines of a cell live with its provider. Everything else is gone without a farewell.
+
+Which hosts a world has, and what runs on each of them.
+
+The machines that cells are on, where cells join and leave: what lies on their disks, and what is
+left when one is wiped.
 """
 
 from __future__ import annotations
@@ -15,12 +20,21 @@ from typing import Any, Protocol
 
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
-from datum_compute.api.plane import PLATFORM, PlaneName, path_prefix, plane_role
+from datum_compute.api.plane import (
+    HUB,
+    PLATFORM,
+    PlaneName,
+    cell_plane,
+    path_prefix,
+    plane_role,
+    project_plane,
+)
 from datum_compute.api.quotametrics import DEFAULT_LIMITS
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import (
     BOOTSTRAP,
+    EVERYTHING,
     MANAGER_AGENT,
     Layout,
     Platform,
@@ -29,15 +43,24 @@ from datum_compute.app.wiring import (
 )
 from datum_compute.client.client import Client
 from datum_compute.client.transport import Transport
+from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
+from datum_compute.store.memory import MemoryJournal
 from testkit.sim.disk import CommitHook, Disk, DiskJournal
-from testkit.sim.joined import HUB_TOKEN, Beside, beside_cell, beside_centre, certifier
-from testkit.sim.leading import LeadingProcess
+from testkit.sim.loop import HOST, VirtualLoop
 from testkit.sim.network import TIMEOUT_S, Around
+from testkit.sim.processes import (
+    HUB_TOKEN,
+    Beside,
+    LeadingProcess,
+    beside_cell,
+    beside_centre,
+    certifier,
+)
 from testkit.sim.provider import Provider
+from testkit.sim.scenario.scenario import CENTRE, WorldLayout, host_of_cell, managers_of
 from testkit.sim.traffic import SimulatedTraffic
-from testkit.sim.virtual_loop import HOST, VirtualLoop
 
 RESTART_S = 2.0
 EPOCH_S = 1_700_000_000.0
@@ -383,3 +406,91 @@ async def _awaited(run: Beside) -> None:
 
 def credentials_of(planes: Sequence[PlaneName]) -> Credentials:
     return Credentials(MANAGER_TOKEN, {plane: f"token-of-{plane}" for plane in planes})
+
+
+def duties_of(layout: WorldLayout) -> list[Duties]:
+    """Who runs what: the one process, or the centre, perhaps a manager, and the cells."""
+    cells = tuple(cell_plane(cell) for cell in layout.all_cells)
+    central = tuple(plane for plane in layout.planes if plane not in cells)
+    if layout.processes == "one":
+        everything = (*EVERYTHING, *_publishing(layout))
+        return [Duties("all", layout.planes, True, everything, (), publishes=layout.published)]
+    of_cells = tuple(c for c in registry.NEIGHBOURS if c.role == "cell")
+    of_centre = tuple(c for c in registry.NEIGHBOURS if c.role != "cell")
+    of_centre += registry.FOLLOW_PROJECTS
+    managing = (*registry.MANAGEMENT, *registry.HUB)
+    if layout.processes == "managers":
+        found = [
+            Duties(CENTRE, central, True, of_centre, cells),
+            *(
+                _managing(layout, name, (*managing, *registry.FOLLOW_PROJECTS))
+                for name in managers_of(layout)
+            ),
+        ]
+    else:
+        elsewhere = () if layout.joined else cells
+        controllers = (*managing, *of_centre)
+        found = [Duties(CENTRE, central, True, controllers, elsewhere, members=layout.joined)]
+    if layout.joined:
+        return [*found, *(_joining(layout, cell) for cell in layout.all_cells)]
+    for cell in layout.cells:
+        controllers = (*registry.CELL, *of_cells, *registry.FOLLOW_HOMES, *_publishing(layout))
+        name = host_of_cell(layout, cell)
+        above = (HUB, *map(project_plane, layout.projects))  # and the claims of its instances
+        own = (cell_plane(cell),)
+        found.append(Duties(name, own, False, controllers, above, publishes=layout.published))
+    return found
+
+
+def _joining(layout: WorldLayout, cell: str) -> Duties:
+    name, plane = host_of_cell(layout, cell), cell_plane(cell)
+    controllers = (*registry.BESIDE_CELL, *_publishing(layout))
+    return Duties(name, (plane,), False, controllers, (), joins=cell, publishes=layout.published)
+
+
+def _publishing(layout: WorldLayout) -> tuple[Controller[Context], ...]:
+    return registry.PUBLISHING if layout.published else ()
+
+
+def _managing(
+    layout: WorldLayout, name: str, controllers: tuple[Controller[Context], ...]
+) -> Duties:
+    return Duties(name, (), False, controllers, layout.planes, candidate=layout.managers > 1)
+
+
+_OFF_S = 2.0
+_START_S = 0.1
+
+
+@dataclass(slots=True)
+class CellMachines:
+    hosts: Mapping[str, SimulatedHost]
+    providers: Mapping[PlaneName, Provider]
+    forget: Callable[[str], None]
+    client: Callable[[PlaneName, str], Client]
+    wiped: dict[str, int] = field(default_factory=dict)
+
+    def incarnation(self, cell: str) -> int:
+        return self.wiped.get(cell, 0)
+
+    def keep(self, cell: str, certificate: str) -> None:
+        """Its process is started when it has joined; one that was a member before runs on."""
+        host = self._host(cell)
+        is_first, host.certificate = not host.certificate, certificate
+        if is_first:
+            host.crash(down_s=_START_S)
+
+    def wipe(self, cell: str) -> None:
+        host, plane = self._host(cell), cell_plane(cell)
+        self.wiped[cell] = self.incarnation(cell) + 1
+        host.crash(down_s=_OFF_S)
+        host.disk.journal = MemoryJournal()
+        host.certificate = ""
+        self.forget(plane)
+        self.providers[plane].machines.clear()
+
+    def joining_with(self, token: str) -> Client:
+        return self.client(HUB, token)
+
+    def _host(self, cell: str) -> SimulatedHost:
+        return self.hosts[f"cell-{cell}"]

@@ -17,9 +17,9 @@ from datum_compute.runtime.controller import Controller
 from datum_compute.store.journal import Change, Entry
 from testkit.sim.disk import Disk
 from testkit.sim.host import EPOCH_S, Duties, SimulatedHost, Surroundings, credentials_of
+from testkit.sim.loop import VirtualLoop
 from testkit.sim.network import Around
 from testkit.sim.provider import Provider
-from testkit.sim.virtual_loop import VirtualLoop
 
 
 @dataclass(frozen=True, slots=True)

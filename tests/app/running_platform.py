@@ -26,7 +26,7 @@ from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.store.memory import MemoryJournal
-from testkit.sim.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 FIRST = project_plane("first")
 # The disks of platforms that have just come up, and how many ids they took, by their cells: one

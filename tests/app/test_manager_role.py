@@ -20,7 +20,7 @@ from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.store.memory import MemoryJournal
 from testkit.builders import a_new_workload
-from testkit.sim.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.server.definitions import definition
 
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")

@@ -19,7 +19,7 @@ from datum_compute.drivers.containers.creation import hardware_address
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.driver import NOT_OBSERVED, Driver, MachineState
 from datum_compute.drivers.machinedata import DataFile, MachineData
-from testkit.conformance import driver_conformance
+from testkit.conformance import driver as driver_conformance
 from tests.containers.cells import ID, Cell, a_probe, an_interface
 from tests.containers.engine import PASSWORD, USER, TestEngine
 

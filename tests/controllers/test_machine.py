@@ -30,7 +30,7 @@ from datum_compute.drivers.driver import (
 )
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.planes.bootstrap import ensure_plane
-from testkit.sim.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.planes import Planes
 
 CELL = cell_plane("dfw")

@@ -32,7 +32,7 @@ from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 from testkit.builders import a_deployment
-from testkit.sim.virtual_loop import VirtualLoop
+from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
 
 PLANE = project_plane("gamma")

@@ -26,7 +26,7 @@ from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import NotSynced
 from datum_compute.runtime.view import View
 from testkit.builders import an_instance
-from testkit.sim.virtual_loop import VirtualLoop
+from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
 
 CELL, PROJECT = cell_plane("dfw"), project_plane("alpha")

@@ -25,8 +25,8 @@ from datum_compute.drivers.driver import (
 )
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
-from testkit.conformance.driver_conformance import ADOPTION, CHECKS, SPEC, Adopt, Settle
-from testkit.sim.virtual_loop import VirtualLoop, run_virtual
+from testkit.conformance.driver import ADOPTION, CHECKS, SPEC, Adopt, Settle
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 T = TypeVar("T")
 ID = "ns/web-0/1"

@@ -17,10 +17,15 @@ from datum_compute.store.journal import Change, ObjectKey
 from examples.ordered_set.__main__ import define
 from examples.ordered_set.controllers import controllers
 from examples.ordered_set.kinds import MEMBER, ORDERED_SET
-from testkit.sim.checks.truth import Rows, Truth
-from testkit.sim.run.own_world import WINDOW_S, OwnProgram, User, own_main
-from testkit.sim.scenario.composed_faults import AnswerFromCache
-from testkit.sim.scenario.faults import DelayWrites, PauseHost, RepeatWrites, StaleLists
+from testkit.sim.checks.state import Rows, Truth
+from testkit.sim.run.custom_world import WINDOW_S, OwnProgram, User, own_main
+from testkit.sim.scenario.faults import (
+    AnswerFromCache,
+    DelayWrites,
+    PauseHost,
+    RepeatWrites,
+    StaleLists,
+)
 from testkit.sim.scenario.scenario import Scenario
 
 SET = Ref("default", "web")

@@ -38,7 +38,7 @@ from examples.ordered_set.kinds import (
     OrderedSetSpec,
 )
 from examples.ordered_set.plan import Plan, plan_ordered_set
-from testkit.sim.virtual_loop import HOST, VirtualLoop, run_virtual
+from testkit.sim.loop import HOST, VirtualLoop, run_virtual
 from tests.runtime.planes import Planes
 
 # --- the planner alone

@@ -9,7 +9,7 @@ import pytest
 
 from examples.ordered_set import controllers as tutorial
 from examples.ordered_set.plan import Plan, plan_ordered_set
-from testkit.sim.run.own_world import own_main, own_scenario_of, run_own_world
+from testkit.sim.run.custom_world import own_main, own_scenario_of, run_own_world
 from testkit.sim.run.world import WorldBroken
 from tests.examples.ordered_world import ORDERED_SETS
 

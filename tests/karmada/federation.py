@@ -46,8 +46,8 @@ from datum_compute.planning.federation import HubState, plan_federation
 from datum_compute.planning.policies import plan_policies
 from datum_compute.planning.propagation import binding_name
 from testkit.builders import a_deployment
+from testkit.sim.loop import VirtualLoop, run_virtual
 from testkit.sim.single_host import SingleHost, single_host
-from testkit.sim.virtual_loop import VirtualLoop, run_virtual
 
 T = TypeVar("T", bound=ApiObject)
 Holds = Callable[[], Awaitable[bool]]

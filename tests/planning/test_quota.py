@@ -47,7 +47,7 @@ from datum_compute.planning.quota import (
     rulings,
 )
 from testkit.builders import NOW
-from testkit.sim.checks.quota_totals import Totals, quota_problem, quota_totals
+from testkit.sim.checks.quota import Totals, quota_problem, quota_totals
 
 PLANE = project_plane("shop")
 PROJECT = consumer_of("shop")

@@ -24,8 +24,8 @@ from datum_compute.controllers.context import Context
 from datum_compute.planning.ordinals import is_ready
 from datum_compute.runtime.controller import Controller
 from datum_compute.store.journal import Change
+from testkit.sim.loop import VirtualLoop, run_virtual
 from testkit.sim.single_host import SingleHost, single_host
-from testkit.sim.virtual_loop import VirtualLoop, run_virtual
 
 T = TypeVar("T")
 

@@ -10,9 +10,8 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import ref_of
 from testkit.sim.run.world import run_scenario
 from testkit.sim.scenario.faults import EmptyHost
-from testkit.sim.scenario.layout import WorldLayout
 from testkit.sim.scenario.operations import CreateWorkload, Scale
-from testkit.sim.scenario.scenario import Scenario
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 from tests.regressions.platform import WEB, Platform, on_platform
 
 

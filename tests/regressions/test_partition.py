@@ -9,7 +9,6 @@ from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import HUB
 from testkit.sim.run.world import Outcome, run_scenario
 from testkit.sim.scenario import faults as f
-from testkit.sim.scenario.layout import WorldLayout
 from testkit.sim.scenario.operations import (
     AllowFallback,
     ChangeImage,
@@ -17,7 +16,7 @@ from testkit.sim.scenario.operations import (
     MoveBack,
     Operation,
 )
-from testkit.sim.scenario.scenario import Scenario
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 from tests.regressions.platform import Platform, on_platform
 
 TWO = WorldLayout("split", ("alpha",), ("dfw", "iad"))

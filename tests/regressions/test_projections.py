@@ -15,9 +15,8 @@ from datum_compute.planes.upstream import upstream_key
 from datum_compute.runtime.key import Key
 from testkit.sim.run.world import run_scenario
 from testkit.sim.scenario import faults as f
-from testkit.sim.scenario.layout import WorldLayout
 from testkit.sim.scenario.operations import CreateWorkload, DeleteWorkload, EditObject
-from testkit.sim.scenario.scenario import Scenario
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 from tests.regressions.platform import WEB, Platform, on_platform
 from tests.regressions.test_partition import first_s
 

@@ -34,8 +34,8 @@ from datum_compute.api.secret import Secret
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.client.client import Client
 from testkit.builders import a_deployment
+from testkit.sim.loop import VirtualLoop, run_virtual
 from testkit.sim.single_host import single_host
-from testkit.sim.virtual_loop import VirtualLoop, run_virtual
 from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
 
 ENV = [

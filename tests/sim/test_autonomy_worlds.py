@@ -7,9 +7,8 @@ import pytest
 from datum_compute.api.kinds import INSTANCE
 from testkit.sim.run.world import Outcome, run_scenario
 from testkit.sim.scenario import faults as f
-from testkit.sim.scenario.layout import WorldLayout
 from testkit.sim.scenario.operations import ChangeImage, CreateWorkload, DeleteObject, Operation
-from testkit.sim.scenario.scenario import Scenario
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 PLAIN = WorldLayout("split", ("alpha",), ("dfw",))
 JOINED = WorldLayout("split", ("alpha",), ("dfw",), joined=True)

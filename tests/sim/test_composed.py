@@ -7,23 +7,24 @@ from dataclasses import replace
 import pytest
 
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORK
+from testkit.sim.loop import stream
 from testkit.sim.run.world import Outcome, run_scenario
-from testkit.sim.scenario import composed_faults as c
+from testkit.sim.scenario import faults as c
 from testkit.sim.scenario import faults as f
-from testkit.sim.scenario.composed_operations import DeleteAll, DropField, RevokeProject
+from testkit.sim.scenario.fault_templates import FAULT_TEMPLATES
 from testkit.sim.scenario.generate import scenario_of
-from testkit.sim.scenario.layout import WorldLayout
 from testkit.sim.scenario.operations import (
     ChangeImage,
     CreateWorkload,
+    DeleteAll,
     DeleteObject,
     DeleteWorkload,
+    DropField,
     Operation,
+    RevokeProject,
     Scale,
 )
-from testkit.sim.scenario.scenario import Scenario
-from testkit.sim.scenario.stories import FAULT_TEMPLATES
-from testkit.sim.streams import stream
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 ONE = WorldLayout("one", ("alpha",), ("dfw",))
 SPLIT = replace(ONE, processes="split")

@@ -16,9 +16,8 @@ from testkit.sim.mutants.mutant import function_replaced
 from testkit.sim.run.world import WorldBroken, run_scenario
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.generate import scenario_of
-from testkit.sim.scenario.layout import WorldLayout
 from testkit.sim.scenario.operations import CreateWorkload, Operation, ReferToData, ReplaceData
-from testkit.sim.scenario.scenario import Scenario
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 STORY: tuple[Operation, ...] = (
     CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),

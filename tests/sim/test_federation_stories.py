@@ -5,16 +5,16 @@ from __future__ import annotations
 from random import Random
 
 from testkit.sim.scenario import faults as f
-from testkit.sim.scenario import federation_stories as stories
+from testkit.sim.scenario import feature_templates as stories
+from testkit.sim.scenario.fault_templates import Template
 from testkit.sim.scenario.generate import scenario_of
 from testkit.sim.scenario.operations import AllowFallback, DeleteObject
 from testkit.sim.scenario.scenario import Scenario
-from testkit.sim.scenario.stories import Story
 
 SEEDS = range(200)
 
 
-def drawn(story: Story) -> list[Scenario]:
+def drawn(story: Template) -> list[Scenario]:
     return [story(Random(seed), scenario_of(7)) for seed in SEEDS]
 
 

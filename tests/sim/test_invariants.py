@@ -23,12 +23,12 @@ from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.drivers.simulated import Machine
 from datum_compute.store.journal import Change, LoadedPlane, ObjectKey
-from testkit.sim.actors.people import Wanted, canary
-from testkit.sim.checks.core import Core
+from testkit.sim.actors.users import Wanted, canary
+from testkit.sim.checks.convergence import picture, what_is_left, what_is_missing
+from testkit.sim.checks.expected_state import Core
 from testkit.sim.checks.invariants import Observer
-from testkit.sim.checks.quarantine_checks import i6_strangers_are_set_apart
-from testkit.sim.checks.settled import picture, what_is_left, what_is_missing
-from testkit.sim.checks.truth import Truth
+from testkit.sim.checks.projects import i6_strangers_are_set_apart
+from testkit.sim.checks.state import Truth
 from testkit.sim.provider import Provider
 
 CELL = cell_plane("dfw")

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from testkit.sim.run.trial import Failure, tried
+from testkit.sim.scenario.files import KnownSeed, read_known_seeds, scenario_text
 from testkit.sim.scenario.generate import scenario_of
-from testkit.sim.scenario.known_seeds import KnownSeed, read_known_seeds
-from testkit.sim.scenario.scenario_file import scenario_text
 
 # All of them in CI; the newest here.
 KNOWN = read_known_seeds(Path(__file__).parent / "known_seeds.txt")[-3:]

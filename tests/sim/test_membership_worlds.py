@@ -9,12 +9,18 @@ import pytest
 from datum_compute.api.kinds import DEPLOYMENT
 from testkit.sim.run.world import Outcome, run_scenario
 from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.feature_templates import CELL_TEMPLATES
 from testkit.sim.scenario.generate import scenario_of
-from testkit.sim.scenario.layout import WorldLayout
-from testkit.sim.scenario.membership_operations import LeaveCell, MoveCity, SecondCell
-from testkit.sim.scenario.membership_stories import CELL_TEMPLATES
-from testkit.sim.scenario.operations import CreateWorkload, DeleteObject, DeleteWorkload, Operation
-from testkit.sim.scenario.scenario import Scenario
+from testkit.sim.scenario.operations import (
+    CreateWorkload,
+    DeleteObject,
+    DeleteWorkload,
+    LeaveCell,
+    MoveCity,
+    Operation,
+    SecondCell,
+)
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 JOINED = WorldLayout("split", ("alpha",), ("dfw",), joined=True, spares=("dfw-2",))
 OURS = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))

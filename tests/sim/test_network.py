@@ -13,9 +13,8 @@ import pytest
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
 from testkit.sim.host import SimulatedHost
-from testkit.sim.network import TIMEOUT_S, Network
-from testkit.sim.pipe import Pipe
-from testkit.sim.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
+from testkit.sim.network import TIMEOUT_S, Network, Pipe
 
 READ = Request("GET", "/planes/hub/api/v1/namespaces")
 WRITE = Request("PUT", "/planes/hub/api/v1/namespaces/one", body=b"{}")

@@ -6,18 +6,18 @@ import pytest
 
 from testkit.sim.run.world import Outcome, run_scenario
 from testkit.sim.scenario import faults as f
-from testkit.sim.scenario.layout import WorldLayout
-from testkit.sim.scenario.operations import CreateWorkload, Operation
-from testkit.sim.scenario.project_operations import (
+from testkit.sim.scenario.operations import (
     CreateProject,
+    CreateWorkload,
     Decide,
     DeleteProject,
     DeployIn,
     GateCompute,
+    Operation,
     RenewAccess,
     RequestAccess,
 )
-from testkit.sim.scenario.scenario import Scenario
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 SPLIT = WorldLayout("split", ("alpha",), ("dfw",))
 MANAGED = WorldLayout("managers", ("alpha",), ("dfw",))

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import get_args
 
-from testkit.sim.run.sim import SEEDS
+from testkit.sim.loop import salted, stream
+from testkit.sim.run.main import SEEDS
 from testkit.sim.scenario.faults import CrashAtCommit, Fault
 from testkit.sim.scenario.generate import scenario_of
-from testkit.sim.scenario.layout import hosts_of, links_of
 from testkit.sim.scenario.operations import Operation
-from testkit.sim.scenario.scenario import Scenario
-from testkit.sim.streams import salted, stream
+from testkit.sim.scenario.scenario import Scenario, hosts_of, links_of
 
 LEAST = 3  # times that each fault and operation comes in the seeds of `make sim`
 SIGNS = (

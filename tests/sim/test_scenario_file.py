@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from testkit.sim.scenario.faults import FOR_EVER, StopHost
+from testkit.sim.scenario.files import BadScenario, scenario_from, scenario_text
 from testkit.sim.scenario.generate import scenario_of
-from testkit.sim.scenario.scenario_file import BadScenario, scenario_from, scenario_text
 
 
 @pytest.mark.parametrize("seeds", [range(1, 100), range(5000, 5100)], ids=["low", "high"])

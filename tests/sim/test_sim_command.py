@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from testkit.sim.run import campaign, every_commit, sim
-from testkit.sim.run.crowd import WorkerLost, in_crowd
+from testkit.sim.run import main as campaign
+from testkit.sim.run import main as sim
+from testkit.sim.run import trial as every_commit
 from testkit.sim.run.shrink import Shrunken
 from testkit.sim.run.trial import Failure, Summary
+from testkit.sim.run.worker_pool import WorkerLost, in_crowd
 from testkit.sim.scenario.faults import CrashAtCommit
+from testkit.sim.scenario.files import read_scenario, scenario_text
 from testkit.sim.scenario.generate import scenario_of
-from testkit.sim.scenario.layout import WorldLayout
 from testkit.sim.scenario.operations import CreateWorkload
-from testkit.sim.scenario.scenario import Scenario
-from testkit.sim.scenario.scenario_file import read_scenario, scenario_text
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 SMALL = Scenario(
     seed=1,

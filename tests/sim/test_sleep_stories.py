@@ -9,10 +9,8 @@ import pytest
 from testkit.sim.run.world import run_scenario
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.generate import scenario_of
-from testkit.sim.scenario.layout import WorldLayout
-from testkit.sim.scenario.operations import CreateWorkload
-from testkit.sim.scenario.scenario import Scenario
-from testkit.sim.scenario.sleep_operations import LetSleep, Visit
+from testkit.sim.scenario.operations import CreateWorkload, LetSleep, Visit
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 LAYOUT = WorldLayout("split", ("alpha",), ("dfw",), published=True)
 ASLEEP = (

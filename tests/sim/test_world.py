@@ -16,9 +16,8 @@ from datum_compute.planning.actions import Plan, drop_finalizer
 from testkit.sim.run.world import WorldBroken, run_scenario
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.generate import scenario_of
-from testkit.sim.scenario.layout import WorldLayout
 from testkit.sim.scenario.operations import CreateWorkload, DeleteWorkload, Scale
-from testkit.sim.scenario.scenario import Scenario
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 ONE = WorldLayout("one", ("alpha",), ("dfw",))
 SPLIT = WorldLayout("split", ("alpha",), ("dfw",))

@@ -24,7 +24,7 @@ from datum_compute.store.journal import (
 from datum_compute.store.schema import STEPS
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Store
-from testkit.conformance.running_store import PLANE, contents, put, refusal, running, thing
+from testkit.conformance.plane import PLANE, contents, put, refusal, running, thing
 
 ROOT = Path(__file__).resolve().parents[2]
 

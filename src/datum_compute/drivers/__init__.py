@@ -2,5 +2,5 @@
 
 May not enter: the API server, other rooms than api.
 To add a driver: implement the protocol in ``driver.py`` and hand it to the conformance suite in
-``testkit/conformance/driver_conformance.py``.
+``testkit/conformance/driver.py``.
 """

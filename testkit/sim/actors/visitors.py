@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from datum_compute.api.plane import PlaneName, cell_plane
 from datum_compute.app.traffic.balance import HOLD_S, Port, Reached
 from datum_compute.drivers.traffic import Backend
-from testkit.sim.checks.truth import Truth
+from testkit.sim.checks.state import Truth
 from testkit.sim.host import SimulatedHost
-from testkit.sim.scenario.layout import host_of_cell
-from testkit.sim.scenario.scenario import Scenario
-from testkit.sim.scenario.sleep_operations import Visit
+from testkit.sim.scenario.operations import Visit
+from testkit.sim.scenario.scenario import Scenario, host_of_cell
 from testkit.sim.traffic import SimulatedTraffic
 
 # A wake of a stopped machine is bounded by its grace period, too; give or take a schedule.

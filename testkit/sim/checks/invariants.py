@@ -3,14 +3,28 @@
 A check is a function of the truth and one changed row; it answers a complaint, or nothing. To add
 one: a function here with its number, and its line in ``CHECKS``. What must hold only after the
 calm is in ``settled.py``.
+
+I20: nobody writes one object again and again. Noticed at once, not only in the calm.
+
+Watches the one rule of the queue that leaves no trace in any row: no key is worked on twice at
+once by one controller of one process.
+
+The check of leader election (F16): a manager that does not hold the lease sends no write.
+
+It is checked when a write is sent, because a request that is already under way must be harmless by
+itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
+from datum_compute.api.exchange import Request
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import (
     BINDING,
@@ -20,22 +34,23 @@ from datum_compute.api.kinds import (
     ENTITLEMENT,
     INSTANCE,
     IP_ALLOCATION,
+    LEASE,
     SERVER,
     WORK,
     WORKLOAD,
 )
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.controllers import registry
 from datum_compute.planes.upstream import upstream_key
 from datum_compute.store.journal import Entry, ObjectKey, PlaneDeleted
-from testkit.sim.actors.people import canary
-from testkit.sim.checks.data_checks import (
+from testkit.sim.actors.users import canary
+from testkit.sim.checks.data import (
     i18_secret_bytes_stay_in_secrets,
     i26_runs_with_the_data_on_record,
 )
-from testkit.sim.checks.fallback_checks import i16_served_until_replaced
-from testkit.sim.checks.hot_loops import RecentWrites
-from testkit.sim.checks.prefix_checks import i2_prefix_outlives_its_machines
-from testkit.sim.checks.project_checks import i8_first_entitled_stays
+from testkit.sim.checks.fallback import i16_served_until_replaced
+from testkit.sim.checks.prefixes import i2_prefix_outlives_its_machines
+from testkit.sim.checks.projects import i8_first_entitled_stays
 from testkit.sim.checks.promises import (
     GoneNamespaces,
     LeavingInstances,
@@ -47,15 +62,39 @@ from testkit.sim.checks.promises import (
     i15_instance_leaves_after_its_machine,
     i15_plane_goes_drained,
 )
-from testkit.sim.checks.quota_checks import (
+from testkit.sim.checks.quota import (
     i2_claim_outlives_its_machine,
     i2_within_the_limit,
     i4_gate_goes_with_its_grant,
 )
-from testkit.sim.checks.serving_checks import ServingWatch
-from testkit.sim.checks.trace import Trace
-from testkit.sim.checks.truth import Step, Truth, is_terminating, is_true
+from testkit.sim.checks.serving import ServingWatch
+from testkit.sim.checks.state import Step, Trace, Truth, is_terminating, is_true
 from testkit.sim.host import MANAGER_TOKEN
+from testkit.sim.loop import HOST
+from testkit.sim.processes import LEADER_LEASES, LEASE_NAMESPACE
+from testkit.sim.scenario.scenario import MANAGERS
+
+WINDOW_S = 10.0
+# Far above what a conflict storm and those who answer it write to one object.
+WRITES_MAX = 250
+
+
+class RecentWrites:
+    """When each object was written last, as often as it matters."""
+
+    def __init__(self) -> None:
+        self._written_s: dict[tuple[str, ObjectKey], deque[float]] = {}
+
+    def complaint(self, step: Step) -> str:
+        written_s = self._written_s.setdefault((step.plane, step.key), deque(maxlen=WRITES_MAX))
+        written_s.append(step.at_s)
+        if len(written_s) < WRITES_MAX or step.at_s - written_s[0] > WINDOW_S:
+            return ""
+        return (
+            f"I20: {step.plane} {step.key.resource} {step.key.namespace}/{step.key.name} was "
+            f"written {WRITES_MAX} times in {step.at_s - written_s[0]:.1f} s"
+        )
+
 
 # How old what a cell says about its machines may be: it looks at least every half minute.
 OBSERVED_S = 60.0
@@ -422,3 +461,61 @@ CHECKS: dict[str, tuple[Check, ...]] = {
 
 def _where(step: Step) -> str:
     return f"{step.plane} {step.key.resource} {step.key.namespace}/{step.key.name}"
+
+
+Reconcile = Callable[[Any, Any], Awaitable[Any]]
+
+
+@contextmanager
+def exclusion_watched(complain: Callable[[str], None]) -> Iterator[None]:
+    """Complains of a key that is in flight twice, as long as the context lasts."""
+    groups = (
+        registry.MANAGEMENT,
+        registry.HUB,
+        registry.CELL,
+        registry.NEIGHBOURS,
+        registry.FOLLOW_PROJECTS,
+        registry.FOLLOW_HOMES,
+    )
+    found = [(controller, controller.reconcile) for group in groups for controller in group]
+    for controller, reconcile in found:
+        # In place, because hosts hold the controllers themselves.
+        watched = watched_reconcile(controller.name, reconcile, complain)
+        object.__setattr__(controller, "reconcile", watched)
+    try:
+        yield
+    finally:
+        for controller, reconcile in found:
+            object.__setattr__(controller, "reconcile", reconcile)
+
+
+def watched_reconcile(
+    name: str, reconcile: Reconcile, complain: Callable[[str], None]
+) -> Reconcile:
+    in_flight: dict[tuple[str, Any], None] = {}
+
+    async def exclusively(context: Any, key: Any) -> Any:
+        place = (HOST.get(), key)  # a process that dies takes its work along
+        if place in in_flight:
+            complain(f"I20: {name} works on {key} twice at once on {HOST.get()}")
+        in_flight[place] = None
+        try:
+            return await reconcile(context, key)
+        finally:
+            in_flight.pop(place, None)
+
+    return exclusively
+
+
+def usurper_complaint(truth: Truth, source: str, request: Request) -> str:
+    """I11: a write of a manager that does not hold every lease, as it is sent."""
+    if source not in MANAGERS or request.method in ("GET", "HEAD"):
+        return ""
+    if f"/{LEASE.plural}" in request.path:
+        return ""
+    for name in LEADER_LEASES:
+        row = truth.rows[HUB].get(ObjectKey(LEASE.storage, LEASE_NAMESPACE, name))
+        holder = row["spec"].get("holderIdentity", "") if row is not None else ""
+        if holder != HOST.get():
+            return f"I11: {HOST.get()} writes {request.path}, the lease {name} is {holder}'s"
+    return ""

@@ -15,10 +15,9 @@ from datum_compute.api.kinds import CONFIG_MAP, INSTANCE, SECRET
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.references import references_of
 from datum_compute.store.journal import ObjectKey
-from testkit.sim.checks.truth import Truth, is_terminating, is_true
-from testkit.sim.scenario.composed_faults import BurnMachines
-from testkit.sim.scenario.faults import Fault, LoseMachine, StopHost
-from testkit.sim.scenario.layout import CENTRE, MANAGER
+from testkit.sim.checks.state import Truth, is_terminating, is_true
+from testkit.sim.scenario.faults import BurnMachines, Fault, LoseMachine, StopHost
+from testkit.sim.scenario.scenario import CENTRE, MANAGER
 
 LOOK_S = 5.0
 # A cell looks at its machines at least every half minute, give or take a tenth.

@@ -14,7 +14,7 @@ from datum_compute.app.project_planes import AWAITED
 from datum_compute.app.wiring import EVERYTHING
 from datum_compute.planes.revoking import held_back_on
 from datum_compute.store.journal import ObjectKey
-from testkit.sim.checks.truth import Step, Truth, condition, is_terminating, is_true
+from testkit.sim.checks.state import Step, Truth, condition, is_terminating, is_true
 
 # A machine takes longer than that to stop, and a cell that works well less to say so.
 LEAVING_TOLD_S = 0.05

@@ -23,16 +23,15 @@ from pathlib import Path
 from datum_compute.telemetry.unread import quiet_when_unread
 from testkit.sim.mutants import cell, federation, runtime, store
 from testkit.sim.mutants.mutant import Mutant
-from testkit.sim.run.crowd import in_crowd
-from testkit.sim.run.every_commit import small_stories
 from testkit.sim.run.shrink import shrunken
-from testkit.sim.run.trial import Failure, Trial, Try, tried
+from testkit.sim.run.trial import Failure, Trial, Try, small_stories, tried
+from testkit.sim.run.worker_pool import in_crowd
 from testkit.sim.run.world import brought_up
 from testkit.sim.scenario.faults import FOR_EVER, Fault
+from testkit.sim.scenario.files import read_scenario, scenario_text
 from testkit.sim.scenario.generate import scenario_of
 from testkit.sim.scenario.operations import CreateWorkload, Operation
 from testkit.sim.scenario.scenario import Scenario
-from testkit.sim.scenario.scenario_file import read_scenario, scenario_text
 
 MUTANTS: tuple[Mutant, ...] = tuple(
     sorted(

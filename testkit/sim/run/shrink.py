@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from testkit.sim.loop import NEVER, Span
 from testkit.sim.run.trial import Failure, Try, tried
 from testkit.sim.scenario.scenario import Scenario
-from testkit.sim.virtual_loop import NEVER, Span
 
 T = TypeVar("T")
 

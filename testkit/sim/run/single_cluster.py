@@ -44,23 +44,20 @@ from datum_compute.planes.catalogue import objects_of_project
 from datum_compute.planes.roles import MANAGER_USER, RBAC
 from datum_compute.store.journal import Change, Entry, ObjectKey
 from datum_compute.telemetry.unread import quiet_when_unread
-from testkit.sim.actors.chaos import Chaos
-from testkit.sim.actors.people import People, Wanted, manifest
-from testkit.sim.checks.exclusion import exclusion_watched
-from testkit.sim.checks.invariants import InvariantBroken, Observer
-from testkit.sim.checks.truth import Truth
+from testkit.sim.actors.fault_injector import Chaos
+from testkit.sim.actors.users import People, Wanted, manifest
+from testkit.sim.checks.invariants import InvariantBroken, Observer, exclusion_watched
+from testkit.sim.checks.state import Truth
 from testkit.sim.disk import Disk
 from testkit.sim.host import EPOCH_S, Duties, SimulatedHost, Surroundings, credentials_of
+from testkit.sim.loop import VirtualLoop, run_virtual, stream
 from testkit.sim.network import Around, Network
 from testkit.sim.provider import Provider
 from testkit.sim.scenario import faults as f
-from testkit.sim.scenario.drawing import draw_data, draw_operations
-from testkit.sim.scenario.layout import USER, WorldLayout
+from testkit.sim.scenario.draw import MEDIUM, draw_data, draw_operations
 from testkit.sim.scenario.operations import ByUser, Operation
-from testkit.sim.scenario.sizes import MEDIUM
+from testkit.sim.scenario.scenario import USER, WorldLayout
 from testkit.sim.single_host import HostTransport
-from testkit.sim.streams import stream
-from testkit.sim.virtual_loop import VirtualLoop, run_virtual
 
 SERVER_HOST, MANAGER_HOST = "server", "manager"
 PROJECT, CELL_NAME = "alpha", "dfw"

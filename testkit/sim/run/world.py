@@ -36,28 +36,34 @@ from datum_compute.drivers.simulated import no_adoption_delay_s
 from datum_compute.runtime.leader import LeadershipLost
 from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
-from testkit.sim.actors.chaos import Chaos
-from testkit.sim.actors.membership_people import join
-from testkit.sim.actors.people import People
+from testkit.sim.actors.fault_injector import Chaos
+from testkit.sim.actors.operators import join
+from testkit.sim.actors.users import People
 from testkit.sim.actors.visitors import Visitors
-from testkit.sim.cell_machines import CellMachines
-from testkit.sim.checks.confirmed import broken_promises
-from testkit.sim.checks.core import Core
-from testkit.sim.checks.exclusion import exclusion_watched
-from testkit.sim.checks.invariants import InvariantBroken, Observer
-from testkit.sim.checks.leader_checks import usurper_complaint
-from testkit.sim.checks.listening import Listening
+from testkit.sim.checks.client_view import Listening, Mirror, broken_promises
+from testkit.sim.checks.convergence import picture, what_is_left, what_is_missing
+from testkit.sim.checks.expected_state import Core
+from testkit.sim.checks.invariants import (
+    InvariantBroken,
+    Observer,
+    exclusion_watched,
+    usurper_complaint,
+)
 from testkit.sim.checks.machine_watch import LOOK_S, is_watched, machines_complaint
-from testkit.sim.checks.mirror import Mirror
-from testkit.sim.checks.serving_checks import removal_complaint
-from testkit.sim.checks.settled import picture, what_is_left, what_is_missing
-from testkit.sim.checks.truth import Truth
+from testkit.sim.checks.serving import removal_complaint
+from testkit.sim.checks.state import Truth
 from testkit.sim.disk import Disk
-from testkit.sim.duties import duties_of
-from testkit.sim.host import EPOCH_S, SimulatedHost, Surroundings, credentials_of
+from testkit.sim.host import (
+    EPOCH_S,
+    CellMachines,
+    SimulatedHost,
+    Surroundings,
+    credentials_of,
+    duties_of,
+)
+from testkit.sim.loop import VirtualLoop, run_virtual, stream
 from testkit.sim.network import Around, Network
 from testkit.sim.provider import Provider, adoption_times
-from testkit.sim.scenario.composed_faults import RestorePlane
 from testkit.sim.scenario.faults import (
     DelayWrites,
     EmptyHost,
@@ -65,16 +71,20 @@ from testkit.sim.scenario.faults import (
     LyingProvider,
     ProviderAway,
     RepeatWrites,
+    RestorePlane,
     SkewClock,
     Throttle,
 )
-from testkit.sim.scenario.layout import USER, WorldLayout, city_of, host_of_cell, host_of_plane
-from testkit.sim.scenario.membership_operations import LeaveCell
-from testkit.sim.scenario.operations import AllowFallback
-from testkit.sim.scenario.project_stories import NEWCOMER
-from testkit.sim.scenario.scenario import Scenario
-from testkit.sim.streams import stream
-from testkit.sim.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.scenario.feature_templates import NEWCOMER
+from testkit.sim.scenario.operations import AllowFallback, LeaveCell
+from testkit.sim.scenario.scenario import (
+    USER,
+    Scenario,
+    WorldLayout,
+    city_of,
+    host_of_cell,
+    host_of_plane,
+)
 
 T = TypeVar("T")
 

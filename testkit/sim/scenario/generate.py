@@ -10,29 +10,30 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from testkit.sim.scenario.drawing import (
+from testkit.sim.loop import stream
+from testkit.sim.scenario.draw import (
+    Table,
     draw_data,
     draw_faults,
     draw_fleeting,
     draw_layout,
     draw_operations,
+    draw_size,
     draw_window_s,
+    weighted,
 )
-from testkit.sim.scenario.federation_stories import with_federation_story
-from testkit.sim.scenario.home_stories import with_mislabelled_homes
-from testkit.sim.scenario.membership_stories import (
+from testkit.sim.scenario.fault_templates import Template, with_restart_story, with_story
+from testkit.sim.scenario.feature_templates import (
     with_cells_that_come_and_go,
+    with_contenders,
+    with_federation_story,
     with_membership_story,
+    with_mislabelled_homes,
+    with_newcomer,
+    with_orphans,
+    with_sleep_story,
 )
-from testkit.sim.scenario.orphan_stories import with_orphans
-from testkit.sim.scenario.project_stories import with_newcomer
-from testkit.sim.scenario.quota_stories import with_contenders
-from testkit.sim.scenario.restart_stories import with_restart_story
 from testkit.sim.scenario.scenario import Scenario
-from testkit.sim.scenario.sizes import Table, draw_size, weighted
-from testkit.sim.scenario.sleep_stories import with_sleep_story
-from testkit.sim.scenario.stories import Template, with_story
-from testkit.sim.streams import stream
 
 # After the last operation and fault have begun; what lasts longer is healed.
 _TAIL_S = 10.0

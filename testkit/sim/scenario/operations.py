@@ -5,6 +5,22 @@ sense whatever the others did: a change to a workload that is not there is passe
 an operator picks is an index into what there is at that moment. So each can be left out alone.
 
 To add one: a value here, a line in ``Operation``, a case in ``people.py``.
+
+What operators do to much at once. Values as in ``operations.py``, which lists them;
+``composed_people.py`` carries them out.
+
+What operators do to the cells themselves. Values as in ``operations.py``, which lists them;
+``membership_people.py`` carries them out, those of one city one after the other. They mean
+something in worlds whose cells have joined only.
+
+What operators, providers and users do to projects and their access to compute.
+
+Values as in ``operations.py``, which lists them; ``project_people.py`` carries them out, those of
+one project one after the other.
+
+What has to do with sleep: users who ask for it, and visitors who disturb it.
+
+Values as in ``operations.py``, which lists them; ``people.py`` and ``visitors.py`` carry them out.
 """
 
 from __future__ import annotations
@@ -12,10 +28,182 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from testkit.sim.scenario.composed_operations import ComposedOperation
-from testkit.sim.scenario.membership_operations import OnCells
-from testkit.sim.scenario.project_operations import OnProjects
-from testkit.sim.scenario.sleep_operations import LetSleep, Visit
+from datum_compute.api.scaletozero import SleepMode
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAll:
+    """F12, F34: everything of a kind whose name begins so is deleted: a selector that matches too
+    much, and a set that is suddenly empty."""
+
+    at_s: float
+    plane: str
+    resource: str
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropField:
+    """F31: an old writer puts an object back without a field of the spec that it does not know."""
+
+    at_s: float
+    plane: str
+    resource: str
+    pick: int
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeProject:
+    """The plane of a project is removed with all that runs of it. Only of those that are
+    ``revocable`` in the layout."""
+
+    at_s: float
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainCell:
+    """A cell gets nothing new for a while; what is placed there stays."""
+
+    at_s: float
+    cell: str
+    for_s: float
+
+
+ComposedOperation = DeleteAll | DropField | RevokeProject | DrainCell
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveCell:
+    """A cell leaves, and ``away_s`` after it is gone ``heir`` joins for its city: itself again, or
+    a spare. ``forced``: it is not waited for if it does not answer, and then it is switched off,
+    so that it comes back empty; or it is ``kept`` as it was, to come back itself."""
+
+    at_s: float
+    cell: str
+    heir: str
+    away_s: float
+    forced: bool = False
+    kept: bool = False
+
+    @property
+    def for_s(self) -> float:
+        return self.away_s
+
+
+@dataclass(frozen=True, slots=True)
+class SecondCell:
+    """Somebody registers a spare by hand for a city that has a cell. After a while one of the two
+    leaves: the spare, or, if it ``stays``, the first."""
+
+    at_s: float
+    cell: str
+    for_s: float
+    stays: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCity:
+    """A spare gets the label of a city and its cell loses it; after a while it is the other way
+    round again, however far the move has come."""
+
+    at_s: float
+    cell: str
+    for_s: float
+
+
+OnCells = LeaveCell | SecondCell | MoveCity
+
+
+@dataclass(frozen=True, slots=True)
+class CreateProject:
+    """A project that was not there at first; its plane comes while the world runs."""
+
+    at_s: float
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class GateCompute:
+    """From now on the provider is asked, or is not; the project only says whose turn it is."""
+
+    at_s: float
+    project: str
+    gated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAccess:
+    at_s: float
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """What the provider says of the project's request, if there is one."""
+
+    at_s: float
+    project: str
+    decision: Literal["Approved", "Denied", "Suspended", "Resumed", "Removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class RenewAccess:
+    """The request is deleted and made anew."""
+
+    at_s: float
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeployIn:
+    """A workload, if the project has access; asked for a while, because access may be coming."""
+
+    at_s: float
+    project: str
+    name: str
+    replicas: int
+    cities: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteProject:
+    at_s: float
+    project: str
+
+
+OnProjects = (
+    CreateProject | GateCompute | RequestAccess | Decide | RenewAccess | DeployIn | DeleteProject
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LetSleep:
+    """From now on the instances sleep when nobody is connected; with a new image, as any change."""
+
+    at_s: float
+    project: str
+    name: str
+    image: str
+    idle_ms: int
+    mode: SleepMode
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Connections to one of the ports that a cell has published, one after the other or all at
+    once; only of worlds whose layout publishes any."""
+
+    at_s: float
+    cell: str
+    pick: int
+    count: int
+    apart_s: float
+    stays_s: float
+
+    @property
+    def for_s(self) -> float:
+        return self.count * self.apart_s + self.stays_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from datum_compute.drivers.execution import ExecSession, NoSuchContainer, NotRun
 from datum_compute.drivers.report import DriverReport
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.server.authentication import User
-from testkit.sim.virtual_loop import run_virtual
+from testkit.sim.loop import run_virtual
 from tests.server.running_server import PROJECT, TOKEN, Server, running_server
 
 EVE = "token-of-eve"

@@ -17,8 +17,8 @@ from datum_compute.drivers.fenced import FencedDriver
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.drivers.traffic import Backend, SleepPolicy
-from testkit.conformance.driver_conformance import SPEC
-from testkit.sim.virtual_loop import VirtualLoop, run_virtual
+from testkit.conformance.driver import SPEC
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 T = TypeVar("T")
 CELL = cell_plane("dfw")

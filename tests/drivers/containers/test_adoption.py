@@ -25,8 +25,8 @@ from datum_compute.drivers.driver import (
     MachineState,
     Observation,
 )
-from testkit.conformance.driver_conformance import SPEC
-from testkit.sim.virtual_loop import VirtualLoop, run_virtual
+from testkit.conformance.driver import SPEC
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.drivers.containers.memory_engine import MemoryEngine
 
 OWNER = Owner("platform", "dfw")

@@ -26,7 +26,7 @@ from datum_compute.drivers.driver import (
     OBSERVATION_DEADLINE_S,
     MachineState,
 )
-from testkit.sim.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.drivers.containers.memory_engine import MemoryEngine
 from tests.drivers.containers.test_adoption import (
     HOST,

@@ -2,7 +2,7 @@
 
 Whatever does not answer is a TransientError; what the cluster will never accept as it is, a
 PermanentError with its words. ``app/pods.py`` does it with a client,
-``testkit/fakes/memory_pods.py`` without a cluster.
+``testkit/fakes/pods.py`` without a cluster.
 """
 
 from __future__ import annotations
