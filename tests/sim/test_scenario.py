@@ -34,7 +34,7 @@ def test_every_operation_and_every_fault_is_drawn_in_what_make_sim_runs() -> Non
     assert set(operations) == {kind.__name__ for kind in get_args(Operation)}
     seldom = {name: count for name, count in (faults + operations).items() if count < LEAST}
     assert not seldom, (
-        "give them more weight in the tables of drawing.py, stories.py or scenario.py"
+        "give them more weight in the tables of draw.py, fault_templates.py or generate.py"
     )
 
 

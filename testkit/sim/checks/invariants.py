@@ -2,7 +2,7 @@
 
 A check is a function of the truth and one changed row; it answers a complaint, or nothing. To add
 one: a function here with its number, and its line in ``CHECKS``. What must hold only after the
-calm is in ``settled.py``.
+calm is in ``convergence.py``.
 
 I20: nobody writes one object again and again. Noticed at once, not only in the calm.
 

@@ -1,5 +1,5 @@
 """What must hold of prefixes: at every commit (``invariants.py`` lists those checks), and after the
-calm (``settled.py`` lists those)."""
+calm (``convergence.py`` lists those)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What must hold of projects: what is gone is gone everywhere, and nothing runs without access.
 
-Checks as in ``settled.py`` and ``invariants.py``, which list them. Who is there and who may run
+Checks as in ``convergence.py`` and ``invariants.py``, which list them. Who is there and who may run
 what is read off the rows of the platform.
 
-What must hold of copies on the hub that lead to nobody, after the calm (``settled.py``).
+What must hold of copies on the hub that lead to nobody, after the calm (``convergence.py``).
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@ heals: such a fault freezes what lies outside the healthy core. Hosts and links 
 
 ``composed_faults.py`` holds those that need two things to go wrong at once.
 
-To add one: a value here with its number, a line in ``Fault``, a case in ``chaos.py``, and a draw
-in ``drawing.py``.
+To add one: a value here with its number, a line in ``Fault``, a case in ``fault_injector.py``, and
+a draw in ``draw.py``.
 
 Faults that need two things to go wrong at once, and so hardly ever come about by chance.
 
-Values as those of ``faults.py``, which lists them; what they do is in ``composed_chaos.py``, and
-``stories.py`` draws them together with what people do.
+Values as those of ``faults.py``, which lists them; what they do is in ``fault_injector.py``, and
+``fault_templates.py`` draws them together with what people do.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Seeds that once found something: a file with one on each line, and what it was.
 # a comment
 417   the projector forgot a projection when its deployment came back
 
-What a seed means changes with the tables of ``drawing.py``. So its scenario is kept as well, in a
+What a seed means changes with the tables of ``draw.py``. So its scenario is kept as well, in a
 folder beside the file that is called like it: ``known_seeds/417.json``, which ``make sim SEED=417
 KEEP=<file>`` writes. Without one the seed is drawn.
 """

@@ -4,23 +4,23 @@ Users work on their workloads; an operator tampers with what controllers own. Ev
 sense whatever the others did: a change to a workload that is not there is passed over, and what
 an operator picks is an index into what there is at that moment. So each can be left out alone.
 
-To add one: a value here, a line in ``Operation``, a case in ``people.py``.
+To add one: a value here, a line in ``Operation``, a case in ``users.py``.
 
 What operators do to much at once. Values as in ``operations.py``, which lists them;
-``composed_people.py`` carries them out.
+``users.py`` carries them out.
 
 What operators do to the cells themselves. Values as in ``operations.py``, which lists them;
-``membership_people.py`` carries them out, those of one city one after the other. They mean
+``operators.py`` carries them out, those of one city one after the other. They mean
 something in worlds whose cells have joined only.
 
 What operators, providers and users do to projects and their access to compute.
 
-Values as in ``operations.py``, which lists them; ``project_people.py`` carries them out, those of
+Values as in ``operations.py``, which lists them; ``operators.py`` carries them out, those of
 one project one after the other.
 
 What has to do with sleep: users who ask for it, and visitors who disturb it.
 
-Values as in ``operations.py``, which lists them; ``people.py`` and ``visitors.py`` carry them out.
+Values as in ``operations.py``, which lists them; ``users.py`` and ``visitors.py`` carry them out.
 """
 
 from __future__ import annotations
