@@ -154,8 +154,10 @@ ENVIRONMENT_READERS = frozenset({"app/settings.py", "cli/context.py"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A parsed file. ``path`` is relative to ``src/datum_compute``, or to the repository if the file
-    belongs to the testkit."""
+    """A parsed file. ``path`` is relative to ``src/datum_compute``.
+
+    The path of a file of the testkit is relative to the repository.
+    """
 
     path: str
     tree: ast.Module
