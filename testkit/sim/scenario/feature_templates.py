@@ -1,6 +1,6 @@
 """Stories of many planes: cells that must do without the centre, and what they owe it then.
 
-Told on top of what ``fault_templates.py`` has told or not, from a stream of their own. To add one: a
+Applied on top of the templates of ``fault_templates.py``, from a stream of their own. To add one: a
 function as there, and its line in ``FEDERATION_TEMPLATES``.
 
 Stories about the cells themselves: drained while people go on, leaving, joining again.
