@@ -211,7 +211,7 @@ import asyncio, json, resource, sys
 from pathlib import Path
 from datum_compute.api.errors import ServiceUnavailable
 from datum_compute.store.sqlite import SqliteJournal
-from testkit.conformance.running_store import contents, put, refusal, running
+from testkit.conformance.plane import contents, put, refusal, running
 
 async def main() -> None:
     acknowledged, refused = [], []
@@ -253,7 +253,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from datum_compute.api.errors import ServiceUnavailable
 from datum_compute.store.sqlite import SqliteJournal
-from testkit.conformance.running_store import contents, put, refusal, running
+from testkit.conformance.plane import contents, put, refusal, running
 
 async def main() -> None:
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
