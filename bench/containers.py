@@ -14,14 +14,13 @@ import time
 from pathlib import Path
 from statistics import median
 
-from tests.containers.cells import Cell
-from tests.containers.engine import TestEngine, missing_programs
-from tests.containers.real import Real, up
-
 from bench.measurement import Measurement
 from datum_compute.api.timestamps import unix_time
 from datum_compute.drivers.containers.container_spec import OPEN_FILES_MAX, PROCESSES_MAX
 from datum_compute.drivers.containers.engine import Engine
+from tests.containers.cells import Cell
+from tests.containers.engine import TestEngine, missing_programs
+from tests.containers.real import Real, up
 
 ROUNDS = 5
 MACHINES = 100

@@ -16,9 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.containers.cells import ID, Cell, an_interface
-from tests.containers.engine import TestEngine, missing_programs
-
 from bench.measurement import Measurement
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.scaletozero import SleepMode
@@ -27,6 +24,8 @@ from datum_compute.app.traffic.sleepers import Sleepers
 from datum_compute.app.traffic.wakes import WakeBook
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.traffic import Backend, SleepPolicy
+from tests.containers.cells import ID, Cell, an_interface
+from tests.containers.engine import TestEngine, missing_programs
 
 ROUNDS = 25
 IDLE_S, SETTLED_S = 0.1, 0.1

@@ -27,7 +27,6 @@ from typing import NamedTuple
 
 from tests.house_rules import (
     RULES_WITH_EXCEPTIONS,
-    SOURCE_FOLDER,
     Finding,
     Source,
     read_sources,
@@ -66,7 +65,7 @@ def _entry(rule: str, finding: Finding) -> Entry:
 
 
 def find_repository_violations(root: Path = ROOT) -> Findings:
-    return find_violations(read_sources(root / SOURCE_FOLDER), read_texts(root))
+    return find_violations(read_sources(root), read_texts(root))
 
 
 def count_findings(findings: Findings) -> Counts:

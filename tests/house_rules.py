@@ -19,11 +19,12 @@ from pathlib import Path, PurePosixPath
 
 ROOT_PACKAGE = "datum_compute"
 SOURCE_FOLDER = f"src/{ROOT_PACKAGE}"
+TESTKIT = "testkit"  # beside src, and not in the wheel
 
 _ALL = frozenset(
     {
         *("admission", "api", "app", "cli", "client", "controllers", "dashboard", "drivers"),
-        *("planes", "planning", "runtime", "server", "store", "testing"),
+        *("planes", "planning", "runtime", "server", "store", TESTKIT),
     }
 )
 
@@ -41,8 +42,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "controllers": frozenset({"api", "client", "planes", "planning", "drivers", "runtime"}),
     "dashboard": frozenset({"api", "client"}),
     "cli": frozenset({"api", "client", "planning"}),  # previews and explanations are planned
-    "app": _ALL - {"cli", "testing"},
-    "testing": _ALL - {"cli"},
+    "app": _ALL - {"cli", TESTKIT},
+    TESTKIT: _ALL - {"cli"},
 }
 
 # Files that may import more than their package.
@@ -99,7 +100,7 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
             "os.exec",
             "signal.",
         ),
-        frozenset({"app", "cli", "testing", "__main__"}),
+        frozenset({"app", "cli", TESTKIT, "__main__"}),
     ),
     (
         "opens a socket",
@@ -124,7 +125,7 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     (
         "starts a thread or a process",
         ("threading.", "concurrent.futures.", "multiprocessing.", "asyncio.to_thread", "_thread."),
-        frozenset({"app", "store/sqlite.py", "testing"}),
+        frozenset({"app", "store/sqlite.py", TESTKIT}),
     ),
     (
         "opens a file",
@@ -136,24 +137,27 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     (
         "reads the state of the machine",
         ("os.getpid", "os.uname", "os.getlogin", "os.cpu_count", "platform.", "getpass."),
-        frozenset({"app", "cli", "testing"}),
+        frozenset({"app", "cli", TESTKIT}),
     ),
 )
 
-PACKAGES_WITH_TASKS = frozenset({"runtime", "app", "testing"})
+PACKAGES_WITH_TASKS = frozenset({"runtime", "app", TESTKIT})
 # The driver supervises many containers in one task group. An exec session copies input and output
 # at the same time. A watch client probes the server while its stream is idle.
 FILES_WITH_TASKS = frozenset(
     {"drivers/containers/driver.py", "cli/remoteprocess.py", "client/quiet.py"}
 )
 RANDOMNESS_SOURCES = frozenset({"cli/context.py"})
-CLOCK_READERS = frozenset({"testing/sim.py"})  # reports the duration of a search
+CLOCK_READERS = frozenset({"testkit/sim/run/main.py"})  # reports the duration of a search
 ENVIRONMENT_READERS = frozenset({"app/settings.py", "cli/context.py"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A parsed file below ``src/datum_compute``. ``path`` is relative to that folder."""
+    """A parsed file. ``path`` is relative to ``src/datum_compute``.
+
+    The path of a file of the testkit is relative to the repository.
+    """
 
     path: str
     tree: ast.Module
@@ -168,7 +172,17 @@ class Source:
     @property
     def module(self) -> str:
         parts = PurePosixPath(self.path).with_suffix("").parts
-        return ".".join((ROOT_PACKAGE, *(part for part in parts if part != "__init__")))
+        return ".".join((*self.root, *(part for part in parts if part != "__init__")))
+
+    @property
+    def root(self) -> tuple[str, ...]:
+        """The packages above the first folder of ``path``."""
+        return () if self.package == TESTKIT else (ROOT_PACKAGE,)
+
+    @property
+    def file(self) -> str:
+        """The path relative to the repository."""
+        return self.path if self.package == TESTKIT else f"{SOURCE_FOLDER}/{self.path}"
 
 
 def parse_source(path: str, text: str) -> Source:
@@ -176,10 +190,13 @@ def parse_source(path: str, text: str) -> Source:
     return Source(path, tree, tuple(ast.walk(tree)))
 
 
-def read_sources(package: Path) -> list[Source]:
+def read_sources(root: Path) -> list[Source]:
+    """Parse the product and the testkit of a repository."""
+    package = root / SOURCE_FOLDER
     return [
-        parse_source(path.relative_to(package).as_posix(), path.read_text())
-        for path in sorted(package.rglob("*.py"))
+        parse_source(path.relative_to(base).as_posix(), path.read_text())
+        for folder, base in ((package, package), (root / TESTKIT, root))
+        for path in sorted(folder.rglob("*.py"))
     ]
 
 
@@ -206,7 +223,7 @@ def imported_modules(source: Source) -> Iterator[tuple[int, str]]:
 def _resolved(source: Source, module: str, level: int) -> str:
     if level == 0:
         return module
-    parts = [ROOT_PACKAGE, *PurePosixPath(source.path).parts]
+    parts = [*source.root, *PurePosixPath(source.path).parts]
     return ".".join([*parts[: len(parts) - level], *([module] if module else [])])
 
 
@@ -235,7 +252,7 @@ def find_forbidden_imports(source: Source) -> Iterator[str]:
             )
     for line, name in imported_modules(source):
         head = name.partition(".")[0]
-        if head in NOT_IN_WHEEL:
+        if head in NOT_IN_WHEEL and source.package != TESTKIT:
             yield f"{source.path}:{line}: {head} is not in the wheel; move the code below src"
 
 
@@ -288,7 +305,7 @@ def find_clock_or_randomness(source: Source) -> Iterator[str]:
         if clock or randomness:
             yield f"{source.path}:{line}: {name} in {source.package}; take it as an argument"
     for line, name, arguments in _calls(source):
-        if name == "random.Random" and (source.package != "testing" or not arguments):
+        if name == "random.Random" and (source.package != TESTKIT or not arguments):
             yield f"{source.path}:{line}: creates a generator; take a random.Random argument"
 
 
@@ -486,8 +503,7 @@ class RuleWithExceptions:
 
 
 def _finding(source: Source, line: int, item: str) -> Finding:
-    path = f"{SOURCE_FOLDER}/{source.path}"
-    return Finding(path, item, f"{path}:{line}")
+    return Finding(source.file, item, f"{source.file}:{line}")
 
 
 # Words of the old private dialect and words that personify code. They count in identifiers, file
@@ -546,11 +562,11 @@ def find_controller_imports(sources: list[Source], _: dict[str, str]) -> Iterato
 
     A controller is a module that assigns ``CONTROLLER`` or ``CONTROLLERS``. Code that controllers
     share is in ``planning`` or directly in ``controllers/``: they do not import helper modules from
-    the folders below it. ``testing`` may import everything.
+    the folders below it. ``testkit`` may import everything.
     """
     by_module = {source.module: source for source in sources}
     for source in sources:
-        if source.package == "testing" or source.path == CONTROLLER_REGISTRY:
+        if source.package == TESTKIT or source.path == CONTROLLER_REGISTRY:
             continue
         for line, imported in _imported_sources(source, by_module):
             if imported.package != "controllers" or imported.path.endswith("__init__.py"):
@@ -558,7 +574,7 @@ def find_controller_imports(sources: list[Source], _: dict[str, str]) -> Iterato
             is_controller = assigns(imported, "CONTROLLER") or assigns(imported, "CONTROLLERS")
             is_in_subfolder = imported.path.count("/") > 1
             if is_controller or (source.package == "controllers" and is_in_subfolder):
-                yield _finding(source, line, f"{SOURCE_FOLDER}/{imported.path}")
+                yield _finding(source, line, imported.file)
 
 
 def _imported_sources(source: Source, by_module: dict[str, Source]) -> Iterator[tuple[int, Source]]:
@@ -680,8 +696,7 @@ def find_repeated_class_names(sources: list[Source], _: dict[str, str]) -> Itera
     counts = Counter(node.name for _, node in classes)
     for source, node in classes:
         if counts[node.name] > 1:
-            where = f"{SOURCE_FOLDER}/{source.path}:{node.lineno}"
-            yield Finding(node.name, "definitions", where)
+            yield Finding(node.name, "definitions", f"{source.file}:{node.lineno}")
 
 
 SMALL_MODULE_LINES = 60
@@ -700,15 +715,15 @@ def find_small_modules(sources: list[Source], texts: dict[str, str]) -> Iterator
         for _, imported in _imported_sources(source, by_module):
             importers.setdefault(imported.path, []).append(source.path)
     for source in sources:
-        text = texts.get(f"{SOURCE_FOLDER}/{source.path}", "")
+        text = texts.get(source.file, "")
         found = importers.get(source.path, [])
         is_short = len(text.splitlines()) < SMALL_MODULE_LINES
         is_listed = any(assigns(source, name) for name in _LISTED_NAMES)
         if len(found) == 1 and is_short and not is_listed:
             is_package = source.path.endswith("__init__.py")
             if not is_package and not found[0].endswith("__init__.py"):
-                path = f"{SOURCE_FOLDER}/{source.path}"
-                yield Finding(path, "single-importer", f"{path}, used by {found[0]}")
+                where = f"{source.file}, used by {found[0]}"
+                yield Finding(source.file, "single-importer", where)
 
 
 RULES_WITH_EXCEPTIONS = {

@@ -42,7 +42,7 @@ COMMANDS = {
 @cache
 def sources() -> list[Source]:
     """Parse the source on first use, so that collecting this file stays fast."""
-    return read_sources(ROOT / "src" / "datum_compute")
+    return read_sources(ROOT)
 
 
 def violations(rule: Rule) -> list[str]:
@@ -64,6 +64,34 @@ def test_the_source_is_found() -> None:
 
 def test_packages_import_only_what_the_table_allows() -> None:
     check(house_rules.find_forbidden_imports)
+
+
+def test_the_product_does_not_import_the_testkit() -> None:
+    imports = [
+        f"{source.path}:{line}: {name}"
+        for source in sources()
+        if source.package != house_rules.TESTKIT
+        for line, name in house_rules.imported_modules(source)
+        if name.partition(".")[0] == house_rules.TESTKIT
+    ]
+    assert imports == []
+
+
+def test_the_testkit_does_not_import_the_command_line() -> None:
+    imports = [
+        f"{source.path}:{line}: {name}"
+        for source in sources()
+        if source.package == house_rules.TESTKIT
+        for line, name in house_rules.imported_modules(source)
+        if f"{name}.".startswith("datum_compute.cli.")
+    ]
+    assert imports == []
+
+
+def test_the_wheel_does_not_contain_the_testkit() -> None:
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    packed = [*targets["targets"]["wheel"]["packages"], *targets["targets"]["sdist"]["include"]]
+    assert not [path for path in packed if path.startswith(house_rules.TESTKIT)]
 
 
 def test_the_import_table_has_no_cycle() -> None:
@@ -295,7 +323,8 @@ CAUGHT: list[tuple[Rule, str, str]] = [
     (house_rules.find_forbidden_imports, "store/a.py", "from ..server import x"),
     (house_rules.find_forbidden_imports, "store/a.py", "from .. import server"),
     (house_rules.find_forbidden_imports, "cli/status.py", "from datum_compute.app import wiring"),
-    (house_rules.find_forbidden_imports, "app/a.py", "from datum_compute.testing import clock"),
+    (house_rules.find_forbidden_imports, "api/a.py", "from testkit.sim import loop"),
+    (house_rules.find_forbidden_imports, "testkit/a.py", "from datum_compute.cli import main"),
     (house_rules.find_forbidden_imports, "api/a.py", "from datum_compute import telemetry"),
     (house_rules.find_forbidden_imports, "telemetry.py", "from datum_compute.api import meta"),
     (
@@ -320,7 +349,7 @@ CAUGHT: list[tuple[Rule, str, str]] = [
     (house_rules.find_clock_or_randomness, "store/a.py", "from uuid import uuid4\nf = uuid4"),
     (house_rules.find_clock_or_randomness, "store/a.py", "import random\nrandom.random()"),
     (house_rules.find_clock_or_randomness, "store/a.py", "import random\nrandom.Random(1)"),
-    (house_rules.find_clock_or_randomness, "testing/a.py", "import random\nrandom.Random()"),
+    (house_rules.find_clock_or_randomness, "testkit/a.py", "import random\nrandom.Random()"),
     (house_rules.find_clock_or_randomness, "cli/a.py", "import secrets\nsecrets.token_hex()"),
     (house_rules.find_clock_or_randomness, "store/a.py", "import os\nos.getrandom(8)"),
     (house_rules.find_clock_or_randomness, "server/a.py", "import time\ntime.gmtime()"),
@@ -355,6 +384,12 @@ ALLOWED: list[tuple[Rule, str, str]] = [
     (house_rules.find_forbidden_imports, "server/a.py", "from datum_compute import telemetry"),
     (house_rules.find_forbidden_imports, "api/a.py", "from datum_compute import __version__"),
     (house_rules.find_forbidden_imports, "store/a.py", "from . import journal"),
+    (
+        house_rules.find_forbidden_imports,
+        "testkit/sim/a.py",
+        "from datum_compute.app import wiring",
+    ),
+    (house_rules.find_forbidden_imports, "testkit/sim/a.py", "from testkit import builders"),
     (house_rules.find_undeclared_package, "dashboard/pages.py", ""),
     (house_rules.find_forbidden_modules, "store/a.py", "import os"),
     (house_rules.find_vague_file_names, "store/database.py", ""),
@@ -366,7 +401,7 @@ ALLOWED: list[tuple[Rule, str, str]] = [
         "runtime/a.py",
         "import random\ndef f(r: random.Random): ...",
     ),
-    (house_rules.find_clock_or_randomness, "testing/a.py", "import random\nrandom.Random(7)"),
+    (house_rules.find_clock_or_randomness, "testkit/sim/a.py", "import random\nrandom.Random(7)"),
     (house_rules.find_clock_or_randomness, "runtime/a.py", "def f(time):\n    return time.time()"),
     (house_rules.find_effects, "app/a.py", "import socket, sys\nsocket.socket()\nsys.exit()"),
     (house_rules.find_effects, "client/http.py", "import aiohttp\naiohttp.ClientSession()"),
@@ -440,7 +475,7 @@ def test_controllers_are_imported_by_the_registry_only() -> None:
             parse_source("controllers/shared.py", ""),
             parse_source("controllers/registry.py", f"from {controller} import CONTROLLER"),
             parse_source("app/wiring.py", f"import {controller}, {helper}"),
-            parse_source("testing/host.py", f"import {controller}, {helper}"),
+            parse_source("testkit/sim/host.py", f"import {controller}, {helper}"),
         ],
         {},
     )

@@ -37,7 +37,7 @@ from datum_compute.server.access.audit import AuditEvent
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.telemetry.logs import configure_logging
 from datum_compute.telemetry.otel import otel_tracer
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.server.running_server import workload
 
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")

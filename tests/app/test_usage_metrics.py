@@ -13,7 +13,7 @@ from datum_compute.api.plane import cell_plane
 from datum_compute.app.usagemetrics import EVERY_S, INSTANCES_MAX, WATCHED_S, UsageMetrics
 from datum_compute.drivers.containers.usage import MachineUsage, UsageSample, machine_usage
 from datum_compute.drivers.driver import TransientError
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 
 class Measured:

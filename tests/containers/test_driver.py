@@ -18,7 +18,7 @@ from datum_compute.drivers.containers.container_spec import hardware_address
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.status import machine_state
 from datum_compute.drivers.driver import NOT_OBSERVED, DataFile, Driver, MachineData, MachineState
-from datum_compute.testing import driver_conformance
+from testkit.conformance import driver as driver_conformance
 from tests.containers.cells import ID, Cell, a_probe, an_interface
 from tests.containers.engine import PASSWORD, USER, TestEngine
 

@@ -16,7 +16,7 @@ from datum_compute.app.wiring import build_manager
 from datum_compute.controllers import registry
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.runtime.events import Notice
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.planes import Planes
 
 CORE = "/api/v1/namespaces/default"

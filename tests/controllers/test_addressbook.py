@@ -18,7 +18,7 @@ from datum_compute.api.server import Server, ServerSpec
 from datum_compute.api.workloaddeployment import NetworkAttachment
 from datum_compute.controllers.cell.addressbook import AddressBook
 from datum_compute.planning.addresses import addresses_of, block_of, interface_of
-from datum_compute.testing.builders import an_attachment, an_instance
+from testkit.builders import an_attachment, an_instance
 
 T = TypeVar("T", bound=ApiObject)
 

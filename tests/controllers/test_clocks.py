@@ -24,8 +24,8 @@ from datum_compute.controllers.hub import cluster
 from datum_compute.controllers.management import quarantine
 from datum_compute.planning.quarantine import NO_IDENTITY
 from datum_compute.runtime.controller import Controller
-from datum_compute.testing.builders import an_instance
-from datum_compute.testing.virtual_loop import VirtualLoop
+from testkit.builders import an_instance
+from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
 
 CELL = cell_plane("dfw")

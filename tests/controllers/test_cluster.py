@@ -17,7 +17,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.controllers.hub.cluster import CONTROLLER, probe_cell
 from datum_compute.runtime.view import View
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.controllers.test_clocks import running
 from tests.runtime.planes import Planes, a_namespace, with_planes
 

@@ -21,8 +21,8 @@ from datum_compute.client.client import Client
 from datum_compute.controllers.cell.deployment import CONTROLLER
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState, Observation, unknown_state
 from datum_compute.planes.bootstrap import ensure_plane
-from datum_compute.testing.builders import a_deployment, an_instance
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.builders import a_deployment, an_instance
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.controllers.test_machine import CELL, RUNNING, ScriptedDriver, a_server
 from tests.runtime.planes import Planes
 

@@ -19,8 +19,8 @@ from datum_compute.api.workname import work_name
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
 from datum_compute.controllers.hub import execution
-from datum_compute.testing.builders import a_deployment
-from datum_compute.testing.virtual_loop import VirtualLoop
+from testkit.builders import a_deployment
+from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
 
 CELL = cell_plane("dfw")

@@ -31,7 +31,7 @@ from datum_compute.drivers.driver import (
     unknown_state,
 )
 from datum_compute.planes.bootstrap import ensure_plane
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.planes import Planes
 
 CELL = cell_plane("dfw")

@@ -17,8 +17,8 @@ from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.controllers.notices import notices
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.server.access.audit import AuditEvent
-from datum_compute.testing.builders import a_new_workload, a_template
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.builders import a_new_workload, a_template
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.app.test_manager_role import CELL, PROJECT, SETTLE_S, a_platform
 
 DFW = cell_plane("dfw")

@@ -21,8 +21,8 @@ from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingSpec
 from datum_compute.api.plane import PLATFORM, cell_plane, project_plane
 from datum_compute.client.client import Client
 from datum_compute.planning.subnets import prefix_of
-from datum_compute.testing.single_host import CrashAt, SingleHost, single_host
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
+from testkit.sim.single_host import CrashAt, SingleHost, single_host
 
 PROJECTS = (project_plane("shop"), project_plane("bank"))
 NETWORKS = 4

@@ -31,8 +31,8 @@ from datum_compute.controllers.membership import projects
 from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.testing.builders import a_deployment
-from datum_compute.testing.virtual_loop import VirtualLoop
+from testkit.builders import a_deployment
+from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
 
 PLANE = project_plane("gamma")

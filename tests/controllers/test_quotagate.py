@@ -25,8 +25,8 @@ from datum_compute.planning.claims import ClaimHome, claim_ref, new_claim
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import NotSynced
 from datum_compute.runtime.view import View
-from datum_compute.testing.builders import an_instance
-from datum_compute.testing.virtual_loop import VirtualLoop
+from testkit.builders import an_instance
+from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
 
 CELL, PROJECT = cell_plane("dfw"), project_plane("alpha")

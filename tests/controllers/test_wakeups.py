@@ -33,7 +33,7 @@ from datum_compute.controllers.management.networkbinding import concerns_binding
 from datum_compute.planning.firstword import INITIAL_STATUS_S
 from datum_compute.planning.projection import is_worth_telling
 from datum_compute.planning.readiness import observed_ready
-from datum_compute.testing.builders import NOW, a_deployment, an_instance, refused_by_quota
+from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
 
 SPEC = ServerSpec(instance_type="datumcloud/d1-standard-2", template_hash="", containers=[])
 CLEAR: dict[str, ConditionStatus] = {NETWORK_READY: TRUE, QUOTA_GRANTED: TRUE}

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+
 from hack.generated import stale_files
 from hack.write_monitoring import monitoring_files
-
 from tests.deploy.overlays import DEPLOY
 from tests.deploy.promql import BadExpression, parsed
 

@@ -7,7 +7,7 @@ import pytest
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.driver import FencedDriver
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
-from datum_compute.testing.builders import a_template
+from testkit.builders import a_template
 
 
 def a_spec() -> ServerSpec:

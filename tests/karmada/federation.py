@@ -45,9 +45,9 @@ from datum_compute.planning.actions import Create, Patch, Plan
 from datum_compute.planning.federation import HubState, plan_federation
 from datum_compute.planning.policies import plan_policies
 from datum_compute.planning.propagation import binding_name
-from datum_compute.testing.builders import a_deployment
-from datum_compute.testing.single_host import SingleHost, single_host
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.builders import a_deployment
+from testkit.sim.loop import VirtualLoop, run_virtual
+from testkit.sim.single_host import SingleHost, single_host
 
 T = TypeVar("T", bound=ApiObject)
 Holds = Callable[[], Awaitable[bool]]

@@ -20,7 +20,7 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Create
 from datum_compute.planning.policies import plan_policies
 from datum_compute.planning.propagation import plan_binding, plan_works
-from datum_compute.testing.builders import NOW, a_deployment
+from testkit.builders import NOW, a_deployment
 
 CELL = cell_plane("dfw")
 

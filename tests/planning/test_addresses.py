@@ -23,7 +23,7 @@ from datum_compute.planning.addresses import (
     plan_address,
     reached_interfaces,
 )
-from datum_compute.testing.builders import an_attachment, an_instance
+from testkit.builders import an_attachment, an_instance
 
 TINY = "10.128.0.0/29"
 

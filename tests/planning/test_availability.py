@@ -12,7 +12,7 @@ from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.availability import MinReady, min_ready_seconds
 from datum_compute.planning.template import template_hash
-from datum_compute.testing.builders import NOW, a_deployment, an_instance
+from testkit.builders import NOW, a_deployment, an_instance
 
 
 def at(seconds: int) -> str:

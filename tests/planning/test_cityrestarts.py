@@ -17,7 +17,7 @@ from datum_compute.planning.cityrestarts import current_templates, template_in
 from datum_compute.planning.placement import desired_deployments
 from datum_compute.planning.rollup import workload_status
 from datum_compute.planning.template import template_hash
-from datum_compute.testing.builders import NOW, a_workload
+from testkit.builders import NOW, a_workload
 
 
 def restarted(workload: Workload, *cities: str, at: str = "t1") -> Workload:

@@ -41,7 +41,7 @@ from datum_compute.planning.claims import (
 )
 from datum_compute.planning.gates import FIRST_SYNC_S
 from datum_compute.planning.sizing import Size
-from datum_compute.testing.builders import NOW, a_deployment, an_instance, refused_by_quota
+from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
 
 CELL = cell_plane("dfw")
 HOME = ClaimHome(project_plane("shop"), "default", "shop", "dfw")

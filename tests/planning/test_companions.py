@@ -15,7 +15,7 @@ from datum_compute.api.secret import Secret
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Create, Delete, Patch, Plan, Wait
 from datum_compute.planning.companions import CompanionState, plan_companion, referenced_by
-from datum_compute.testing.builders import NOW, a_deployment
+from testkit.builders import NOW, a_deployment
 
 KEY = (project_plane("alpha"), Ref("default", "db"))
 HOME = Namespace(metadata=ObjectMeta(name="default", uid="u1"))

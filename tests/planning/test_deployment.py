@@ -19,7 +19,7 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Plan
 from datum_compute.planning.deployment import deployment_status, plan_deployment
 from datum_compute.planning.progress import is_complete
-from datum_compute.testing.builders import NOW, a_deployment, an_instance
+from testkit.builders import NOW, a_deployment, an_instance
 
 CELL = cell_plane("dfw")
 

@@ -24,7 +24,7 @@ from datum_compute.planning.execution import (
     plan_unreachable,
 )
 from datum_compute.planning.firstword import INITIAL_STATUS_S
-from datum_compute.testing.builders import NOW, a_deployment
+from testkit.builders import NOW, a_deployment
 from tests.planning.propagated import (
     CELL,
     a_work,

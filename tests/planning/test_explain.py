@@ -34,7 +34,7 @@ from datum_compute.planning.explain import (
 from datum_compute.planning.placement import desired_deployments
 from datum_compute.planning.readiness import observed_ready
 from datum_compute.planning.rollup import workload_status
-from datum_compute.testing.builders import NOW, a_deployment, a_workload, an_instance
+from testkit.builders import NOW, a_deployment, a_workload, an_instance
 
 SOURCE = Path(datum_compute.__file__).parent
 

@@ -18,7 +18,7 @@ from datum_compute.planning.actions import Create, Delete
 from datum_compute.planning.fallback import Share, city_shares
 from datum_compute.planning.placement import desired_deployments, plan_workload
 from datum_compute.planning.template import template_hash
-from datum_compute.testing.builders import NOW, a_workload
+from testkit.builders import NOW, a_workload
 
 AFTER_S = 120
 

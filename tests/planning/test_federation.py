@@ -34,7 +34,7 @@ from datum_compute.planning.federation import (
     plan_orphan,
 )
 from datum_compute.planning.firstword import INITIAL_STATUS_S
-from datum_compute.testing.builders import NOW, a_deployment
+from testkit.builders import NOW, a_deployment
 
 LONG_AGO = "2020-01-01T00:00:00Z"
 PROJECT = project_plane("shop")

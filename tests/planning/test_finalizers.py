@@ -7,7 +7,7 @@ from datum_compute.api.meta import ObjectMeta, owner_reference
 from datum_compute.api.plane import project_plane
 from datum_compute.api.workload import Workload, WorkloadSpec
 from datum_compute.planning.actions import Patch, Wait, add_finalizer, drop_finalizer
-from datum_compute.testing.builders import a_template
+from testkit.builders import a_template
 
 PLANE = project_plane("p")
 OURS, THEIRS = "compute.datumapis.com/ours", "example.com/theirs"

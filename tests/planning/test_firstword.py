@@ -9,7 +9,7 @@ from datum_compute.api.instance import QUOTA_GRANTED, Instance
 from datum_compute.api.timestamps import parse_timestamp, timestamp
 from datum_compute.planning.firstword import INITIAL_STATUS_S, age_s, should_defer
 from datum_compute.planning.gates import QUOTA, Decision, should_defer_gates
-from datum_compute.testing.builders import NOW, an_instance, refused_by_quota
+from testkit.builders import NOW, an_instance, refused_by_quota
 
 REPORTED = [Condition(type="Applied", status=UNKNOWN, reason="Pending")]
 

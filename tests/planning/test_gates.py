@@ -13,7 +13,7 @@ from datum_compute.planning import gates
 from datum_compute.planning.actions import PatchStatus, RemoveItems
 from datum_compute.planning.gates import Decision, first_gates
 from datum_compute.planning.readiness import plan_readiness
-from datum_compute.testing.builders import NOW, a_deployment, an_instance
+from testkit.builders import NOW, a_deployment, an_instance
 
 CELL = cell_plane("dfw")
 GRANTED = Decision("Quota", "QuotaGranted", Verdict(TRUE, "QuotaAvailable", "granted"))

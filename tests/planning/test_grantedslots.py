@@ -14,7 +14,7 @@ from datum_compute.api.workloaddeployment import (
 )
 from datum_compute.planning.grantedslots import is_granted_before, ordinals_of, recorded_slots
 from datum_compute.planning.sizing import Size
-from datum_compute.testing.builders import NOW, a_deployment, an_instance
+from testkit.builders import NOW, a_deployment, an_instance
 
 SMALL, LARGE = Size(1000, 2048), Size(2000, 4096)
 

@@ -26,7 +26,7 @@ from datum_compute.planning.homes import (
     plan_removal,
 )
 from datum_compute.planning.policies import plan_policies
-from datum_compute.testing.builders import a_deployment
+from testkit.builders import a_deployment
 
 IDENTITY = {labels.UPSTREAM_CLUSTER: "cluster-alpha", labels.UPSTREAM_NAMESPACE: "team"}
 NAME = federation_namespace("u")

@@ -18,13 +18,7 @@ from datum_compute.planning.availability import MinReady
 from datum_compute.planning.budget import can_return, quota_waiters
 from datum_compute.planning.instances import plan_instances
 from datum_compute.planning.ordinals import Slots, serves, slots_of, unavailable_max
-from datum_compute.testing.builders import (
-    NOW,
-    a_deployment,
-    an_instance,
-    refused_by_quota,
-    without_status,
-)
+from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota, without_status
 
 CELL = cell_plane("dfw")
 MIN_READY = MinReady(5, NOW)

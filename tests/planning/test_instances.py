@@ -25,7 +25,7 @@ from datum_compute.planning.actions import (
 from datum_compute.planning.availability import MinReady
 from datum_compute.planning.explain import describe_action
 from datum_compute.planning.instances import plan_instances
-from datum_compute.testing.builders import NOW, a_deployment, an_instance, without_status
+from testkit.builders import NOW, a_deployment, an_instance, without_status
 
 CELL = cell_plane("dfw")
 MIN_READY = MinReady(5, NOW)

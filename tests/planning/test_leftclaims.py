@@ -9,7 +9,7 @@ from datum_compute.api.quotametrics import consumer_of
 from datum_compute.api.resourceclaim import ResourceClaim, ResourceClaimSpec
 from datum_compute.planning.actions import Delete, Patch
 from datum_compute.planning.leftclaims import plan_left_claims
-from datum_compute.testing.builders import NOW
+from testkit.builders import NOW
 
 PROJECT = project_plane("shop")
 

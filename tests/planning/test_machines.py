@@ -38,7 +38,7 @@ from datum_compute.planning.machines import (
     step_after_observation,
 )
 from datum_compute.planning.references import ObservedSources
-from datum_compute.testing.builders import an_instance, refused_by_quota
+from testkit.builders import an_instance, refused_by_quota
 
 CELL = cell_plane("dfw")
 WAKE = Wake(at="2026-01-01T00:00:00Z")

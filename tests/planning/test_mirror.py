@@ -20,7 +20,7 @@ from datum_compute.planning.mirror import (
     plan_copy_deletion,
     plan_mirror,
 )
-from datum_compute.testing.builders import NOW, a_deployment, an_instance
+from testkit.builders import NOW, a_deployment, an_instance
 
 OWNER = owner_reference(a_deployment(), DEPLOYMENT)
 SOURCE = an_instance(0)

@@ -11,7 +11,7 @@ from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
 from datum_compute.api.plane import project_plane
 from datum_compute.planning.actions import Create
 from datum_compute.planning.networks import plan_default_network
-from datum_compute.testing.builders import NOW
+from testkit.builders import NOW
 
 PROJECT = project_plane("shop")
 NETWORK = Network(

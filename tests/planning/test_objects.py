@@ -10,7 +10,7 @@ from datum_compute.api.namespace import Namespace, NamespaceSpec
 from datum_compute.api.plane import HUB
 from datum_compute.planning.actions import Create, Patch
 from datum_compute.planning.objects import plan_object
-from datum_compute.testing.builders import a_deployment
+from testkit.builders import a_deployment
 
 
 def test_the_spec_of_a_namespace_is_left_to_its_plane() -> None:

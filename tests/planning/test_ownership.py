@@ -20,7 +20,7 @@ from datum_compute.planning.ownership import (
     instance_tag,
     refs_to_reconcile,
 )
-from datum_compute.testing.builders import a_deployment, a_template, an_instance
+from testkit.builders import a_deployment, a_template, an_instance
 
 FIRST, SECOND = an_instance(0), an_instance(1)
 MALFORMED = [None, "", "junk", "a/b", "a//c", "/a/b", "a/b/c/d"]

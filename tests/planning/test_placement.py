@@ -19,7 +19,7 @@ from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, W
 from datum_compute.planning.placement import desired_deployments, plan_workload
 from datum_compute.planning.rollup import workload_status
 from datum_compute.planning.template import template_hash
-from datum_compute.testing.builders import NOW, a_workload
+from testkit.builders import NOW, a_workload
 
 PROJECT = project_plane("default")
 

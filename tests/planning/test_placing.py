@@ -17,7 +17,7 @@ from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
 from datum_compute.planning.actions import Delete, Patch, Plan, Wait
 from datum_compute.planning.leaving import Belongings, plan_leaving
 from datum_compute.planning.placing import placed_on_all, placed_on_one, refused, serving
-from datum_compute.testing.builders import NOW, an_instance
+from testkit.builders import NOW, an_instance
 
 DRAINED = Taint(key="compute.datumapis.com/drained", effect="NoSchedule")
 

@@ -18,7 +18,7 @@ from datum_compute.planning.prefixuse import (
     is_indexed,
     user_of,
 )
-from datum_compute.testing.builders import a_deployment, an_instance
+from testkit.builders import a_deployment, an_instance
 
 PREFIX, OTHER = "10.128.16.0/20", "10.128.32.0/20"
 

@@ -39,7 +39,7 @@ from datum_compute.planning.presence import (
     plan_context_removal,
 )
 from datum_compute.planning.subnets import plan_context, plan_subnet
-from datum_compute.testing.builders import NOW, a_deployment, a_workload, an_attachment
+from testkit.builders import NOW, a_deployment, a_workload, an_attachment
 
 PLANE = project_plane("shop")
 BLUE = Ref("default", "blue")

@@ -26,7 +26,7 @@ from datum_compute.planning.projection import (
 )
 from datum_compute.planning.quarantine import deployment_problem, plan_quarantine, slot_name_problem
 from datum_compute.planning.silence import Silence
-from datum_compute.testing.builders import NOW, a_deployment, an_instance
+from testkit.builders import NOW, a_deployment, an_instance
 
 CELL, PROJECT = cell_plane("dfw"), project_plane("shop")
 

@@ -21,7 +21,7 @@ from datum_compute.api.workloaddeployment import WorkloadDeploymentStatus
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.policies import plan_policies
 from datum_compute.planning.propagation import plan_binding, plan_unbound_works, plan_works
-from datum_compute.testing.builders import NOW
+from testkit.builders import NOW
 from tests.planning.propagated import (
     HOME,
     a_binding,

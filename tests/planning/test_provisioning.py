@@ -28,7 +28,7 @@ from datum_compute.planning.provisioning import (
     provisioned_status,
 )
 from datum_compute.planning.sizing import Size
-from datum_compute.testing.builders import NOW, an_attachment, an_instance
+from testkit.builders import NOW, an_attachment, an_instance
 
 CELL = cell_plane("dfw")
 

@@ -15,7 +15,7 @@ from datum_compute.planning.publishing import (
     published_ports,
     takes_connections,
 )
-from datum_compute.testing.builders import NOW, a_deployment, an_instance
+from testkit.builders import NOW, a_deployment, an_instance
 
 CELL = cell_plane("dfw")
 

@@ -26,7 +26,7 @@ from datum_compute.planning.quarantine import (
     plan_readmission,
     quarantine_reason,
 )
-from datum_compute.testing.builders import NOW, an_instance
+from testkit.builders import NOW, an_instance
 
 PROBLEM = deployment_problem("shop", "default", "web-dfw")
 

@@ -47,8 +47,8 @@ from datum_compute.planning.quota import (
     registration_verdict,
     rulings,
 )
-from datum_compute.testing.builders import NOW
-from datum_compute.testing.quota_totals import Totals, quota_problem, quota_totals
+from testkit.builders import NOW
+from testkit.sim.checks.quota import Totals, quota_problem, quota_totals
 
 PLANE = project_plane("shop")
 PROJECT = consumer_of("shop")

@@ -10,7 +10,7 @@ from datum_compute.api.instance import Instance, InstanceControl, SchedulingGate
 from datum_compute.api.plane import cell_plane
 from datum_compute.planning.actions import PatchStatus
 from datum_compute.planning.readiness import observed_ready, plan_readiness
-from datum_compute.testing.builders import LONG_AGO, NOW, an_instance
+from testkit.builders import LONG_AGO, NOW, an_instance
 
 CELL = cell_plane("dfw")
 GOOD = Verdict(TRUE, "Fine", "")

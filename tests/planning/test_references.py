@@ -21,7 +21,7 @@ from datum_compute.planning.references import (
     pinned,
     size_bytes,
 )
-from datum_compute.testing.builders import a_deployment
+from testkit.builders import a_deployment
 
 WEB, DB = Source("ConfigMap", "web"), Source("Secret", "db")
 WHOLE = Reference("ConfigMap", "web", "spec.volumes[0].configMap")

@@ -28,7 +28,7 @@ from datum_compute.planning.resolution import (
     resolve,
 )
 from datum_compute.planning.template import template_hash
-from datum_compute.testing.builders import NOW, a_deployment
+from testkit.builders import NOW, a_deployment
 
 PROJECT = project_plane("alpha")
 WEB = Source("ConfigMap", "web")

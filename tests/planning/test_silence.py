@@ -28,7 +28,7 @@ from datum_compute.planning.silence import (
     unheard_deployment,
     unheard_instance,
 )
-from datum_compute.testing.builders import NOW, a_deployment, a_workload
+from testkit.builders import NOW, a_deployment, a_workload
 
 SINCE, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
 SILENCE = Silence("dfw", SINCE)

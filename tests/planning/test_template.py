@@ -12,7 +12,7 @@ from datum_compute.api.fields import says
 from datum_compute.api.instance import InstanceTemplate, TemplateMeta, TemplateSpec
 from datum_compute.api.scaletozero import ScaleToZero
 from datum_compute.planning.template import template_hash
-from datum_compute.testing.builders import a_template
+from testkit.builders import a_template
 
 
 class NewerSpec(TemplateSpec, frozen=True, kw_only=True):

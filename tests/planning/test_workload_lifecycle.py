@@ -23,7 +23,7 @@ from datum_compute.planning.placement import (
 )
 from datum_compute.planning.revisions import plan_revisions
 from datum_compute.planning.workloadclaims import DECIDED_WITHIN_S, plan_workload_claim
-from datum_compute.testing.builders import NOW, a_workload
+from testkit.builders import NOW, a_workload
 
 PROJECT = project_plane("default")
 

@@ -24,8 +24,8 @@ from datum_compute.controllers.context import Context
 from datum_compute.planning.ordinals import is_ready
 from datum_compute.runtime.controller import Controller
 from datum_compute.store.journal import Change
-from datum_compute.testing.single_host import SingleHost, single_host
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
+from testkit.sim.single_host import SingleHost, single_host
 
 T = TypeVar("T")
 

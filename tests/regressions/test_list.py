@@ -19,7 +19,7 @@ from datum_compute.app.settings import manager_settings
 from datum_compute.controllers import registry
 from datum_compute.planning.deployment import deployment_status
 from datum_compute.planning.instances import plan_instances
-from datum_compute.testing.builders import NOW, a_deployment
+from testkit.builders import NOW, a_deployment
 
 TESTS = Path(__file__).resolve().parents[1]
 

@@ -29,7 +29,7 @@ from datum_compute.app.wiring import EVERYTHING
 from datum_compute.controllers.management import quota
 from datum_compute.planning.claims import is_granted
 from datum_compute.planning.ordinals import is_ready
-from datum_compute.testing.quota_totals import quota_problem, quota_totals
+from testkit.sim.checks.quota import quota_problem, quota_totals
 from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
 
 QUOTA = "QuotaNotGranted"

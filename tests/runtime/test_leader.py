@@ -27,7 +27,7 @@ from datum_compute.runtime.leader import (
     check_all,
     lead_all,
 )
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.planes import Planes, a_namespace
 
 REF = Ref("default", "compute-manager")

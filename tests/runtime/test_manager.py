@@ -21,7 +21,7 @@ from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.objects import Objects
 from datum_compute.runtime.outcome import Done, Later, NotSynced, Outcome, Terminal
 from datum_compute.runtime.view import View
-from datum_compute.testing.virtual_loop import VirtualLoop
+from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
 
 ONE, TWO = cell_plane("one"), cell_plane("two")

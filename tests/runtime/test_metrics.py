@@ -22,7 +22,7 @@ from datum_compute.runtime.metrics import RuntimeMetrics
 from datum_compute.runtime.outcome import Done, Later, Outcome
 from datum_compute.runtime.reversemap import REPORT_EVERY_S, Misled
 from datum_compute.runtime.view import View
-from datum_compute.testing.virtual_loop import VirtualLoop
+from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
 
 ONE = cell_plane("one")

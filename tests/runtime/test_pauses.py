@@ -13,7 +13,7 @@ from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Pause
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.taking import Taker
 
 KEY = Key(HUB, Ref("default", "a"))

@@ -12,7 +12,7 @@ from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.taking import Taker
 
 

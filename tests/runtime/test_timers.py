@@ -12,7 +12,7 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, cell_plane
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.timers import SHORT_S, TICK_S, Timers
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 
 def a_key(number: int) -> Key:

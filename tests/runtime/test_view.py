@@ -17,7 +17,7 @@ from datum_compute.api.plane import HUB
 from datum_compute.client.transport import is_watch
 from datum_compute.runtime.outcome import NotSynced
 from datum_compute.runtime.view import FORGET_S, QUIET_S, View
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.client.recorded import Recorded, listed, namespace, status, stream
 from tests.runtime.planes import Planes, a_namespace, with_planes
 

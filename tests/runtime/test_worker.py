@@ -22,7 +22,7 @@ from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.runtime.view import View
 from datum_compute.runtime.worker import BREATH, Workers
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 Work = Callable[[Key], Awaitable[None]]
 ABOUT: contextvars.ContextVar[str] = contextvars.ContextVar("ABOUT", default="")

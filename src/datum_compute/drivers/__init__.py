@@ -2,5 +2,5 @@
 
 Start with ``driver.py``, the protocol. A driver must not depend on owners or rollouts, nor import
 another driver; what drivers share is in the modules beside them. To add a driver, implement the
-protocol and run the conformance suite ``testing/driver_conformance.py`` in its tests.
+protocol and run the conformance suite ``testkit/conformance/driver.py`` in its tests.
 """

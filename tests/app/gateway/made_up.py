@@ -41,7 +41,7 @@ from datum_compute.drivers.queries import (
 )
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.server.authentication import User
-from datum_compute.testing.virtual_loop import run_virtual
+from testkit.sim.loop import run_virtual
 from tests.server.running_server import PROJECT, TOKEN, Server, running_server
 
 EVE = "token-of-eve"

@@ -15,8 +15,8 @@ from datum_compute.app.traffic.wakes import WakeBook
 from datum_compute.drivers.driver import FencedDriver, MachineState, NotObserved
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.drivers.traffic import Backend, SleepPolicy
-from datum_compute.testing.driver_conformance import SPEC
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.conformance.driver import SPEC
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 T = TypeVar("T")
 CELL = cell_plane("dfw")

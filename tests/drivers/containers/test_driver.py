@@ -29,8 +29,8 @@ from datum_compute.drivers.driver import (
     MachineState,
     Observation,
 )
-from datum_compute.testing.driver_conformance import SPEC
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.conformance.driver import SPEC
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.drivers.containers.memory_engine import MemoryEngine
 
 OWNER = ContainerOwner("platform", "dfw")

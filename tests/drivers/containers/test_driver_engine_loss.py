@@ -26,7 +26,7 @@ from datum_compute.drivers.containers.inspection import InspectedContainer
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.probes import ProbeRunner, run_command
 from datum_compute.drivers.driver import NOT_OBSERVED, OBSERVATION_DEADLINE_S, MachineState
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.drivers.containers.memory_engine import MemoryEngine
 from tests.drivers.containers.test_driver import (
     HOST,

@@ -19,10 +19,10 @@ from datum_compute.drivers.driver import (
     Observation,
 )
 from datum_compute.drivers.pods.driver import PodsDriver
-from datum_compute.testing.driver_conformance import ADOPTION, LIFE, SPEC, Adopt, Settle
-from datum_compute.testing.kubelet import EVICTED_S
-from datum_compute.testing.memory_pods import MemoryPods
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.conformance.driver import ADOPTION, LIFE, SPEC, Adopt, Settle
+from testkit.fakes.kubelet import EVICTED_S
+from testkit.fakes.pods import MemoryPods
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 T = TypeVar("T")
 ID = "ns/web-0/1"

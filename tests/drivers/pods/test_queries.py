@@ -22,7 +22,7 @@ from datum_compute.drivers.pods.pod_spec import (
 )
 from datum_compute.drivers.pods.queries import PodQueries
 from datum_compute.drivers.queries import ExecSession, NoSuchContainer, NotRunning
-from datum_compute.testing.driver_conformance import SPEC
+from testkit.conformance.driver import SPEC
 
 ID = "ns/web-0/1"
 RUNNING = {"name": "app", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}

@@ -24,8 +24,8 @@ from datum_compute.drivers.driver import (
 )
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine, machine_state, next_change_s
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
-from datum_compute.testing.driver_conformance import ADOPTION, CHECKS, SPEC, Adopt, Settle
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.conformance.driver import ADOPTION, CHECKS, SPEC, Adopt, Settle
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 T = TypeVar("T")
 ID = "ns/web-0/1"
