@@ -42,8 +42,8 @@ from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
-from datum_compute.planes.accountrules import single_cluster_rules
-from datum_compute.planes.catalogue import objects_of_project
+from hack.account_rules import single_cluster_rules
+from datum_compute.planes.catalogue import project_objects
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.runtime.controller import Controller
 from datum_compute.store.sqlite import SqliteJournal
@@ -173,7 +173,7 @@ async def managed(client: Client, ports: Ports) -> AsyncIterator[None]:
         {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)},
         ports,
         single_project="default",
-        tell=recorder.tell,
+        tell=recorder.record,
         registry=numbers,
     )
     for name in names:
@@ -205,7 +205,7 @@ async def bring_up(platform: Platform, written: list[Recorded]) -> None:
     await operator.create_plain(CLUSTER_ROLE_BINDING, {**metadata, **binding})
     await operator.create(NAMESPACE, Namespace(metadata=ObjectMeta(name=QUOTA_NAMESPACE)))
     limits = {metric.resource_type: PLENTY for metric in METRICS}
-    for kind, obj in objects_of_project(PROJECT, (CELL,), limits):
+    for kind, obj in project_objects(PROJECT, (CELL,), limits):
         await operator.create(kind, obj)
 
 

@@ -24,7 +24,7 @@ from datum_compute.planes.bootstrap import ensure_plane
 from testkit.builders import a_deployment, an_instance
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.controllers.test_machine import CELL, RUNNING, ScriptedDriver, a_server
-from tests.runtime.planes import Planes
+from tests.runtime.planes_in_process import Planes
 
 SLEEPING = MachineState("Sleeping")
 CRASHED = MachineState("Failed", reason="InstanceCrashing")

@@ -32,7 +32,7 @@ from datum_compute.drivers.driver import (
 )
 from datum_compute.planes.bootstrap import ensure_plane
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.runtime.planes import Planes
+from tests.runtime.planes_in_process import Planes
 
 CELL = cell_plane("dfw")
 REF = Ref("default", "web-0")

@@ -39,7 +39,7 @@ from examples.ordered_set.kinds import (
 )
 from examples.ordered_set.plan import Plan, plan_ordered_set
 from testkit.sim.loop import HOST, VirtualLoop, run_virtual
-from tests.runtime.planes import Planes
+from tests.runtime.planes_in_process import Planes
 
 # --- the planner alone
 
@@ -194,7 +194,7 @@ class Story:
 
     async def _run_controllers(self) -> None:
         manager = Manager(
-            controllers("hub"), lambda made: EngagedPlanes(made.view), Random(self.lives)
+            controllers("hub"), lambda made: EngagedPlanes(made.cached_client), Random(self.lives)
         )
         client = Client(self.chaos, prefix="/planes/hub", token="token", agent="test")
         manager.engage(HUB, client)

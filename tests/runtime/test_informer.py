@@ -19,11 +19,11 @@ from datum_compute.api.plane import HUB
 from datum_compute.client.quiet import STALL_S
 from datum_compute.client.transport import is_watch
 from datum_compute.client.watching import NOT_SERVED_S, OLDER_LISTS
-from datum_compute.runtime.informer import PAGE_SIZE, Change, Informer
-from datum_compute.runtime.view import View
+from datum_compute.runtime.informer import PAGE_SIZE, ObjectChange, Informer
+from datum_compute.runtime.cached_client import CachedClient
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.client.recorded import Answer, Recorded, event, listed, lost, namespace, status, stream
-from tests.runtime.planes import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 
 
 def names(informer: Informer[Namespace]) -> list[str]:
@@ -42,7 +42,7 @@ def test_it_follows_creates_changes_and_deletes() -> None:
         informer = await an_informer(loop, planes)
         seen: list[str] = []
 
-        def note(change: Change[Namespace]) -> None:
+        def note(change: ObjectChange[Namespace]) -> None:
             seen.append(f"{'+' if change.old is None else ''}{'-' if change.new is None else ''}")
 
         informer.subscribe(note)
@@ -115,7 +115,7 @@ def test_an_unreachable_plane_is_tried_again_and_the_log_names_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def test(loop: VirtualLoop, planes: Planes) -> bool:
-        informer = View(HUB, await planes.create(), Random(1)).declare(NAMESPACE)
+        informer = CachedClient(HUB, await planes.create(), Random(1)).declare(NAMESPACE)
         failures = 3
 
         async def fail_first(request: Request) -> Response | None:
@@ -189,7 +189,7 @@ class Told:
         self.changes: list[str] = []
         self.informer.subscribe(self._note)
 
-    def _note(self, change: Change[Namespace]) -> None:
+    def _note(self, change: ObjectChange[Namespace]) -> None:
         sign = "+" if change.old is None else "-" if change.new is None else "~"
         metadata = change.latest.metadata
         self.changes.append(f"{sign}{metadata.name}{metadata.uid and ':' + metadata.uid}")

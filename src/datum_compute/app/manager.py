@@ -60,15 +60,8 @@ from datum_compute.controllers.context import Context
 from datum_compute.drivers.driver import Driver, FencedDriver
 from datum_compute.drivers.pods.driver import PodsDriver
 from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.events import EventRecorder
-from datum_compute.runtime.leader import (
-    Election,
-    FencedTransport,
-    LeadershipLost,
-    Terms,
-    check_all,
-    lead_all,
-)
+from datum_compute.runtime.event_recorder import EventRecorder
+from datum_compute.runtime.leader_election import Election, FencedTransport, LeadershipLost, LeaseConfig, check_all, lead_all
 from datum_compute.runtime.manager import Manager
 from datum_compute.telemetry.logs import configure_logging
 from datum_compute.telemetry.traces import Tracer
@@ -225,7 +218,7 @@ async def _build_work(world: _World, elections: Sequence[Election], tracer: Trac
         {p: FencedDriver(d, check) for p, d in (pods or _simulated(world)).items()},
         ports,
         single_project=settings.single.project if world.single else "",
-        tell=recorder.tell,
+        tell=recorder.record,
         tracer=tracer,
         registry=numbers,
         fence=check,
@@ -265,7 +258,7 @@ def _heartbeats(
         return []
 
     def instances(cell: PlaneName) -> dict[str, str]:
-        view = manager.view(cell)
+        view = manager.cached_client(cell)
         return {"instances": str(len(view.cached(INSTANCE).refs()))} if view is not None else {}
 
     return [
@@ -385,7 +378,7 @@ async def _elections(world: _World) -> list[Election]:
     return [
         Election(
             await world.client(plane),
-            Terms(Ref(world.settings.leader.namespace, name), identity),
+            LeaseConfig(Ref(world.settings.leader.namespace, name), identity),
             clock=world.ports.elapsed_s,
             unix_s=world.ports.unix_s,
             random=world.ports.random,

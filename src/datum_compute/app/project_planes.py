@@ -25,8 +25,8 @@ from datum_compute.api.plane import HUB, PLATFORM, PlaneName, member_name, plane
 from datum_compute.client.client import Client
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.planes.catalogue import ensure_network, release_project
-from datum_compute.planes.held import Holds
-from datum_compute.planes.revoking import HeldBack, ask_to_go, mark_revoked
+from datum_compute.planes.held import ExistenceCheck
+from datum_compute.planes.revoking import FinalizedKinds, ask_to_go, mark_revoked
 from datum_compute.planes.roles import RBAC
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.store import Store
@@ -42,7 +42,7 @@ _OWNER_ROLE = "project-admin"
 _log = logging.getLogger(__name__)
 
 
-def holds_of(store: Store, plane: PlaneName) -> Holds:
+def holds_of(store: Store, plane: PlaneName) -> ExistenceCheck:
     """What a plane of this process holds."""
 
     def holds(kind: KindInfo[Any], ref: Ref) -> bool:
@@ -64,7 +64,7 @@ class ProjectPlanes:
         self,
         store: Store,
         client: Callable[[PlaneName], Client],
-        held_back: HeldBack,
+        held_back: FinalizedKinds,
         *,
         nobody: str,
         changed: Callable[[], None] = untold,

@@ -12,8 +12,8 @@ from datum_compute.controllers.cell.addressbook import AddressBook
 from datum_compute.controllers.patience import Patience
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
-from datum_compute.planes.membership import Membership
-from datum_compute.planes.planemaker import PlaneMaker
+from datum_compute.planes.membership import ProjectMembership
+from datum_compute.planes.lifecycle import PlaneLifecycle
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.key import Key
 
@@ -76,9 +76,9 @@ class Context:
     # In a single cluster, the project of all namespaces without an identity; otherwise empty.
     single_project: str = ""
     # Which projects this process works on. None if one API server is all planes.
-    membership: Membership | None = None
+    membership: ProjectMembership | None = None
     # For the controller of projects, which only runs beside the server of their planes.
-    plane_maker: PlaneMaker | None = None
+    plane_lifecycle: PlaneLifecycle | None = None
     # Counts mappings from one object to another, by edge and outcome.
     mapped: Callable[[str, str], None] = uncounted
     # How connections from outside reach machines. None if this process publishes no ports.

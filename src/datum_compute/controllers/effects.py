@@ -28,16 +28,16 @@ from datum_compute.planning.actions import (
     Wait,
     is_skipped,
 )
-from datum_compute.runtime.outcome import Done, Later, NotSynced
+from datum_compute.runtime.outcome import Done, Requeue, NotSynced
 from datum_compute.runtime.together import together
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 DELETE_BATCH = 50
 
 T = TypeVar("T", bound=ApiObject)
 
 
-async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
+async def carry_out(planes: Planes, plan: Plan) -> Done | Requeue:
     """Carry out the actions in order. The first failure stops it; the next reconcile plans again.
 
     Adjacent creates or deletes of one kind do not depend on each other: they run concurrently. So
@@ -50,7 +50,7 @@ async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
         same = (lambda _action: ()) if plan.independent else _group
         for _, actions in groupby(begun, key=same):
             await together([partial(_carry_out_and_tell, planes, action) for action in actions])
-    return Done() if plan.requeue_after_s is None else Later(plan.requeue_after_s)
+    return Done() if plan.requeue_after_s is None else Requeue(plan.requeue_after_s)
 
 
 async def for_each_plane(
@@ -72,7 +72,7 @@ async def for_each_plane(
         raise first_error
 
 
-async def delete_objects(view: View, objects: Sequence[Held]) -> None:
+async def delete_objects(view: CachedClient, objects: Sequence[Held]) -> None:
     """Delete objects of any kind, a batch at a time, so that deletes share commits."""
     for start in range(0, len(objects), DELETE_BATCH):
         batch = objects[start : start + DELETE_BATCH]
@@ -93,7 +93,7 @@ async def _carry_out_and_tell(planes: Planes, action: Action) -> None:
     observed = _observed(planes, action)
     made = await _carry_out(planes, action)
     for notice in notices(action, made or observed):
-        planes.tell(notice)
+        planes.record_event(notice)
 
 
 async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
@@ -102,19 +102,19 @@ async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
         case Wait():
             pass
         case Create(plane, kind, obj, with_status=True):
-            view, whole = planes.need(plane), _releasable(planes, obj)
+            view, whole = planes.require(plane), _releasable(planes, obj)
             made: ApiObject = await view.create_with_status(kind, whole)
             return made
         case Create(plane, kind, obj):
-            await planes.need(plane).create(kind, _releasable(planes, obj))
+            await planes.require(plane).create(kind, _releasable(planes, obj))
         case Delete(plane, kind, ref, uid, _, version):
-            await planes.need(plane).delete(kind, ref, uid=uid, version=version)
+            await planes.require(plane).delete(kind, ref, uid=uid, version=version)
         case Patch(plane, kind, ref, patch):
-            await planes.need(plane).patch(kind, ref, patch)
+            await planes.require(plane).patch(kind, ref, patch)
         case RemoveItems():
             await _remove_items(planes, action)
         case PatchStatus(plane, kind, ref, version, status):
-            await planes.need(plane).patch_status(kind, ref, status, version=version)
+            await planes.require(plane).patch_status(kind, ref, status, version=version)
         case _:
             assert_never(action)
     return None
@@ -133,7 +133,7 @@ def _observed(planes: Planes, action: Action) -> ApiObject | None:
     """The object before the action, for kinds with events."""
     if isinstance(action, Wait | Create):
         return None
-    view = planes.find(action.plane)
+    view = planes.get(action.plane)
     if view is None or view.informer(action.kind) is None:
         return None
     observed: ApiObject | None = view.cached(action.kind).get(action.ref)
@@ -158,7 +158,7 @@ async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
         for name, value in removal.fields.items()
     ]
     try:
-        await planes.need(removal.plane).patch(removal.kind, removal.ref, operations)
+        await planes.require(removal.plane).patch(removal.kind, removal.ref, operations)
     except Invalid as error:
         # The object has changed; the next reconcile reads it again.
         raise Conflict(f"{removal.kind.kind} {removal.ref} has changed: {error}") from error

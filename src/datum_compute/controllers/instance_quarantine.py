@@ -13,7 +13,7 @@ from datum_compute.api.plane import HUB
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.quarantine import Problem, plan_quarantine, plan_readmission
-from datum_compute.runtime.events import Notice, reference_to
+from datum_compute.runtime.event_recorder import EventRequest, reference_to
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Outcome
 
@@ -30,7 +30,7 @@ async def quarantine(context: Context, instance: Instance, problem: Problem) -> 
         reason, message = problem
         note = f"{reason}: {message}. It stays, and is checked again when its labels change"
         about = reference_to(INSTANCE, instance)
-        context.planes.tell(Notice(HUB, about, "Warning", EVENT, note))
+        context.planes.record_event(EventRequest(HUB, about, "Warning", EVENT, note))
     return outcome
 
 

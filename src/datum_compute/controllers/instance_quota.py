@@ -14,25 +14,25 @@ from datum_compute.api.meta import Ref
 from datum_compute.controllers.context import Context
 from datum_compute.planning.claims import ClaimHome, claim_home, instance_of
 from datum_compute.planning.sizing import Size, size_of
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 
 def home_of(context: Context, key: Key) -> ClaimHome | None:
     """Return where the claim of the instance is; None if its namespace names no project."""
-    namespaces = context.planes.need(key.plane).read(NAMESPACE)
+    namespaces = context.planes.require(key.plane).read(NAMESPACE)
     namespace = namespaces.get(Ref("", key.ref.namespace))
     return claim_home(key.plane, namespace, context.single_project)
 
 
 def size_on(context: Context, key: Key, instance: Instance) -> Size | None:
     """Return the size of the instance, with the instance types of its plane."""
-    types = context.planes.need(key.plane).read(INSTANCE_TYPE)
+    types = context.planes.require(key.plane).read(INSTANCE_TYPE)
     return size_of(instance.spec.runtime, lambda name: types.get(Ref("", name)))
 
 
-def from_claim(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_claim(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a claim to its instance. Claims of other consumers map to none."""
     found = instance_of(change.latest)
     if found is not None:

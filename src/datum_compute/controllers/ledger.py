@@ -19,23 +19,23 @@ from datum_compute.planning.prefixuse import (
     user_of,
 )
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Edge, Mapping, reads
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.controller import Edge, MapFunction, reads
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 
 def observe_ledger(
     context: Context, plane: PlaneName, holder: ApiObject, pool: Pool | None
 ) -> Ledger:
-    recorded = context.planes.need(PLATFORM).read(IP_ALLOCATION)
+    recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
     own = recorded.labelled(labels.HOLDER_UID, holder.metadata.uid)
     in_pool = recorded.labelled(labels.POOL, pool_label(pool.cidr)) if pool is not None else []
     of_project = sum(a.spec.project == member_name(plane) for a in in_pool)
     return Ledger(own, frozenset(a.spec.cidr for a in in_pool), of_project)
 
 
-def observe_user(context: Context, project: View | None, cidr: str) -> str:
+def observe_user(context: Context, project: CachedClient | None, cidr: str) -> str:
     """The first object that uses a prefix; the empty string if none does.
 
     ``project`` is None if the project no longer exists. For controllers with the edges and indexes
@@ -67,10 +67,10 @@ USER_EDGES: tuple[Edge, ...] = (
 )
 
 
-def to_holder(kind: KindInfo[Any]) -> Mapping:
+def to_holder(kind: KindInfo[Any]) -> MapFunction:
     """An allocation wakes its holder of that kind."""
 
-    def to_keys(_view: View, change: Change[Any]) -> Iterable[Key]:
+    def to_keys(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         spec = change.latest.spec
         if spec.holder.kind == kind.kind:
             yield Key(project_plane(spec.project), Ref(spec.holder.namespace, spec.holder.name))

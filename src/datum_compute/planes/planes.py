@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
-from datum_compute.runtime.events import Notice
+from datum_compute.runtime.event_recorder import EventRequest
 from datum_compute.runtime.outcome import NotSynced
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 
-def untold(_notice: Notice) -> None:
+def untold(_notice: EventRequest) -> None:
     """Nobody records events."""
 
 
@@ -23,9 +23,9 @@ class Planes:
 
     def __init__(
         self,
-        engaged_view: Callable[[PlaneName], View | None],
+        engaged_view: Callable[[PlaneName], CachedClient | None],
         engaged: Callable[[], Sequence[PlaneName]] = tuple,
-        tell: Callable[[Notice], None] = untold,
+        tell: Callable[[EventRequest], None] = untold,
         unreleased: frozenset[str] = frozenset(),
     ) -> None:
         self._engaged_view = engaged_view
@@ -37,11 +37,11 @@ class Planes:
         """Those that there are at this moment, in order."""
         return self._engaged()
 
-    def find(self, plane: PlaneName) -> View | None:
+    def find(self, plane: PlaneName) -> CachedClient | None:
         assert plane, "the empty name is no plane"
         return self._engaged_view(plane)
 
-    def need(self, plane: PlaneName) -> View:
+    def need(self, plane: PlaneName) -> CachedClient:
         """The plane; one that is not engaged is no reason to act, only to look again."""
         view = self.find(plane)
         if view is None:
@@ -49,11 +49,11 @@ class Planes:
         return view
 
     @property
-    def hub(self) -> View:
+    def hub(self) -> CachedClient:
         return self.need(HUB)
 
-    def project(self, name: str) -> View | None:
+    def project(self, name: str) -> CachedClient | None:
         return self.find(project_plane(name))
 
-    def cell(self, name: str) -> View | None:
+    def cell(self, name: str) -> CachedClient | None:
         return self.find(cell_plane(name))

@@ -32,11 +32,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
-from datum_compute.client.answers import Listed, Unreadable, WatchEvent
+from datum_compute.client.answers import Listed, UnreadableObjectError, WatchEvent
 from datum_compute.client.client import Client
 from datum_compute.client.watching import follow_kept
-from datum_compute.runtime.cache import Cache, Entry
-from datum_compute.runtime.objects import Objects
+from datum_compute.runtime.cache import Cache, CacheEntry
+from datum_compute.runtime.objects import Lister
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -77,8 +77,8 @@ class Informer(Generic[T]):
         self._name = f"{plane}: {kind.plural}" if plane else kind.plural  # for the log
         self.labels = labels  # only what bears them is asked for
         self.cache: Cache[T] = Cache(kind.model)
-        self.objects = Objects(self.cache)
-        self.seen = Objects(self.cache, _strict=False)  # for those who only wake others
+        self.objects = Lister(self.cache)
+        self.seen = Lister(self.cache, _strict=False)  # for those who only wake others
         self.first_sync = asyncio.Event()
         self.answered = asyncio.Event()
         self.lives = 1
@@ -193,7 +193,7 @@ class Informer(Generic[T]):
         """Wait until the cache has seen ``version``; False if it has not in time."""
         return await self.progressed(lambda: self._version >= version, timeout_s)
 
-    async def _replace(self, listed: Listed[Entry]) -> None:
+    async def _replace(self, listed: Listed[CacheEntry]) -> None:
         version = int(listed.version)
         if version < self._version:
             self.lives += 1
@@ -216,18 +216,18 @@ class Informer(Generic[T]):
         self.first_sync.set()
         self._advance(version)
 
-    def _apply(self, event: WatchEvent[T | Unreadable]) -> None:
+    def _apply(self, event: WatchEvent[T | UnreadableObjectError]) -> None:
         obj = event.object
         if int(event.version) <= self._version:
             obj = None  # the cache has been refreshed beyond it
         if obj is not None and event.type == "DELETED":
             self._remove(Ref(obj.metadata.namespace, obj.metadata.name))
         elif obj is not None:
-            readable = None if isinstance(obj, Unreadable) else obj
+            readable = None if isinstance(obj, UnreadableObjectError) else obj
             self._put(self.cache.made(obj), readable)
         self._advance(max(int(event.version), self._version))
 
-    def _put(self, entry: Entry, obj: T | None = None) -> None:
+    def _put(self, entry: CacheEntry, obj: T | None = None) -> None:
         known = self.cache.entry(entry.ref)
         if known is not None and known.uid != entry.uid:
             self._remove(entry.ref)
@@ -251,7 +251,7 @@ class Informer(Generic[T]):
         if old is not None:
             self._tell(Change(old, None))
 
-    def _readable(self, entry: Entry | None) -> T | None:
+    def _readable(self, entry: CacheEntry | None) -> T | None:
         return None if entry is None or entry.error else self.cache.decode(entry)
 
     def _note_not_served(self) -> None:

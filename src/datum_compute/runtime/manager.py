@@ -30,14 +30,14 @@ from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
 from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.feed import Feed
+from datum_compute.runtime.event_mapping import Feed
 from datum_compute.runtime.gauges import gauges_of
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import RuntimeMetrics
 from datum_compute.runtime.queue import WorkQueue, namespace_of
-from datum_compute.runtime.reversemap import Report, ReverseMap
-from datum_compute.runtime.view import Part, View, nothing_in_the_way
-from datum_compute.runtime.worker import Workers
+from datum_compute.runtime.reversemap import Report, MappingAudit
+from datum_compute.runtime.cached_client import LabelScope, CachedClient, noop
+from datum_compute.runtime.worker import WorkerPool
 
 C = TypeVar("C")
 
@@ -62,16 +62,16 @@ class Manager(Generic[C]):
         *,
         metrics: RuntimeMetrics | None = None,
         report: Report | None = None,
-        fence: Callable[[], None] = nothing_in_the_way,
+        fence: Callable[[], None] = noop,
     ) -> None:
         names = [controller.name for controller in controllers]
         assert len(set(names)) == len(names), f"controllers with one name: {sorted(names)}"
         self._controllers = controllers
         self._random = random
         self._fence = fence
-        self._views: dict[PlaneName, View] = {}
+        self._views: dict[PlaneName, CachedClient] = {}
         # Without those that are not entitled: all that some controllers see.
-        self._entitled: dict[PlaneName, View] = {}
+        self._entitled: dict[PlaneName, CachedClient] = {}
         self._tasks: dict[PlaneName, list[asyncio.Task[None]]] = {}
         # What wakes from outside is not ours, and need not end when it is asked to: nobody waits
         # for it beyond CANCEL_S.
@@ -83,14 +83,14 @@ class Manager(Generic[C]):
         self._bustle = Bustle()
         self._queues: dict[str, WorkQueue] = {}
         self._feeds: dict[str, Feed[C]] = {}
-        self._workers: dict[str, Workers[C]] = {}
-        reverse_map = ReverseMap(metrics, report)
+        self._workers: dict[str, WorkerPool[C]] = {}
+        reverse_map = MappingAudit(metrics, report)
         for controller in controllers:
             self._add(controller, metrics, reverse_map)
         if metrics is not None:
-            metrics.show(gauges_of(self._queues, self._views))
+            metrics.register_gauges(gauges_of(self._queues, self._views))
 
-    def view(self, plane: PlaneName) -> View | None:
+    def view(self, plane: PlaneName) -> CachedClient | None:
         """The plane if it is engaged."""
         return self._views.get(plane)
 
@@ -102,7 +102,7 @@ class Manager(Generic[C]):
         return plane in self._entitled
 
     @property
-    def minds_entitlement(self) -> bool:
+    def uses_entitlement(self) -> bool:
         """Whether it makes a difference here."""
         return any(controller.entitled_only for controller in self._controllers)
 
@@ -146,7 +146,7 @@ class Manager(Generic[C]):
         """Wait until each of these planes, or every engaged one, has answered for every kind:
         with a whole list, or that it does not serve it."""
         for plane in self.engaged() if planes is None else planes:
-            answered: View | None = None
+            answered: CachedClient | None = None
             while (view := self._views.get(plane)) is not None and view is not answered:
                 for informer in view.informers():
                     await informer.answered.wait()
@@ -158,7 +158,7 @@ class Manager(Generic[C]):
         self,
         plane: PlaneName,
         client: Client,
-        part: Part | None = None,
+        part: LabelScope | None = None,
         *,
         entitled: bool = True,
     ) -> None:
@@ -168,7 +168,7 @@ class Manager(Generic[C]):
         assert plane not in self._views, f"{plane} is engaged already"
         plane_role(plane)  # refuses what names no plane, before anything knows of it
         heir = partial(self.view, plane)
-        view = View(plane, client, self._random, fence=self._fence, part=part, heir=heir)
+        view = CachedClient(plane, client, self._random, fence=self._fence, part=part, heir=heir)
         self._views[plane] = view
         if entitled:
             self._entitled[plane] = view
@@ -193,7 +193,7 @@ class Manager(Generic[C]):
         for workers in self._workers.values():
             workers.drop(plane)
 
-    def _seen_by(self, controller: Controller[C]) -> dict[PlaneName, View]:
+    def _seen_by(self, controller: Controller[C]) -> dict[PlaneName, CachedClient]:
         return self._entitled if controller.entitled_only else self._views
 
     # --- tasks
@@ -202,7 +202,7 @@ class Manager(Generic[C]):
         self,
         controller: Controller[C],
         metrics: RuntimeMetrics | None,
-        reverse_map: ReverseMap,
+        reverse_map: MappingAudit,
     ) -> None:
         own = metrics.of(controller.name) if metrics is not None else None
         queue = WorkQueue(
@@ -220,9 +220,9 @@ class Manager(Generic[C]):
         self._queues[name] = queue
         seen = self._seen_by(controller)
         self._feeds[name] = Feed(controller, queue, seen, reverse_map, own)
-        self._workers[name] = Workers(controller, queue, self._context, seen.get, self._random, own)
+        self._workers[name] = WorkerPool(controller, queue, self._context, seen.get, self._random, own)
 
-    def _start(self, view: View, *, late: bool) -> None:
+    def _start(self, view: CachedClient, *, late: bool) -> None:
         assert self._group is not None
         plane, role = view.plane, plane_role(view.plane)
         tasks = [
@@ -259,8 +259,8 @@ class Manager(Generic[C]):
     async def _pump(
         self,
         controller: Controller[C],
-        outside: Callable[[C, View], AsyncIterator[Key]],
-        view: View,
+        outside: Callable[[C, CachedClient], AsyncIterator[Key]],
+        view: CachedClient,
     ) -> None:
         queue = self._queues[controller.name]
         async for key in outside(self._context, view):
@@ -295,7 +295,7 @@ class Manager(Generic[C]):
 
 
 def _flow_by_index(
-    controller: Controller[C], views: Mapping[PlaneName, View]
+    controller: Controller[C], views: Mapping[PlaneName, CachedClient]
 ) -> Callable[[Key], str]:
     """Return a function for the flow of a key: its value in the flow index, else its namespace."""
     kind, index = controller.kind, controller.flow_index

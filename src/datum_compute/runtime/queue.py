@@ -34,8 +34,8 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Pause
-from datum_compute.runtime.pauses import Pauses
+from datum_compute.runtime.outcome import Debounce
+from datum_compute.runtime.debounce import Pauses
 from datum_compute.runtime.timers import Timers
 
 LANE_MAX = 50_000
@@ -257,7 +257,7 @@ class WorkQueue:
         self.add_after(key, delay_s)
         return delay_s
 
-    def pause(self, key: Key, pause: Pause | None) -> None:
+    def pause(self, key: Key, pause: Debounce | None) -> None:
         """The key was worked on; for a while its wake-ups are gathered."""
         if pause is not None:
             self._pauses.begin(key, pause)

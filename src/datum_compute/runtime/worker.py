@@ -32,9 +32,9 @@ from datum_compute.client.deadlines import Deadlines
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import ControllerMetrics
-from datum_compute.runtime.outcome import Done, Later, NotSynced, Outcome, Terminal
+from datum_compute.runtime.outcome import Done, Requeue, NotSynced, Outcome, Terminal
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 C = TypeVar("C")
 
@@ -51,18 +51,18 @@ LATER_LEAST_S = 0.01
 # Races that the next pass settles: worth a retry, not a line in the log.
 _EXPECTED = (AlreadyExists, Conflict, NotFound, ServiceUnavailable, TooManyRequests, Unreachable)
 
-_OUTCOMES = (Done, Later, Terminal)  # asked of a tuple, which is quicker than of their union
+_OUTCOMES = (Done, Requeue, Terminal)  # asked of a tuple, which is quicker than of their union
 
 _log = logging.getLogger(__name__)
 
 
-class Workers(Generic[C]):
+class WorkerPool(Generic[C]):
     def __init__(
         self,
         controller: Controller[C],
         queue: WorkQueue,
         context: C,
-        view_of: Callable[[PlaneName], View | None],
+        view_of: Callable[[PlaneName], CachedClient | None],
         random: Random,
         metrics: ControllerMetrics | None,
     ) -> None:
@@ -195,7 +195,7 @@ class Workers(Generic[C]):
             case Done(pause):
                 self._queue.pause(key, pause)
                 return "done"
-            case Later(seconds, pause):
+            case Requeue(seconds, pause):
                 delay_s = max(seconds, LATER_LEAST_S) * (1 + JITTER * self._random.random())
                 self._queue.pause(key, pause)
                 self._queue.add_after(key, delay_s)
@@ -207,7 +207,7 @@ class Workers(Generic[C]):
                 _log.warning("%s %s: %s", self._controller.name, key, message)
                 return "terminal"
 
-    def _own_version(self, view: View, key: Key) -> int:
+    def _own_version(self, view: CachedClient, key: Key) -> int:
         """The version of the object that the key names; 0 if it is not there, or none of ours."""
         informer = view.informer(self._kind) if self._kind is not None else None
         entry = informer.cache.entry(key.ref) if informer is not None else None

@@ -137,7 +137,7 @@ def _server_released_before_its_machine() -> Iterator[None]:
 
     def make(original: Any) -> Any:
         async def reconcile(context: Any, key: Any) -> Any:
-            server = context.planes.need(key.plane).read(SERVER).get(key.ref)
+            server = context.planes.require(key.plane).read(SERVER).get(key.ref)
             if server is None or not server.is_terminating:
                 return await original(context, key)
             await context.drivers[key.plane].remove(machine_id_of(server))

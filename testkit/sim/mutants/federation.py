@@ -25,8 +25,8 @@ from datum_compute.planning.fallback import city_shares
 from datum_compute.planning.objects import plan_status
 from datum_compute.planning.propagation import plan_unbound_works, plan_works
 from datum_compute.planning.silence import silence_of
-from datum_compute.runtime.leader import Fence
-from datum_compute.runtime.view import View
+from datum_compute.runtime.leader_election import Fence
+from datum_compute.runtime.cached_client import CachedClient
 from testkit.sim.mutants.mutant import Mutant, attribute_replaced, function_replaced
 
 
@@ -61,7 +61,7 @@ def _unreachable_read_as_absent() -> Iterator[None]:
 
         return live
 
-    with attribute_replaced(View, "live", make):
+    with attribute_replaced(CachedClient, "live", make):
         yield
 
 

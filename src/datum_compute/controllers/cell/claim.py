@@ -21,25 +21,25 @@ from datum_compute.planning.claims import (
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    beyond_status,
+    spec_or_metadata_changed,
     for_,
     reads,
     watches,
 )
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.cached_client import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    instance = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
+    instance = context.planes.require(key.plane).read(INSTANCE).get(key.ref)
     if instance is None or instance.is_terminating or not needs_claim(instance):
         return Done()
     home = home_of(context, key)
     if home is None:
-        return Later(REFUSED_S)
-    claim = context.planes.need(home.plane).read(CLAIM).get(claim_ref(home, key.ref.name))
+        return Requeue(REFUSED_S)
+    claim = context.planes.require(home.plane).read(CLAIM).get(claim_ref(home, key.ref.name))
     plan = plan_claim(home, instance, claim, size_on(context, key, instance))
     try:
         return await carry_out(context.planes, plan)
@@ -56,7 +56,7 @@ def concerns_claim(old: Instance, new: Instance) -> bool:
     return needs_claim(old) != needs_claim(new) or old.spec.runtime != new.spec.runtime
 
 
-def from_known_claim(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_known_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a claim to its instance, except a new claim: this controller created it.
 
     If the new claim has another creator, our request to create one fails and is retried.
@@ -69,8 +69,8 @@ CONTROLLER = Controller(
     role="cell",
     reconcile=reconcile,
     edges=(
-        for_(INSTANCE, when=concerns_claim),
-        watches(CLAIM, from_known_claim, on="project", when=beyond_status),
+        for_(INSTANCE, update_filter=concerns_claim),
+        watches(CLAIM, from_known_claim, on="project", update_filter=spec_or_metadata_changed),
         reads(NAMESPACE),
         reads(INSTANCE_TYPE),
     ),

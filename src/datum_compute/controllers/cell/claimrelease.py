@@ -32,15 +32,15 @@ from datum_compute.planning.claims import (
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    beyond_status,
+    spec_or_metadata_changed,
     for_,
     reads,
     watches,
 )
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.cached_client import CachedClient
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -49,9 +49,9 @@ LEAVING_S = 0.2
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    claim = context.planes.need(key.plane).read(CLAIM).get(key.ref)
+    claim = context.planes.require(key.plane).read(CLAIM).get(key.ref)
     slot = instance_of(claim) if claim is not None else None
-    cell = context.planes.find(slot[0]) if slot is not None else None
+    cell = context.planes.get(slot[0]) if slot is not None else None
     releasing = context.state.claims_being_released
     if claim is None or releasing.get(key) != claim.metadata.uid:
         releasing.pop(key, None)
@@ -73,7 +73,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if state is ReleaseState.RELEASING:
         # An earlier request may have arrived, so the release is completed whatever the slot holds.
         await carry_out(context.planes, plan_release(key.plane, claim, None, None))
-        return Later(LEAVING_S)
+        return Requeue(LEAVING_S)
     return await carry_out(context.planes, plan_release(key.plane, claim, instance, deployment))
 
 
@@ -81,7 +81,7 @@ def _owner(claim: ResourceClaim, ref: Ref) -> Ref:
     return Ref(ref.namespace, deployment_of(ref.name, claim.metadata.labels))
 
 
-async def _get_uncached(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:
+async def _get_uncached(cell: CachedClient, kind: KindInfo[T], ref: Ref) -> T | None:
     try:
         return await cell.client.get(kind, ref)
     except NotFound:
@@ -90,17 +90,17 @@ async def _get_uncached(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:
 
 def concerns_release(old: ResourceClaim, new: ResourceClaim) -> bool:
     """Return True unless only the status changed, which matters only while a claim terminates."""
-    return new.is_terminating or beyond_status(old, new)
+    return new.is_terminating or spec_or_metadata_changed(old, new)
 
 
-def _from_instance(single_project: str, view: View, change: Change[Any]) -> Iterable[Key]:
+def _from_instance(single_project: str, view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map an instance to the claim of its slot when the instance is gone."""
     if change.new is None:
         metadata = change.latest.metadata
         yield from _claims(single_project, view, metadata.namespace, [metadata.name])
 
 
-def _from_deployment(single_project: str, view: View, change: Change[Any]) -> Iterable[Key]:
+def _from_deployment(single_project: str, view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deployment to the claims of the slots that it no longer wants."""
     if change.old is None:
         return
@@ -124,7 +124,7 @@ def released_slots(old: WorkloadDeployment, new: WorkloadDeployment | None) -> r
     return range(0 if new.is_terminating else new.spec.scale_settings.min_replicas, before)
 
 
-def _claims(single_project: str, view: View, namespace: str, names: Iterable[str]) -> Iterable[Key]:
+def _claims(single_project: str, view: CachedClient, namespace: str, names: Iterable[str]) -> Iterable[Key]:
     found = view.cached(NAMESPACE).get(Ref("", namespace))
     home = claim_home(view.plane, found, single_project)
     if home is not None:
@@ -138,7 +138,7 @@ def controller(single_project: str = "") -> Controller[Context]:
         role="project",
         reconcile=reconcile,
         edges=(
-            for_(CLAIM, when=concerns_release),
+            for_(CLAIM, update_filter=concerns_release),
             watches(INSTANCE, partial(_from_instance, single_project), on="cell"),
             watches(DEPLOYMENT, partial(_from_deployment, single_project), on="cell"),
             reads(NAMESPACE, on="cell"),

@@ -50,13 +50,13 @@ from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    beyond_status,
+    spec_or_metadata_changed,
     for_,
     reads,
 )
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.cached_client import CachedClient
 
 # How often all machines are compared with all Servers.
 SWEEP_S = 30.0
@@ -70,12 +70,12 @@ _log = logging.getLogger(__name__)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     server = view.read(SERVER).get(key.ref)
     driver = context.drivers[key.plane]
     if server is None:
         left = await _remove_orphans(view, driver, key.ref, None)
-        return Later(RECHECK_S) if left else Done()
+        return Requeue(RECHECK_S) if left else Done()
     step, state = first_step(server), None
     if step is MachineStep.OBSERVE:
         state = await driver.observe(machine_id_of(server))
@@ -103,10 +103,10 @@ async def _remove(context: Context, driver: Driver, key: Key, server: Server) ->
     return await carry_out(context.planes, plan)
 
 
-async def _start(context: Context, view: View, key: Key, server: Server) -> Outcome:
+async def _start(context: Context, view: CachedClient, key: Key, server: Server) -> Outcome:
     driver = context.drivers[key.plane]
     if await _remove_orphans(view, driver, key.ref, server):
-        return Later(RECHECK_S)
+        return Requeue(RECHECK_S)
     try:
         wanted = references_of_server(server.spec)
         if wanted:
@@ -118,7 +118,7 @@ async def _start(context: Context, view: View, key: Key, server: Server) -> Outc
 
 
 async def _start_with_data(
-    context: Context, view: View, key: Key, server: Server, wanted: Sequence[Reference]
+    context: Context, view: CachedClient, key: Key, server: Server, wanted: Sequence[Reference]
 ) -> Outcome:
     observed = await read_sources(view, key.ref.namespace, wanted)
     status = status_before_start(server, wanted, observed)
@@ -131,7 +131,7 @@ async def _start_with_data(
 
 async def _report(context: Context, key: Key, server: Server, state: Observation) -> Outcome:
     if isinstance(state, NotObserved):
-        return Later(RECHECK_S)
+        return Requeue(RECHECK_S)
     return await _write_status(context, key, server, observed_status(server, state))
 
 
@@ -147,14 +147,14 @@ async def _start_and_observe(driver: Driver, server: Server, data: MachineData) 
     return await driver.observe(machine_id)
 
 
-async def _remove_orphans(view: View, driver: Driver, ref: Ref, server: Server | None) -> bool:
+async def _remove_orphans(view: CachedClient, driver: Driver, ref: Ref, server: Server | None) -> bool:
     """Remove machines of the name that belong to no Server. Return True while one still exists.
 
     A live read confirms that they belong to no Server, because the cache may be stale.
     """
     orphans = orphan_machines(await driver.machines(f"{ref}/"), [server])
     if orphans:
-        orphans = orphan_machines(orphans, [server, await view.live(SERVER, ref)])
+        orphans = orphan_machines(orphans, [server, await view.get_uncached(SERVER, ref)])
     for machine_id in orphans:
         await driver.remove(machine_id)
     return any([await driver.observe(machine_id) is not None for machine_id in orphans])
@@ -162,7 +162,7 @@ async def _remove_orphans(view: View, driver: Driver, ref: Ref, server: Server |
 
 def concerns_driver(old: Server, new: Server) -> bool:
     """Return False for our own report about a machine that is settled."""
-    return beyond_status(old, new) or new.status.phase not in SETTLED
+    return spec_or_metadata_changed(old, new) or new.status.phase not in SETTLED
 
 
 def waits_for(server: Server) -> Iterable[str]:
@@ -181,7 +181,7 @@ def index_may_serve(server: Server) -> Iterable[str]:
 MAY_SERVE_SERVERS = Index(SERVER, "may-serve-servers", index_may_serve)
 
 
-async def find_lost_machines(context: Context, view: View) -> AsyncIterator[Key]:
+async def find_lost_machines(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     """Yield, every LOST_MACHINE_CHECK_S, the Servers that may serve and have no machine.
 
     Drivers answer from memory for a machine that they manage. Only the pods driver reads each pod
@@ -202,7 +202,7 @@ async def find_lost_machines(context: Context, view: View) -> AsyncIterator[Key]
                 await asyncio.sleep(0)
 
 
-async def driver_changes(context: Context, view: View) -> AsyncIterator[Key]:
+async def driver_changes(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     """Yield all machines once, because some may have lost their Server, then those that change."""
     driver = context.drivers[view.plane]
     while True:
@@ -218,25 +218,25 @@ async def driver_changes(context: Context, view: View) -> AsyncIterator[Key]:
 
 async def remove_orphans(context: Context, key: Key) -> Outcome:
     """Remove the machines of the name that belong to no Server."""
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     server = view.read(SERVER).get(key.ref)
     left = await _remove_orphans(view, context.drivers[key.plane], key.ref, server)
-    return Later(RECHECK_S) if left else Done()
+    return Requeue(RECHECK_S) if left else Done()
 
 
-async def machines_without_server(context: Context, view: View) -> AsyncIterator[Key]:
+async def machines_without_server(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     async for wanted, found in _sweep(context, view):
         for machine_id in sorted(found - wanted):
             yield _key_of(view, machine_id)
 
 
-async def servers_without_machine(context: Context, view: View) -> AsyncIterator[Key]:
+async def servers_without_machine(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     async for wanted, found in _sweep(context, view):
         for machine_id in sorted(wanted - found):
             yield _key_of(view, machine_id)
 
 
-async def _sweep(context: Context, view: View) -> AsyncIterator[tuple[set[str], set[str]]]:
+async def _sweep(context: Context, view: CachedClient) -> AsyncIterator[tuple[set[str], set[str]]]:
     """Yield, every SWEEP_S, the machines that Servers need and the machines that exist.
 
     Two lists of ids replace an observation of each machine.
@@ -251,7 +251,7 @@ async def _sweep(context: Context, view: View) -> AsyncIterator[tuple[set[str], 
         yield {f"{ref}/{uid}" for ref, uid in view.cached(SERVER).uids().items()}, found
 
 
-def _key_of(view: View, machine_id: str) -> Key:
+def _key_of(view: CachedClient, machine_id: str) -> Key:
     namespace, name, _ = machine_id.split("/")
     return Key(view.plane, Ref(namespace, name))
 
@@ -260,10 +260,10 @@ CONTROLLER = Controller(
     name="machine",
     role="cell",
     reconcile=reconcile,
-    edges=(for_(SERVER, when=concerns_driver), *wakes(WAITING)),
+    edges=(for_(SERVER, update_filter=concerns_driver), *wakes(WAITING)),
     indexes=(WAITING, MAY_SERVE_SERVERS),
     finalizers=(labels.DRIVER_FINALIZER,),
-    outside=(driver_changes, servers_without_machine, find_lost_machines),
+    external_sources=(driver_changes, servers_without_machine, find_lost_machines),
     workers=MANY_WORKERS,
 )
 
@@ -272,7 +272,7 @@ SWEEPER = Controller(
     role="cell",
     reconcile=remove_orphans,
     edges=(reads(SERVER),),
-    outside=(machines_without_server,),
+    external_sources=(machines_without_server,),
     workers=1,
 )
 

@@ -39,10 +39,10 @@ from datum_compute.planning.grantedslots import is_granted_before
 from datum_compute.planning.ordinals import ordinal
 from datum_compute.planning.sizing import Size
 from datum_compute.runtime.controller import Edge, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import NotSynced
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 # A project that does not answer within this time counts as unreachable.
 CONFIRM_TIMEOUT_S = 3.0
@@ -79,7 +79,7 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
     because the cell is no longer a member, the error is raised and retried.
     """
     home = home_of(context, key)
-    view = context.planes.find(home.plane) if home is not None else None
+    view = context.planes.get(home.plane) if home is not None else None
     if home is None or view is None:
         return
     ref = claim_ref(home, instance.metadata.name)
@@ -88,7 +88,7 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
         return
     try:
         async with asyncio.timeout(CONFIRM_TIMEOUT_S):
-            claim = await view.live(CLAIM, ref)
+            claim = await view.get_uncached(CLAIM, ref)
     except (Unreachable, TimeoutError):
         return
     except ApiError as error:
@@ -101,14 +101,14 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
 
 
 def _is_readable(context: Context, home: ClaimHome) -> bool:
-    view = context.planes.find(home.plane)
+    view = context.planes.get(home.plane)
     return view is not None and view.declare(CLAIM).synced
 
 
 def _is_recorded(context: Context, key: Key, instance: Instance, size: Size | None) -> bool:
     name = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
     owner = Ref(key.ref.namespace, name)
-    deployment = context.planes.need(key.plane).read(DEPLOYMENT).get(owner)
+    deployment = context.planes.require(key.plane).read(DEPLOYMENT).get(owner)
     if deployment is None or deployment.is_terminating:
         return False
     return is_granted_before(deployment, ordinal(instance), size)
@@ -122,7 +122,7 @@ def claim_of(context: Context, home: ClaimHome | None, instance: Instance) -> Re
     """
     if home is None:
         return None
-    view, ref = context.planes.need(home.plane), claim_ref(home, instance.metadata.name)
+    view, ref = context.planes.require(home.plane), claim_ref(home, instance.metadata.name)
     try:
         claim = view.read(CLAIM).get(ref)
     except NotSynced:
@@ -133,7 +133,7 @@ def claim_of(context: Context, home: ClaimHome | None, instance: Instance) -> Re
     return None if claim is not None and claim.metadata.uid == leaving else claim
 
 
-def from_decided_claim(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_decided_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a claim to its instance. A new undecided claim is treated as no claim."""
     if change.old is None and change.new is not None:
         granted = find_condition(change.new.status.conditions, GRANTED)

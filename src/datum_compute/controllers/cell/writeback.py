@@ -27,14 +27,14 @@ from datum_compute.planning.projection import (
     plan_writeback,
 )
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Requeue, Outcome
+from datum_compute.runtime.cached_client import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, hub = context.planes.need(key.plane), context.planes.hub
+    view, hub = context.planes.require(key.plane), context.planes.hub
     instance = view.read(INSTANCE).get(key.ref)
     if instance is None:
         return await _withdraw(context, view, key)
@@ -42,27 +42,27 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     deployment = hub.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
     copy = hub.read(INSTANCE).get(key.ref)
     if copy is None and not is_worth_telling(instance, context.now()):
-        return Later(INITIAL_STATUS_S)
+        return Requeue(INITIAL_STATUS_S)
     if copy is None and deployment is not None and age_s(instance, context.now()) > OWNER_S:
         # An instance of this age had a copy. After a disconnect the cached deployments of the hub
         # may be older than the cached copies. A copy whose owner is gone would be collected and
         # created again without end.
-        deployment = await hub.live(DEPLOYMENT, ref_of(deployment))
+        deployment = await hub.get_uncached(DEPLOYMENT, ref_of(deployment))
     try:
         plan = plan_writeback(key.plane, instance, deployment, copy)
         return await carry_out(context.planes, plan)
     except AlreadyExists:
         # The cell label of the copy was edited. This cell watches only copies with its label.
-        copy = await hub.live(INSTANCE, key.ref)
+        copy = await hub.get_uncached(INSTANCE, key.ref)
         plan = plan_writeback(key.plane, instance, deployment, copy)
         return await carry_out(context.planes, plan)
 
 
-async def _withdraw(context: Context, view: View, key: Key) -> Outcome:
+async def _withdraw(context: Context, view: CachedClient, key: Key) -> Outcome:
     """Delete a copy only after a live read from the cell confirms that the original is gone."""
     plan = plan_withdrawal(key.plane, context.planes.hub.read(INSTANCE).get(key.ref))
-    if plan.actions and await view.live(INSTANCE, key.ref) is not None:
-        return Later(1)
+    if plan.actions and await view.get_uncached(INSTANCE, key.ref) is not None:
+        return Requeue(1)
     return await carry_out(context.planes, plan)
 
 
@@ -71,7 +71,7 @@ def concerns_copy(_old: Instance, new: Instance) -> bool:
     return not (new.spec.controller.scheduling_gates and are_going(new))
 
 
-def from_hub_copy(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_hub_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a copy to the cells that it names and named, so that its cell restores edited fields."""
     seen = [copy for copy in (change.old, change.new) if copy is not None]
     for cell in dict.fromkeys(name for copy in seen for name in cells_of_copy(copy)):
@@ -87,7 +87,7 @@ CONTROLLER = Controller(
     role="cell",
     reconcile=reconcile,
     edges=(
-        for_(INSTANCE, when=concerns_copy),
+        for_(INSTANCE, update_filter=concerns_copy),
         reads(DEPLOYMENT, on="hub"),
         watches(INSTANCE, from_hub_copy, on="hub"),
     ),

@@ -22,10 +22,10 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.cell_health import REACHABLE, CellProbe, plan_cell_health, unreachable
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 # Upper limit for a probe, even if the transport has a longer timeout.
 PROBE_TIMEOUT_S = 5.0
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    hub = context.planes.need(key.plane)
+    hub = context.planes.require(key.plane)
     cluster = hub.read(CLUSTER).get(key.ref)
     if cluster is None:
         context.state.unreachable_since_s.pop(key.ref.name, None)
@@ -50,13 +50,13 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-def _other_clusters_of_city(hub: View, cluster: Cluster) -> list[Cluster]:
+def _other_clusters_of_city(hub: CachedClient, cluster: Cluster) -> list[Cluster]:
     city = cluster.metadata.labels.get(labels.TOPOLOGY_CITY, "")
     same = hub.read(CLUSTER).labelled(labels.TOPOLOGY_CITY, city) if city else []
     return [c for c in same if ref_of(c) != ref_of(cluster) and not c.is_terminating]
 
 
-def map_same_city_clusters(view: View, change: Change[Any]) -> Iterable[Key]:
+def map_same_city_clusters(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Enqueue all clusters of a city when a cluster joins, leaves or moves."""
     seen = [c for c in (change.old, change.new) if c is not None]
     cities = [c.metadata.labels.get(labels.TOPOLOGY_CITY, "") for c in seen]
@@ -77,7 +77,7 @@ def _unreachable_s(context: Context, cell: str, verdict: Verdict, probe_started_
     return max(0.001, now_s - context.state.unreachable_since_s.setdefault(cell, probe_started_s))
 
 
-async def probe_cell(cell: View | None, timeout_s: float) -> Verdict:
+async def probe_cell(cell: CachedClient | None, timeout_s: float) -> Verdict:
     if cell is None:
         return unreachable("the cell is not connected")
     try:
@@ -91,7 +91,7 @@ async def probe_cell(cell: View | None, timeout_s: float) -> Verdict:
     return REACHABLE
 
 
-def relist_if_replaced(cell: View, found: Namespace) -> None:
+def relist_if_replaced(cell: CachedClient, found: Namespace) -> None:
     """Relist a cell that lost its data.
 
     Every plane has the namespace ``default``, and its uid identifies the plane. Watches alone may

@@ -19,14 +19,14 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.leaving import Belongings, infrastructure_refs, plan_leaving
 from datum_compute.runtime.controller import Controller, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    hub = context.planes.need(key.plane)
+    hub = context.planes.require(key.plane)
     cluster = hub.read(CLUSTER).get(key.ref)
     if cluster is None or not cluster.is_terminating:
         return Done()
@@ -43,13 +43,13 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan_leaving(cluster, found))
 
 
-async def _read_infrastructure(hub: View, cell: str) -> list[tuple[KindInfo[Any], ApiObject]]:
+async def _read_infrastructure(hub: CachedClient, cell: str) -> list[tuple[KindInfo[Any], ApiObject]]:
     """Read from the hub: Leases change all the time, and no cache has them."""
-    found = [(kind, await hub.live(kind, ref)) for kind, ref in infrastructure_refs(cell)]
+    found = [(kind, await hub.get_uncached(kind, ref)) for kind, ref in infrastructure_refs(cell)]
     return [(kind, obj) for kind, obj in found if obj is not None]
 
 
-def from_work(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deleted Work to the Cluster of its cell."""
     if change.new is None:
         space = change.latest.metadata.namespace

@@ -12,10 +12,10 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.catalogue import default_network
 from datum_compute.planning.networks import plan_default_network
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 _DESIRED = default_network()
 _NAMESPACE = Ref("", _DESIRED.metadata.namespace)
@@ -24,14 +24,14 @@ _NAMESPACE = Ref("", _DESIRED.metadata.namespace)
 async def reconcile(context: Context, key: Key) -> Outcome:
     if key.ref != _NAMESPACE:
         return Done()
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     namespace = view.read(NAMESPACE).get(key.ref)
     existing = view.read(NETWORK).get(ref_of(_DESIRED))
     plan = plan_default_network(key.plane, namespace, existing, _DESIRED)
     return await carry_out(context.planes, plan)
 
 
-def from_network(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The namespace of a default network that was deleted."""
     if change.new is None and ref_of(change.latest) == ref_of(_DESIRED):
         yield Key(view.plane, _NAMESPACE)

@@ -33,10 +33,10 @@ from datum_compute.planning.homes import (
 )
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 _CONTENT_KINDS: tuple[KindInfo[Any], ...] = (DEPLOYMENT, INSTANCE, BINDING)
 
@@ -60,7 +60,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def _find_source(
-    context: Context, project: View | None, home: Home, uid: str
+    context: Context, project: CachedClient | None, home: Home, uid: str
 ) -> tuple[PlaneName, Namespace] | None:
     """Find the source by the labels, which costs one lookup.
 
@@ -76,14 +76,14 @@ def _find_source(
             (plane, namespace)
             for plane in context.planes.engaged()
             if plane_role(plane) == "project"
-            for namespace in context.planes.need(plane).read(NAMESPACE).all()
+            for namespace in context.planes.require(plane).read(NAMESPACE).all()
             if namespace.metadata.uid == uid
         ),
         None,
     )
 
 
-async def _find_use(hub: View, project: View | None, home: Home, name: str) -> str:
+async def _find_use(hub: CachedClient, project: CachedClient | None, home: Home, name: str) -> str:
     """Return what still needs the namespace; empty if nothing does. Caches are read first."""
     if _has_cached_contents(hub, name):
         return f"{name} is not empty"
@@ -95,13 +95,13 @@ async def _find_use(hub: View, project: View | None, home: Home, name: str) -> s
     return ""
 
 
-def _has_cached_contents(hub: View, name: str) -> bool:
+def _has_cached_contents(hub: CachedClient, name: str) -> bool:
     if any(hub.read(kind).in_namespace(name) for kind in _CONTENT_KINDS):
         return True
     return bool(hub.read(WORK).refs_indexed(WORKS_BY_CONTENT_NAMESPACE.name, name))
 
 
-async def _has_source(project: View, uid: str, *, removed: bool) -> bool:
+async def _has_source(project: CachedClient, uid: str, *, removed: bool) -> bool:
     try:
         listed = await project.client.list(NAMESPACE)
     except (NotFound, Forbidden):
@@ -111,7 +111,7 @@ async def _has_source(project: View, uid: str, *, removed: bool) -> bool:
     return any(namespace.metadata.uid == uid for namespace in listed.items)
 
 
-async def _has_contents(hub: View, name: str) -> bool:
+async def _has_contents(hub: CachedClient, name: str) -> bool:
     for kind in _CONTENT_KINDS:
         if (await hub.client.list(kind, namespace=name)).items:
             return True
@@ -119,24 +119,24 @@ async def _has_contents(hub: View, name: str) -> bool:
     return any(name in namespaces_of_contents(work) for work in hub.read(WORK).all())
 
 
-def from_source(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_source(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map the creation and the deletion of a project namespace to its hub namespace."""
     if change.new is None or change.old is None:
         yield Key(HUB, Ref("", federation_namespace(change.latest.metadata.uid)))
 
 
-def from_content(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_content(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
         yield Key(view.plane, Ref("", change.latest.metadata.namespace))
 
 
-def from_work(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
         for name in namespaces_of_contents(change.latest):
             yield Key(view.plane, Ref("", name))
 
 
-def from_policy(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_policy(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     yield Key(view.plane, Ref("", change.latest.metadata.name))
 
 

@@ -16,16 +16,16 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.instancetypes import plan_instance_type
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 BY_REPLACEMENT = "replacement"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    types = context.planes.need(key.plane).read(INSTANCE_TYPE)
+    types = context.planes.require(key.plane).read(INSTANCE_TYPE)
     found = types.get(key.ref)
     if found is None:
         return Done()
@@ -34,7 +34,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-def from_replacement(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_replacement(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The instance types that name the changed one as their replacement."""
     name = change.latest.metadata.name
     for found in view.cached(INSTANCE_TYPE).indexed(BY_REPLACEMENT, name):

@@ -28,10 +28,10 @@ from datum_compute.planning.actions import Plan
 from datum_compute.planning.leftclaims import plan_left_claims
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.cached_client import CachedClient
 
 RECHECK_S = 60.0
 
@@ -41,7 +41,7 @@ async def reconcile_cluster(context: Context, key: Key) -> Outcome:
     if hub.read(CLUSTER).get(key.ref) is not None:
         return Done()
     plan = _plan_claims(context, labels.SOURCE_CLUSTER, cell, f"cell {cell} has left")
-    if plan.actions and await hub.live(CLUSTER, key.ref) is None:
+    if plan.actions and await hub.get_uncached(CLUSTER, key.ref) is None:
         return await carry_out(context.planes, plan)
     return Done()
 
@@ -56,10 +56,10 @@ async def reconcile_namespace(context: Context, key: Key) -> Outcome:
     )
     if not plan.actions or hub.read(WORK).refs_indexed(WORKS_BY_NAMESPACE.name, name):
         return Done()
-    if await hub.live(NAMESPACE, key.ref) is not None:
+    if await hub.get_uncached(NAMESPACE, key.ref) is not None:
         return Done()
     if any(carries(work, name) for work in (await hub.client.list(WORK)).items):
-        return Later(RECHECK_S)
+        return Requeue(RECHECK_S)
     return await carry_out(context.planes, plan)
 
 
@@ -71,7 +71,7 @@ def _plan_claims(context: Context, label: str, value: str, reason: str) -> Plan:
             action
             for project in projects
             for action in plan_left_claims(
-                project, context.planes.need(project).read(CLAIM).labelled(label, value), reason
+                project, context.planes.require(project).read(CLAIM).labelled(label, value), reason
             ).actions
         )
     )
@@ -95,17 +95,17 @@ def _namespaces_of(work: Work) -> Iterator[str]:
 WORKS_BY_NAMESPACE = Index(WORK, "carried-namespace", _namespaces_of)
 
 
-def from_namespace(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
         yield Key(view.plane, Ref("", change.latest.metadata.name))
 
 
-def from_work(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
         yield from (Key(view.plane, Ref("", name)) for name in _namespaces_of(change.latest))
 
 
-def from_claim_to_namespace(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_claim_to_namespace(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map claims that are new to this process, because they may have been orphaned before."""
     claim = change.new
     if claim is None or (change.old is not None and not claim.is_terminating):
@@ -114,12 +114,12 @@ def from_claim_to_namespace(_view: View, change: Change[Any]) -> Iterable[Key]:
         yield Key(HUB, Ref("", namespace))
 
 
-def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
         yield Key(view.plane, Ref("", change.latest.metadata.name))
 
 
-def from_claim_to_cluster(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_claim_to_cluster(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map claims that are new to this process, whose cell may have left before it started, and
     claims that are being deleted, which may wait for a cell that has left."""
     claim = change.new

@@ -17,17 +17,17 @@ from datum_compute.controllers.effects import carry_out, for_each_plane
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.locationbindings import plan_availability
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 
 async def reconcile(context: Context, key: Key, *, alone: bool) -> Outcome:
-    location = context.planes.need(key.plane).read(LOCATION).get(key.ref)
+    location = context.planes.require(key.plane).read(LOCATION).get(key.ref)
 
     async def report(plane: PlaneName) -> None:
-        for binding in context.planes.need(plane).read(LOCATION_BINDING).all():
+        for binding in context.planes.require(plane).read(LOCATION_BINDING).all():
             if binding.spec.location_ref.name == key.ref.name:
                 actions = plan_availability(plane, binding, location, context.now(), alone=alone)
                 await carry_out(context.planes, Plan(tuple(actions)))
@@ -36,7 +36,7 @@ async def reconcile(context: Context, key: Key, *, alone: bool) -> Outcome:
     return Done()
 
 
-def to_location(_view: View, change: Change[Any]) -> Iterable[Key]:
+def to_location(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     yield Key(PLATFORM, Ref("", change.latest.spec.location_ref.name))
 
 

@@ -31,16 +31,16 @@ from datum_compute.planning.quarantine import Problem, is_quarantined
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.cached_client import CachedClient
 
 NOTED = "noted-elsewhere"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, hub = context.planes.need(key.plane), context.planes.hub
+    view, hub = context.planes.require(key.plane), context.planes.hub
     namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
     if namespace is None:
         return Done()
@@ -80,7 +80,7 @@ async def _publish(
         key.ref.namespace,
         hub_instance,
         deployment,
-        context.planes.need(key.plane).read(INSTANCE).get(key.ref),
+        context.planes.require(key.plane).read(INSTANCE).get(key.ref),
         _silence(context.planes.hub, hub_instance),
         context.now(),
     )
@@ -88,7 +88,7 @@ async def _publish(
 
 
 async def _delete_project_copy(context: Context, key: Key) -> Outcome:
-    projection = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
+    projection = context.planes.require(key.plane).read(INSTANCE).get(key.ref)
     return await carry_out(context.planes, plan_unprojection(key.plane, projection))
 
 
@@ -97,7 +97,7 @@ async def _quarantine(
 ) -> Outcome:
     outcome = await quarantine(context, hub_instance, problem)
     if not is_quarantined(hub_instance):
-        return Later(OWNER_S)
+        return Requeue(OWNER_S)
     await _delete_project_copy(context, key)
     return outcome
 
@@ -107,7 +107,7 @@ def _identifies(hub_instance: Instance, key: Key) -> bool:
     return upstream_key(hub_instance.metadata.labels, key.ref.name) == key
 
 
-def _silence(hub: View, instance: Instance) -> Silence | None:
+def _silence(hub: CachedClient, instance: Instance) -> Silence | None:
     """Return the state of the first unreachable cell that the copy names."""
     clusters = hub.read(CLUSTER)
     found = (silence_of(clusters.get(Ref("", cell))) for cell in cells_of_copy(instance))
@@ -120,7 +120,7 @@ def noted_elsewhere(copy: Instance) -> Iterable[str]:
     return (cell for cell in cells_of_copy(copy) if cell != labelled)
 
 
-def from_hub_instance(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_hub_instance(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map by the copy's own labels and by its namespace's labels: labels on the copy may have been
     edited."""
     metadata = change.latest.metadata
@@ -129,16 +129,16 @@ def from_hub_instance(view: View, change: Change[Any]) -> Iterable[Key]:
     return filter(None, dict.fromkeys(upstream_key(said, metadata.name) for said in told))
 
 
-def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a Cluster whose reachability changed to the copies of its instances."""
     if are_equally_heard(change.old, change.new):
         return
     copies, cell = view.cached(INSTANCE), change.latest.metadata.name
     for instance in (*copies.labelled(labels.CELL, cell), *copies.indexed(NOTED, cell)):
-        yield from from_hub_instance(view, Change(None, instance))
+        yield from from_hub_instance(view, ObjectChange(None, instance))
 
 
-def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_deployment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map the creation and the deletion of a deployment to the copies of its instances."""
     if change.old is not None and change.new is not None:
         return []

@@ -12,16 +12,16 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.quota import plan_registration
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 BY_RESOURCE_TYPE = "resource-type"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    found = context.planes.need(key.plane).read(REGISTRATION)
+    found = context.planes.require(key.plane).read(REGISTRATION)
     registration = found.get(key.ref)
     if registration is None:
         return Done()
@@ -30,7 +30,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-def from_other(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_other(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """When a registration is deleted, the next one for its resource type becomes active."""
     if change.new is None:
         resource_type = change.latest.spec.resource_type

@@ -7,13 +7,13 @@ from datum_compute.api.kinds import REVISION, WORKLOAD
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.revisions import plan_revisions, select_revisions
-from datum_compute.runtime.controller import Controller, beyond_status, for_, owns
+from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, owns
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     workload = view.read(WORKLOAD).get(key.ref)
     if workload is None:
         return Done()
@@ -32,6 +32,6 @@ CONTROLLER = Controller(
     name="revision",
     role="project",
     reconcile=reconcile,
-    edges=(for_(WORKLOAD, when=beyond_status), owns(REVISION)),
+    edges=(for_(WORKLOAD, update_filter=spec_or_metadata_changed), owns(REVISION)),
     entitled_only=True,
 )

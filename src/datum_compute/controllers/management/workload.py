@@ -20,19 +20,19 @@ from datum_compute.planning.revisions import select_revisions
 from datum_compute.planning.workloadclaims import workload_claim_ref, workload_of_claim
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, owns, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Pause
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Outcome, Debounce
+from datum_compute.runtime.cached_client import CachedClient
 
 # Cities report one after the other, and each more than once: one status update for many reports.
-REPORTED = Pause(quiet_s=0.01, most_s=0.25)
+REPORTED = Debounce(idle_s=0.01, max_s=0.25)
 
 BY_INSTANCE_TYPE = "instance-type"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     workload = view.read(WORKLOAD).get(key.ref)
     if workload is None:
         return Done()
@@ -42,10 +42,10 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     )
     if workload.is_terminating or not found.deployments:
         return outcome
-    return replace(outcome, pause=REPORTED)
+    return replace(outcome, debounce=REPORTED)
 
 
-def observe_workload(view: View, workload: Workload) -> WorkloadObjects:
+def observe_workload(view: CachedClient, workload: Workload) -> WorkloadObjects:
     """Deployments and revisions are found by label and by owner: users can edit labels."""
     uid, ref = workload.metadata.uid, ref_of(workload)
     deployments = view.read(DEPLOYMENT)
@@ -62,20 +62,20 @@ def observe_workload(view: View, workload: Workload) -> WorkloadObjects:
     )
 
 
-def _revisions(view: View, workload: Workload) -> list[WorkloadRevision]:
+def _revisions(view: CachedClient, workload: Workload) -> list[WorkloadRevision]:
     found, metadata = view.read(REVISION), workload.metadata
     labeled = found.labelled(labels.WORKLOAD_NAME, metadata.name)
     return select_revisions(workload, labeled, found.owned_by(metadata.uid))
 
 
-def from_claim(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """By its name: one that was left by an earlier workload names no owner, or another."""
     workload = workload_of_claim(ref_of(change.latest))
     if workload is not None:
         yield Key(view.plane, workload)
 
 
-def from_orphan(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_orphan(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """A deployment that lost its owner goes all the same, and the workload waits for that."""
     deployment = change.latest
     if not deployment.metadata.owner_references:
@@ -86,7 +86,7 @@ def size_of(workload: Workload) -> str:
     return size_name(workload.spec.template.spec.runtime.resources.instance_type)
 
 
-def from_type(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_type(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The workloads that use the instance type: their status reports its lifecycle."""
     name = change.latest.metadata.name
     for workload in view.cached(WORKLOAD).indexed(BY_INSTANCE_TYPE, name):

@@ -35,10 +35,10 @@ from datum_compute.planning.garbage import (
     plan_orphaning,
 )
 from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.events import Notice
+from datum_compute.runtime.event_recorder import EventRequest
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.cached_client import CachedClient
 
 INVALID_NAMESPACE = "OwnerRefInvalidNamespace"
 REFUSED_S = 600.0
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, holdings = context.planes.need(key.plane), context.holdings(key.plane)
+    view, holdings = context.planes.require(key.plane), context.holdings(key.plane)
     held = holdings.find(key.resource, key.ref)
     if held is None:
         return Done()
@@ -57,16 +57,16 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         await _collect_garbage(context, view, holdings, held)
     except _REFUSALS as refusal:
         _log.warning("garbage %s: %s; again in %.0f s", key, refusal, REFUSED_S)
-        return Later(REFUSED_S)
+        return Requeue(REFUSED_S)
     return Done()
 
 
-async def _collect_garbage(context: Context, view: View, holdings: Holdings, held: Held) -> None:
+async def _collect_garbage(context: Context, view: CachedClient, holdings: Holdings, held: Held) -> None:
     if not held.terminating:
         owners = observe_owners(holdings, held.ref, held.owners)
         for owner in owners:
             if is_unreachable(held.ref.namespace, owner):
-                context.planes.tell(_unreachable_owner(view.plane, held, owner.reference))
+                context.planes.record_event(_unreachable_owner(view.plane, held, owner.reference))
         await _apply(view, holdings, _plan_collection(holdings, held, owners))
     elif ORPHAN_FINALIZER in held.finalizers:
         await _apply(view, holdings, plan_orphaning(held, holdings.dependents(held.uid)))
@@ -74,7 +74,7 @@ async def _collect_garbage(context: Context, view: View, holdings: Holdings, hel
         await _delete_dependents(view, holdings, held)
 
 
-async def _delete_dependents(view: View, holdings: Holdings, owner: Held) -> None:
+async def _delete_dependents(view: CachedClient, holdings: Holdings, owner: Held) -> None:
     """Delete the dependents, then release the owner if the rest does not block it.
 
     The remaining dependents are read after the deletes: most are gone by then.
@@ -125,7 +125,7 @@ def _exists(holdings: Holdings, held: Held) -> bool:
     return found is not None and found.uid == held.uid
 
 
-async def _apply(view: View, holdings: Holdings, actions: Sequence[GarbageAction]) -> None:
+async def _apply(view: CachedClient, holdings: Holdings, actions: Sequence[GarbageAction]) -> None:
     for action in actions:
         match action:
             case RemoveOwners(held, uids):
@@ -139,7 +139,7 @@ async def _apply(view: View, holdings: Holdings, actions: Sequence[GarbageAction
                 assert_never(action)
 
 
-def _unreachable_owner(plane: PlaneName, held: Held, owner: OwnerReference) -> Notice:
+def _unreachable_owner(plane: PlaneName, held: Held, owner: OwnerReference) -> EventRequest:
     """The event that Kubernetes reports too: the reference can never be resolved."""
     about = ObjectReference(
         api_version=held.kind.api_version, kind=held.kind.kind, name=held.ref.name, uid=held.uid
@@ -149,7 +149,7 @@ def _unreachable_owner(plane: PlaneName, held: Held, owner: OwnerReference) -> N
         "without a namespace can only be owned by one without; remove it from "
         "metadata.ownerReferences"
     )
-    return Notice(plane, about, "Warning", INVALID_NAMESPACE, note)
+    return EventRequest(plane, about, "Warning", INVALID_NAMESPACE, note)
 
 
 def wakes(holdings: Holdings, plane: PlaneName, change: Changed) -> Iterable[Key]:
@@ -170,7 +170,7 @@ def wakes(holdings: Holdings, plane: PlaneName, change: Changed) -> Iterable[Key
         yield Key(plane, change.ref, change.resource)
 
 
-async def outside(context: Context, view: View) -> AsyncIterator[Key]:
+async def outside(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     holdings = context.holdings(view.plane)
     with closing(holdings.changes(Wanted(gone=True, ties=True))) as changes:
         async for change in changes:
@@ -179,6 +179,6 @@ async def outside(context: Context, view: View) -> AsyncIterator[Key]:
 
 
 CONTROLLERS = tuple(
-    Controller(name=f"garbage-{role}", role=role, reconcile=reconcile, outside=(outside,))
+    Controller(name=f"garbage-{role}", role=role, reconcile=reconcile, external_sources=(outside,))
     for role in ROLES
 )

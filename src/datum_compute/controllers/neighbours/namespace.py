@@ -21,15 +21,15 @@ from datum_compute.controllers.effects import delete_objects
 from datum_compute.planning.remaining import conditions_of
 from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.cached_client import CachedClient
 
 RECHECK_S = 10.0
 _LAST = (CLAIM.storage,)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     namespace = view.read(NAMESPACE).get(key.ref)
     if namespace is None or not namespace.is_terminating:
         return Done()
@@ -40,12 +40,12 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     remaining = holdings.in_namespace(key.ref.name)
     if remaining:
         await _tell(context, view, namespace, remaining)
-        return Later(RECHECK_S)
+        return Requeue(RECHECK_S)
     await view.client.finalize_namespace(namespace)
     return Done()
 
 
-async def _tell(context: Context, view: View, namespace: Namespace, remaining: list[Held]) -> None:
+async def _tell(context: Context, view: CachedClient, namespace: Namespace, remaining: list[Held]) -> None:
     """Say what remains; a status that says so already is not written again."""
     before = namespace.status.conditions
     conditions = conditions_of(before, remaining, context.now())
@@ -55,7 +55,7 @@ async def _tell(context: Context, view: View, namespace: Namespace, remaining: l
         await view.patch_status(NAMESPACE, ref_of(namespace), status, version=version)
 
 
-async def outside(context: Context, view: View) -> AsyncIterator[Key]:
+async def outside(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     """What goes may have been the last thing that a terminating namespace held."""
     holdings = context.holdings(view.plane)
     with closing(holdings.changes(Wanted(gone=True))) as changes:
@@ -73,7 +73,7 @@ CONTROLLERS = tuple(
         role=role,
         reconcile=reconcile,
         edges=(for_(NAMESPACE),),
-        outside=(outside,),
+        external_sources=(outside,),
         workers=1,
     )
     for role in ROLES

@@ -26,16 +26,16 @@ from datum_compute.planning.projects import (
 )
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
 
 BY_OWNER = "owner"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     project = view.read(PROJECT).get(key.ref)
     if project is None:
         return Done()
@@ -49,7 +49,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 async def _make(context: Context, project: Project) -> Outcome:
-    maker, metadata = context.plane_maker, project.metadata
+    maker, metadata = context.plane_lifecycle, project.metadata
     assert maker is not None, "projects are made beside the server of their planes"
     owner = metadata.annotations.get(labels.CREATED_BY, "")
     try:
@@ -61,7 +61,7 @@ async def _make(context: Context, project: Project) -> Outcome:
 
 
 async def _remove(context: Context, project: Project) -> Outcome:
-    maker, plane = context.plane_maker, project_plane(project.metadata.name)
+    maker, plane = context.plane_lifecycle, project_plane(project.metadata.name)
     assert maker is not None, "projects are removed beside the server of their planes"
     if labels.PROJECT_FINALIZER not in project.metadata.finalizers:
         return Done()
@@ -71,7 +71,7 @@ async def _remove(context: Context, project: Project) -> Outcome:
     return await carry_out(context.planes, plan_release(project))
 
 
-def from_organization(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_organization(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The projects of a new organization, which may exist before it."""
     if change.old is not None:
         return

@@ -12,7 +12,7 @@ from typing import Protocol
 from datum_compute.api.plane import PlaneName
 
 
-class PlaneMaker(Protocol):
+class PlaneLifecycle(Protocol):
     async def make(self, plane: PlaneName, owner: str) -> None:
         """The plane is there, with all that a project has from its first moment; ``owner`` is the
         user who administers it, or empty."""

@@ -59,7 +59,7 @@ class LeadershipLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LeaseConfig:
     """Which lease, who asks for it, and how long it holds.
 
     ``margin_s`` must cover by how much two clocks may differ over one duration.
@@ -158,7 +158,7 @@ class Election:
     def __init__(
         self,
         client: Client,
-        terms: Terms,
+        terms: LeaseConfig,
         *,
         clock: Callable[[], float],
         unix_s: Callable[[], float],

@@ -17,18 +17,9 @@ from datum_compute.api.lease import Lease
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, path_prefix
 from datum_compute.client.client import Client
-from datum_compute.runtime.leader import (
-    REMIND_S,
-    Election,
-    FencedTransport,
-    LeadershipLost,
-    NotLeading,
-    Terms,
-    check_all,
-    lead_all,
-)
+from datum_compute.runtime.leader_election import REMIND_S, Election, FencedTransport, LeadershipLost, NotLeading, LeaseConfig, check_all, lead_all
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.runtime.planes import Planes, a_namespace
+from tests.runtime.planes_in_process import Planes, a_namespace
 
 REF = Ref("default", "compute-manager")
 MARGIN_S = 2.0
@@ -62,7 +53,7 @@ class Process:
 
     def __post_init__(self) -> None:
         self.running.set()
-        terms = Terms(self.ref, self.name, every_s=self.every_s, margin_s=MARGIN_S)
+        terms = LeaseConfig(self.ref, self.name, every_s=self.every_s, margin_s=MARGIN_S)
         self.election = Election(
             Client(self, prefix=path_prefix(HUB), token="token", agent=self.name),
             terms,

@@ -11,18 +11,18 @@ from datum_compute.api.plane import HUB
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Pause
+from datum_compute.runtime.outcome import Debounce
 from datum_compute.runtime.queue import WorkQueue
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.runtime.taking import Taker
+from tests.runtime.queue_taker import Taker
 
 KEY = Key(HUB, Ref("default", "a"))
-PAUSE = Pause(quiet_s=1.0, most_s=10.0)
+PAUSE = Debounce(idle_s=1.0, max_s=10.0)
 
 
 def passes(
     story: Callable[[WorkQueue], Awaitable[None]],
-    pause: Pause | None = PAUSE,
+    pause: Debounce | None = PAUSE,
     busy_until_s: float = 0.0,
 ) -> list[int]:
     """When the key was worked on, each time with a pause afterwards; the first time at once."""

@@ -29,7 +29,7 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client, Patch
 from datum_compute.runtime.informer import Informer
-from datum_compute.runtime.objects import Objects
+from datum_compute.runtime.objects import Lister
 from datum_compute.runtime.outcome import NotSynced
 
 T = TypeVar("T", bound=ApiObject)
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 Part = Mapping[str, Mapping[str, str]]
 
 
-def nothing_in_the_way() -> None:
+def noop() -> None:
     """The fence of a process that is alone."""
 
 
@@ -76,7 +76,7 @@ class _Answer(ApiStruct, frozen=True):
     metadata: _AnswerMeta = _AnswerMeta()
 
 
-class View:
+class CachedClient:
     """``fence`` is called before every write and raises when this process may not write (any
     more). Of the kinds in ``part``, by resource, only what bears the labels is seen. ``heir``
     finds the view of the same plane that is in use once this one is closed."""
@@ -87,9 +87,9 @@ class View:
         client: Client,
         random: Random,
         *,
-        fence: Callable[[], None] = nothing_in_the_way,
+        fence: Callable[[], None] = noop,
         part: Part | None = None,
-        heir: Callable[[], View | None] = _nobody,
+        heir: Callable[[], CachedClient | None] = _nobody,
     ) -> None:
         self._part = part or {}
         self._heir = heir
@@ -123,7 +123,7 @@ class View:
 
     # --- reading
 
-    def read(self, kind: KindInfo[T]) -> Objects[T]:
+    def read(self, kind: KindInfo[T]) -> Lister[T]:
         """The cache, complete and not older than our own writes; else NotSynced."""
         informer = self._informer(kind)
         if not self._is_fresh(informer):
@@ -135,7 +135,7 @@ class View:
             raise NotSynced(f"{self.plane}: the view of {kind.plural} {behind}", wait)
         return informer.objects
 
-    def cached(self, kind: KindInfo[T]) -> Objects[T]:
+    def cached(self, kind: KindInfo[T]) -> Lister[T]:
         """The cache as it is, for mapping events only: it may be incomplete."""
         return self._informer(kind).seen
 
@@ -153,7 +153,7 @@ class View:
             found = await self.client.get(kind, ref)
         except NotFound:
             return None
-        self.note_write(kind, found.version)  # the cache must not fall behind what was seen
+        self.record_write(kind, found.version)  # the cache must not fall behind what was seen
         return found
 
     # --- writing
@@ -164,7 +164,7 @@ class View:
     async def create_with_status(self, kind: KindInfo[T], obj: T) -> T:
         """The object as it is now: without its status where the plane keeps none from a create."""
         made = await self._certain(kind, partial(self.client.create, kind, obj, with_status=True))
-        self.note_write(kind, int(made.metadata.resource_version or 0))
+        self.record_write(kind, int(made.metadata.resource_version or 0))
         return made
 
     async def patch(self, kind: KindInfo[Any], ref: Ref, patch: Patch) -> None:
@@ -192,12 +192,12 @@ class View:
         except NotFound:
             left = ""
         if left:
-            self.note_write(kind, int(left))
+            self.record_write(kind, int(left))
         elif kind.resource in self._informers:
             until_s = asyncio.get_running_loop().time() + FORGET_S
             self._deleted.setdefault(kind.resource, {})[ref] = (uid, until_s)
 
-    def note_write(self, kind: KindInfo[Any], version: int) -> None:
+    def record_write(self, kind: KindInfo[Any], version: int) -> None:
         """A write made past this view: reads wait until the cache has seen it."""
         informer = self._informers.get(kind.resource)
         if informer is None:
@@ -231,7 +231,7 @@ class View:
         if brief is None:
             brief = self._briefs[kind.resource] = replace(kind, model=_Answer)
         written = await self._certain(kind, partial(write, brief))
-        self.note_write(kind, int(written.metadata.resource_version or 0))
+        self.record_write(kind, int(written.metadata.resource_version or 0))
 
     async def _certain(self, kind: KindInfo[Any], write: Callable[[], Awaitable[R]]) -> R:
         """The answer to a write; one that does not come leaves a doubt behind."""
@@ -267,7 +267,7 @@ class View:
     async def _settle(self, kind: KindInfo[Any], informer: Informer[Any]) -> None:
         """Ask the plane how far it is, until it says so, and let the cache come that far."""
         version = await self._insist(kind, lambda: self._asked(kind, informer))
-        self.note_write(kind, version)
+        self.record_write(kind, version)
         if not await informer.caught_up(version, QUIET_S):
             await self._insist(kind, informer.refresh)
         if self._doubts.get(kind.resource) is asyncio.current_task():

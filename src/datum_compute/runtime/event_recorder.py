@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class EventRequest:
     """One thing that happened to one object. ``reason`` is one word for programs.
 
     ``note`` says all of it, or what was done to a ``member`` of the object, ``because`` of
@@ -120,7 +120,7 @@ class EventRecorder:
         self._component = component
         self._unix_s = unix_s
         self._elapsed_s = elapsed_s
-        self._waiting: OrderedDict[Notice, _Told] = OrderedDict()
+        self._waiting: OrderedDict[EventRequest, _Told] = OrderedDict()
         self._news = asyncio.Event()
         self._limits = _Limits()
         self._muted_until_s: dict[PlaneName, float] = {}
@@ -134,7 +134,7 @@ class EventRecorder:
         outcomes = ("written", "repeated", "limited", "dropped", "failed")
         self._count = {outcome: counter.labels(outcome) for outcome in outcomes}
 
-    def tell(self, notice: Notice) -> None:
+    def tell(self, notice: EventRequest) -> None:
         """Never waits, never raises."""
         if isinstance(notice.note, str) and len(notice.note) > NOTE_BYTES_MAX:
             # Whatever comes after is never read; nor need it be kept until the plane answers.
@@ -163,7 +163,7 @@ class EventRecorder:
                 batch = [self._waiting.popitem(last=False) for _ in range(several)]
                 await together([partial(self._write_if_possible, *item) for item in batch])
 
-    async def _write_if_possible(self, notice: Notice, told: _Told) -> None:
+    async def _write_if_possible(self, notice: EventRequest, told: _Told) -> None:
         client = self._client_of(notice.plane)
         if client is None or self._is_muted(notice.plane):
             self._count["dropped"].inc()
@@ -185,7 +185,7 @@ class EventRecorder:
         until_s = self._muted_until_s.get(plane)
         return until_s is not None and self._elapsed_s() < until_s
 
-    def _failed(self, notice: Notice, error: Exception) -> str:
+    def _failed(self, notice: EventRequest, error: Exception) -> str:
         _log.debug("event %s on %s was not written: %s", notice.reason, notice.plane, error)
         return "failed"
 
@@ -212,7 +212,7 @@ class EventRecorder:
             await client.create(EVENT, event)
         return "repeated"
 
-    def _event(self, notice: Notice, told: _Told) -> Event:
+    def _event(self, notice: EventRequest, told: _Told) -> Event:
         now, about = timestamp(self._unix_s()), notice.about
         return Event(
             metadata=ObjectMeta(
@@ -237,7 +237,7 @@ class _Limits:
     def __init__(self) -> None:
         self._buckets: OrderedDict[tuple[PlaneName, str, bool], tuple[float, float]] = OrderedDict()
 
-    def allow(self, notice: Notice, now_s: float) -> bool:
+    def allow(self, notice: EventRequest, now_s: float) -> bool:
         about = notice.about
         whose = about.uid or f"{about.kind}/{about.namespace}/{about.name}"
         key = (notice.plane, whose, bool(notice.member))
@@ -251,7 +251,7 @@ class _Limits:
         return allowed
 
 
-def _text(notice: Notice, told: _Told) -> str:
+def _text(notice: EventRequest, told: _Told) -> str:
     if not told.members:
         return notice.note
     more = len(told.members) - MEMBERS_SHOWN
@@ -261,7 +261,7 @@ def _text(notice: Notice, told: _Told) -> str:
     return f"{notice.note} {names}" + (f": {notice.because}" if notice.because else "")
 
 
-def _name(notice: Notice, told: _Told, component: str) -> str:
+def _name(notice: EventRequest, told: _Told, component: str) -> str:
     """In whichever order members are told of, it is the same event."""
     about = notice.about
     happened = (notice.type, notice.reason, notice.note, notice.because)
