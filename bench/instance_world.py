@@ -42,11 +42,11 @@ from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
-from hack.account_rules import single_cluster_rules
 from datum_compute.planes.catalogue import project_objects
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.runtime.controller import Controller
 from datum_compute.store.sqlite import SqliteJournal
+from hack.account_rules import single_cluster_rules
 
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")
 SPACE = "default"

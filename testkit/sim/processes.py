@@ -38,9 +38,15 @@ from datum_compute.client.client import Client
 from datum_compute.client.connection import Connection
 from datum_compute.client.transport import Transport
 from datum_compute.controllers.context import Context
-from datum_compute.planes.parts import hub_label_scope
+from datum_compute.planes.planes import hub_label_scope
 from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.leader_election import Election, FencedTransport, LeaseConfig, check_all, lead_all
+from datum_compute.runtime.leader_election import (
+    Election,
+    FencedTransport,
+    LeaseConfig,
+    check_all,
+    lead_all,
+)
 from datum_compute.server.access.certificates import Requested
 from datum_compute.server.access.joining import Certified, Certify
 from testkit.sim.scenario.scenario import city_of

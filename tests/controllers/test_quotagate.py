@@ -22,9 +22,8 @@ from datum_compute.controllers.cell.quotagate import confirm_grant
 from datum_compute.controllers.context import Context
 from datum_compute.planes.planes import Planes as EngagedPlanes
 from datum_compute.planning.claims import ClaimHome, claim_ref, new_claim
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Key, NotSynced
 from testkit.builders import an_instance
 from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes_in_process import Planes, a_namespace, with_planes

@@ -15,8 +15,8 @@ from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import HUB
 from datum_compute.client.transport import is_watch
-from datum_compute.runtime.outcome import NotSynced
 from datum_compute.runtime.cached_client import FORGET_S, QUIET_S, CachedClient
+from datum_compute.runtime.controller import NotSynced
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.client.recorded import Recorded, listed, namespace, status, stream
 from tests.runtime.planes_in_process import Planes, a_namespace, with_planes

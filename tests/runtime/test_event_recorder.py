@@ -18,7 +18,17 @@ from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import EVENT, NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, PlaneName
-from datum_compute.runtime.event_recorder import AT_ONCE, BUFFER_MAX, BURST, MEMBERS_REFILL_S, MEMBERS_SHOWN, PAUSE_S, REFILL_S, EventRecorder, EventRequest
+from datum_compute.runtime.event_recorder import (
+    AT_ONCE,
+    BUFFER_MAX,
+    BURST,
+    MEMBERS_REFILL_S,
+    MEMBERS_SHOWN,
+    PAUSE_S,
+    REFILL_S,
+    EventRecorder,
+    EventRequest,
+)
 from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 
@@ -63,8 +73,12 @@ def recording(story: Story) -> None:
     with_planes(main)
 
 
-def notice(reason: str = "Ready", note: str = "it is", *, plane: str = HUB, **about: str) -> EventRequest:
-    return EventRequest(PlaneName(plane), msgspec.structs.replace(WEB, **about), "Normal", reason, note)
+def notice(
+    reason: str = "Ready", note: str = "it is", *, plane: str = HUB, **about: str
+) -> EventRequest:
+    return EventRequest(
+        PlaneName(plane), msgspec.structs.replace(WEB, **about), "Normal", reason, note
+    )
 
 
 def test_a_notice_becomes_an_event_that_describe_finds() -> None:

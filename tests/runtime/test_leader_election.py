@@ -17,7 +17,16 @@ from datum_compute.api.lease import Lease
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, path_prefix
 from datum_compute.client.client import Client
-from datum_compute.runtime.leader_election import REMIND_S, Election, FencedTransport, LeadershipLost, NotLeading, LeaseConfig, check_all, lead_all
+from datum_compute.runtime.leader_election import (
+    REMIND_S,
+    Election,
+    FencedTransport,
+    LeadershipLost,
+    LeaseConfig,
+    NotLeading,
+    check_all,
+    lead_all,
+)
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.planes_in_process import Planes, a_namespace
 

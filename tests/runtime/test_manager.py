@@ -14,13 +14,22 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.runtime.controller import Controller, Edge, for_, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.manager import Manager
-from datum_compute.runtime.objects import Lister
-from datum_compute.runtime.outcome import Done, Requeue, NotSynced, Outcome, Terminal
+from datum_compute.runtime.cache import Lister
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Edge,
+    Key,
+    NotSynced,
+    Outcome,
+    Requeue,
+    Terminal,
+    for_,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.manager import Manager
 from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 

@@ -16,12 +16,19 @@ from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, cell_plane, path_prefix, project_plane
 from datum_compute.client.transport import is_watch
 from datum_compute.planes.bootstrap import ensure_plane
-from datum_compute.runtime.controller import Controller, Edge, for_, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.manager import Manager
-from datum_compute.runtime.outcome import Done, Outcome, Terminal
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Edge,
+    Key,
+    Outcome,
+    Terminal,
+    for_,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.manager import Manager
 from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 
@@ -414,7 +421,11 @@ def test_what_does_not_matter_wakes_nobody_but_what_is_new_and_gone_does() -> No
         def relabelled(old: Namespace, new: Namespace) -> bool:
             return old.metadata.labels.get("x") != new.metadata.labels.get("x")
 
-        edge = for_(NAMESPACE, update_filter=relabelled, create_filter=lambda new: new.metadata.name != "dull")
+        edge = for_(
+            NAMESPACE,
+            update_filter=relabelled,
+            create_filter=lambda new: new.metadata.name != "dull",
+        )
         controller = Controller(name="test", role="cell", reconcile=counted, edges=(edge,))
         manager: Manager[Any] = Manager([controller], lambda manager: manager, Random(1))
         client = await planes.create(ONE)

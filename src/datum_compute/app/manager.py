@@ -61,7 +61,14 @@ from datum_compute.drivers.driver import Driver, FencedDriver
 from datum_compute.drivers.pods.driver import PodsDriver
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.event_recorder import EventRecorder
-from datum_compute.runtime.leader_election import Election, FencedTransport, LeadershipLost, LeaseConfig, check_all, lead_all
+from datum_compute.runtime.leader_election import (
+    Election,
+    FencedTransport,
+    LeadershipLost,
+    LeaseConfig,
+    check_all,
+    lead_all,
+)
 from datum_compute.runtime.manager import Manager
 from datum_compute.telemetry.logs import configure_logging
 from datum_compute.telemetry.traces import Tracer

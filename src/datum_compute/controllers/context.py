@@ -12,10 +12,10 @@ from datum_compute.controllers.cell.addressbook import AddressBook
 from datum_compute.controllers.patience import Patience
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
-from datum_compute.planes.membership import ProjectMembership
 from datum_compute.planes.lifecycle import PlaneLifecycle
+from datum_compute.planes.membership import ProjectMembership
 from datum_compute.planes.planes import Planes
-from datum_compute.runtime.key import Key
+from datum_compute.runtime.controller import Key
 
 # Deployment modes, for `Controller.modes`. Federated: projects, hub and cells are separate planes.
 # Single cluster: one API server serves all roles, so nothing is copied between planes.

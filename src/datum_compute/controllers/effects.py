@@ -28,9 +28,9 @@ from datum_compute.planning.actions import (
     Wait,
     is_skipped,
 )
-from datum_compute.runtime.outcome import Done, Requeue, NotSynced
-from datum_compute.runtime.together import together
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Done, NotSynced, Requeue
+from datum_compute.runtime.together import together
 
 DELETE_BATCH = 50
 

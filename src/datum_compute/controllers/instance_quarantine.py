@@ -13,9 +13,8 @@ from datum_compute.api.plane import HUB
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.quarantine import Problem, plan_quarantine, plan_readmission
+from datum_compute.runtime.controller import Key, Outcome
 from datum_compute.runtime.event_recorder import EventRequest, reference_to
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Outcome
 
 EVENT = "Quarantined"
 

@@ -14,9 +14,9 @@ from datum_compute.api.meta import Ref
 from datum_compute.controllers.context import Context
 from datum_compute.planning.claims import ClaimHome, claim_home, instance_of
 from datum_compute.planning.sizing import Size, size_of
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Key
+from datum_compute.runtime.informer import ObjectChange
 
 
 def home_of(context: Context, key: Key) -> ClaimHome | None:

@@ -19,10 +19,9 @@ from datum_compute.planning.prefixuse import (
     user_of,
 )
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Edge, MapFunction, reads
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Edge, Key, MapFunction, reads
+from datum_compute.runtime.informer import ObjectChange
 
 
 def observe_ledger(

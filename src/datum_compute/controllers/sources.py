@@ -12,15 +12,16 @@ from datum_compute.api.references import Reference, Source, references, sources
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.references import Held, ObservedSources
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Edge, MapFunction, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Edge, Key, MapFunction, watches
+from datum_compute.runtime.informer import ObjectChange
 
 KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (CONFIG_MAP, SECRET)}
 
 
-def observe_sources(view: CachedClient, namespace: str, wanted: Sequence[Reference]) -> ObservedSources:
+def observe_sources(
+    view: CachedClient, namespace: str, wanted: Sequence[Reference]
+) -> ObservedSources:
     held: dict[Source, Held] = {}
     for source in sources(wanted):
         found = view.read(KINDS[source.kind]).get(Ref(namespace, source.name))
@@ -29,7 +30,9 @@ def observe_sources(view: CachedClient, namespace: str, wanted: Sequence[Referen
     return ObservedSources(held)
 
 
-async def read_sources(view: CachedClient, namespace: str, wanted: Sequence[Reference]) -> ObservedSources:
+async def read_sources(
+    view: CachedClient, namespace: str, wanted: Sequence[Reference]
+) -> ObservedSources:
     """From the plane itself: what is there now, whatever a cache still shows."""
     held: dict[Source, Held] = {}
     denied: set[Source] = set()

@@ -17,13 +17,13 @@ from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.client.client import Client
-from datum_compute.planes.held import ExistenceCheck, unknown
+from datum_compute.planes.planes import ExistenceCheck, unknown
 from datum_compute.planes.roles import (
     AGGREGATE_TO,
     RBAC,
+    is_aggregated,
     rules_on,
     subjects_by_role,
-    is_aggregated,
 )
 
 RULES_DIGEST_ANNOTATION = "rbac.compute.datumapis.com/made-with-rules"
@@ -53,7 +53,10 @@ async def _ensure_role(client: Client, wanted: JsonObject, present: JsonObject |
     newest = wanted["metadata"]["annotations"][RULES_DIGEST_ANNOTATION]
     if made_with == newest or made_with != canonical_hash(present.get("rules", [])):
         return
-    metadata = {**present["metadata"], "annotations": {**annotations, RULES_DIGEST_ANNOTATION: newest}}
+    metadata = {
+        **present["metadata"],
+        "annotations": {**annotations, RULES_DIGEST_ANNOTATION: newest},
+    }
     said = {"apiVersion": CLUSTER_ROLE.api_version, "kind": CLUSTER_ROLE.kind}
     try:
         await client.update_plain(

@@ -28,9 +28,9 @@ from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client, Patch
+from datum_compute.runtime.cache import Lister
+from datum_compute.runtime.controller import NotSynced
 from datum_compute.runtime.informer import Informer
-from datum_compute.runtime.objects import Lister
-from datum_compute.runtime.outcome import NotSynced
 
 T = TypeVar("T", bound=ApiObject)
 R = TypeVar("R")

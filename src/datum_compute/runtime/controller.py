@@ -28,21 +28,111 @@ gone always matters, and what is new, so everything after a restart, unless ``cr
 there is nothing to do about such an object: a difference that nobody asked for can delay a
 controller but not mislead it. ``spec_or_metadata_changed`` is for those who read all of an object but what its
 own controller reports.
+
+Names one piece of work: an object and the plane it lies in.
+
+What a reconcile may answer. Raising instead means: try again with backoff.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.plane import PlaneName
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Outcome
-from datum_compute.runtime.queue import LANE_MAX, plane_of
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.queue import LANE_MAX, plane_of
+
+
+class Key(NamedTuple):
+    """``resource`` says of which kind, for controllers of more than one.
+
+    The empty name is no plane, and nothing stands in for it: no queue takes such a key.
+    """
+
+    plane: PlaneName
+    ref: Ref
+    resource: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.plane}:{self.resource and self.resource + '/'}{self.ref}"
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """For a reconcile that looks at many objects: what wakes its key again soon is gathered.
+
+    The key comes up when nothing has woken it for ``quiet_s`` and nobody works on its plane, and at
+    the latest ``most_s`` after the pass that asked for the pause. Nothing is lost, and a key that
+    nobody wakes waits for nothing.
+    """
+
+    quiet_s: float
+    most_s: float
+
+    def __post_init__(self) -> None:
+        _need_time(self.quiet_s)
+        _need_time(self.most_s)
+
+
+class Done(msgspec.Struct, frozen=True):
+    """Settled until something changes."""
+
+    pause: Pause | None = None
+
+
+class Later(msgspec.Struct, frozen=True):
+    """Look again after this many seconds (and up to a tenth more), or sooner if something
+    changes. What should have been looked at in the past is looked at soon."""
+
+    seconds: float
+    pause: Pause | None = None
+
+    def __post_init__(self) -> None:
+        _need_time(self.seconds)
+
+
+class Terminal(msgspec.Struct, frozen=True):
+    """Hopeless until the object itself changes.
+
+    The reason is recorded and there is no retry. Neither a resync nor a change of any other
+    object brings the key up again, only another version of the object it names, or its end.
+    """
+
+    message: str
+
+
+Outcome = Done | Later | Terminal
+
+
+def _need_time(seconds: float) -> None:
+    """Said where it is asked for: no timer takes a time that never comes."""
+    if not math.isfinite(seconds):
+        raise ValueError(f"{seconds} is no time to wait for; to wait for a change is Done()")
+
+
+class NotSynced(Exception):
+    """A cached view is not complete, or has not yet seen our own write: do not act on it.
+
+    ``wait`` waits up to so many seconds for what is missing, and says whether it has come.
+    """
+
+    def __init__(
+        self, message: str, wait: Callable[[float], Awaitable[bool]] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+class Unreadable(Exception):
+    """An object is there that is not of the shape of its kind: nothing is decided without it."""
+
 
 # For controllers of many small objects, each of which waits for a write or two: together their
 # writes go to disk at once.
@@ -144,7 +234,9 @@ def for_(
     create_filter: CreateFilter | None = None,
 ) -> Edge:
     """The kind the controller is for: each object is a key."""
-    return Edge(kind, own_key, on=on, is_primary=True, update_filter=when, create_filter=create_filter)
+    return Edge(
+        kind, own_key, on=on, is_primary=True, update_filter=when, create_filter=create_filter
+    )
 
 
 def owns(kind: KindInfo[Any], *, on: str = "", when: When | None = None) -> Edge:
@@ -161,7 +253,14 @@ def watches(
     when: When | None = None,
     create_filter: CreateFilter | None = None,
 ) -> Edge:
-    return Edge(kind, to_keys, on=on, must_map_to_one=must_map_to_one, update_filter=when, create_filter=create_filter)
+    return Edge(
+        kind,
+        to_keys,
+        on=on,
+        must_map_to_one=must_map_to_one,
+        update_filter=when,
+        create_filter=create_filter,
+    )
 
 
 def spec_or_metadata_changed(old: ApiObject, new: ApiObject) -> bool:

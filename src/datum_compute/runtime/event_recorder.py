@@ -35,7 +35,7 @@ from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.timestamps import timestamp
 from datum_compute.client.client import Client
-from datum_compute.runtime.outcome import NotSynced
+from datum_compute.runtime.controller import NotSynced
 from datum_compute.runtime.together import together
 from datum_compute.telemetry.plaintext import cut_bytes, printable
 

@@ -28,15 +28,12 @@ from typing import Generic, TypeVar
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
-from datum_compute.runtime.bustle import Bustle
-from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.event_mapping import Feed
-from datum_compute.runtime.gauges import gauges_of
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.metrics import RuntimeMetrics
+from datum_compute.runtime.cached_client import CachedClient, LabelScope, noop
+from datum_compute.runtime.controller import Controller, Key
+from datum_compute.runtime.debounce import Bustle
+from datum_compute.runtime.event_mapping import Feed, MappingAudit, Report
+from datum_compute.runtime.metrics import RuntimeMetrics, gauges_of
 from datum_compute.runtime.queue import WorkQueue, namespace_of
-from datum_compute.runtime.reversemap import Report, MappingAudit
-from datum_compute.runtime.cached_client import LabelScope, CachedClient, noop
 from datum_compute.runtime.worker import WorkerPool
 
 C = TypeVar("C")
@@ -220,7 +217,9 @@ class Manager(Generic[C]):
         self._queues[name] = queue
         seen = self._seen_by(controller)
         self._feeds[name] = Feed(controller, queue, seen, reverse_map, own)
-        self._workers[name] = WorkerPool(controller, queue, self._context, seen.get, self._random, own)
+        self._workers[name] = WorkerPool(
+            controller, queue, self._context, seen.get, self._random, own
+        )
 
     def _start(self, view: CachedClient, *, late: bool) -> None:
         assert self._group is not None

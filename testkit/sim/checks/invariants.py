@@ -41,7 +41,7 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.controllers import registry
-from datum_compute.planes.upstream import upstream_key
+from datum_compute.planes.planes import upstream_key
 from datum_compute.store.journal import Entry, ObjectKey, PlaneDeleted
 from testkit.sim.actors.users import canary
 from testkit.sim.checks.data import (

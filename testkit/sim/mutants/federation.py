@@ -17,7 +17,7 @@ from datum_compute.api.kinds import CLUSTER, WORK, WORKLOAD
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import HUB
 from datum_compute.planes.bootstrap import ensure_cells
-from datum_compute.planes.revoking import ask_to_go
+from datum_compute.planes.lifecycle import ask_to_go
 from datum_compute.planning import entitlements, federation, rollup
 from datum_compute.planning.actions import Plan, drop_finalizer
 from datum_compute.planning.execution import plan_execution
@@ -25,8 +25,8 @@ from datum_compute.planning.fallback import city_shares
 from datum_compute.planning.objects import plan_status
 from datum_compute.planning.propagation import plan_unbound_works, plan_works
 from datum_compute.planning.silence import silence_of
-from datum_compute.runtime.leader_election import Fence
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.leader_election import Fence
 from testkit.sim.mutants.mutant import Mutant, attribute_replaced, function_replaced
 
 

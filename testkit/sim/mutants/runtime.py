@@ -12,9 +12,9 @@ from datum_compute.api.kinds import SERVER
 from datum_compute.client import quiet
 from datum_compute.client.answers import Listed, WatchEvent
 from datum_compute.client.watching import _follow
-from datum_compute.runtime.objects import Lister
-from datum_compute.runtime.queue import WorkQueue
+from datum_compute.runtime.cache import Lister
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.queue import WorkQueue
 from testkit.sim.mutants.mutant import (
     Mutant,
     attribute_replaced,

@@ -39,11 +39,11 @@ from datum_compute.client.client import Client
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
-from hack.account_rules import single_cluster_rules
 from datum_compute.planes.catalogue import project_objects
 from datum_compute.planes.roles import MANAGER_USER, RBAC
 from datum_compute.store.journal import Change, Entry, ObjectKey
 from datum_compute.telemetry.unread import quiet_when_unread
+from hack.account_rules import single_cluster_rules
 from testkit.sim.actors.fault_injector import Chaos
 from testkit.sim.actors.users import People, Wanted, manifest
 from testkit.sim.checks.invariants import InvariantBroken, Observer, exclusion_watched

@@ -18,18 +18,20 @@ from datum_compute.planning.claims import (
     plan_claim,
     plan_claim_error,
 )
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    spec_or_metadata_changed,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
     for_,
     reads,
+    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
-from datum_compute.runtime.cached_client import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

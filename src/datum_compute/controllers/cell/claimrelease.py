@@ -29,18 +29,20 @@ from datum_compute.planning.claims import (
     plan_release,
     release_state,
 )
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    spec_or_metadata_changed,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
     for_,
     reads,
+    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
-from datum_compute.runtime.cached_client import CachedClient
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -93,14 +95,18 @@ def concerns_release(old: ResourceClaim, new: ResourceClaim) -> bool:
     return new.is_terminating or spec_or_metadata_changed(old, new)
 
 
-def _from_instance(single_project: str, view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def _from_instance(
+    single_project: str, view: CachedClient, change: ObjectChange[Any]
+) -> Iterable[Key]:
     """Map an instance to the claim of its slot when the instance is gone."""
     if change.new is None:
         metadata = change.latest.metadata
         yield from _claims(single_project, view, metadata.namespace, [metadata.name])
 
 
-def _from_deployment(single_project: str, view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def _from_deployment(
+    single_project: str, view: CachedClient, change: ObjectChange[Any]
+) -> Iterable[Key]:
     """Map a deployment to the claims of the slots that it no longer wants."""
     if change.old is None:
         return
@@ -124,7 +130,9 @@ def released_slots(old: WorkloadDeployment, new: WorkloadDeployment | None) -> r
     return range(0 if new.is_terminating else new.spec.scale_settings.min_replicas, before)
 
 
-def _claims(single_project: str, view: CachedClient, namespace: str, names: Iterable[str]) -> Iterable[Key]:
+def _claims(
+    single_project: str, view: CachedClient, namespace: str, names: Iterable[str]
+) -> Iterable[Key]:
     found = view.cached(NAMESPACE).get(Ref("", namespace))
     home = claim_home(view.plane, found, single_project)
     if home is not None:

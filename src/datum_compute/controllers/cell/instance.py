@@ -13,9 +13,15 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.firstword import INITIAL_STATUS_S
 from datum_compute.planning.gates import Decision, are_going, should_defer_gates
 from datum_compute.planning.readiness import is_ready_said, plan_readiness
-from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
+    for_,
+)
 
 # Reads what a gate needs and decides it; None if it does not apply to this instance.
 # ``planning/gates.py`` describes how to add one.

@@ -47,16 +47,18 @@ from datum_compute.planning.machines import (
     step_after_observation,
 )
 from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    spec_or_metadata_changed,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
     for_,
     reads,
+    spec_or_metadata_changed,
 )
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
-from datum_compute.runtime.cached_client import CachedClient
 
 # How often all machines are compared with all Servers.
 SWEEP_S = 30.0
@@ -147,7 +149,9 @@ async def _start_and_observe(driver: Driver, server: Server, data: MachineData) 
     return await driver.observe(machine_id)
 
 
-async def _remove_orphans(view: CachedClient, driver: Driver, ref: Ref, server: Server | None) -> bool:
+async def _remove_orphans(
+    view: CachedClient, driver: Driver, ref: Ref, server: Server | None
+) -> bool:
     """Remove machines of the name that belong to no Server. Return True while one still exists.
 
     A live read confirms that they belong to no Server, because the cache may be stale.

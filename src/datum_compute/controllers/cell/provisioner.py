@@ -19,19 +19,21 @@ from datum_compute.planning.gates import is_quota_denied
 from datum_compute.planning.ownership import claims_of, find_owner, refs_to_reconcile
 from datum_compute.planning.provisioning import plan_provisioning
 from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    spec_or_metadata_changed,
+    Done,
+    Key,
+    Outcome,
+    Terminal,
     for_,
     reads,
+    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.event_recorder import EventRequest, reference_to
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Terminal
-from datum_compute.runtime.cached_client import CachedClient
 
 # How often available Instances are checked for a lost Server. An Instance is therefore Available
 # for at most 5 s without its Server, even if the event was lost.
@@ -85,7 +87,9 @@ def index_available(instance: Instance) -> Iterable[str]:
 AVAILABLE_INSTANCES = Index(INSTANCE, "available-instances", index_available)
 
 
-async def find_available_without_server(_context: Context, view: CachedClient) -> AsyncIterator[Key]:
+async def find_available_without_server(
+    _context: Context, view: CachedClient
+) -> AsyncIterator[Key]:
     """Yield, every LOST_SERVER_CHECK_S, the Instances that are Available and have no Server.
 
     Without it a lost event would leave them Available until the next resync. It costs two lookups
@@ -128,7 +132,9 @@ CONTROLLERS = (
         reconcile=reconcile,
         edges=(
             for_(INSTANCE, update_filter=concerns_machine, create_filter=needs_machine),
-            watches(SERVER, from_server, must_map_to_one="server-to-instance", create_filter=is_news),
+            watches(
+                SERVER, from_server, must_map_to_one="server-to-instance", create_filter=is_news
+            ),
             reads(INSTANCE_TYPE),
         ),
         indexes=(AVAILABLE_INSTANCES,),

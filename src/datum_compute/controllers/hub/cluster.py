@@ -21,11 +21,9 @@ from datum_compute.api.namespace import Namespace
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.cell_health import REACHABLE, CellProbe, plan_cell_health, unreachable
-from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
+from datum_compute.runtime.informer import ObjectChange
 
 # Upper limit for a probe, even if the transport has a longer timeout.
 PROBE_TIMEOUT_S = 5.0

@@ -18,11 +18,9 @@ from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.leaving import Belongings, infrastructure_refs, plan_leaving
-from datum_compute.runtime.controller import Controller, for_, reads, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads, watches
+from datum_compute.runtime.informer import ObjectChange
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -43,7 +41,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan_leaving(cluster, found))
 
 
-async def _read_infrastructure(hub: CachedClient, cell: str) -> list[tuple[KindInfo[Any], ApiObject]]:
+async def _read_infrastructure(
+    hub: CachedClient, cell: str
+) -> list[tuple[KindInfo[Any], ApiObject]]:
     """Read from the hub: Leases change all the time, and no cache has them."""
     found = [(kind, await hub.get_uncached(kind, ref)) for kind, ref in infrastructure_refs(cell)]
     return [(kind, obj) for kind, obj in found if obj is not None]

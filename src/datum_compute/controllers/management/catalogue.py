@@ -13,11 +13,9 @@ from datum_compute.controllers.effects import carry_out, for_each_plane
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.catalogue import plan_copy, plan_removal
 from datum_compute.planning.spread import spread
-from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, watches
+from datum_compute.runtime.informer import ObjectChange
 
 COPIED_TO = ("project", "cell")
 # A plane that joins has the built-in types at once, and the others after this time at most.

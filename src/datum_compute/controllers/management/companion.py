@@ -19,15 +19,13 @@ from datum_compute.api.references import references, sources
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.sources import DEPLOYMENTS_BY_SOURCE
-from datum_compute.planes.upstream import upstream_key
+from datum_compute.planes.planes import upstream_key
 from datum_compute.planning.companions import CompanionState, plan_companion
 from datum_compute.planning.references import Held, is_companion
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Controller, for_, reads, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Outcome
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Key, Outcome, for_, reads, watches
+from datum_compute.runtime.informer import ObjectChange
 
 COMPANIONS = "companions"
 
@@ -89,7 +87,9 @@ def _from_companion(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[
     return [key] if key else []
 
 
-def _from_deployment(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+def _from_deployment(
+    kind: KindInfo[Any],
+) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """What it refers to, and what it referred to before."""
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
@@ -103,7 +103,9 @@ def _from_deployment(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChang
     return to_keys
 
 
-def _from_hub_deployment(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+def _from_hub_deployment(
+    kind: KindInfo[Any],
+) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """A deployment that comes to the hub needs its sources there; they may have gone with the hub
     namespace, when nothing could be made in it."""
 

@@ -11,11 +11,9 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.catalogue import default_network
 from datum_compute.planning.networks import plan_default_network
-from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
+from datum_compute.runtime.informer import ObjectChange
 
 _DESIRED = default_network()
 _NAMESPACE = Ref("", _DESIRED.metadata.namespace)

@@ -15,7 +15,7 @@ from datum_compute.api.resourcebinding import ResourceBinding
 from datum_compute.api.workname import work_names
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planes.upstream import upstream_key
+from datum_compute.planes.planes import upstream_key
 from datum_compute.planning.federation import (
     HubState,
     hub_namespace_of,
@@ -26,11 +26,18 @@ from datum_compute.planning.federation import (
 from datum_compute.planning.placing import refused
 from datum_compute.planning.propagation import binding_name
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
-from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, reads, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    reads,
+    spec_or_metadata_changed,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

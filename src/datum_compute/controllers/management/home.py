@@ -32,11 +32,9 @@ from datum_compute.planning.homes import (
     plan_removal,
 )
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Controller, for_, reads, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads, watches
+from datum_compute.runtime.informer import ObjectChange
 
 _CONTENT_KINDS: tuple[KindInfo[Any], ...] = (DEPLOYMENT, INSTANCE, BINDING)
 

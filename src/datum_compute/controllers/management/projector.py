@@ -14,7 +14,7 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.instance_quarantine import quarantine, release_from_quarantine
-from datum_compute.planes.upstream import upstream_key
+from datum_compute.planes.planes import upstream_key
 from datum_compute.planning.projection import (
     OWNER_S,
     DeleteCopy,
@@ -30,11 +30,19 @@ from datum_compute.planning.projection import (
 from datum_compute.planning.quarantine import Problem, is_quarantined
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
+    for_,
+    reads,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
 
 NOTED = "noted-elsewhere"
 

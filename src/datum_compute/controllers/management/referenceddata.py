@@ -24,7 +24,7 @@ from datum_compute.controllers.sources import (
     unreadable_kinds,
     wakes,
 )
-from datum_compute.planes.upstream import upstream_key
+from datum_compute.planes.planes import upstream_key
 from datum_compute.planning.companions import referenced_by
 from datum_compute.planning.federation import hub_namespace_of
 from datum_compute.planning.references import is_companion
@@ -36,11 +36,18 @@ from datum_compute.planning.resolution import (
     resolve,
     resolved,
 )
-from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, reads, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    reads,
+    spec_or_metadata_changed,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -71,7 +78,9 @@ def _has_data(deployment: WorkloadDeployment) -> bool:
     return used or bool(references(deployment.spec.template))
 
 
-def _held_back_by(context: Context, view: CachedClient, deployment: WorkloadDeployment) -> list[str]:
+def _held_back_by(
+    context: Context, view: CachedClient, deployment: WorkloadDeployment
+) -> list[str]:
     namespace = view.read(NAMESPACE).get(Ref("", deployment.metadata.namespace))
     target, name = hub_namespace_of(deployment, namespace), str(ref_of(deployment))
     return [

@@ -7,9 +7,15 @@ from datum_compute.api.kinds import REVISION, WORKLOAD
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.revisions import plan_revisions, select_revisions
-from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, owns
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    owns,
+    spec_or_metadata_changed,
+)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

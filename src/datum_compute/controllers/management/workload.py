@@ -19,11 +19,19 @@ from datum_compute.planning.placement import WorkloadObjects, plan_workload_life
 from datum_compute.planning.revisions import select_revisions
 from datum_compute.planning.workloadclaims import workload_claim_ref, workload_of_claim
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Controller, for_, owns, reads, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Debounce
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Debounce,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    owns,
+    reads,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
 
 # Cities report one after the other, and each more than once: one status update for many reports.
 REPORTED = Debounce(idle_s=0.01, max_s=0.25)

@@ -16,10 +16,8 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.plane import ROLES
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import delete_objects
-from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue
 
 RECHECK_S = 10.0
 

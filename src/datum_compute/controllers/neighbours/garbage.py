@@ -34,11 +34,9 @@ from datum_compute.planning.garbage import (
     plan_foreground_release,
     plan_orphaning,
 )
-from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.event_recorder import EventRequest
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue
+from datum_compute.runtime.event_recorder import EventRequest
 
 INVALID_NAMESPACE = "OwnerRefInvalidNamespace"
 REFUSED_S = 600.0
@@ -61,7 +59,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return Done()
 
 
-async def _collect_garbage(context: Context, view: CachedClient, holdings: Holdings, held: Held) -> None:
+async def _collect_garbage(
+    context: Context, view: CachedClient, holdings: Holdings, held: Held
+) -> None:
     if not held.terminating:
         owners = observe_owners(holdings, held.ref, held.owners)
         for owner in owners:

@@ -12,11 +12,9 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.consumers import plan_consumer
 from datum_compute.planning.services import BY_SERVICE, index_service
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
+from datum_compute.runtime.informer import ObjectChange
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

@@ -25,11 +25,9 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.entitlements import Requested, plan_entitlement
 from datum_compute.planning.services import BY_SERVICE, DRAFT, index_service, is_published
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Controller, for_, owns, watches
-from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, owns, watches
+from datum_compute.runtime.informer import ObjectChange
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
