@@ -44,7 +44,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
 from datum_compute.planes.accountrules import single_cluster_rules
-from datum_compute.planes.catalogue import objects_of_project
+from datum_compute.planes.catalogue import project_objects
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.runtime.controller import Controller
 from datum_compute.store.sqlite import SqliteJournal
@@ -174,7 +174,7 @@ async def managed(client: Client, ports: Ports) -> AsyncIterator[None]:
         {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)},
         ports,
         single_project="default",
-        tell=recorder.tell,
+        record_event=recorder.record,
         registry=numbers,
     )
     for name in names:
@@ -206,7 +206,7 @@ async def bring_up(platform: Platform, written: list[Recorded]) -> None:
     await operator.create_plain(CLUSTER_ROLE_BINDING, {**metadata, **binding})
     await operator.create(NAMESPACE, Namespace(metadata=ObjectMeta(name=QUOTA_NAMESPACE)))
     limits = {metric.resource_type: PLENTY for metric in METRICS}
-    for kind, obj in objects_of_project(PROJECT, (CELL,), limits):
+    for kind, obj in project_objects(PROJECT, (CELL,), limits):
         await operator.create(kind, obj)
 
 

@@ -19,7 +19,7 @@ from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.api.quotametrics import QUOTA_NAMESPACE
 from datum_compute.planes.accountrules import single_cluster_rules
 from datum_compute.planes.bootstrap import built_in_sizes
-from datum_compute.planes.catalogue import Made, objects_of_platform, objects_of_project
+from datum_compute.planes.catalogue import KindAndObject, platform_objects, project_objects
 from datum_compute.planes.roles import RBAC
 from hack.generated import main
 
@@ -66,18 +66,18 @@ def _catalogue() -> Iterable[dict[str, Any]]:
     yield from made(
         (
             *built_in_sizes(),
-            *without_services(objects_of_platform([_CITY])),
-            *objects_of_project(project, [_CITY]),
+            *without_services(platform_objects([_CITY])),
+            *project_objects(project, [_CITY]),
         )
     )
 
 
-def without_services(objects: Iterable[Made]) -> list[Made]:
+def without_services(objects: Iterable[KindAndObject]) -> list[KindAndObject]:
     """Nothing to ask for: who may use what is for Milo to say, where there is one."""
     return [entry for entry in objects if entry[0] not in (SERVICE, SERVICE_CONFIGURATION)]
 
 
-def made(objects: Iterable[Made]) -> Iterable[dict[str, Any]]:
+def made(objects: Iterable[KindAndObject]) -> Iterable[dict[str, Any]]:
     """As manifests: nobody applies a status."""
     for kind, obj in objects:
         body = plain(obj)

@@ -45,7 +45,7 @@ async def serve(context: str, stop: asyncio.Event) -> None:
         client = build_client(connection, transport)
         await define(client)
         manager = Manager(
-            controllers(plane_role(plane)), lambda made: Planes(made.view), ports.random
+            controllers(plane_role(plane)), lambda made: Planes(made.cached_client), ports.random
         )
         manager.engage(plane, client)
         async with asyncio.TaskGroup() as group:

@@ -15,7 +15,7 @@ from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
 from datum_compute.controllers import registry
 from datum_compute.planes.bootstrap import ensure_plane
-from datum_compute.runtime.events import Notice
+from datum_compute.runtime.events import EventRequest
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.runtime.planes import Planes
 
@@ -26,7 +26,7 @@ SETTLED_S = 5.0
 @dataclass
 class Neighbourhood:
     planes: Planes
-    told: list[Notice] = field(default_factory=list)
+    told: list[EventRequest] = field(default_factory=list)
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, plane: PlaneName = HUB, **query: str
@@ -81,7 +81,7 @@ def in_neighbourhood(test: Callable[[Neighbourhood], Coroutine[Any, Any, None]])
             ports,
             holdings=planes.server.holdings,
             authority="CERTIFICATE",
-            tell=here.told.append,
+            record_event=here.told.append,
         )
         manager.engage(HUB, client)
         running = loop.create_task(manager.run())

@@ -16,7 +16,7 @@ from datum_compute.api.plane import HUB, cell_plane, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.controllers.hub.cluster import CONTROLLER, probe_cell
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.controllers.test_clocks import running
 from tests.runtime.planes import Planes, a_namespace, with_planes
@@ -58,7 +58,7 @@ def test_a_cell_that_was_replaced_is_listed_again() -> None:
     async def main(loop: VirtualLoop) -> list[bool]:
         cell = ReplacedCell(loop)
         await cell.fill()
-        view = View(CELL, cell.client(), Random(1))
+        view = CachedClient(CELL, cell.client(), Random(1))
         informer = view.declare(NAMESPACE)
         running = loop.create_task(informer.run())
         await informer.first_sync.wait()

@@ -24,7 +24,7 @@ from datum_compute.planes.planes import Planes as EngagedPlanes
 from datum_compute.planning.claims import ClaimHome, claim_ref, new_claim
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import NotSynced
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 from datum_compute.testing.builders import an_instance
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
@@ -37,9 +37,9 @@ CLAIM_REF = claim_ref(HOME, INSTANCE.metadata.name)
 NOW_S = 1_000_000.0
 
 
-async def synced_once(loop: VirtualLoop, planes: Planes, plane: PlaneName) -> View:
+async def synced_once(loop: VirtualLoop, planes: Planes, plane: PlaneName) -> CachedClient:
     """A view whose watches ended after the first list: it counts as synced and gets no news."""
-    view = View(plane, planes.client(plane), Random(1))
+    view = CachedClient(plane, planes.client(plane), Random(1))
     kind: KindInfo[Any] = NAMESPACE if plane == CELL else CLAIM
     informer = view.declare(kind)
     watching = loop.create_task(informer.run())
@@ -87,7 +87,7 @@ def test_a_claim_that_was_deleted_meanwhile_clears_no_gate() -> None:
     async def test(loop: VirtualLoop, planes: Planes) -> None:
         context = await a_context(loop, planes, NOW_S - 60)
         await delete_claim(planes)
-        view = context.planes.need(PROJECT)
+        view = context.planes.require(PROJECT)
         assert view.read(CLAIM).get(CLAIM_REF) is not None, (
             "the cache is stale and counts as synced"
         )

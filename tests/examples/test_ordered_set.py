@@ -194,7 +194,7 @@ class Story:
 
     async def _run_controllers(self) -> None:
         manager = Manager(
-            controllers("hub"), lambda made: EngagedPlanes(made.view), Random(self.lives)
+            controllers("hub"), lambda made: EngagedPlanes(made.cached_client), Random(self.lives)
         )
         client = Client(self.chaos, prefix="/planes/hub", token="token", agent="test")
         manager.engage(HUB, client)

@@ -27,7 +27,7 @@ from datum_compute.api.serviceentitlement import (
     ServiceEntitlementSpec,
     ServiceEntitlementStatus,
 )
-from datum_compute.planes.catalogue import objects_of_platform
+from datum_compute.planes.catalogue import platform_objects
 from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Plan
 from datum_compute.planning.entitlements import Requested, plan_entitlement
 from tests.planning.test_consumers import BEFORE, NOW, a_consumer, a_service
@@ -76,7 +76,7 @@ def a_location(name: str, *, ready: bool = True, class_: str = "datum-managed") 
 
 
 def the_configuration() -> ServiceConfiguration:
-    objects = [obj for _, obj in objects_of_platform([cell_plane("dfw")])]
+    objects = [obj for _, obj in platform_objects([cell_plane("dfw")])]
     return next(obj for obj in objects if isinstance(obj, ServiceConfiguration))
 
 

@@ -204,7 +204,7 @@ def test_every_number_of_the_list_has_a_test_or_a_part_that_brings_it() -> None:
 
 
 def test_a_cell_runs_nothing_that_needs_a_project() -> None:
-    kinds = {edge.kind.kind for c in registry.CELL for edge in c.sources("cell")}
+    kinds = {edge.kind.kind for c in registry.CELL for edge in c.edges_on("cell")}
     assert not kinds & {"Workload", "Network", "NetworkBinding", "SubnetClaim", "Subnet"}
     assert "workload" not in {controller.name for controller in registry.CELL}
 

@@ -14,8 +14,8 @@ from datum_compute.api.meta import ApiObject, ObjectMeta, OwnerReference, Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.client.answers import Unreadable as UnreadableAnswer
 from datum_compute.runtime.cache import DECODED_MAX, Cache, Index
-from datum_compute.runtime.objects import Objects
-from datum_compute.runtime.outcome import Unreadable
+from datum_compute.runtime.objects import Lister
+from datum_compute.runtime.outcome import UnreadableObjectError
 
 objects = st.builds(
     lambda name, namespace, label, owner: Namespace(
@@ -50,13 +50,13 @@ def test_indexes_always_equal_a_scan(
     steps: list[tuple[bool, Namespace]], indexed_after: int
 ) -> None:
     cache: Cache[Namespace] = Cache(Namespace)
-    found = Objects(cache)
+    found = Lister(cache)
     model: dict[Ref, Namespace] = {}
     versions = count(1)
     for number, (keep, changed) in enumerate(steps):
         obj = versioned(changed, next(versions))
         ref = Ref(obj.metadata.namespace, obj.metadata.name)
-        entry = cache.made(obj)
+        entry = cache.entry_for(obj)
         if number == indexed_after:  # between the page of a list and its place in the cache
             cache.declare(FIRST_LETTER)
             found.labelled("city", "DFW")
@@ -87,10 +87,10 @@ def test_indexes_always_equal_a_scan(
 
 def test_a_changed_label_moves_the_object_to_its_new_place() -> None:
     cache: Cache[Namespace] = Cache(Namespace)
-    found = Objects(cache)
+    found = Lister(cache)
     for version, city in enumerate(("DFW", "ORD"), start=1):
         obj = Namespace(metadata=ObjectMeta(name="a", labels={"city": city}))
-        cache.put(cache.made(versioned(obj, version)))
+        cache.put(cache.entry_for(versioned(obj, version)))
     assert found.labelled("city", "DFW") == []
     assert len(found.labelled("city", "ORD")) == 1
 
@@ -98,8 +98,8 @@ def test_a_changed_label_moves_the_object_to_its_new_place() -> None:
 def test_an_object_is_decoded_once_for_those_who_look_often() -> None:
     cache: Cache[Namespace] = Cache(Namespace)
     for number in range(DECODED_MAX + 10):
-        cache.put(cache.made(Namespace(metadata=ObjectMeta(name=f"n{number}"))))
-    found = Objects(cache)
+        cache.put(cache.entry_for(Namespace(metadata=ObjectMeta(name=f"n{number}"))))
+    found = Lister(cache)
     assert found.get(Ref("", "n5")) is found.get(Ref("", "n5"))
     assert len(found.all()) == DECODED_MAX + 10
 
@@ -108,15 +108,15 @@ def test_a_lookup_that_needs_an_unreadable_object_fails_and_others_do_not() -> N
     cache: Cache[Namespace] = Cache(Namespace)
     fine = Namespace(metadata=ObjectMeta(name="a", namespace="x"))
     poison = ObjectMeta(name="b", namespace="y", labels={"city": "DFW"}, resource_version="7")
-    cache.put(cache.made(fine))
+    cache.put(cache.entry_for(fine))
     body = b'{"metadata":{"name":"b","namespace":"y","labels":{"city":"DFW"}},"spec":5}'
-    cache.put(cache.made(UnreadableAnswer(poison, body, "Expected object, got int")))
-    strict, lenient = Objects(cache), Objects(cache, _strict=False)
+    cache.put(cache.entry_for(UnreadableAnswer(poison, body, "Expected object, got int")))
+    strict, lenient = Lister(cache), Lister(cache, _strict=False)
     assert strict.in_namespace("x") == [fine]
     for lookup in (strict.all, lambda: strict.get(Ref("y", "b"))):
-        with pytest.raises(Unreadable, match="y/b cannot be read: Expected object"):
+        with pytest.raises(UnreadableObjectError, match="y/b cannot be read: Expected object"):
             lookup()
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableObjectError):
         strict.labelled("city", "DFW")
     assert lenient.all() == [fine]
     assert lenient.get(Ref("y", "b")) is None
@@ -129,10 +129,10 @@ def test_an_object_that_an_index_function_chokes_on_spoils_only_lookups_that_nee
     cache: Cache[Namespace] = Cache(Namespace)
     cache.declare(Index(NAMESPACE, "city", by_city))
     for name, labels in (("a", {"city": "DFW"}), ("b", {})):
-        cache.put(cache.made(Namespace(metadata=ObjectMeta(name=name, labels=labels))))
-    found = Objects(cache)
+        cache.put(cache.entry_for(Namespace(metadata=ObjectMeta(name=name, labels=labels))))
+    found = Lister(cache)
     assert [obj.metadata.name for obj in found.indexed("city", "DFW")] == ["a"]
-    with pytest.raises(Unreadable, match="an index function raised KeyError"):
+    with pytest.raises(UnreadableObjectError, match="an index function raised KeyError"):
         found.get(Ref("", "b"))
 
 

@@ -27,7 +27,7 @@ from datum_compute.runtime.events import (
     PAUSE_S,
     REFILL_S,
     EventRecorder,
-    Notice,
+    EventRequest,
 )
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
@@ -73,13 +73,13 @@ def recording(story: Story) -> None:
     with_planes(main)
 
 
-def notice(reason: str = "Ready", note: str = "it is", *, plane: str = HUB, **about: str) -> Notice:
-    return Notice(PlaneName(plane), msgspec.structs.replace(WEB, **about), "Normal", reason, note)
+def notice(reason: str = "Ready", note: str = "it is", *, plane: str = HUB, **about: str) -> EventRequest:
+    return EventRequest(PlaneName(plane), msgspec.structs.replace(WEB, **about), "Normal", reason, note)
 
 
 def test_a_notice_becomes_an_event_that_describe_finds() -> None:
     async def story(at: Recording) -> None:
-        at.recorder.tell(notice("Blocked", "no quota"))
+        at.recorder.record(notice("Blocked", "no quota"))
         await asyncio.sleep(1)
         fields = {"involvedObject.uid": "u-1", "involvedObject.kind": "Thing"}
         (event,) = (await at.planes.client().list(EVENT, "default", fields=fields)).items
@@ -92,20 +92,20 @@ def test_a_notice_becomes_an_event_that_describe_finds() -> None:
 
 def test_the_same_notice_counts_instead_of_piling_up_also_after_a_restart() -> None:
     async def story(at: Recording) -> None:
-        at.recorder.tell(notice())
-        at.recorder.tell(notice())
+        at.recorder.record(notice())
+        at.recorder.record(notice())
         await asyncio.sleep(60)
-        at.recorder.tell(notice())
+        at.recorder.record(notice())
         (event,) = await at.events()
         assert event.count == 3
         assert event.first_timestamp is not None
         assert event.last_timestamp is not None
         assert event.last_timestamp > event.first_timestamp
         at.task.cancel()
-        at.another().tell(notice())
+        at.another().record(notice())
         (event,) = await at.events()
         assert event.count == 4
-        at.recorder.tell(notice(uid="u-2"))
+        at.recorder.record(notice(uid="u-2"))
 
     recording(story)
 
@@ -113,7 +113,7 @@ def test_the_same_notice_counts_instead_of_piling_up_also_after_a_restart() -> N
 def test_another_life_of_the_object_and_other_words_are_other_events() -> None:
     async def story(at: Recording) -> None:
         for told in (notice(), notice(uid="u-2"), notice(note="it is again"), notice("Lost")):
-            at.recorder.tell(told)
+            at.recorder.record(told)
         assert len(await at.events()) == 4
 
     recording(story)
@@ -122,7 +122,7 @@ def test_another_life_of_the_object_and_other_words_are_other_events() -> None:
 @pytest.mark.parametrize("text", ["x" * 5000, "ä" * 5000, "🚀" * 2000, "a" + "🚀" * 2000])
 def test_a_long_note_is_cut_between_characters(text: str) -> None:
     async def story(at: Recording) -> None:
-        at.recorder.tell(notice(note=text))
+        at.recorder.record(notice(note=text))
         (event,) = await at.events()
         assert 1000 < len(event.message.encode()) <= 1024
         assert event.message.endswith("...")
@@ -136,8 +136,8 @@ def test_notes_that_differ_where_they_are_cut_off_are_one_event() -> None:
 
     async def story(at: Recording) -> None:
         for number in range(3):
-            at.recorder.tell(notice(note="x" * 100_000 + str(number)))
-        assert sum(len(waiting.note) for waiting in at.recorder._waiting) <= 1024
+            at.recorder.record(notice(note="x" * 100_000 + str(number)))
+        assert sum(len(waiting.message) for waiting in at.recorder._waiting) <= 1024
         (event,) = await at.events()
         assert event.count == 3
 
@@ -147,8 +147,8 @@ def test_notes_that_differ_where_they_are_cut_off_are_one_event() -> None:
 @pytest.mark.parametrize("note", [None, 5, b"bytes"])
 def test_a_notice_that_is_no_text_fails_nobody(note: Any) -> None:
     async def story(at: Recording) -> None:
-        at.recorder.tell(notice(note=note))
-        at.recorder.tell(notice(note="sound"))
+        at.recorder.record(notice(note=note))
+        at.recorder.record(notice(note="sound"))
         assert [event.message for event in await at.events()] == ["sound"]
         assert at.counted("failed") == 1
 
@@ -157,7 +157,7 @@ def test_a_notice_that_is_no_text_fails_nobody(note: Any) -> None:
 
 def test_user_text_is_no_format_and_moves_no_cursor() -> None:
     async def story(at: Recording) -> None:
-        at.recorder.tell(notice(note="%s %d {0} {name} \x1b[2J\r\nfake \u202e\udc00"))
+        at.recorder.record(notice(note="%s %d {0} {name} \x1b[2J\r\nfake \u202e\udc00"))
         (event,) = await at.events()
         assert event.message == r"%s %d {0} {name} \x1b[2J\r\nfake \u202e\udc00"
 
@@ -167,13 +167,13 @@ def test_user_text_is_no_format_and_moves_no_cursor() -> None:
 def test_one_object_gets_a_burst_and_then_one_now_and_then() -> None:
     async def story(at: Recording) -> None:
         for number in range(BURST + 10):
-            at.recorder.tell(notice(note=f"flap {number}"))
-        at.recorder.tell(notice(name="other", uid="u-9"))
+            at.recorder.record(notice(note=f"flap {number}"))
+        at.recorder.record(notice(name="other", uid="u-9"))
         assert len(await at.events()) == BURST + 1
         assert at.counted("limited") == 10
         await asyncio.sleep(REFILL_S)
-        at.recorder.tell(notice(note="later"))
-        at.recorder.tell(notice(note="too soon"))
+        at.recorder.record(notice(note="later"))
+        at.recorder.record(notice(note="too soon"))
         assert len(await at.events()) == BURST + 2
 
     recording(story)
@@ -182,10 +182,10 @@ def test_one_object_gets_a_burst_and_then_one_now_and_then() -> None:
 def test_a_clock_that_is_set_back_does_not_prolong_a_limit() -> None:
     async def story(at: Recording) -> None:
         for number in range(BURST):
-            at.recorder.tell(notice(note=f"flap {number}"))
+            at.recorder.record(notice(note=f"flap {number}"))
         at.clock_offset_s = -3600.0
         await asyncio.sleep(REFILL_S)
-        at.recorder.tell(notice(note="after the clock was set back"))
+        at.recorder.record(notice(note="after the clock was set back"))
         assert at.counted("limited") == 0
         assert len(await at.events()) == BURST + 1
 
@@ -197,12 +197,12 @@ def test_members_that_come_one_by_one_leave_room_for_what_the_object_says() -> N
 
     async def story(at: Recording) -> None:
         for number in range(BURST + 10):
-            at.recorder.tell(replace(notice("Made", "Created"), member=f"web-{number}"))
+            at.recorder.record(replace(notice("Made", "Created"), member=f"web-{number}"))
             await asyncio.sleep(PAUSE_S * 2)
         assert at.counted("limited") > 0
-        at.recorder.tell(notice("Blocked", "no quota"))
+        at.recorder.record(notice("Blocked", "no quota"))
         await asyncio.sleep(MEMBERS_REFILL_S)
-        at.recorder.tell(replace(notice("Made", "Created"), member="web-later"))
+        at.recorder.record(replace(notice("Made", "Created"), member="web-later"))
         told = [event.message for event in await at.events()]
         assert {"no quota", "Created web-later"} <= set(told)
 
@@ -212,7 +212,7 @@ def test_members_that_come_one_by_one_leave_room_for_what_the_object_says() -> N
 def test_a_crowd_is_written_a_few_at_a_time() -> None:
     async def story(at: Recording) -> None:
         for number in range(AT_ONCE + 2):
-            at.recorder.tell(notice(uid=f"u-{number}", name=f"web-{number}"))
+            at.recorder.record(notice(uid=f"u-{number}", name=f"web-{number}"))
         await asyncio.sleep(PAUSE_S * 1.5)
         assert at.counted("written") == AT_ONCE
         await asyncio.sleep(PAUSE_S)
@@ -224,20 +224,20 @@ def test_a_crowd_is_written_a_few_at_a_time() -> None:
 def test_what_happens_to_many_members_of_one_object_is_one_event_with_their_names() -> None:
     async def story(at: Recording) -> None:
         made = replace(notice("Made", "Created"), member="web-0")
-        gone = replace(notice("Gone", "Removing"), because="too many")
+        gone = replace(notice("Gone", "Removing"), cause="too many")
         for number in range(MEMBERS_SHOWN + 990):
-            at.recorder.tell(replace(made, member=f"web-{number}"))
-        at.recorder.tell(replace(gone, member="web-2"))
+            at.recorder.record(replace(made, member=f"web-{number}"))
+        at.recorder.record(replace(gone, member="web-2"))
         await asyncio.sleep(PAUSE_S / 2)
-        at.recorder.tell(replace(gone, member="web-1"))
+        at.recorder.record(replace(gone, member="web-1"))
         told = {event.message: event.count for event in await at.events()}
         names = ", ".join(f"web-{number}" for number in range(MEMBERS_SHOWN))
         assert told == {f"Created {names} and 990 more": 1, "Removing web-2, web-1: too many": 1}
         for member in ("web-1", "web-2", "web-1"):  # again, in another order
-            at.recorder.tell(replace(gone, member=member))
+            at.recorder.record(replace(gone, member=member))
         counts = sorted(event.count or 0 for event in await at.events())
         assert counts == [1, 2]
-        at.recorder.tell(notice("Blocked", "nor do they use up what the object may say"))
+        at.recorder.record(notice("Blocked", "nor do they use up what the object may say"))
         assert (len(await at.events()), at.counted("limited")) == (3, 0)
 
     recording(story)
@@ -247,7 +247,7 @@ def test_a_full_buffer_drops_and_counts_instead_of_growing() -> None:
     async def story(at: Recording) -> None:
         at.task.cancel()
         for number in range(BUFFER_MAX + 5):
-            at.recorder.tell(notice(uid=f"u-{number}"))
+            at.recorder.record(notice(uid=f"u-{number}"))
         assert at.counted("dropped") == 5
 
     recording(story)
@@ -264,13 +264,13 @@ def test_a_plane_that_is_silent_is_left_out_for_a_while() -> None:
 
         at.planes.intercept = lost
         for number in range(5):
-            at.recorder.tell(notice(uid=f"u-{number}"))
+            at.recorder.record(notice(uid=f"u-{number}"))
         await asyncio.sleep(1)
         assert (asked, at.counted("failed"), at.counted("dropped")) == (1, 1, 4)
         at.planes.intercept = None
         at.clock_offset_s = -3600.0
         await asyncio.sleep(31)
-        at.recorder.tell(notice(note="back"))
+        at.recorder.record(notice(note="back"))
         assert [e.message for e in await at.events()] == ["back"]
 
     recording(story)
@@ -278,9 +278,9 @@ def test_a_plane_that_is_silent_is_left_out_for_a_while() -> None:
 
 def test_what_cannot_be_written_is_counted_and_ends_nothing() -> None:
     async def story(at: Recording) -> None:
-        at.recorder.tell(notice(namespace="nowhere"))
-        at.recorder.tell(notice(plane="cell/gone"))
-        at.recorder.tell(notice(note="fine"))
+        at.recorder.record(notice(namespace="nowhere"))
+        at.recorder.record(notice(plane="cell/gone"))
+        at.recorder.record(notice(note="fine"))
         assert [e.message for e in await at.events()] == ["fine"]
         assert (at.counted("failed"), at.counted("dropped")) == (1, 1)
 
@@ -289,11 +289,11 @@ def test_what_cannot_be_written_is_counted_and_ends_nothing() -> None:
 
 def test_an_event_whose_hour_is_over_begins_anew() -> None:
     async def story(at: Recording) -> None:
-        at.recorder.tell(notice())
+        at.recorder.record(notice())
         (event,) = await at.events()
         client = at.planes.client()
         await client.delete(EVENT, Ref("default", event.metadata.name))
-        at.recorder.tell(notice())
+        at.recorder.record(notice())
         (event,) = await at.events()
         assert event.count == 1
 

@@ -15,11 +15,11 @@ from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.runtime.controller import Controller, Edge, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.manager import Manager
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
 
@@ -61,26 +61,26 @@ def test_an_answer_that_is_none_of_the_four_is_an_error_and_tried_again(
 ) -> None:
     calls = calls_of(lambda number: garbage if number < 3 else Done())
     assert len(calls) == 3
-    assert "Done, Later or Terminal" in caplog.text
+    assert "Done, Requeue or Terminal" in caplog.text
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, "soon", None])
 def test_a_delay_that_is_no_time_is_an_error_and_tried_again(
     seconds: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    calls = calls_of(lambda number: Later(seconds) if number < 3 else Done())
+    calls = calls_of(lambda number: Requeue(seconds) if number < 3 else Done())
     assert len(calls) == 3
     assert "odd cell/one:a failed" in caplog.text
 
 
 def test_a_moment_that_has_passed_is_now() -> None:
-    calls = calls_of(lambda number: Later(-5) if number < 3 else Done())
+    calls = calls_of(lambda number: Requeue(-5) if number < 3 else Done())
     assert len(calls) == 3
     assert calls[-1] < 1
 
 
 def test_one_who_always_asks_for_now_does_not_turn_for_ever() -> None:
-    calls = calls_of(lambda _number: Later(0), seconds=10)
+    calls = calls_of(lambda _number: Requeue(0), seconds=10)
     assert 100 < len(calls) < 5000
 
 
@@ -148,7 +148,7 @@ def seen_by_another(edge: Edge, **options: Any) -> list[str]:
 @pytest.mark.parametrize("mapping", GARBAGE)
 def test_a_mapping_that_names_no_keys_costs_only_its_controller(mapping: Any) -> None:
     assert seen_by_another(watches(NAMESPACE, mapping)) == ["a", "a", "b"]
-    assert seen_by_another(watches(NAMESPACE, mapping, expects_one="x")) == ["a", "a", "b"]
+    assert seen_by_another(watches(NAMESPACE, mapping, must_map_to_one="x")) == ["a", "a", "b"]
 
 
 def test_a_condition_of_an_edge_that_raises_costs_only_its_controller() -> None:
@@ -156,8 +156,8 @@ def test_a_condition_of_an_edge_that_raises_costs_only_its_controller() -> None:
         raise ValueError("choked")
 
     for edge in (
-        for_(NAMESPACE, when=chokes),
-        for_(NAMESPACE, when_new=chokes),
+        for_(NAMESPACE, update_filter=chokes),
+        for_(NAMESPACE, create_filter=chokes),
     ):
         assert seen_by_another(edge) == ["a", "a", "b"]
 
@@ -190,11 +190,11 @@ def test_a_lane_that_is_told_differently_every_time_loses_doubles_and_wedges_not
             doubled, calls = doubled + (key in held), calls + 1
             held.append(key)
             await asyncio.sleep(0.3)
-            view = manager.view(key.plane)
+            view = manager.cached_client(key.plane)
             found = view.read(NAMESPACE).get(key.ref) if view is not None else None
             seen[key.ref.name] = found.metadata.labels.get("x", "") if found is not None else ""
             held.remove(key)
-            return Later(0.2) if calls % 3 == 0 else Done()
+            return Requeue(0.2) if calls % 3 == 0 else Done()
 
         manager = manager_of(
             Controller("odd", "cell", slow, (for_(NAMESPACE),), lane=whimsical, timeout_s=20)
@@ -241,7 +241,7 @@ def test_who_still_works_on_a_plane_that_is_gone_writes_nothing_more_there() -> 
         begun = asyncio.Event()
 
         async def slow(manager: Manager[Any], key: Key) -> Outcome:
-            view = manager.view(key.plane)
+            view = manager.cached_client(key.plane)
             assert view is not None
             begun.set()
             await asyncio.sleep(2)
@@ -270,7 +270,7 @@ def test_a_plane_engaged_anew_does_not_miss_what_was_on_its_way() -> None:
         asked = asyncio.Event()
 
         async def one_child(manager: Manager[Any], key: Key) -> Outcome:
-            view = manager.view(key.plane)
+            view = manager.cached_client(key.plane)
             assert view is not None
             if key.ref.name == "a" and not view.read(CONFIG_MAP).in_namespace("a"):
                 child = ObjectMeta(generate_name="child-", namespace="a")
@@ -302,7 +302,7 @@ def test_a_plane_engaged_anew_does_not_miss_what_was_on_its_way() -> None:
     assert with_planes(test) == 1
 
 
-def nobody(_view: View, _change: Change[Any]) -> list[Key]:
+def nobody(_view: CachedClient, _change: ObjectChange[Any]) -> list[Key]:
     return []
 
 
@@ -314,7 +314,7 @@ def test_a_key_without_a_plane_does_not_end_the_manager_when_planes_come() -> No
             seen.append(key.ref.name)
             return Done()
 
-        def of_no_plane(_view: View, _change: Change[Any]) -> list[Key]:
+        def of_no_plane(_view: CachedClient, _change: ObjectChange[Any]) -> list[Key]:
             return [Key(PlaneName(""), Ref("", "a"))]
 
         edges = (watches(NAMESPACE, of_no_plane), for_(NAMESPACE), reads(NAMESPACE, on="hub"))
@@ -342,7 +342,7 @@ def test_what_wakes_from_outside_and_will_not_end_does_not_hold_up_the_stop() ->
         async def rest(_manager: Manager[Any], _key: Key) -> Outcome:
             return Done()
 
-        async def stubborn(_manager: Manager[Any], _view: View) -> AsyncIterator[Key]:
+        async def stubborn(_manager: Manager[Any], _view: CachedClient) -> AsyncIterator[Key]:
             while True:
                 try:
                     await asyncio.sleep(1000)
@@ -351,7 +351,7 @@ def test_what_wakes_from_outside_and_will_not_end_does_not_hold_up_the_stop() ->
                 yield Key(ONE, Ref("", "a"))
 
         manager = manager_of(
-            Controller("odd", "cell", rest, (for_(NAMESPACE),), outside=(stubborn,))
+            Controller("odd", "cell", rest, (for_(NAMESPACE),), external_sources=(stubborn,))
         )
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())

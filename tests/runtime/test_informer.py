@@ -19,8 +19,8 @@ from datum_compute.api.plane import HUB
 from datum_compute.client.quiet import STALL_S
 from datum_compute.client.transport import is_watch
 from datum_compute.client.watching import NOT_SERVED_S, OLDER_LISTS
-from datum_compute.runtime.informer import PAGE_SIZE, Change, Informer
-from datum_compute.runtime.view import View
+from datum_compute.runtime.informer import PAGE_SIZE, ObjectChange, Informer
+from datum_compute.runtime.view import CachedClient
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.client.recorded import Answer, Recorded, event, listed, lost, namespace, status, stream
 from tests.runtime.planes import Planes, a_namespace, with_planes
@@ -42,7 +42,7 @@ def test_it_follows_creates_changes_and_deletes() -> None:
         informer = await an_informer(loop, planes)
         seen: list[str] = []
 
-        def note(change: Change[Namespace]) -> None:
+        def note(change: ObjectChange[Namespace]) -> None:
             seen.append(f"{'+' if change.old is None else ''}{'-' if change.new is None else ''}")
 
         informer.subscribe(note)
@@ -115,7 +115,7 @@ def test_an_unreachable_plane_is_tried_again_and_the_log_names_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def test(loop: VirtualLoop, planes: Planes) -> bool:
-        informer = View(HUB, await planes.create(), Random(1)).declare(NAMESPACE)
+        informer = CachedClient(HUB, await planes.create(), Random(1)).declare(NAMESPACE)
         failures = 3
 
         async def fail_first(request: Request) -> Response | None:
@@ -139,8 +139,8 @@ def test_caught_up_waits_for_a_version_and_gives_up_in_time() -> None:
         informer = await an_informer(loop, planes)
         created = await planes.client().create(NAMESPACE, a_namespace("a"))
         return (
-            await informer.caught_up(created.version, 1),
-            await informer.caught_up(created.version + 100, 1),
+            await informer.wait_for_version(created.version, 1),
+            await informer.wait_for_version(created.version + 100, 1),
         )
 
     assert with_planes(test) == (True, False)
@@ -150,7 +150,7 @@ def test_who_waits_is_not_woken_by_other_news_nor_by_enough_that_did_not_last() 
     async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, float]:
         informer = await an_informer(loop, planes)
         enough = iter([False, True, False, False, True, True])
-        waiting = loop.create_task(informer.progressed(lambda: next(enough), 10))
+        waiting = loop.create_task(informer.wait_for(lambda: next(enough), 10))
         begun_s = loop.time()
         for number in range(3):
             await asyncio.sleep(1)
@@ -167,10 +167,10 @@ def test_a_nudge_is_as_good_as_news() -> None:
     async def test(loop: VirtualLoop, planes: Planes) -> bool:
         informer = await an_informer(loop, planes)
         settled = asyncio.Event()
-        waiting = loop.create_task(informer.progressed(settled.is_set, 10))
+        waiting = loop.create_task(informer.wait_for(settled.is_set, 10))
         await asyncio.sleep(1)
         settled.set()
-        informer.nudge()
+        informer.notify_waiters()
         await asyncio.sleep(1)
         return waiting.done() and waiting.result()
 
@@ -189,7 +189,7 @@ class Told:
         self.changes: list[str] = []
         self.informer.subscribe(self._note)
 
-    def _note(self, change: Change[Namespace]) -> None:
+    def _note(self, change: ObjectChange[Namespace]) -> None:
         sign = "+" if change.old is None else "-" if change.new is None else "~"
         metadata = change.latest.metadata
         self.changes.append(f"{sign}{metadata.name}{metadata.uid and ':' + metadata.uid}")
@@ -254,7 +254,7 @@ def test_a_plane_restored_from_a_backup_is_taken_as_it_is_now() -> None:
         listed(50, namespace("young", 49)), EXPIRED, *older, stream(later, then="is silent")
     )
     assert told.after(20) == ["+young", "-young", "+old", "+new"]
-    assert (told.informer.version, told.informer.lives) == (8, 2)
+    assert (told.informer.version, told.informer.epoch) == (8, 2)
 
 
 POISON = {"metadata": {"name": "poison", "resourceVersion": "4", "labels": {}}, "spec": 5}

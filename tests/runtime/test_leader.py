@@ -23,7 +23,7 @@ from datum_compute.runtime.leader import (
     FencedTransport,
     LeadershipLost,
     NotLeading,
-    Terms,
+    LeaseConfig,
     check_all,
     lead_all,
 )
@@ -62,7 +62,7 @@ class Process:
 
     def __post_init__(self) -> None:
         self.running.set()
-        terms = Terms(self.ref, self.name, every_s=self.every_s, margin_s=MARGIN_S)
+        terms = LeaseConfig(self.ref, self.name, every_s=self.every_s, margin_s=MARGIN_S)
         self.election = Election(
             Client(self, prefix=path_prefix(HUB), token="token", agent=self.name),
             terms,
@@ -128,14 +128,14 @@ def test_a_candidate_that_is_not_answered_says_so_and_is_not_ready(
         one = Process(loop, planes, "one", faults=lambda: Faults(lost_before=True))
         task = loop.create_task(one.election.lead(one.work))
         await asyncio.sleep(REMIND_S * 2.5)
-        assert one.election.what_is_missing == "lease default/compute-manager has not been read yet"
+        assert one.election.not_ready_reason == "lease default/compute-manager has not been read yet"
         told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
         assert len(told) == 3, "when it begins, and every minute"
         assert "default/compute-manager" in told[0]
         assert "the request was lost" in told[0]
         one.faults = Faults
         await asyncio.sleep(5)
-        assert one.election.what_is_missing == ""
+        assert one.election.not_ready_reason == ""
         assert one.led == 1
         task.cancel()
 

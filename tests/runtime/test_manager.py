@@ -15,12 +15,12 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.runtime.controller import Controller, Edge, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.manager import Manager
-from datum_compute.runtime.objects import Objects
-from datum_compute.runtime.outcome import Done, Later, NotSynced, Outcome, Terminal
-from datum_compute.runtime.view import View
+from datum_compute.runtime.objects import Lister
+from datum_compute.runtime.outcome import Done, Requeue, NotSynced, Outcome, Terminal
+from datum_compute.runtime.view import CachedClient
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
 
@@ -110,7 +110,7 @@ def outcomes(reconcile: Reconcile, for_s: float) -> list[float]:
 def test_done_rests_and_later_comes_back() -> None:
     async def later(log: Log, key: Key) -> Outcome:
         log.note(key)
-        return Later(10)
+        return Requeue(10)
 
     assert len(outcomes(just_note, for_s=100)) == 1
     gaps = [after - before for before, after in pairwise(outcomes(later, for_s=95))]
@@ -145,7 +145,7 @@ def test_a_bug_in_one_reconcile_does_not_end_the_worker(
 def test_an_odd_object_does_not_end_the_view_that_all_share(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def choke_on_odd(view: View, change: Change[Namespace]) -> list[Key]:
+    def choke_on_odd(view: CachedClient, change: ObjectChange[Namespace]) -> list[Key]:
         if change.latest.metadata.name == "odd":
             raise KeyError("no such label")
         return [Key(view.plane, Ref("", change.latest.metadata.name))]
@@ -185,7 +185,7 @@ def test_an_incomplete_view_is_looked_at_again_soon() -> None:
     assert second - first < 1
 
 
-async def caught_up(view: View) -> Objects[Namespace]:
+async def caught_up(view: CachedClient) -> Lister[Namespace]:
     """What a worker does for a reconcile whose view is behind."""
     try:
         return view.read(NAMESPACE)
@@ -197,7 +197,7 @@ async def caught_up(view: View) -> Objects[Namespace]:
 
 def test_a_read_never_misses_our_own_write() -> None:
     async def test(loop: VirtualLoop, planes: Planes) -> int:
-        view = View(ONE, await planes.create(ONE), Random(1))
+        view = CachedClient(ONE, await planes.create(ONE), Random(1))
         informer = view.declare(NAMESPACE)
         loop.create_task(informer.run())
         await informer.first_sync.wait()
@@ -213,14 +213,14 @@ def test_a_read_never_misses_our_own_write() -> None:
 
 def test_a_view_that_has_not_seen_our_own_write_is_not_read() -> None:
     async def test(loop: VirtualLoop, planes: Planes) -> bool:
-        view = View(ONE, await planes.create(ONE), Random(1))
+        view = CachedClient(ONE, await planes.create(ONE), Random(1))
         view.declare(NAMESPACE)
         with pytest.raises(NotSynced):
             view.read(NAMESPACE)
         informer = view.declare(NAMESPACE)
         loop.create_task(informer.run())
         await informer.first_sync.wait()
-        view.note_write(NAMESPACE, informer.version + 1)
+        view.record_write(NAMESPACE, informer.version + 1)
         with pytest.raises(NotSynced):
             view.read(NAMESPACE)
         return True

@@ -11,18 +11,18 @@ from datum_compute.api.plane import HUB
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Pause
+from datum_compute.runtime.outcome import Debounce
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.runtime.taking import Taker
 
 KEY = Key(HUB, Ref("default", "a"))
-PAUSE = Pause(quiet_s=1.0, most_s=10.0)
+PAUSE = Debounce(idle_s=1.0, max_s=10.0)
 
 
 def passes(
     story: Callable[[WorkQueue], Awaitable[None]],
-    pause: Pause | None = PAUSE,
+    pause: Debounce | None = PAUSE,
     busy_until_s: float = 0.0,
 ) -> list[int]:
     """When the key was worked on, each time with a pause afterwards; the first time at once."""
@@ -39,7 +39,7 @@ def passes(
             while True:
                 key = await taker.take()
                 worked.append(round(loop.time()))
-                queue.pause(key, pause)
+                queue.debounce(key, pause)
                 queue.done(key)
 
         working = loop.create_task(work())
@@ -90,7 +90,7 @@ def test_a_wake_up_during_the_pass_itself_is_gathered_and_not_lost() -> None:
             worked.append(round(loop.time()))
             if len(worked) == 1:
                 queue.add(KEY)
-            queue.pause(key, PAUSE)
+            queue.debounce(key, PAUSE)
             queue.done(key)
         return worked
 

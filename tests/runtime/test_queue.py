@@ -38,7 +38,7 @@ def test_a_key_added_while_in_flight_comes_up_again_afterwards() -> None:
     async def main(loop: VirtualLoop) -> tuple[int, int]:
         queue = a_queue()
         queue.add(a_key("a"))
-        key = queue.take_now()
+        key = queue.pop()
         assert key is not None
         queue.add(key)
         during = len(queue)
@@ -122,7 +122,7 @@ def test_lanes_take_turns_however_full_one_of_them_is() -> None:
             queue.add(on(TWO, f"calm-{number}"))
         taken = []
         for _ in range(8):
-            key = queue.take_now()
+            key = queue.pop()
             assert key is not None
             taken.append(key.plane)
             queue.done(key)
@@ -136,10 +136,10 @@ def test_one_lane_never_holds_more_than_its_share() -> None:
         queue = WorkQueue(Random(1), Backoff(), share=2)
         for number in range(5):
             queue.add(on(ONE, str(number)))
-        first = [queue.take_now() for _ in range(3)]
+        first = [queue.pop() for _ in range(3)]
         assert first[0] is not None
         queue.done(first[0])
-        return first, queue.take_now()
+        return first, queue.pop()
 
     (zero, one, none), two = run_virtual(Random(1), main)
     assert (zero, one, none, two) == (on(ONE, "0"), on(ONE, "1"), None, on(ONE, "2"))
@@ -155,7 +155,7 @@ def test_a_full_lane_refuses_offers_and_nothing_else() -> None:
         depth = len(queue)
 
         def work_off() -> None:
-            while key := queue.take_now():
+            while key := queue.pop():
                 queue.done(key)
 
         loop.call_later(7, work_off)
@@ -173,7 +173,7 @@ def test_all_work_on_a_dropped_plane_is_forgotten() -> None:
         queue = a_queue()
         held = on(ONE, "held")
         queue.add(held)
-        assert queue.take_now() == held
+        assert queue.pop() == held
         for name in ("ready", "held"):
             queue.add(on(ONE, name))
         queue.add_after(on(ONE, "later"), 5)
@@ -182,7 +182,7 @@ def test_all_work_on_a_dropped_plane_is_forgotten() -> None:
         queue.drop(ONE)
         queue.done(held)
         depth, delayed = len(queue), queue.delayed
-        return depth, delayed, queue.take_now(), queue.take_now()
+        return depth, delayed, queue.pop(), queue.pop()
 
     assert run_virtual(Random(1), main) == (1, 0, on(TWO, "other"), None)
 
@@ -191,14 +191,14 @@ def test_it_knows_how_long_the_oldest_key_has_been_ready() -> None:
     async def main(loop: VirtualLoop) -> list[float]:
         queue = a_queue()
         waits: list[float] = []
-        queue.on_take = waits.append
+        queue.on_pop = waits.append
         ages = [queue.oldest_s()]
         queue.add(a_key("a"))
         await asyncio.sleep(3)
         queue.add(a_key("b"))
         queue.add(a_key("a"))
         ages.append(queue.oldest_s())
-        queue.take_now()
+        queue.pop()
         ages.append(queue.oldest_s())
         return [*ages, *waits]
 
@@ -222,7 +222,7 @@ def test_namespaces_of_a_lane_take_turns() -> None:
         for number in range(3):
             queue.add(of_project("ns-b", str(number)))
         taken = []
-        while key := queue.take_now():
+        while key := queue.pop():
             taken.append(f"{key.ref.namespace}/{key.ref.name}")
             queue.done(key)
         return taken
@@ -240,7 +240,7 @@ def test_a_key_that_comes_up_again_and_again_does_not_keep_others_waiting() -> N
         hot, taken = of_project("ns-hot", "hot"), []
         for _ in range(10):
             queue.add(hot)
-            key = queue.take_now()
+            key = queue.pop()
             assert key is not None
             taken.append(key.ref.namespace)
             queue.done(key)
@@ -269,7 +269,7 @@ def test_keys_of_a_dropped_plane_leave_their_flows() -> None:
         queue.add(stays)
         queue.drop(ONE)
         queue.add(gone)
-        first = queue.take_now()
-        return [first, queue.take_now(), queue.take_now()]
+        first = queue.pop()
+        return [first, queue.pop(), queue.pop()]
 
     assert run_virtual(Random(1), main) == [on(TWO, "stays"), on(ONE, "gone"), None]

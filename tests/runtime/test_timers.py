@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, cell_plane
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.timers import SHORT_S, TICK_S, Timers
+from datum_compute.runtime.timers import SHORT_S, TICK_S, DelayTimers
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 
 
@@ -27,7 +27,7 @@ def test_everybody_comes_up_in_time(delays: list[float]) -> None:
         def wake(key: Key) -> None:
             woken[key] = loop.time()
 
-        timers = Timers(wake)
+        timers = DelayTimers(wake)
         for number, delay in enumerate(delays):
             timers.set(a_key(number), delay)
         await asyncio.sleep(30)
@@ -42,7 +42,7 @@ def test_everybody_comes_up_in_time(delays: list[float]) -> None:
 
 def test_thousands_that_wait_for_the_same_second_need_few_timers() -> None:
     async def main(loop: VirtualLoop) -> int:
-        timers = Timers(lambda _key: None)
+        timers = DelayTimers(lambda _key: None)
         for number in range(5000):
             timers.set(a_key(number), 300 + number / 5000)
         return len(timers._handles)
@@ -53,7 +53,7 @@ def test_thousands_that_wait_for_the_same_second_need_few_timers() -> None:
 def test_what_is_cancelled_or_dropped_does_not_come_up() -> None:
     async def main(loop: VirtualLoop) -> list[Key]:
         woken: list[Key] = []
-        timers = Timers(woken.append)
+        timers = DelayTimers(woken.append)
         other = Key(cell_plane("dfw"), Ref("default", "k"))
         for key in (a_key(1), a_key(2), other):
             timers.set(key, 5)

@@ -16,7 +16,7 @@ from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import HUB
 from datum_compute.client.transport import is_watch
 from datum_compute.runtime.outcome import NotSynced
-from datum_compute.runtime.view import FORGET_S, QUIET_S, View
+from datum_compute.runtime.view import FORGET_S, QUIET_S, CachedClient
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.client.recorded import Recorded, listed, namespace, status, stream
 from tests.runtime.planes import Planes, a_namespace, with_planes
@@ -24,8 +24,8 @@ from tests.runtime.planes import Planes, a_namespace, with_planes
 A = Ref("", "a")
 
 
-async def a_view(loop: VirtualLoop, planes: Planes) -> View:
-    view = View(HUB, planes.client(), Random(1))
+async def a_view(loop: VirtualLoop, planes: Planes) -> CachedClient:
+    view = CachedClient(HUB, planes.client(), Random(1))
     informer = view.declare(NAMESPACE)
     loop.create_task(informer.run())
     await informer.first_sync.wait()
@@ -44,7 +44,7 @@ class LaggingWatch:
         return response
 
 
-def is_behind(view: View) -> bool:
+def is_behind(view: CachedClient) -> bool:
     try:
         view.read(NAMESPACE)
     except NotSynced:
@@ -52,21 +52,21 @@ def is_behind(view: View) -> bool:
     return False
 
 
-async def create(view: View) -> None:
+async def create(view: CachedClient) -> None:
     await view.create(NAMESPACE, a_namespace("b"))
 
 
-async def change(view: View) -> None:
+async def change(view: CachedClient) -> None:
     await view.patch(NAMESPACE, A, {"metadata": {"labels": {"x": "y"}}})
 
 
-async def begin_to_delete(view: View) -> None:
+async def begin_to_delete(view: CachedClient) -> None:
     found = await view.client.get(NAMESPACE, A)  # which has a finalizer
     await view.delete(NAMESPACE, A, uid=found.metadata.uid)
 
 
 @pytest.mark.parametrize("write", [create, change, begin_to_delete])
-def test_what_was_written_is_waited_for(write: Callable[[View], Awaitable[None]]) -> None:
+def test_what_was_written_is_waited_for(write: Callable[[CachedClient], Awaitable[None]]) -> None:
     async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, bool]:
         client = await planes.create()
         await client.create(NAMESPACE, a_namespace("a"))
@@ -87,7 +87,7 @@ def test_an_object_that_we_deleted_is_not_shown_any_more() -> None:
         other = await client.create(NAMESPACE, a_namespace("a"))
         await client.finalize_namespace(other)
         planes.afterwards = lag = LaggingWatch()
-        view = View(HUB, client, Random(1))
+        view = CachedClient(HUB, client, Random(1))
         informer = view.declare(NAMESPACE)
         loop.create_task(informer.run())
         await informer.first_sync.wait()
@@ -107,7 +107,7 @@ def test_a_delete_that_the_plane_does_not_show_is_not_waited_for_for_ever() -> N
             stream(then="is silent"),
             status(404, "NotFound"),
         )
-        view = View(HUB, Recorded(*story).client(), Random(1))
+        view = CachedClient(HUB, Recorded(*story).client(), Random(1))
         informer = view.declare(NAMESPACE)
         loop.create_task(informer.run())
         await informer.first_sync.wait()
@@ -256,9 +256,9 @@ def test_a_live_read_sees_what_the_cache_does_not() -> None:
         planes.afterwards = LaggingWatch()
         await planes.create()
         view = await a_view(loop, planes)
-        absent = await view.live(NAMESPACE, A) is None
+        absent = await view.get_uncached(NAMESPACE, A) is None
         await planes.client().create(NAMESPACE, a_namespace("a"))
-        present = await view.live(NAMESPACE, A) is not None
+        present = await view.get_uncached(NAMESPACE, A) is not None
         return absent, present, is_behind(view)
 
     assert with_planes(test) == (True, True, True)
@@ -268,11 +268,11 @@ def test_writes_of_an_earlier_life_of_the_plane_are_not_waited_for() -> None:
     async def main(loop: VirtualLoop) -> tuple[bool, bool]:
         older = [listed(7) for _ in range(4)]
         story = (listed(50), stream(lives_s=5), status(410, "Expired"), *older)
-        view = View(HUB, Recorded(*story, stream(then="is silent")).client(), Random(1))
+        view = CachedClient(HUB, Recorded(*story, stream(then="is silent")).client(), Random(1))
         informer = view.declare(NAMESPACE)
         loop.create_task(informer.run())
         await informer.first_sync.wait()
-        view.note_write(NAMESPACE, 60)
+        view.record_write(NAMESPACE, 60)
         before = is_behind(view)
         await asyncio.sleep(40)
         return before, is_behind(view)
@@ -282,7 +282,7 @@ def test_writes_of_an_earlier_life_of_the_plane_are_not_waited_for() -> None:
 
 def test_a_kind_that_is_not_served_is_not_taken_for_empty() -> None:
     async def main(loop: VirtualLoop) -> tuple[bool, bool]:
-        view = View(HUB, Recorded(status(404, "NotFound")).client(), Random(1))
+        view = CachedClient(HUB, Recorded(status(404, "NotFound")).client(), Random(1))
         informer = view.declare(NAMESPACE)
         loop.create_task(informer.run())
         await informer.answered.wait()
@@ -302,9 +302,9 @@ def test_no_write_passes_the_fence() -> None:
 
     async def test(loop: VirtualLoop, planes: Planes) -> bool:
         client = await planes.create()
-        view = View(HUB, client, Random(1), fence=fence)
+        view = CachedClient(HUB, client, Random(1), fence=fence)
         with pytest.raises(NotLeading):
             await view.create(NAMESPACE, a_namespace("a"))
-        return await view.live(NAMESPACE, A) is None
+        return await view.get_uncached(NAMESPACE, A) is None
 
     assert with_planes(test)

@@ -17,11 +17,11 @@ from datum_compute.api.plane import HUB, cell_plane, path_prefix, project_plane
 from datum_compute.client.transport import is_watch
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.runtime.controller import Controller, Edge, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.outcome import Done, Outcome, Terminal
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes
 
@@ -45,10 +45,10 @@ def test_a_plane_that_never_answers_slows_nobody_else_down() -> None:
 
         async def ask(manager: Manager[Any], key: Key) -> Outcome:
             nonlocal hung
-            view = manager.view(key.plane)
+            view = manager.cached_client(key.plane)
             assert view is not None
             hung += key.plane == ONE
-            await view.live(NAMESPACE, key.ref)
+            await view.get_uncached(NAMESPACE, key.ref)
             hung -= key.plane == ONE
             worked.append(loop.time())
             return Done()
@@ -132,7 +132,7 @@ def test_terminal_waits_for_the_object_itself_and_for_nothing_else() -> None:
             calls += 1
             return Terminal("no such thing")
 
-        def to_a(view: View, _change: Change[Any]) -> list[Key]:
+        def to_a(view: CachedClient, _change: ObjectChange[Any]) -> list[Key]:
             return [Key(ONE, Ref("", "a"))]
 
         manager = manager_of(hopeless, watches(NAMESPACE, to_a, on="hub"))
@@ -230,7 +230,7 @@ def test_an_own_write_is_seen_by_the_next_reconcile() -> None:
         reads: list[str] = []
 
         async def count_up(manager: Manager[Any], key: Key) -> Outcome:
-            view = manager.view(key.plane)
+            view = manager.cached_client(key.plane)
             assert view is not None
             found = view.read(NAMESPACE).get(key.ref)
             assert found is not None
@@ -268,7 +268,7 @@ def test_a_plane_that_is_engaged_later_gets_what_others_hold_for_it() -> None:
             seen.append(str(key))
             return Done()
 
-        def to_project(_view: View, change: Change[Any]) -> list[Key]:
+        def to_project(_view: CachedClient, change: ObjectChange[Any]) -> list[Key]:
             return [Key(project, Ref("", change.latest.metadata.name))]
 
         manager = manager_of(note, watches(NAMESPACE, to_project, on="hub"), role="project")
@@ -299,7 +299,7 @@ def test_a_kind_that_one_plane_does_not_serve_holds_up_nothing_else() -> None:
             missing = not served and request.path.endswith("/configmaps")
             return Response(404, b'{"reason":"NotFound","code":404}') if missing else None
 
-        def own(view: View, change: Change[Any]) -> list[Key]:
+        def own(view: CachedClient, change: ObjectChange[Any]) -> list[Key]:
             return [Key(view.plane, Ref("", f"map-{change.latest.metadata.name}"))]
 
         planes.intercept = not_yet
@@ -335,7 +335,7 @@ def test_a_plane_that_is_not_entitled_is_not_seen_by_those_who_ask_for_it() -> N
             return Done()
 
         manager = manager_of(note, entitled_only=True)
-        assert manager.minds_entitlement
+        assert manager.uses_entitlement
         for plane in (ONE, TWO):
             await (await planes.create(plane)).create(NAMESPACE, a_namespace("a"))
             manager.engage(plane, planes.client(plane), entitled=plane == TWO)
@@ -384,7 +384,7 @@ def test_what_wakes_a_controller_from_outside_may_fail_and_begins_anew(
             seen.append(key.ref.name)
             return Done()
 
-        async def outside(_manager: Manager[Any], view: View) -> AsyncIterator[Key]:
+        async def outside(_manager: Manager[Any], view: CachedClient) -> AsyncIterator[Key]:
             nonlocal begun
             begun += 1
             if begun == 1:
@@ -414,7 +414,7 @@ def test_what_does_not_matter_wakes_nobody_but_what_is_new_and_gone_does() -> No
         def relabelled(old: Namespace, new: Namespace) -> bool:
             return old.metadata.labels.get("x") != new.metadata.labels.get("x")
 
-        edge = for_(NAMESPACE, when=relabelled, when_new=lambda new: new.metadata.name != "dull")
+        edge = for_(NAMESPACE, update_filter=relabelled, create_filter=lambda new: new.metadata.name != "dull")
         controller = Controller(name="test", role="cell", reconcile=counted, edges=(edge,))
         manager: Manager[Any] = Manager([controller], lambda manager: manager, Random(1))
         client = await planes.create(ONE)

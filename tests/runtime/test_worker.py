@@ -20,8 +20,8 @@ from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.runtime.view import View
-from datum_compute.runtime.worker import BREATH, Workers
+from datum_compute.runtime.view import CachedClient
+from datum_compute.runtime.worker import BREATH, WorkerPool
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 
 Work = Callable[[Key], Awaitable[None]]
@@ -32,15 +32,15 @@ def a_key(number: int) -> Key:
     return Key(HUB, Ref("", f"{number:03d}"))
 
 
-def workers_of(queue: WorkQueue, work: Work) -> Workers[None]:
+def workers_of(queue: WorkQueue, work: Work) -> WorkerPool[None]:
     async def reconcile(_: None, key: Key) -> Outcome:
         await work(key)
         return Done()
 
     controller = Controller(name="test", role="hub", reconcile=reconcile, edges=(for_(NAMESPACE),))
     client = Client(InProcessTransport(_nobody_answers), prefix="", token="", agent="test")
-    view = View(HUB, client, Random(1))
-    return Workers(controller, queue, None, lambda _plane: view, Random(1), None)
+    view = CachedClient(HUB, client, Random(1))
+    return WorkerPool(controller, queue, None, lambda _plane: view, Random(1), None)
 
 
 async def _nobody_answers(_request: Request) -> Response:

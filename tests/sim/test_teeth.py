@@ -9,7 +9,7 @@ import pytest
 
 from datum_compute.controllers.cell import machine
 from datum_compute.planning import deployment, instances
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.bugs import BUGS, PENDING
@@ -49,10 +49,10 @@ def test_a_planted_bug_is_found(finding: Finding) -> None:
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_a_bug_can_be_planted_and_leaves_no_trace(bug: PlantedBug) -> None:
-    before = (vars(instances).copy(), vars(machine).copy(), dict(vars(View)))
+    before = (vars(instances).copy(), vars(machine).copy(), dict(vars(CachedClient)))
     with bug.plant():
         pass
-    assert (vars(instances), vars(machine), dict(vars(View))) == before
+    assert (vars(instances), vars(machine), dict(vars(CachedClient))) == before
 
 
 def test_a_function_is_replaced_wherever_it_is_known() -> None:

@@ -66,7 +66,7 @@ from datum_compute.runtime.leader import (
     Election,
     FencedTransport,
     LeadershipLost,
-    Terms,
+    LeaseConfig,
     check_all,
     lead_all,
 )
@@ -178,7 +178,7 @@ class _Work:
         plane. Once known is enough: the webhook answers while the plane of the lease is away."""
         if not self.begun.is_set():
             awaited = next((e for e in self.elections if not e.fence.is_up), None)
-            return awaited.what_is_missing if awaited is not None else ""
+            return awaited.not_ready_reason if awaited is not None else ""
         if self.begun.is_set() and not self.synced.is_set():
             return "the planes have not been read yet"
         return ""
@@ -226,7 +226,7 @@ async def _build_work(world: _World, elections: Sequence[Election], tracer: Trac
         {p: FencedDriver(d, check) for p, d in (pods or _simulated(world)).items()},
         ports,
         single_project=settings.single.project if world.single else "",
-        tell=recorder.tell,
+        record_event=recorder.record,
         tracer=tracer,
         registry=numbers,
         fence=check,
@@ -266,7 +266,7 @@ def _heartbeats(
         return []
 
     def instances(cell: PlaneName) -> dict[str, str]:
-        view = manager.view(cell)
+        view = manager.cached_client(cell)
         return {"instances": str(len(view.cached(INSTANCE).refs()))} if view is not None else {}
 
     return [
@@ -386,7 +386,7 @@ async def _elections(world: _World) -> list[Election]:
     return [
         Election(
             await world.client(plane),
-            Terms(Ref(world.settings.leader.namespace, name), identity),
+            LeaseConfig(Ref(world.settings.leader.namespace, name), identity),
             clock=world.ports.elapsed_s,
             unix_s=world.ports.unix_s,
             random=world.ports.random,

@@ -12,8 +12,8 @@ from datum_compute.controllers.cell.addressbook import AddressBook
 from datum_compute.controllers.patience import Patience
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
-from datum_compute.planes.membership import Membership
-from datum_compute.planes.planemaker import PlaneMaker
+from datum_compute.planes.membership import ProjectMembership
+from datum_compute.planes.planemaker import PlaneLifecycle
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.key import Key
 
@@ -35,9 +35,9 @@ class Context:
     # The project of all namespaces that do not say whose they are, where there is only one.
     single_project: str = ""
     # Which projects this process works on; where they are one API server there is no choice.
-    membership: Membership | None = None
+    membership: ProjectMembership | None = None
     # For the controller of projects, which only runs beside the server of their planes.
-    plane_maker: PlaneMaker | None = None
+    plane_lifecycle: PlaneLifecycle | None = None
     # Counts whether an object leads to one other, to none or to many: by edge and outcome.
     mapped: Callable[[str, str], None] = uncounted
     # How connections from outside get to machines, where there are any.

@@ -26,13 +26,13 @@ from datum_compute.planning.actions import (
     Wait,
     is_skipped,
 )
-from datum_compute.runtime.outcome import Done, Later
+from datum_compute.runtime.outcome import Done, Requeue
 from datum_compute.runtime.together import together
 
 T = TypeVar("T", bound=ApiObject)
 
 
-async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
+async def carry_out(planes: Planes, plan: Plan) -> Done | Requeue:
     """All actions in order; the first failure ends it, and the next pass plans anew.
 
     Neighbouring creates of one kind do not depend on each other, nor do neighbouring deletes:
@@ -45,7 +45,7 @@ async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
         same = (lambda _action: ()) if plan.independent else _group
         for _, actions in groupby(begun, key=same):
             await together([partial(_carry_out_and_tell, planes, action) for action in actions])
-    return Done() if plan.requeue_after_s is None else Later(plan.requeue_after_s)
+    return Done() if plan.requeue_after_s is None else Requeue(plan.requeue_after_s)
 
 
 def _group(action: Action) -> tuple[object, ...]:
@@ -62,7 +62,7 @@ async def _carry_out_and_tell(planes: Planes, action: Action) -> None:
     observed = _observed(planes, action)
     made = await _carry_out(planes, action)
     for notice in notices(action, made or observed):
-        planes.tell(notice)
+        planes.record_event(notice)
 
 
 async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
@@ -71,23 +71,23 @@ async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
         case Wait():
             pass
         case Create(plane, kind, obj, with_status=True):
-            view, whole = planes.need(plane), _releasable(planes, obj)
+            view, whole = planes.require(plane), _releasable(planes, obj)
             made: ApiObject = await view.create_with_status(kind, whole)
             return made
         case Create(plane, kind, obj):
-            await planes.need(plane).create(kind, _releasable(planes, obj))
+            await planes.require(plane).create(kind, _releasable(planes, obj))
         case Delete(plane, kind, ref, uid, _, version):
-            await planes.need(plane).delete(kind, ref, uid=uid, version=version)
+            await planes.require(plane).delete(kind, ref, uid=uid, version=version)
         case Patch(plane, kind, ref, patch):
-            await planes.need(plane).patch(kind, ref, patch)
+            await planes.require(plane).patch(kind, ref, patch)
         case PatchLabels(plane, kind, ref, uid, labels):
-            await planes.need(plane).patch(
+            await planes.require(plane).patch(
                 kind, ref, {"metadata": {"uid": uid, "labels": dict(labels)}}
             )
         case RemoveItems():
             await _remove_items(planes, action)
         case PatchStatus(plane, kind, ref, version, status):
-            await planes.need(plane).patch_status(kind, ref, status, version=version)
+            await planes.require(plane).patch_status(kind, ref, status, version=version)
         case _:
             assert_never(action)
     return None
@@ -96,7 +96,7 @@ async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
 def _releasable(planes: Planes, obj: T) -> T:
     """Without the finalizers that would hold it for ever."""
     metadata = obj.metadata
-    kept = [name for name in metadata.finalizers if name not in planes.unreleased]
+    kept = [name for name in metadata.finalizers if name not in planes.unmanaged_finalizers]
     if kept == metadata.finalizers:
         return obj
     return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(metadata, finalizers=kept))
@@ -106,7 +106,7 @@ def _observed(planes: Planes, action: Action) -> ApiObject | None:
     """The object before the action, for those that users are told about."""
     if isinstance(action, Wait | Create):
         return None
-    view = planes.find(action.plane)
+    view = planes.get(action.plane)
     if view is None or view.informer(action.kind) is None:
         return None
     observed: ApiObject | None = view.cached(action.kind).get(action.ref)
@@ -128,7 +128,7 @@ async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
         for name, value in removal.fields.items()
     ]
     try:
-        await planes.need(removal.plane).patch(removal.kind, removal.ref, operations)
+        await planes.require(removal.plane).patch(removal.kind, removal.ref, operations)
     except Invalid as error:
         # What was seen is no longer so; the next pass sees what is.
         raise Conflict(f"{removal.kind.kind} {removal.ref} has changed: {error}") from error

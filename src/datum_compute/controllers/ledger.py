@@ -12,23 +12,23 @@ from datum_compute.api.plane import PLATFORM, PlaneName, member_name, project_pl
 from datum_compute.controllers.context import Context
 from datum_compute.planning.prefixes import Ledger, Pool, pool_label
 from datum_compute.planning.prefixuse import user_of
-from datum_compute.runtime.controller import Edge, Mapping, reads
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.controller import Edge, MapFunction, reads
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 def observe_ledger(
     context: Context, plane: PlaneName, holder: ApiObject, pool: Pool | None
 ) -> Ledger:
-    recorded = context.planes.need(PLATFORM).read(IP_ALLOCATION)
+    recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
     own = recorded.labelled(labels.HOLDER_UID, holder.metadata.uid)
     in_pool = recorded.labelled(labels.POOL, pool_label(pool.cidr)) if pool is not None else []
     of_project = sum(a.spec.project == member_name(plane) for a in in_pool)
     return Ledger(own, frozenset(a.spec.cidr for a in in_pool), of_project)
 
 
-def observe_user(context: Context, project: View | None, cidr: str) -> str:
+def observe_user(context: Context, project: CachedClient | None, cidr: str) -> str:
     """Who uses a prefix of the project, or nobody; None for a project that is no more. For
     controllers with the edges below."""
     hub = context.planes.hub
@@ -43,10 +43,10 @@ USER_EDGES: tuple[Edge, ...] = (
 )
 
 
-def to_holder(kind: KindInfo[Any]) -> Mapping:
+def to_holder(kind: KindInfo[Any]) -> MapFunction:
     """An allocation wakes its holder of that kind."""
 
-    def to_keys(_view: View, change: Change[Any]) -> Iterable[Key]:
+    def to_keys(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         spec = change.latest.spec
         if spec.holder.kind == kind.kind:
             yield Key(project_plane(spec.project), Ref(spec.holder.namespace, spec.holder.name))

@@ -18,8 +18,8 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import ApiObject, KindInfo
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.planning.actions import Action, Create, Delete, Patch, PatchStatus
-from datum_compute.runtime.events import Notice, reference_to
-from datum_compute.runtime.reversemap import Misled
+from datum_compute.runtime.events import EventRequest, reference_to
+from datum_compute.runtime.reversemap import AmbiguousMapping
 
 _ROLES = frozenset({"project", "cell"})
 
@@ -68,7 +68,7 @@ def is_told_about(plane: PlaneName, kind: KindInfo[Any]) -> bool:
     return kind.kind in _TELLING_CONDITION and plane_role(plane) in _ROLES
 
 
-def notices(action: Action, observed: Any) -> Iterator[Notice]:
+def notices(action: Action, observed: Any) -> Iterator[EventRequest]:
     """What a carried-out action means to users; ``observed`` is its object before, and of one that
     was created with its status the object that was made."""
     match action:
@@ -87,16 +87,16 @@ def notices(action: Action, observed: Any) -> Iterator[Notice]:
         ):
             about = reference_to(kind, observed)
             if unconfirmed:
-                yield Notice(plane, about, "Warning", DELETION_UNCONFIRMED, unconfirmed)
+                yield EventRequest(plane, about, "Warning", DELETION_UNCONFIRMED, unconfirmed)
             elif _lets_go(observed, patch):
                 where = " where cells answer" if plane_role(plane) == "project" else ""
                 note = f"Nothing that belonged to it is left{where}"
-                yield Notice(plane, about, "Normal", "Deleted", note)
+                yield EventRequest(plane, about, "Normal", "Deleted", note)
         case _:
             return
 
 
-def misled_notice(misled: Misled) -> Notice:
+def ambiguous_mapping_event(misled: AmbiguousMapping) -> EventRequest:
     """An object that should lead to exactly one other and does not: never in silence."""
     about = ObjectReference(
         api_version=misled.kind.api_version,
@@ -105,12 +105,12 @@ def misled_notice(misled: Misled) -> Notice:
         name=misled.ref.name,
         uid=misled.uid,
     )
-    return Notice(misled.plane, about, "Warning", "AmbiguousOwner", misled.note)
+    return EventRequest(misled.plane, about, "Warning", "AmbiguousOwner", misled.message)
 
 
 def _about_owner(
     plane: PlaneName, obj: ApiObject, reason: str, note: str, because: str = ""
-) -> Iterator[Notice]:
+) -> Iterator[EventRequest]:
     """Of this object, and of others of the same owner to whom the same happens."""
     for owner in obj.metadata.owner_references:
         if owner.controller and owner.kind in _TELLING_CONDITION:
@@ -121,12 +121,12 @@ def _about_owner(
                 name=owner.name,
                 uid=owner.uid,
             )
-            yield Notice(plane, about, "Normal", reason, note, obj.metadata.name, because)
+            yield EventRequest(plane, about, "Normal", reason, note, obj.metadata.name, because)
 
 
 def _transition(
     plane: PlaneName, kind: KindInfo[Any], observed: Any, status: JsonObject
-) -> Iterator[Notice]:
+) -> Iterator[EventRequest]:
     type_ = _TELLING_CONDITION[kind.kind]
     written = status.get("conditions") or ()  # null: all of them go
     new = next((typed(c, Condition) for c in written if c["type"] == type_), None)
@@ -139,27 +139,27 @@ def _news(
     obj: ApiObject,
     old: Condition | None,
     new: Condition | None,
-) -> Iterator[Notice]:
+) -> Iterator[EventRequest]:
     """It has become ready, has stopped being so, or something is in its way. Other words for the
     same, and the steps on the way there, are no news."""
     if new is None or (old is not None and old.reason == new.reason and old.status == new.status):
         return
     note, about = new.message or new.reason, reference_to(kind, obj)
     if new.status == TRUE:
-        yield Notice(plane, about, "Normal", new.reason, note)
+        yield EventRequest(plane, about, "Normal", new.reason, note)
     elif not obj.is_terminating and (_was_so(old) or new.reason not in ON_THE_WAY):
         leaves = new.reason in LEAVING
-        yield Notice(plane, about, "Normal" if leaves else "Warning", new.reason, note)
+        yield EventRequest(plane, about, "Normal" if leaves else "Warning", new.reason, note)
 
 
 def _failed_wake(
     plane: PlaneName, kind: KindInfo[Any], observed: ApiObject, status: JsonObject
-) -> Iterator[Notice]:
+) -> Iterator[EventRequest]:
     """A connection came, and the instance did not serve it."""
     failure = (status.get("lastWake") or {}).get("failure")
     if failure:
         note = f"A connection waited in vain for it to wake: {failure}"
-        yield Notice(plane, reference_to(kind, observed), "Warning", "WakeFailed", note)
+        yield EventRequest(plane, reference_to(kind, observed), "Warning", "WakeFailed", note)
 
 
 def _was_so(old: Condition | None) -> bool:

@@ -11,15 +11,15 @@ from datum_compute.api.meta import KindInfo, Ref, ref_of
 from datum_compute.api.references import Reference, Source, sources
 from datum_compute.planning.references import Held, ObservedSources
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Edge, Mapping, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.controller import Edge, MapFunction, watches
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (CONFIG_MAP, SECRET)}
 
 
-def observe_sources(view: View, namespace: str, wanted: Sequence[Reference]) -> ObservedSources:
+def observe_sources(view: CachedClient, namespace: str, wanted: Sequence[Reference]) -> ObservedSources:
     held: dict[Source, Held] = {}
     for source in sources(wanted):
         found = view.read(KINDS[source.kind]).get(Ref(namespace, source.name))
@@ -28,13 +28,13 @@ def observe_sources(view: View, namespace: str, wanted: Sequence[Reference]) -> 
     return ObservedSources(held)
 
 
-async def read_sources(view: View, namespace: str, wanted: Sequence[Reference]) -> ObservedSources:
+async def read_sources(view: CachedClient, namespace: str, wanted: Sequence[Reference]) -> ObservedSources:
     """From the plane itself: what is there now, whatever a cache still shows."""
     held: dict[Source, Held] = {}
     denied: set[Source] = set()
     for source in sources(wanted):
         try:
-            found = await view.live(KINDS[source.kind], Ref(namespace, source.name))
+            found = await view.get_uncached(KINDS[source.kind], Ref(namespace, source.name))
         except Forbidden:
             denied.add(source)
             continue
@@ -43,7 +43,7 @@ async def read_sources(view: View, namespace: str, wanted: Sequence[Reference]) 
     return ObservedSources(held, frozenset(denied))
 
 
-def unreadable_kinds(view: View, wanted: Sequence[Reference]) -> list[str]:
+def unreadable_kinds(view: CachedClient, wanted: Sequence[Reference]) -> list[str]:
     """Kinds that are referred to and that the plane has not let us see."""
     kinds = [KINDS[name] for name in sorted({reference.kind for reference in wanted})]
     return [kind.plural for kind in kinds if not view.declare(kind).synced]
@@ -59,8 +59,8 @@ def wakes(index: Index[Any]) -> tuple[Edge, ...]:
     return tuple(watches(kind, _from_source(kind, index)) for kind in KINDS.values())
 
 
-def _from_source(kind: KindInfo[Any], index: Index[Any]) -> Mapping:
-    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+def _from_source(kind: KindInfo[Any], index: Index[Any]) -> MapFunction:
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         metadata = change.latest.metadata
         value = f"{metadata.namespace}/{kind.kind}/{metadata.name}"
         for found in view.cached(index.kind).indexed(index.name, value):

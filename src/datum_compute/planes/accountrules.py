@@ -12,10 +12,10 @@ from __future__ import annotations
 from datum_compute.planes.roles import (
     COMPUTE,
     COORDINATION,
-    HUB_ON_CELL,
+    HUB_ON_CELL_RULES,
     IPAM,
     NETWORKING,
-    OF_CELL,
+    CELL_RULES,
     QUOTA,
     READ,
     REGION,
@@ -75,10 +75,10 @@ def account_rules(role: str) -> dict[str, Rules]:
     found: dict[str, Rules] = {}
     if role != "cell":
         found["compute-manager"] = _manager_rules(role)
-    if role in OF_CELL:
+    if role in CELL_RULES:
         found["compute-cell"] = _cell_rules(role)
     if role == "cell":
-        found["compute-hub"] = HUB_ON_CELL
+        found["compute-hub"] = HUB_ON_CELL_RULES
     return found
 
 
@@ -99,11 +99,11 @@ def _manager_rules(role: str) -> Rules:
 def _cell_rules(role: str) -> Rules:
     """The controllers of a cell: on its own plane, and what they report to hub and projects."""
     if role == "cell":
-        return _each_once(*OF_CELL[role], *_HOLD_UP[:2], _KNOW_CALLERS, _ASK_FOR_OTHERS)
+        return _each_once(*CELL_RULES[role], *_HOLD_UP[:2], _KNOW_CALLERS, _ASK_FOR_OTHERS)
     if role == "hub":
         # Whose home a namespace is.
-        return _each_once(*OF_CELL[role], rule_on("", ("namespaces",), *READ), *_HOLD_UP[:1])
-    return OF_CELL[role]
+        return _each_once(*CELL_RULES[role], rule_on("", ("namespaces",), *READ), *_HOLD_UP[:1])
+    return CELL_RULES[role]
 
 
 def _seen_and_released(*groups: str) -> Rules:

@@ -23,7 +23,7 @@ from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PlaneName, member_name, path_prefix, plane_role
 from datum_compute.client.client import Client
-from datum_compute.planes.held import Holds, unknown
+from datum_compute.planes.held import ExistenceCheck, assume_missing
 from datum_compute.planes.roleobjects import ensure_roles
 
 T = TypeVar("T", bound=ApiObject)
@@ -32,7 +32,7 @@ _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _OF_ROLE = {"project": ("milo-system",), "hub": ("karmada-system", "karmada-cluster")}
 
 
-async def ensure_plane(client: Client, plane: PlaneName, holds: Holds = unknown) -> None:
+async def ensure_plane(client: Client, plane: PlaneName, holds: ExistenceCheck = assume_missing) -> None:
     """The roles, and the namespaces and sizes that clients and controllers expect to find."""
     await ensure_roles(client, plane, holds)
     role = plane_role(plane)
@@ -61,7 +61,7 @@ def _size(name: str, cpu: str, memory: str) -> InstanceType:
     )
 
 
-async def ensure_cells(hub: Client, cells: Iterable[PlaneName], holds: Holds = unknown) -> None:
+async def ensure_cells(hub: Client, cells: Iterable[PlaneName], holds: ExistenceCheck = assume_missing) -> None:
     """Register the cells of this process with the hub, each for the city of its name."""
     for cell in cells:
         name = member_name(cell)
@@ -77,7 +77,7 @@ def _cluster(name: str, endpoint: str) -> Cluster:
     )
 
 
-async def _ensure(client: Client, kind: KindInfo[T], obj: T, holds: Holds) -> None:
+async def _ensure(client: Client, kind: KindInfo[T], obj: T, holds: ExistenceCheck) -> None:
     if holds(kind, ref_of(obj)):
         return
     try:

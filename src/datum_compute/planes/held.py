@@ -10,9 +10,9 @@ from typing import Any
 
 from datum_compute.api.meta import KindInfo, Ref
 
-Holds = Callable[[KindInfo[Any], Ref], bool]
+ExistenceCheck = Callable[[KindInfo[Any], Ref], bool]
 
 
-def unknown(_kind: KindInfo[Any], _ref: Ref) -> bool:
+def assume_missing(_kind: KindInfo[Any], _ref: Ref) -> bool:
     """For planes that are served elsewhere: whatever is there already shows when it is made."""
     return False

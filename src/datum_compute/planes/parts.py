@@ -9,15 +9,15 @@ from __future__ import annotations
 from datum_compute.api import labels
 from datum_compute.api.identity import normalized_city
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE
-from datum_compute.runtime.view import Part
+from datum_compute.runtime.view import LabelScope
 
 
-def part_of_hub(cell: str, city: str) -> Part:
+def hub_label_scope(cell: str, city: str) -> LabelScope:
     return {
         DEPLOYMENT.resource: {labels.TOPOLOGY_CITY: normalized_city(city)},
         INSTANCE.resource: {labels.CELL: cell},
     }
 
 
-def part_of_project(cell: str) -> Part:
+def project_label_scope(cell: str) -> LabelScope:
     return {CLAIM.resource: {labels.SOURCE_CLUSTER: cell}}

@@ -12,13 +12,13 @@ from typing import Protocol
 from datum_compute.api.plane import PlaneName
 
 
-class PlaneMaker(Protocol):
-    async def make(self, plane: PlaneName, owner: str) -> None:
+class PlaneLifecycle(Protocol):
+    async def create(self, plane: PlaneName, owner: str) -> None:
         """The plane is there, with all that a project has from its first moment; ``owner`` is the
         user who administers it, or empty."""
 
-    async def ask_to_go(self, plane: PlaneName) -> Sequence[str]:
+    async def drain(self, plane: PlaneName) -> Sequence[str]:
         """Everything that is held back in the plane is asked to go; names what is still there."""
 
-    async def remove(self, plane: PlaneName) -> None:
+    async def delete(self, plane: PlaneName) -> None:
         """The plane is gone with all its data, and other planes know that."""

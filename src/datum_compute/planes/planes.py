@@ -5,55 +5,55 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
-from datum_compute.runtime.events import Notice
+from datum_compute.runtime.events import EventRequest
 from datum_compute.runtime.outcome import NotSynced
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
-def untold(_notice: Notice) -> None:
+def discard_event(_notice: EventRequest) -> None:
     """Nobody records events."""
 
 
 class Planes:
     """Lookups never fall back to another plane than the one that was named.
 
-    ``tell`` takes what users of a plane should know; it never waits and never fails.
-    ``unreleased`` are finalizers that nobody here would ever take off: they are not put on.
+    ``record_event`` takes what users of a plane should know; it never waits and never fails.
+    ``unmanaged_finalizers`` are finalizers that nobody here would ever take off: they are not put on.
     """
 
     def __init__(
         self,
-        engaged_view: Callable[[PlaneName], View | None],
+        cached_client: Callable[[PlaneName], CachedClient | None],
         engaged: Callable[[], Sequence[PlaneName]] = tuple,
-        tell: Callable[[Notice], None] = untold,
-        unreleased: frozenset[str] = frozenset(),
+        record_event: Callable[[EventRequest], None] = discard_event,
+        unmanaged_finalizers: frozenset[str] = frozenset(),
     ) -> None:
-        self._engaged_view = engaged_view
+        self._cached_client = cached_client
         self._engaged = engaged
-        self.tell = tell
-        self.unreleased = unreleased
+        self.record_event = record_event
+        self.unmanaged_finalizers = unmanaged_finalizers
 
     def engaged(self) -> Sequence[PlaneName]:
         """Those that there are at this moment, in order."""
         return self._engaged()
 
-    def find(self, plane: PlaneName) -> View | None:
+    def get(self, plane: PlaneName) -> CachedClient | None:
         assert plane, "the empty name is no plane"
-        return self._engaged_view(plane)
+        return self._cached_client(plane)
 
-    def need(self, plane: PlaneName) -> View:
+    def require(self, plane: PlaneName) -> CachedClient:
         """The plane; one that is not engaged is no reason to act, only to look again."""
-        view = self.find(plane)
+        view = self.get(plane)
         if view is None:
             raise NotSynced(f"{plane} is not engaged")
         return view
 
     @property
-    def hub(self) -> View:
-        return self.need(HUB)
+    def hub(self) -> CachedClient:
+        return self.require(HUB)
 
-    def project(self, name: str) -> View | None:
-        return self.find(project_plane(name))
+    def project(self, name: str) -> CachedClient | None:
+        return self.get(project_plane(name))
 
-    def cell(self, name: str) -> View | None:
-        return self.find(cell_plane(name))
+    def cell(self, name: str) -> CachedClient | None:
+        return self.get(cell_plane(name))

@@ -19,7 +19,7 @@ from datum_compute.runtime.controller import Controller
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
+class FinalizedKinds:
     """Kinds whose objects controllers hold back on planes of a role, and with what."""
 
     kinds: tuple[KindInfo[Any], ...]
@@ -29,10 +29,10 @@ class HeldBack:
         return not self.finalizers.isdisjoint(obj.metadata.finalizers)
 
 
-def held_back_on(role: str, controllers: Sequence[Controller[Any]]) -> HeldBack:
+def finalized_kinds_on(role: str, controllers: Sequence[Controller[Any]]) -> FinalizedKinds:
     holding = [c for c in controllers if c.role == role and c.finalizers]
     kinds = {c.kind.resource: c.kind for c in holding if c.kind is not None}
-    return HeldBack(tuple(kinds.values()), frozenset(f for c in holding for f in c.finalizers))
+    return FinalizedKinds(tuple(kinds.values()), frozenset(f for c in holding for f in c.finalizers))
 
 
 async def mark_revoked(client: Client, *, revoked: bool) -> None:
@@ -57,7 +57,7 @@ async def delete_objects(
         await _delete(client, kind, obj)
 
 
-async def ask_to_go(client: Client, held_back: HeldBack) -> list[str]:
+async def delete_held_objects(client: Client, held_back: FinalizedKinds) -> list[str]:
     """Delete whatever is held back on the plane; names what is there still."""
     found = []
     for kind in held_back.kinds:

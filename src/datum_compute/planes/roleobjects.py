@@ -17,20 +17,20 @@ from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.client.client import Client
-from datum_compute.planes.held import Holds, unknown
+from datum_compute.planes.held import ExistenceCheck, assume_missing
 from datum_compute.planes.roles import (
     AGGREGATE_TO,
     RBAC,
     rules_on,
     subjects_by_role,
-    takes_up_others,
+    is_aggregated,
 )
 
-MADE_WITH = "rbac.compute.datumapis.com/made-with-rules"
+RULES_DIGEST_ANNOTATION = "rbac.compute.datumapis.com/made-with-rules"
 _LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 
 
-async def ensure_roles(client: Client, plane: PlaneName, holds: Holds = unknown) -> None:
+async def ensure_roles(client: Client, plane: PlaneName, holds: ExistenceCheck = assume_missing) -> None:
     present = {role["metadata"]["name"]: role for role in await _all(client, CLUSTER_ROLE)}
     for role in _roles_on(plane_role(plane)):
         await _ensure_role(client, role, present.get(role["metadata"]["name"]))
@@ -49,11 +49,11 @@ async def _ensure_role(client: Client, wanted: JsonObject, present: JsonObject |
         await _create_role(client, wanted)
         return
     annotations = present["metadata"].get("annotations", {})
-    made_with = annotations.get(MADE_WITH)
-    newest = wanted["metadata"]["annotations"][MADE_WITH]
+    made_with = annotations.get(RULES_DIGEST_ANNOTATION)
+    newest = wanted["metadata"]["annotations"][RULES_DIGEST_ANNOTATION]
     if made_with == newest or made_with != canonical_hash(present.get("rules", [])):
         return
-    metadata = {**present["metadata"], "annotations": {**annotations, MADE_WITH: newest}}
+    metadata = {**present["metadata"], "annotations": {**annotations, RULES_DIGEST_ANNOTATION: newest}}
     said = {"apiVersion": CLUSTER_ROLE.api_version, "kind": CLUSTER_ROLE.kind}
     try:
         await client.update_plain(
@@ -90,11 +90,11 @@ def _role(name: str, rules: Sequence[JsonObject]) -> JsonObject:
         "metadata": {
             "name": name,
             "labels": _LABELS,
-            "annotations": {MADE_WITH: canonical_hash(list(rules))},
+            "annotations": {RULES_DIGEST_ANNOTATION: canonical_hash(list(rules))},
         },
         "rules": list(rules),
     }
-    if takes_up_others(name):
+    if is_aggregated(name):
         selector = {"matchLabels": {f"{AGGREGATE_TO}{name}": "true"}}
         role["aggregationRule"] = {"clusterRoleSelectors": [selector]}
     return role

@@ -17,16 +17,16 @@ An edge is a kind that a controller looks at, and how its changes become keys:
 
 - ``for_``: each object is a key.
 - ``owns``: a child wakes the object of that kind that controls it, before and after the change.
-- ``watches``: a mapping function names the keys: one, none or many. With ``expects_one`` the edge
+- ``watches``: a mapping function names the keys: one, none or many. With ``must_map_to_one`` the edge
   has a name; each change is counted as one, none or many, and the latter two are reported.
 - ``reads``: nobody is woken; another edge must see to that.
 
 ``on`` is the role of the planes that are looked at, the controller's own if it is left out.
 
-``when`` says which differences between two states of an object matter; without it all do. What is
-gone always matters, and what is new, so everything after a restart, unless ``when_new`` says that
+``update_filter`` says which differences between two states of an object matter; without it all do. What is
+gone always matters, and what is new, so everything after a restart, unless ``create_filter`` says that
 there is nothing to do about such an object: a difference that nobody asked for can delay a
-controller but not mislead it. ``beyond_status`` is for those who read all of an object but what its
+controller but not mislead it. ``spec_or_metadata_changed`` is for those who read all of an object but what its
 own controller reports.
 """
 
@@ -38,11 +38,11 @@ from typing import Any, Generic, TypeVar
 
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Outcome
 from datum_compute.runtime.queue import LANE_MAX, plane_of
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 # For controllers of many small objects, each of which waits for a write or two: together their
 # writes go to disk at once.
@@ -51,9 +51,9 @@ MANY_WORKERS = 32
 C = TypeVar("C")
 T = TypeVar("T", bound=ApiObject)
 
-Mapping = Callable[[View, Change[Any]], Iterable[Key]]
-When = Callable[[Any, Any], bool]
-WhenNew = Callable[[Any], bool]
+MapFunction = Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]
+UpdateFilter = Callable[[Any, Any], bool]
+CreateFilter = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,33 +64,33 @@ class Edge:
     """
 
     kind: KindInfo[Any]
-    to_keys: Mapping | None
+    to_keys: MapFunction | None
     on: str = ""
-    expects_one: str = ""
-    is_own: bool = False
-    when: When | None = None
-    when_new: WhenNew | None = None
+    must_map_to_one: str = ""
+    is_primary: bool = False
+    update_filter: UpdateFilter | None = None
+    create_filter: CreateFilter | None = None
 
     @property
     def wakes(self) -> bool:
         """False for what is only read."""
-        return self.to_keys is not _nobody
+        return self.to_keys is not _no_keys
 
-    def concerns(self, change: Change[Any]) -> bool:
+    def matches(self, change: ObjectChange[Any]) -> bool:
         """Whether the change is one that matters along this edge."""
         old, new = change.old, change.new
         if new is None:
             return True
         if old is None:
-            return self.when_new is None or self.when_new(new)
-        return self.when is None or self.when(old, new)
+            return self.create_filter is None or self.create_filter(new)
+        return self.update_filter is None or self.update_filter(old, new)
 
 
 @dataclass(frozen=True, slots=True)
 class Controller(Generic[C]):
     """``reconcile`` is given keys of planes of ``role``, never one twice at once.
 
-    Without ``for_`` nothing but the other edges and ``outside`` wakes it.
+    Without ``for_`` nothing but the other edges and ``external_sources`` wakes it.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Controller(Generic[C]):
     # What this controller holds objects back with; a plane is removed when none of them is left.
     finalizers: tuple[str, ...] = ()
     # Wake-ups that are not API objects (a driver's machines), per plane of the role.
-    outside: tuple[Callable[[C, View], AsyncIterator[Key]], ...] = ()
+    external_sources: tuple[Callable[[C, CachedClient], AsyncIterator[Key]], ...] = ()
     # How many reconciles of one lane run at once, and how long one may take.
     workers: int = 2
     timeout_s: float = 60.0
@@ -119,50 +119,50 @@ class Controller(Generic[C]):
     @property
     def kind(self) -> KindInfo[Any] | None:
         """The kind whose objects are the keys."""
-        return next((edge.kind for edge in self.edges if edge.is_own), None)
+        return next((edge.kind for edge in self.edges if edge.is_primary), None)
 
-    def sources(self, role: str) -> list[Edge]:
+    def edges_on(self, role: str) -> list[Edge]:
         """What is looked at on planes of a role."""
         return [edge for edge in self.edges if (edge.on or self.role) == role]
 
-    def keys(self, edge: Edge, view: View, change: Change[Any]) -> Iterable[Key]:
+    def keys(self, edge: Edge, view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         """The keys that a change wakes along an edge."""
         if edge.to_keys is not None:
             return edge.to_keys(view, change)
         owner = self.kind
         assert owner is not None, f"{self.name} owns {edge.kind.plural} but is for no kind"
-        return _owners(view, change, owner)
+        return _owner_keys(view, change, owner)
 
 
 def for_(
     kind: KindInfo[Any],
     *,
     on: str = "",
-    when: When | None = None,
-    when_new: WhenNew | None = None,
+    update_filter: UpdateFilter | None = None,
+    create_filter: CreateFilter | None = None,
 ) -> Edge:
     """The kind the controller is for: each object is a key."""
-    return Edge(kind, own_key, on=on, is_own=True, when=when, when_new=when_new)
+    return Edge(kind, own_key, on=on, is_primary=True, update_filter=update_filter, create_filter=create_filter)
 
 
-def owns(kind: KindInfo[Any], *, on: str = "", when: When | None = None) -> Edge:
+def owns(kind: KindInfo[Any], *, on: str = "", update_filter: UpdateFilter | None = None) -> Edge:
     """Children wake the object of the controller's kind that controls them."""
-    return Edge(kind, None, on=on, when=when)
+    return Edge(kind, None, on=on, update_filter=update_filter)
 
 
 def watches(
     kind: KindInfo[T],
-    to_keys: Mapping,
+    to_keys: MapFunction,
     *,
     on: str = "",
-    expects_one: str = "",
-    when: When | None = None,
-    when_new: WhenNew | None = None,
+    must_map_to_one: str = "",
+    update_filter: UpdateFilter | None = None,
+    create_filter: CreateFilter | None = None,
 ) -> Edge:
-    return Edge(kind, to_keys, on=on, expects_one=expects_one, when=when, when_new=when_new)
+    return Edge(kind, to_keys, on=on, must_map_to_one=must_map_to_one, update_filter=update_filter, create_filter=create_filter)
 
 
-def beyond_status(old: ApiObject, new: ApiObject) -> bool:
+def spec_or_metadata_changed(old: ApiObject, new: ApiObject) -> bool:
     """Whether more than the status differs."""
     before, after = old.metadata, new.metadata
     return (
@@ -177,19 +177,19 @@ def beyond_status(old: ApiObject, new: ApiObject) -> bool:
 
 def reads(kind: KindInfo[Any], *, on: str = "") -> Edge:
     """The kind is read, but its changes wake nobody: another edge must."""
-    return Edge(kind, _nobody, on=on)
+    return Edge(kind, _no_keys, on=on)
 
 
-def own_key(view: View, change: Change[Any]) -> Iterable[Key]:
+def own_key(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The changed object itself."""
     return (Key(view.plane, ref_of(change.latest)),)
 
 
-def _nobody(_view: View, _change: Change[Any]) -> Iterable[Key]:
+def _no_keys(_view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
     return ()
 
 
-def _owners(view: View, change: Change[Any], owner: KindInfo[Any]) -> Iterable[Key]:
+def _owner_keys(view: CachedClient, change: ObjectChange[Any], owner: KindInfo[Any]) -> Iterable[Key]:
     """Also the owner that a child has just lost."""
     metadata = change.latest.metadata
     references = metadata.owner_references

@@ -16,12 +16,12 @@ from typing import Any, Generic, TypeVar
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.runtime.controller import Controller, Edge
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import ControllerMetrics
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.runtime.reversemap import ReverseMap
-from datum_compute.runtime.view import View
+from datum_compute.runtime.reversemap import MappingAudit
+from datum_compute.runtime.view import CachedClient
 
 C = TypeVar("C")
 
@@ -36,8 +36,8 @@ class Feed(Generic[C]):
         self,
         controller: Controller[C],
         queue: WorkQueue,
-        views: dict[PlaneName, View],
-        reverse_map: ReverseMap,
+        views: dict[PlaneName, CachedClient],
+        reverse_map: MappingAudit,
         metrics: ControllerMetrics | None,
     ) -> None:
         self._controller = controller
@@ -48,14 +48,14 @@ class Feed(Generic[C]):
         self._overflowed: dict[str, None] = {}
         self._overflow = asyncio.Event()
 
-    def attach(self, view: View) -> None:
+    def attach(self, view: CachedClient) -> None:
         """Take in the changes of a plane from now on."""
         controller = self._controller
         role = plane_role(view.plane)
         for index in controller.indexes:
             if (index.on or controller.role) == role:
                 view.declare(index.kind).cache.declare(index)
-        for edge in controller.sources(role):
+        for edge in controller.edges_on(role):
             informer = view.declare(edge.kind)
             if edge.wakes:
                 informer.subscribe(partial(self._wake, edge, view))
@@ -76,11 +76,11 @@ class Feed(Generic[C]):
         looked_at = 0
         for plane in list(self._views):
             view = self._views.get(plane)
-            for edge in self._controller.sources(plane_role(plane)) if view is not None else ():
+            for edge in self._controller.edges_on(plane_role(plane)) if view is not None else ():
                 assert view is not None
                 for ref in view.cached(edge.kind).refs():
                     obj = view.cached(edge.kind).get(ref)
-                    keys = self._keys(edge, view, Change(None, obj)) if obj is not None else ()
+                    keys = self._keys(edge, view, ObjectChange(None, obj)) if obj is not None else ()
                     for key in filter(is_wanted, keys):
                         await self._queue.room(key)
                         if key.plane in self._views:
@@ -89,16 +89,16 @@ class Feed(Generic[C]):
                     if looked_at % AT_ONCE == 0:
                         await asyncio.sleep(0)
 
-    def _wake(self, edge: Edge, view: View, change: Change[Any]) -> None:
+    def _wake(self, edge: Edge, view: CachedClient, change: ObjectChange[Any]) -> None:
         try:
-            if not edge.concerns(change):
+            if not edge.matches(change):
                 return
         except Exception:
             self._note_odd(edge, view, change)
             return
         keys = self._keys(edge, view, change)
-        if edge.expects_one and change.new is not None:
-            self._reverse_map.note(edge.expects_one, edge.kind, view.plane, change.new, keys)
+        if edge.must_map_to_one and change.new is not None:
+            self._reverse_map.record(edge.must_map_to_one, edge.kind, view.plane, change.new, keys)
         for key in keys:
             if key.plane not in self._views:
                 continue
@@ -108,7 +108,7 @@ class Feed(Generic[C]):
                 self._overflowed[self._queue.lane(key)] = None
                 self._overflow.set()
 
-    def _keys(self, edge: Edge, view: View, change: Change[Any]) -> list[Key]:
+    def _keys(self, edge: Edge, view: CachedClient, change: ObjectChange[Any]) -> list[Key]:
         """Whom the change wakes, in keys that a queue can take."""
         try:
             keys = list(self._controller.keys(edge, view, change))
@@ -121,7 +121,7 @@ class Feed(Generic[C]):
             return []
         return keys
 
-    def _note_odd(self, edge: Edge, view: View, change: Change[Any]) -> None:
+    def _note_odd(self, edge: Edge, view: CachedClient, change: ObjectChange[Any]) -> None:
         """One odd object, or function, must not end the view that everybody shares."""
         if self._metrics is not None:
             self._metrics.mapping_errors.inc()

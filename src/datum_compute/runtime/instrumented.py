@@ -17,7 +17,7 @@ from datum_compute.telemetry.traces import Tracer
 C = TypeVar("C")
 
 
-def instrumented(controller: Controller[C], tracer: Tracer | None = None) -> Controller[C]:
+def instrument(controller: Controller[C], tracer: Tracer | None = None) -> Controller[C]:
     """The same controller; while it reconciles, and until it reconciles the next key, everything
     that is logged in its task carries what it was about."""
     reconcile, numbers = controller.reconcile, count(1)

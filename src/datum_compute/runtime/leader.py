@@ -59,7 +59,7 @@ class LeadershipLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LeaseConfig:
     """Which lease, who asks for it, and how long it holds.
 
     ``margin_s`` must cover by how much two clocks may differ over one duration.
@@ -158,7 +158,7 @@ class Election:
     def __init__(
         self,
         client: Client,
-        terms: Terms,
+        terms: LeaseConfig,
         *,
         clock: Callable[[], float],
         unix_s: Callable[[], float],
@@ -174,7 +174,7 @@ class Election:
         self._troubles = _Troubles(clock)
 
     @property
-    def what_is_missing(self) -> str:
+    def not_ready_reason(self) -> str:
         """Empty once this candidate knows the lease. Why it does not is for the log: probes are
         answered to everybody."""
         return "" if self._seen is not None else f"lease {self.terms.ref} has not been read yet"

@@ -35,9 +35,9 @@ from datum_compute.runtime.gauges import gauges_of
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import RuntimeMetrics
 from datum_compute.runtime.queue import WorkQueue, namespace_of
-from datum_compute.runtime.reversemap import Report, ReverseMap
-from datum_compute.runtime.view import Part, View, nothing_in_the_way
-from datum_compute.runtime.worker import Workers
+from datum_compute.runtime.reversemap import AmbiguityReporter, MappingAudit
+from datum_compute.runtime.view import LabelScope, CachedClient, noop
+from datum_compute.runtime.worker import WorkerPool
 
 C = TypeVar("C")
 
@@ -61,17 +61,17 @@ class Manager(Generic[C]):
         random: Random,
         *,
         metrics: RuntimeMetrics | None = None,
-        report: Report | None = None,
-        fence: Callable[[], None] = nothing_in_the_way,
+        report: AmbiguityReporter | None = None,
+        fence: Callable[[], None] = noop,
     ) -> None:
         names = [controller.name for controller in controllers]
         assert len(set(names)) == len(names), f"controllers with one name: {sorted(names)}"
         self._controllers = controllers
         self._random = random
         self._fence = fence
-        self._views: dict[PlaneName, View] = {}
+        self._views: dict[PlaneName, CachedClient] = {}
         # Without those that are not entitled: all that some controllers see.
-        self._entitled: dict[PlaneName, View] = {}
+        self._entitled: dict[PlaneName, CachedClient] = {}
         self._tasks: dict[PlaneName, list[asyncio.Task[None]]] = {}
         # What wakes from outside is not ours, and need not end when it is asked to: nobody waits
         # for it beyond CANCEL_S.
@@ -83,14 +83,14 @@ class Manager(Generic[C]):
         self._bustle = Bustle()
         self._queues: dict[str, WorkQueue] = {}
         self._feeds: dict[str, Feed[C]] = {}
-        self._workers: dict[str, Workers[C]] = {}
-        reverse_map = ReverseMap(metrics, report)
+        self._workers: dict[str, WorkerPool[C]] = {}
+        reverse_map = MappingAudit(metrics, report)
         for controller in controllers:
             self._add(controller, metrics, reverse_map)
         if metrics is not None:
-            metrics.show(gauges_of(self._queues, self._views))
+            metrics.register_gauges(gauges_of(self._queues, self._views))
 
-    def view(self, plane: PlaneName) -> View | None:
+    def cached_client(self, plane: PlaneName) -> CachedClient | None:
         """The plane if it is engaged."""
         return self._views.get(plane)
 
@@ -102,7 +102,7 @@ class Manager(Generic[C]):
         return plane in self._entitled
 
     @property
-    def minds_entitlement(self) -> bool:
+    def uses_entitlement(self) -> bool:
         """Whether it makes a difference here."""
         return any(controller.entitled_only for controller in self._controllers)
 
@@ -146,7 +146,7 @@ class Manager(Generic[C]):
         """Wait until each of these planes, or every engaged one, has answered for every kind:
         with a whole list, or that it does not serve it."""
         for plane in self.engaged() if planes is None else planes:
-            answered: View | None = None
+            answered: CachedClient | None = None
             while (view := self._views.get(plane)) is not None and view is not answered:
                 for informer in view.informers():
                     await informer.answered.wait()
@@ -158,17 +158,17 @@ class Manager(Generic[C]):
         self,
         plane: PlaneName,
         client: Client,
-        part: Part | None = None,
+        scope: LabelScope | None = None,
         *,
         entitled: bool = True,
     ) -> None:
-        """With ``part`` only the objects that bear its labels are seen. A plane that is not
+        """With ``scope`` only the objects that bear its labels are seen. A plane that is not
         ``entitled`` is worked on only by controllers of every plane."""
         assert plane, "the empty name is no plane"
         assert plane not in self._views, f"{plane} is engaged already"
         plane_role(plane)  # refuses what names no plane, before anything knows of it
-        heir = partial(self.view, plane)
-        view = View(plane, client, self._random, fence=self._fence, part=part, heir=heir)
+        successor = partial(self.cached_client, plane)
+        view = CachedClient(plane, client, self._random, fence=self._fence, scope=scope, successor=successor)
         self._views[plane] = view
         if entitled:
             self._entitled[plane] = view
@@ -193,7 +193,7 @@ class Manager(Generic[C]):
         for workers in self._workers.values():
             workers.drop(plane)
 
-    def _seen_by(self, controller: Controller[C]) -> dict[PlaneName, View]:
+    def _seen_by(self, controller: Controller[C]) -> dict[PlaneName, CachedClient]:
         return self._entitled if controller.entitled_only else self._views
 
     # --- tasks
@@ -202,7 +202,7 @@ class Manager(Generic[C]):
         self,
         controller: Controller[C],
         metrics: RuntimeMetrics | None,
-        reverse_map: ReverseMap,
+        reverse_map: MappingAudit,
     ) -> None:
         own = metrics.of(controller.name) if metrics is not None else None
         queue = WorkQueue(
@@ -215,14 +215,14 @@ class Manager(Generic[C]):
             bustle=self._bustle,
         )
         if own is not None:
-            queue.on_take = own.wait_seconds.observe
+            queue.on_pop = own.wait_seconds.observe
         name = controller.name
         self._queues[name] = queue
         seen = self._seen_by(controller)
         self._feeds[name] = Feed(controller, queue, seen, reverse_map, own)
-        self._workers[name] = Workers(controller, queue, self._context, seen.get, self._random, own)
+        self._workers[name] = WorkerPool(controller, queue, self._context, seen.get, self._random, own)
 
-    def _start(self, view: View, *, late: bool) -> None:
+    def _start(self, view: CachedClient, *, late: bool) -> None:
         assert self._group is not None
         plane, role = view.plane, plane_role(view.plane)
         tasks = [
@@ -233,13 +233,13 @@ class Manager(Generic[C]):
             if plane not in self._seen_by(controller):
                 continue
             if controller.role != role:
-                if late and controller.sources(role):
+                if late and controller.edges_on(role):
                     # Whoever looked for the plane before has not found it, and may wait for long.
                     again = self._feeds[controller.name].replay(lambda _key: True)
                     tasks.append(self._group.create_task(again))
                 continue
-            for outside in controller.outside:
-                pump = partial(self._pump, controller, outside, view)
+            for source in controller.external_sources:
+                pump = partial(self._pump, controller, source, view)
                 name = f"what wakes {controller.name} on {plane}"
                 pumping = asyncio.get_running_loop().create_task(self._kept_up(name, pump))
                 self._pumps[pumping] = plane
@@ -259,11 +259,11 @@ class Manager(Generic[C]):
     async def _pump(
         self,
         controller: Controller[C],
-        outside: Callable[[C, View], AsyncIterator[Key]],
-        view: View,
+        source: Callable[[C, CachedClient], AsyncIterator[Key]],
+        view: CachedClient,
     ) -> None:
         queue = self._queues[controller.name]
-        async for key in outside(self._context, view):
+        async for key in source(self._context, view):
             await queue.room(key)
             queue.add(key)
 
@@ -295,7 +295,7 @@ class Manager(Generic[C]):
 
 
 def _flow_by_index(
-    controller: Controller[C], views: Mapping[PlaneName, View]
+    controller: Controller[C], views: Mapping[PlaneName, CachedClient]
 ) -> Callable[[Key], str]:
     """Return a function for the flow of a key: its value in the flow index, else its namespace."""
     kind, index = controller.kind, controller.flow_index

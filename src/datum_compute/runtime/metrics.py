@@ -43,17 +43,17 @@ OUTCOMES = (
     *("not_synced", "ignored", "dropped"),
 )
 
-Reading = tuple[tuple[str, ...], float]  # label values, and the value
+GaugeSample = tuple[tuple[str, ...], float]  # label values, and the value
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
+class ComputedGauge:
     """A value that is read when it is asked for, once for each combination of labels."""
 
     name: str
     text: str
     labels: tuple[str, ...]
-    read: Callable[[], Iterable[Reading]]
+    read: Callable[[], Iterable[GaugeSample]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +97,10 @@ class RuntimeMetrics:
             self._mapping_errors.of(controller),
         )
 
-    def mapped(self, edge: str, outcome: str) -> None:
+    def count_mapping(self, edge: str, outcome: str) -> None:
         self._reverse_map.of(edge, outcome).inc()
 
-    def show(self, gauges: Iterable[Gauge]) -> None:
+    def register_gauges(self, gauges: Iterable[ComputedGauge]) -> None:
         self._registry.register(_Gauges(tuple(gauges)))
 
     def _tallies(self, name: str, text: str, labels: tuple[str, ...] = ("controller",)) -> Tallies:
@@ -110,7 +110,7 @@ class RuntimeMetrics:
 
 
 class _Gauges(Collector):
-    def __init__(self, gauges: tuple[Gauge, ...]) -> None:
+    def __init__(self, gauges: tuple[ComputedGauge, ...]) -> None:
         self._gauges = gauges
 
     def collect(self) -> Iterable[Metric]:

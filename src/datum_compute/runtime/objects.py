@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from datum_compute.api.meta import ApiObject, Ref
-from datum_compute.runtime.cache import Cache, Entry
-from datum_compute.runtime.outcome import Unreadable
+from datum_compute.runtime.cache import Cache, CacheEntry
+from datum_compute.runtime.outcome import UnreadableObjectError
 
 T = TypeVar("T", bound=ApiObject)
 
 
 @dataclass(frozen=True, slots=True)
-class Objects(Generic[T]):
+class Lister(Generic[T]):
     _cache: Cache[T]
     _strict: bool = True
 
@@ -28,7 +28,7 @@ class Objects(Generic[T]):
         return len(self._cache)
 
     def get(self, ref: Ref) -> T | None:
-        found = self._cache.at_hand(ref)
+        found = self._cache.get_decoded(ref)
         if found is not None:
             return found
         entry = self._cache.entry(ref)
@@ -77,11 +77,11 @@ class Objects(Generic[T]):
         assert self._cache.has_index(index), f"no controller declares the index {index}"
         return self._cache.counts(index)
 
-    def _decoded(self, entries: Iterable[Entry]) -> list[T]:
+    def _decoded(self, entries: Iterable[CacheEntry]) -> list[T]:
         found = []
         for entry in entries:
             if not entry.error:
                 found.append(self._cache.decode(entry))
             elif self._strict:
-                raise Unreadable(f"{entry.ref} cannot be read: {entry.error}")
+                raise UnreadableObjectError(f"{entry.ref} cannot be read: {entry.error}")
         return found

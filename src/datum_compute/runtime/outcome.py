@@ -8,37 +8,37 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 
-class Pause(msgspec.Struct, frozen=True):
+class Debounce(msgspec.Struct, frozen=True):
     """For a reconcile that looks at many objects: what wakes its key again soon is gathered.
 
-    The key comes up when nothing has woken it for ``quiet_s`` and nobody works on its plane, and at
-    the latest ``most_s`` after the pass that asked for the pause. Nothing is lost, and a key that
+    The key comes up when nothing has woken it for ``idle_s`` and nobody works on its plane, and at
+    the latest ``max_s`` after the pass that asked for the pause. Nothing is lost, and a key that
     nobody wakes waits for nothing.
     """
 
-    quiet_s: float
-    most_s: float
+    idle_s: float
+    max_s: float
 
     def __post_init__(self) -> None:
-        _need_time(self.quiet_s)
-        _need_time(self.most_s)
+        _check_finite(self.idle_s)
+        _check_finite(self.max_s)
 
 
 class Done(msgspec.Struct, frozen=True):
     """Settled until something changes."""
 
-    pause: Pause | None = None
+    debounce: Debounce | None = None
 
 
-class Later(msgspec.Struct, frozen=True):
+class Requeue(msgspec.Struct, frozen=True):
     """Look again after this many seconds (and up to a tenth more), or sooner if something
     changes. What should have been looked at in the past is looked at soon."""
 
-    seconds: float
-    pause: Pause | None = None
+    after_s: float
+    debounce: Debounce | None = None
 
     def __post_init__(self) -> None:
-        _need_time(self.seconds)
+        _check_finite(self.after_s)
 
 
 class Terminal(msgspec.Struct, frozen=True):
@@ -51,10 +51,10 @@ class Terminal(msgspec.Struct, frozen=True):
     message: str
 
 
-Outcome = Done | Later | Terminal
+Outcome = Done | Requeue | Terminal
 
 
-def _need_time(seconds: float) -> None:
+def _check_finite(seconds: float) -> None:
     """Said where it is asked for: no timer takes a time that never comes."""
     if not math.isfinite(seconds):
         raise ValueError(f"{seconds} is no time to wait for; to wait for a change is Done()")
@@ -73,5 +73,5 @@ class NotSynced(Exception):
         self.wait = wait
 
 
-class Unreadable(Exception):
+class UnreadableObjectError(Exception):
     """An object is there that is not of the shape of its kind: nothing is decided without it."""

@@ -16,7 +16,7 @@ from functools import partial
 from datum_compute.api.plane import PlaneName
 from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Pause
+from datum_compute.runtime.outcome import Debounce
 
 # The part of its quiet that a key waits for the echo of what others did last. All of it would be
 # too long: where much goes on, somebody has come again by then.
@@ -33,7 +33,7 @@ class _Paused:
         self.quiet: asyncio.TimerHandle | None = None
 
 
-class Pauses:
+class Debouncer:
     def __init__(self, wake: Callable[[Key], None], bustle: Bustle) -> None:
         self._wake = wake
         self._bustle = bustle
@@ -44,10 +44,10 @@ class Pauses:
         """How many keys have been woken and wait for the end of their pause."""
         return sum(paused.woken_s is not None for paused in self._paused.values())
 
-    def begin(self, key: Key, pause: Pause) -> None:
+    def begin(self, key: Key, pause: Debounce) -> None:
         self._forget(key)
-        end = asyncio.get_running_loop().call_later(pause.most_s, self._over, key)
-        self._paused[key] = _Paused(pause.quiet_s, end)
+        end = asyncio.get_running_loop().call_later(pause.max_s, self._over, key)
+        self._paused[key] = _Paused(pause.idle_s, end)
 
     def gathers(self, key: Key) -> bool:
         """Whether the key is paused; then it comes up by itself."""

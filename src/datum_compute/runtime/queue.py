@@ -34,9 +34,9 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Pause
-from datum_compute.runtime.pauses import Pauses
-from datum_compute.runtime.timers import Timers
+from datum_compute.runtime.outcome import Debounce
+from datum_compute.runtime.pauses import Debouncer
+from datum_compute.runtime.timers import DelayTimers
 
 LANE_MAX = 50_000
 _IDLE_STARTS_MAX = 64  # start times kept for flows without keys
@@ -161,15 +161,15 @@ class WorkQueue:
         self._places: dict[Key, str] = {}  # lanes of the keys that wait or are in flight
         self._turns: deque[str] = deque()
         self._in_flight: dict[Key, bool] = {}  # and whether it is wanted again
-        self._timers = Timers(self.add)
+        self._timers = DelayTimers(self.add)
         self._failures: dict[Key, int] = {}
         self._not_yet: dict[Key, int] = {}
         self._bustle = Bustle() if bustle is None else bustle
-        self._pauses = Pauses(self._make_ready, self._bustle)
+        self._pauses = Debouncer(self._make_ready, self._bustle)
         self._closed = False
         self._is_odd = False
-        self.on_turn: Callable[[], None] = _nobody  # told of each turn that somebody may take
-        self.on_take: Callable[[float], None] | None = None  # told how long each key waited
+        self.on_available: Callable[[], None] = _nobody  # told of each turn that somebody may take
+        self.on_pop: Callable[[float], None] | None = None  # told how long each key waited
 
     # --- what an operator wants to know
 
@@ -257,7 +257,7 @@ class WorkQueue:
         self.add_after(key, delay_s)
         return delay_s
 
-    def pause(self, key: Key, pause: Pause | None) -> None:
+    def debounce(self, key: Key, pause: Debounce | None) -> None:
         """The key was worked on; for a while its wake-ups are gathered."""
         if pause is not None:
             self._pauses.begin(key, pause)
@@ -270,11 +270,11 @@ class WorkQueue:
     # --- taking
 
     @property
-    def turns(self) -> int:
+    def available(self) -> int:
         """How many keys can be taken at once."""
         return len(self._turns)
 
-    def take_now(self) -> Key | None:
+    def pop(self) -> Key | None:
         """The next key, if there is one that may be worked on; it stays in flight until done() is
         called."""
         if not self._turns or self._closed:
@@ -283,8 +283,8 @@ class WorkQueue:
         lane = self._lanes[name]
         lane.has_turn = False
         key, since_s = lane.take()
-        if self.on_take is not None:
-            self.on_take(asyncio.get_running_loop().time() - since_s)
+        if self.on_pop is not None:
+            self.on_pop(asyncio.get_running_loop().time() - since_s)
         self._in_flight[key] = False
         lane.busy += 1
         if len(lane.ready) <= self._lane_max // 2:
@@ -324,7 +324,7 @@ class WorkQueue:
     def close(self) -> None:
         """Nothing is handed out any more."""
         self._closed = True
-        self.on_turn = _nobody
+        self.on_available = _nobody
         self._timers.close()
         self._pauses.close()
 
@@ -343,7 +343,7 @@ class WorkQueue:
         if lane.ready and lane.busy < self._share and not lane.has_turn:
             lane.has_turn = True
             self._turns.append(name)
-            self.on_turn()
+            self.on_available()
 
     def _keeps_turn(self, name: str) -> bool:
         lane = self._lanes[name]

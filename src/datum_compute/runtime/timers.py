@@ -21,7 +21,7 @@ LONG_TICK_S = 1.0
 LONG_S = 60.0
 
 
-class Timers:
+class DelayTimers:
     def __init__(self, wake: Callable[[Key], None]) -> None:
         self._wake = wake
         self._due: dict[Key, float] = {}

@@ -32,9 +32,9 @@ from datum_compute.client.deadlines import Deadlines
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import ControllerMetrics
-from datum_compute.runtime.outcome import Done, Later, NotSynced, Outcome, Terminal
+from datum_compute.runtime.outcome import Done, Requeue, NotSynced, Outcome, Terminal
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 C = TypeVar("C")
 
@@ -51,18 +51,18 @@ LATER_LEAST_S = 0.01
 # Races that the next pass settles: worth a retry, not a line in the log.
 _EXPECTED = (AlreadyExists, Conflict, NotFound, ServiceUnavailable, TooManyRequests, Unreachable)
 
-_OUTCOMES = (Done, Later, Terminal)  # asked of a tuple, which is quicker than of their union
+_OUTCOMES = (Done, Requeue, Terminal)  # asked of a tuple, which is quicker than of their union
 
 _log = logging.getLogger(__name__)
 
 
-class Workers(Generic[C]):
+class WorkerPool(Generic[C]):
     def __init__(
         self,
         controller: Controller[C],
         queue: WorkQueue,
         context: C,
-        view_of: Callable[[PlaneName], View | None],
+        view_of: Callable[[PlaneName], CachedClient | None],
         random: Random,
         metrics: ControllerMetrics | None,
     ) -> None:
@@ -84,8 +84,8 @@ class Workers(Generic[C]):
         on then goes on, see ``busy``."""
         # Whoever wakes a key: what its work is about is not what that one was about.
         self._surroundings = contextvars.copy_context()
-        self._queue.on_turn = self._call_for_one
-        for _ in range(self._queue.turns):
+        self._queue.on_available = self._call_for_one
+        for _ in range(self._queue.available):
             self._call_for_one()
 
     def busy(self) -> list[asyncio.Task[None]]:
@@ -97,7 +97,7 @@ class Workers(Generic[C]):
 
     def _call_for_one(self) -> None:
         """A key may be worked on; those who look for one already are not called again."""
-        if self._looking < self._queue.turns:
+        if self._looking < self._queue.available:
             self._looking += 1
             loop = asyncio.get_running_loop()
             task = loop.create_task(self._work_off(), context=self._surroundings.copy())
@@ -109,7 +109,7 @@ class Workers(Generic[C]):
         try:
             for _ in range(BREATH):
                 self._looking -= 1
-                key = self._queue.take_now()
+                key = self._queue.pop()
                 if key is None:
                     return
                 await self._work_on(key)
@@ -189,15 +189,15 @@ class Workers(Generic[C]):
 
     def _interpret(self, key: Key, outcome: Outcome, version: int) -> str:
         if not isinstance(outcome, _OUTCOMES):
-            raise TypeError(f"it must answer Done, Later or Terminal, not {outcome!r}")
+            raise TypeError(f"reconcile must return Done, Requeue or Terminal, not {outcome!r}")
         self._queue.forget(key)
         match outcome:
             case Done(pause):
-                self._queue.pause(key, pause)
+                self._queue.debounce(key, pause)
                 return "done"
-            case Later(seconds, pause):
+            case Requeue(seconds, pause):
                 delay_s = max(seconds, LATER_LEAST_S) * (1 + JITTER * self._random.random())
-                self._queue.pause(key, pause)
+                self._queue.debounce(key, pause)
                 self._queue.add_after(key, delay_s)
                 _log.debug("%s %s: again in %.2f s", self._controller.name, key, delay_s)
                 return "later"
@@ -207,7 +207,7 @@ class Workers(Generic[C]):
                 _log.warning("%s %s: %s", self._controller.name, key, message)
                 return "terminal"
 
-    def _own_version(self, view: View, key: Key) -> int:
+    def _own_version(self, view: CachedClient, key: Key) -> int:
         """The version of the object that the key names; 0 if it is not there, or none of ours."""
         informer = view.informer(self._kind) if self._kind is not None else None
         entry = informer.cache.entry(key.ref) if informer is not None else None

@@ -21,7 +21,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport import Transport
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.leader import Election, FencedTransport, Terms, check_all, lead_all
+from datum_compute.runtime.leader import Election, FencedTransport, LeaseConfig, check_all, lead_all
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.layout import MANAGERS
 from datum_compute.testing.truth import Truth
@@ -67,7 +67,7 @@ class LeadingProcess:
     def _election(self, name: str) -> Election:
         return Election(
             self._client(HUB, lambda inner: inner),
-            Terms(Ref(_NAMESPACE, name), self.life),
+            LeaseConfig(Ref(_NAMESPACE, name), self.life),
             clock=self.ports.elapsed_s,
             unix_s=self.ports.unix_s,
             random=self.ports.random,

@@ -120,7 +120,7 @@ class _OwnProcess:
     async def run(self) -> None:
         controllers = self.program.controllers(self.ports)
         manager = Manager(
-            controllers, lambda made: Planes(made.view, made.engaged), self.ports.random
+            controllers, lambda made: Planes(made.cached_client, made.engaged), self.ports.random
         )
         manager.engage(HUB, _client_of(self.reach(HUB)))
         await manager.run()

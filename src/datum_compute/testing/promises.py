@@ -12,7 +12,7 @@ from datum_compute.api.plane import HUB, PlaneName, cell_plane, member_name
 from datum_compute.api.reasons import Reason
 from datum_compute.app.project_planes import AWAITED
 from datum_compute.app.wiring import EVERYTHING
-from datum_compute.planes.revoking import held_back_on
+from datum_compute.planes.revoking import finalized_kinds_on
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.truth import Step, Truth, condition, is_terminating, is_true
 
@@ -262,7 +262,7 @@ def i15_plane_goes_drained(truth: Truth, plane: str) -> str:
     """I15: the plane of a project goes only when its workloads and its access have gone; what else
     is held back in it may wait for a cell that is away."""
     awaited = {kind.resource for kind in AWAITED}
-    held_back = held_back_on(plane.partition("/")[0], EVERYTHING)
+    held_back = finalized_kinds_on(plane.partition("/")[0], EVERYTHING)
     for key, row in truth.rows.get(plane, {}).items():
         held = not held_back.finalizers.isdisjoint(row["metadata"].get("finalizers", ()))
         if held and key.resource in awaited:

@@ -40,7 +40,7 @@ from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.planes.accountrules import single_cluster_rules
-from datum_compute.planes.catalogue import objects_of_project
+from datum_compute.planes.catalogue import project_objects
 from datum_compute.planes.roles import MANAGER_USER, RBAC
 from datum_compute.store.journal import Change, Entry, ObjectKey
 from datum_compute.telemetry.unread import quiet_when_unread
@@ -162,7 +162,7 @@ class SingleClusterWorld:
         quota = Namespace(metadata=ObjectMeta(name=QUOTA_NAMESPACE))
         await operator.create(NAMESPACE, quota)
         limits = {**_LAYOUT.limits, INSTANCES.resource_type: ALLOWED}
-        for kind, obj in objects_of_project(project_plane(PROJECT), (CELL,), limits):
+        for kind, obj in project_objects(project_plane(PROJECT), (CELL,), limits):
             await operator.create(kind, obj)
 
     async def _short_life(self, random: Random) -> None:

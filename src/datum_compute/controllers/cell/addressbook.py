@@ -19,7 +19,7 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.workloaddeployment import NetworkAttachment
 from datum_compute.planning.addresses import addresses_of, plan_address
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Owner:
 class _Page:
     """The addresses of one cell, as long as this view of it lasts."""
 
-    view: View
+    view: CachedClient
     owners: dict[str, Owner] = field(default_factory=dict)
 
 
@@ -41,7 +41,7 @@ class AddressBook:
         self._pages: dict[PlaneName, _Page] = {}
 
     def addresses(
-        self, view: View, attachment: NetworkAttachment, instance: Instance
+        self, view: CachedClient, attachment: NetworkAttachment, instance: Instance
     ) -> list[str] | None:
         """One of each prefix, the same ones whenever this instance asks; None if there are not
         enough."""
@@ -60,7 +60,7 @@ class AddressBook:
         page.owners.update(dict.fromkeys(chosen, owner))
         return chosen
 
-    def _page(self, view: View) -> _Page:
+    def _page(self, view: CachedClient) -> _Page:
         page = self._pages.get(view.plane)
         if page is None or page.view is not view:
             page = self._pages[view.plane] = _Page(view)

@@ -28,27 +28,27 @@ from datum_compute.planning.verdicts import with_verdicts
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    beyond_status,
+    spec_or_metadata_changed,
     for_,
     reads,
     watches,
 )
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 REFUSED_S = 60.0
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    instance = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
+    instance = context.planes.require(key.plane).read(INSTANCE).get(key.ref)
     if instance is None or instance.is_terminating or not _needs_claim(instance):
         return Done()
     home = home_of(context, key)
     if home is None:
-        return Later(REFUSED_S)
-    claim = context.planes.need(home.plane).read(CLAIM).get(claim_ref(home, key.ref.name))
+        return Requeue(REFUSED_S)
+    claim = context.planes.require(home.plane).read(CLAIM).get(claim_ref(home, key.ref.name))
     if claim is not None and (QUOTA not in gate_names(instance) and is_for(claim, home, instance)):
         return Done()  # granted once and for good, whatever its size
     plan = plan_claim(home, instance, claim, size_on(context, key, instance))
@@ -75,7 +75,7 @@ def concerns_claim(old: Instance, new: Instance) -> bool:
     return _needs_claim(old) != _needs_claim(new) or old.spec.runtime != new.spec.runtime
 
 
-def from_known_claim(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_known_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """A claim that appears is the one that was asked for; whoever finds another in the way of it is
     refused, and asks again."""
     return from_claim(view, change) if change.old is not None else ()
@@ -100,7 +100,7 @@ async def _refused(
         now=context.now(),
     )
     if told == instance.status.conditions or QUOTA not in gate_names(instance):
-        return Later(again_s)
+        return Requeue(again_s)
     version, status = instance.metadata.resource_version, {"conditions": plain(told)}
     report = PatchStatus(key.plane, INSTANCE, ref_of(instance), version, status, verdict.reason)
     return await carry_out(context.planes, Plan((report,), requeue_after_s=again_s))
@@ -111,8 +111,8 @@ CONTROLLER = Controller(
     role="cell",
     reconcile=reconcile,
     edges=(
-        for_(INSTANCE, when=concerns_claim),
-        watches(CLAIM, from_known_claim, on="project", when=beyond_status),
+        for_(INSTANCE, update_filter=concerns_claim),
+        watches(CLAIM, from_known_claim, on="project", update_filter=spec_or_metadata_changed),
         reads(NAMESPACE),
         reads(INSTANCE_TYPE),
     ),

@@ -31,15 +31,15 @@ from datum_compute.planning.claims import (
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    beyond_status,
+    spec_or_metadata_changed,
     for_,
     reads,
     watches,
 )
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -48,9 +48,9 @@ LEAVING_S = 0.2
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    claim = context.planes.need(key.plane).read(CLAIM).get(key.ref)
+    claim = context.planes.require(key.plane).read(CLAIM).get(key.ref)
     slot = instance_of(claim) if claim is not None else None
-    cell = context.planes.find(slot[0]) if slot is not None else None
+    cell = context.planes.get(slot[0]) if slot is not None else None
     if claim is None or context.leaving.get(key) != claim.metadata.uid:
         context.leaving.pop(key, None)
     if claim is None or slot is None or cell is None:
@@ -64,11 +64,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if key in context.leaving:
         # Whether an earlier attempt arrived nobody knows, so there is no way back.
         await carry_out(context.planes, plan_release(key.plane, claim, None, None))
-        return Later(LEAVING_S)
+        return Requeue(LEAVING_S)
     return await carry_out(context.planes, plan)
 
 
-async def _asked(context: Context, cell: View, key: Key, claim: ResourceClaim) -> Plan:
+async def _asked(context: Context, cell: CachedClient, key: Key, claim: ResourceClaim) -> Plan:
     """The plan as the cell sees it now. The claim leaves unless the cell says otherwise."""
     slot = instance_of(claim)
     assert slot is not None, "asked about the claim of a slot"
@@ -90,7 +90,7 @@ def _owner(claim: ResourceClaim, ref: Ref) -> Ref:
     return Ref(ref.namespace, told or ref.name.rpartition("-")[0])
 
 
-async def _now(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:
+async def _now(cell: CachedClient, kind: KindInfo[T], ref: Ref) -> T | None:
     try:
         return await cell.client.get(kind, ref)
     except NotFound:
@@ -99,17 +99,17 @@ async def _now(cell: View, kind: KindInfo[T], ref: Ref) -> T | None:
 
 def concerns_release(old: ResourceClaim, new: ResourceClaim) -> bool:
     """Whether it was granted matters only for one that is leaving."""
-    return new.is_terminating or beyond_status(old, new)
+    return new.is_terminating or spec_or_metadata_changed(old, new)
 
 
-def _from_instance(single_project: str, view: View, change: Change[Any]) -> Iterable[Key]:
+def _from_instance(single_project: str, view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """When the last thing in a slot is gone."""
     if change.new is None:
         metadata = change.latest.metadata
         yield from _claims(single_project, view, metadata.namespace, [metadata.name])
 
 
-def _from_deployment(single_project: str, view: View, change: Change[Any]) -> Iterable[Key]:
+def _from_deployment(single_project: str, view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The slots that it no longer wants."""
     if change.old is None:
         return
@@ -129,7 +129,7 @@ def slots_let_go(old: WorkloadDeployment, new: WorkloadDeployment | None) -> ran
     return range(0 if new.is_terminating else new.spec.scale_settings.min_replicas, before)
 
 
-def _claims(single_project: str, view: View, namespace: str, names: Iterable[str]) -> Iterable[Key]:
+def _claims(single_project: str, view: CachedClient, namespace: str, names: Iterable[str]) -> Iterable[Key]:
     found = view.cached(NAMESPACE).get(Ref("", namespace))
     home = claim_home(view.plane, found, single_project)
     if home is not None:
@@ -143,7 +143,7 @@ def controller(single_project: str = "") -> Controller[Context]:
         role="project",
         reconcile=reconcile,
         edges=(
-            for_(CLAIM, when=concerns_release),
+            for_(CLAIM, update_filter=concerns_release),
             watches(INSTANCE, partial(_from_instance, single_project), on="cell"),
             watches(DEPLOYMENT, partial(_from_deployment, single_project), on="cell"),
             reads(NAMESPACE, on="cell"),

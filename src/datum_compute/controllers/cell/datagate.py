@@ -28,9 +28,9 @@ from datum_compute.planning.gates import REFERENCED_DATA, Decision, gate_names
 from datum_compute.planning.resolution import arrival_verdict, carried
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Edge, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 # The sources' own events come at once; this repairs what was missed.
 RECHECK_S = 30.0
@@ -39,7 +39,7 @@ RECHECK_S = 30.0
 def decide_data(context: Context, key: Key, instance: Instance) -> Decision | None:
     if REFERENCED_DATA not in gate_names(instance) or instance.is_terminating:
         return None
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     unread = unreadable_kinds(view, references_of(instance.spec))
     if unread and waiting_s(context, instance) >= FRESH_S:
         message = f"The platform cannot read {' and '.join(unread)} on this plane"
@@ -50,7 +50,7 @@ def decide_data(context: Context, key: Key, instance: Instance) -> Decision | No
     return Decision(REFERENCED_DATA, REFERENCED_DATA_READY, verdict, recheck_s)
 
 
-def _verdict(view: View, instance: Instance) -> Verdict:
+def _verdict(view: CachedClient, instance: Instance) -> Verdict:
     namespace, wanted = instance.metadata.namespace, references_of(instance.spec)
     owner = Ref(namespace, instance.metadata.labels.get(labels.DEPLOYMENT_NAME, ""))
     deployment = view.read(DEPLOYMENT).get(owner)
@@ -64,7 +64,7 @@ def waits_for(instance: Instance) -> Iterable[str]:
         yield from index_values(instance.metadata.namespace, references_of(instance.spec))
 
 
-def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_deployment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Instances that wait for what their project says about their data."""
     new = change.new
     if new is None or (change.old is not None and carried(change.old) == carried(new)):

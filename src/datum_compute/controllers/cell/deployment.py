@@ -32,18 +32,18 @@ from datum_compute.planning.sizing import Size, size_of
 from datum_compute.planning.template import template_hash
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, owns, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Pause
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Outcome, Debounce
+from datum_compute.runtime.view import CachedClient
 
 # A pass looks at every instance, and every instance wakes it several times on its way. So a pass
 # waits for more of them to do so, and the longer the more instances there are; what that costs in
 # all is the same small share for ten and for a thousand. One that moves in order has each step
 # wait for a pass, and moves little at a time: its passes wait less. Few instances are not reported
 # step by step either: each report goes through the hub to the project.
-PARALLEL = Pause(quiet_s=100e-6, most_s=5e-3)
-ORDERED = Pause(quiet_s=20e-6, most_s=500e-6)
+PARALLEL = Debounce(idle_s=100e-6, max_s=5e-3)
+ORDERED = Debounce(idle_s=20e-6, max_s=500e-6)
 LOST = "lost-instances"
 FEWEST = 50  # a pause is at least as long as for so many
 # An instance that comes up says something more often than that.
@@ -51,7 +51,7 @@ SHORTEST_S = 0.02
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     deployment = view.read(DEPLOYMENT).get(key.ref)
     if deployment is None:
         context.confirmed.pop(key, None)
@@ -73,7 +73,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         unobserved=await _find_unobserved(context, key, deployment, instances),
     )
     outcome = await carry_out(context.planes, plan)
-    return replace(outcome, pause=_pause(deployment, len(instances)))
+    return replace(outcome, debounce=_pause(deployment, len(instances)))
 
 
 async def _find_unobserved(
@@ -92,7 +92,7 @@ async def _find_unobserved(
         return frozenset()
     known = context.confirmed.get(key, frozenset())
     confirmed, missing = set[str](), set[str]()
-    servers = context.planes.need(key.plane).read(SERVER)
+    servers = context.planes.require(key.plane).read(SERVER)
     for instance in filter(is_ready, updated):
         uid, server = instance.metadata.uid, servers.get(ref_of(instance))
         if uid in known or (not missing and server and await _is_serving(driver, server)):
@@ -148,18 +148,18 @@ def _serves(state: Observation) -> bool:
     return state.phase == "Sleeping" or (state.phase == "Running" and not state.reason)
 
 
-def _pause(deployment: WorkloadDeployment, instances: int) -> Pause | None:
+def _pause(deployment: WorkloadDeployment, instances: int) -> Debounce | None:
     """None after the pass that only put a guard on it."""
     if labels.WORKLOAD_FINALIZER not in deployment.metadata.finalizers:
         return None
     settings = deployment.spec.scale_settings
     each = ORDERED if settings.instance_management_policy == "OrderedReady" else PARALLEL
     many = max(instances, settings.min_replicas, FEWEST)
-    quiet_s = each.quiet_s * many
-    return Pause(max(quiet_s, SHORTEST_S) if each is PARALLEL else quiet_s, each.most_s * many)
+    idle_s = each.idle_s * many
+    return Debounce(max(idle_s, SHORTEST_S) if each is PARALLEL else idle_s, each.max_s * many)
 
 
-def _instances_of(view: View, deployment: WorkloadDeployment) -> list[Instance]:
+def _instances_of(view: CachedClient, deployment: WorkloadDeployment) -> list[Instance]:
     """Those it owns, and those of its name that have lost their owner."""
     metadata, found = deployment.metadata, view.read(INSTANCE)
     return [*found.owned_by(metadata.uid), *found.indexed(LOST, str(ref_of(deployment)))]
@@ -172,7 +172,7 @@ def named_by_lost(instance: Instance) -> Iterable[str]:
         yield str(Ref(instance.metadata.namespace, name))
 
 
-def from_lost(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_lost(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """By label, for an instance that has lost its owner."""
     metadata = change.latest.metadata
     name = metadata.labels.get(labels.DEPLOYMENT_NAME)
@@ -191,7 +191,7 @@ CONTROLLER = Controller(
     edges=(
         for_(DEPLOYMENT),
         owns(INSTANCE),
-        watches(INSTANCE, from_lost, when=lambda _old, new: is_lost(new), when_new=is_lost),
+        watches(INSTANCE, from_lost, update_filter=lambda _old, new: is_lost(new), create_filter=is_lost),
         reads(INSTANCE_TYPE),
         reads(SERVER),
     ),

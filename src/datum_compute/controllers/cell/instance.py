@@ -15,7 +15,7 @@ from datum_compute.planning.gates import Decision, are_going, is_too_soon
 from datum_compute.planning.readiness import is_ready_said, plan_readiness
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
 
 # Who decides which gate, from what the planes hold; None: not his business for this instance.
 # planning/gates.py says how to add one.
@@ -28,14 +28,14 @@ DECIDERS: tuple[Decide, ...] = (
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    instance = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
+    instance = context.planes.require(key.plane).read(INSTANCE).get(key.ref)
     if instance is None:
         return Done()
     age_s, decisions = quotagate.waiting_s(context, instance), list[Decision]()
     for decide in DECIDERS:
         decision = decide(context, key, instance)
         if decision is not None and is_too_soon(instance, decision, age_s):
-            return Later(FIRST_WORD_S)
+            return Requeue(FIRST_WORD_S)
         if decision is not None:
             decisions.append(decision)
     if any(quotagate.clears_gate(decision) for decision in decisions):
@@ -47,7 +47,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         # Others write too. Who waits is looked at in time, however often that happens.
         if plan.requeue_after_s is None:
             raise
-        return Later(plan.requeue_after_s)
+        return Requeue(plan.requeue_after_s)
 
 
 def concerns_readiness(_old: Instance, new: Instance) -> bool:
@@ -63,7 +63,7 @@ CONTROLLER = Controller(
     role="cell",
     reconcile=reconcile,
     edges=(
-        for_(INSTANCE, when=concerns_readiness),
+        for_(INSTANCE, update_filter=concerns_readiness),
         *networkgate.EDGES,
         *quotagate.EDGES,
         *datagate.EDGES,

@@ -40,13 +40,13 @@ from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    beyond_status,
+    spec_or_metadata_changed,
     for_,
     reads,
 )
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 # The driver's own news come at once; these repair what was missed.
 RECHECK_S = 1.0
@@ -66,12 +66,12 @@ _log = logging.getLogger(__name__)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     server = view.read(SERVER).get(key.ref)
     driver = context.drivers[key.plane]
     if server is None:
         left = await _remove_strangers(view, driver, key.ref, "")
-        return Later(RECHECK_S) if left else Done()
+        return Requeue(RECHECK_S) if left else Done()
     machine_id = machine_id_of(server)
     if server.is_terminating:
         await driver.remove(machine_id)
@@ -88,7 +88,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
             # Report the loss before starting a new machine, which may take long or fail.
             return await _report(context, key, server, None)
         if await _remove_strangers(view, driver, key.ref, machine_id):
-            return Later(RECHECK_S)  # never two machines for one slot
+            return Requeue(RECHECK_S)  # never two machines for one slot
         wanted = references_of_server(server.spec)
         if wanted:
             return await _start_with_data(context, view, key, server, wanted)
@@ -97,7 +97,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 async def _start_with_data(
-    context: Context, view: View, key: Key, server: Server, wanted: Sequence[Reference]
+    context: Context, view: CachedClient, key: Key, server: Server, wanted: Sequence[Reference]
 ) -> Outcome:
     """First the versions are on record, then the machine is started with them: whatever happens in
     between, a machine that is there was started with what its Server says."""
@@ -123,7 +123,7 @@ async def _start_with_data(
 
 async def _report(context: Context, key: Key, server: Server, state: Observation) -> Outcome:
     if isinstance(state, NotObserved):
-        return Later(RECHECK_S)
+        return Requeue(RECHECK_S)
     return await _write_status(context, key, server, observed_status(server, state))
 
 
@@ -153,13 +153,13 @@ def _refused(error: PermanentError) -> MachineState:
     return MachineState("Failed", reason=Reason.CONFIGURATION_ERROR, message=str(error))
 
 
-async def _remove_strangers(view: View, driver: Driver, ref: Ref, own_id: str) -> bool:
+async def _remove_strangers(view: CachedClient, driver: Driver, ref: Ref, own_id: str) -> bool:
     """Remove machines of the name that belong to no Server; True while one is still there. That
     there is no such Server is asked of the plane itself: a cache may be behind."""
     strangers = [
         machine_id for machine_id in await driver.machines(f"{ref}/") if machine_id != own_id
     ]
-    if strangers and (held := await view.live(SERVER, ref)) is not None:
+    if strangers and (held := await view.get_uncached(SERVER, ref)) is not None:
         strangers = [each for each in strangers if each != machine_id_of(held)]
     for machine_id in strangers:
         await driver.remove(machine_id)
@@ -211,7 +211,7 @@ def observed_status(server: Server, state: MachineState | None) -> ServerStatus:
 
 def concerns_driver(old: Server, new: Server) -> bool:
     """What is on record of a machine that is settled is our own report."""
-    return beyond_status(old, new) or new.status.phase not in SETTLED
+    return spec_or_metadata_changed(old, new) or new.status.phase not in SETTLED
 
 
 def waits_for(server: Server) -> Iterable[str]:
@@ -230,7 +230,7 @@ def index_may_serve(server: Server) -> Iterable[str]:
 MAY_SERVE_SERVERS = Index(SERVER, "may-serve-servers", index_may_serve)
 
 
-async def find_lost_machines(context: Context, view: View) -> AsyncIterator[Key]:
+async def find_lost_machines(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     """Yield, every LOST_MACHINE_CHECK_S, the Servers that may serve and have no machine.
 
     Drivers answer from memory for a machine that they know. Only the pods driver reads each pod
@@ -251,7 +251,7 @@ async def find_lost_machines(context: Context, view: View) -> AsyncIterator[Key]
                 await asyncio.sleep(0)
 
 
-async def machine_news(context: Context, view: View) -> AsyncIterator[Key]:
+async def machine_news(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     """All there are at the start, because some may have lost their Server; then what changes."""
     driver = context.drivers[view.plane]
     while True:
@@ -267,28 +267,28 @@ async def machine_news(context: Context, view: View) -> AsyncIterator[Key]:
 
 async def remove_strangers(context: Context, key: Key) -> Outcome:
     """Machines of the name that no Server asked for; the one that it did ask for stays."""
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     server = view.read(SERVER).get(key.ref)
     own_id = machine_id_of(server) if server is not None else ""
     left = await _remove_strangers(view, context.drivers[key.plane], key.ref, own_id)
-    return Later(RECHECK_S) if left else Done()
+    return Requeue(RECHECK_S) if left else Done()
 
 
-async def strangers(context: Context, view: View) -> AsyncIterator[Key]:
+async def strangers(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     """Again and again the machines that belong to no Server."""
     async for wanted, found in _sweep(context, view):
         for machine_id in sorted(found - wanted):
             yield _key_of(view, machine_id)
 
 
-async def missing(context: Context, view: View) -> AsyncIterator[Key]:
+async def missing(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     """Again and again the Servers without a machine."""
     async for wanted, found in _sweep(context, view):
         for machine_id in sorted(wanted - found):
             yield _key_of(view, machine_id)
 
 
-async def _sweep(context: Context, view: View) -> AsyncIterator[tuple[set[str], set[str]]]:
+async def _sweep(context: Context, view: CachedClient) -> AsyncIterator[tuple[set[str], set[str]]]:
     """The machines that Servers name, and those that there are: two lists of names, instead of a
     look at each machine."""
     while True:
@@ -301,7 +301,7 @@ async def _sweep(context: Context, view: View) -> AsyncIterator[tuple[set[str], 
         yield {f"{ref}/{uid}" for ref, uid in view.cached(SERVER).uids().items()}, found
 
 
-def _key_of(view: View, machine_id: str) -> Key:
+def _key_of(view: CachedClient, machine_id: str) -> Key:
     namespace, name, _ = machine_id.split("/")
     return Key(view.plane, Ref(namespace, name))
 
@@ -310,10 +310,10 @@ CONTROLLER = Controller(
     name="machine",
     role="cell",
     reconcile=reconcile,
-    edges=(for_(SERVER, when=concerns_driver), *wakes(WAITING)),
+    edges=(for_(SERVER, update_filter=concerns_driver), *wakes(WAITING)),
     indexes=(WAITING, MAY_SERVE_SERVERS),
     finalizers=(labels.DRIVER_FINALIZER,),
-    outside=(machine_news, missing, find_lost_machines),
+    external_sources=(machine_news, missing, find_lost_machines),
     workers=MANY_WORKERS,
 )
 
@@ -322,7 +322,7 @@ SWEEPER = Controller(
     role="cell",
     reconcile=remove_strangers,
     edges=(reads(SERVER),),
-    outside=(strangers,),
+    external_sources=(strangers,),
     workers=1,
 )
 

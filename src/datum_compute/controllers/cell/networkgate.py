@@ -16,9 +16,9 @@ from datum_compute.controllers.context import Context
 from datum_compute.planning.addresses import interface_of, location_fields, network_verdict
 from datum_compute.planning.gates import NETWORK, Decision, gate_names
 from datum_compute.runtime.controller import Edge, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 # Nobody says that an address of a full prefix has become free.
 RECHECK_S = 30.0
@@ -27,7 +27,7 @@ RECHECK_S = 30.0
 def decide_network(context: Context, key: Key, instance: Instance) -> Decision | None:
     if NETWORK not in gate_names(instance) or instance.is_terminating:
         return None
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
     deployment = view.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
     attachment = deployment.spec.network_attachment if deployment is not None else None
@@ -43,7 +43,7 @@ def decide_network(context: Context, key: Key, instance: Instance) -> Decision |
     return Decision(NETWORK, NETWORK_READY, verdict, recheck_s, records, fields)
 
 
-def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_deployment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Instances that wait for the network of their deployment."""
     old, new = change.old, change.new
     if new is None:

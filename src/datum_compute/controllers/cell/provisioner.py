@@ -21,16 +21,16 @@ from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    beyond_status,
+    spec_or_metadata_changed,
     for_,
     reads,
     watches,
 )
-from datum_compute.runtime.events import Notice, reference_to
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.events import EventRequest, reference_to
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Terminal
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 # How often available Instances are checked for a lost Server. An Instance is therefore Available
 # for at most 5 s without its Server, even if the event was lost.
@@ -38,7 +38,7 @@ LOST_SERVER_CHECK_S = 4.0
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     instance = view.read(INSTANCE).get(key.ref)
     if instance is None:
         return Done()
@@ -55,7 +55,7 @@ def concerns_machine(old: Instance, new: Instance) -> bool:
     if before and after:
         return new.is_terminating or _is_denied(old) or _is_denied(new)
     addressed = old.status.network_interfaces != new.status.network_interfaces
-    return bool(before or after) or addressed or beyond_status(old, new)
+    return bool(before or after) or addressed or spec_or_metadata_changed(old, new)
 
 
 def needs_machine(new: Instance) -> bool:
@@ -75,7 +75,7 @@ def _is_denied(instance: Instance) -> bool:
     return quota is not None and quota.status == FALSE
 
 
-def from_server(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_server(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Yield the Instances to reconcile after a change of a Server, even if it is gone or edited."""
     instances = view.cached(INSTANCE)
     for ref in refs_to_reconcile(change.latest, instances.has):
@@ -89,7 +89,7 @@ def index_available(instance: Instance) -> Iterable[str]:
 AVAILABLE_INSTANCES = Index(INSTANCE, "available-instances", index_available)
 
 
-async def find_available_without_server(_context: Context, view: View) -> AsyncIterator[Key]:
+async def find_available_without_server(_context: Context, view: CachedClient) -> AsyncIterator[Key]:
     """Yield, every LOST_SERVER_CHECK_S, the Instances that are Available and have no Server.
 
     Without it a lost event would leave them Available until the next resync. It costs two lookups
@@ -106,7 +106,7 @@ async def find_available_without_server(_context: Context, view: View) -> AsyncI
 async def check_owner(context: Context, key: Key) -> Outcome:
     """Report a Server that matches no Instance, several Instances, or an Instance with a second
     Server."""
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     server = view.read(SERVER).get(key.ref)
     if server is None or server.is_terminating:
         return Done()
@@ -121,7 +121,7 @@ async def check_owner(context: Context, key: Key) -> Outcome:
         return Done()
     note = f"{owner.match}: {owner.message}"
     about = reference_to(SERVER, server)
-    context.planes.tell(Notice(key.plane, about, "Warning", "AmbiguousOwner", note))
+    context.planes.record_event(EventRequest(key.plane, about, "Warning", "AmbiguousOwner", note))
     return Terminal(note)
 
 
@@ -131,19 +131,19 @@ CONTROLLERS = (
         role="cell",
         reconcile=reconcile,
         edges=(
-            for_(INSTANCE, when=concerns_machine, when_new=needs_machine),
-            watches(SERVER, from_server, expects_one="server-to-instance", when_new=is_news),
+            for_(INSTANCE, update_filter=concerns_machine, create_filter=needs_machine),
+            watches(SERVER, from_server, must_map_to_one="server-to-instance", create_filter=is_news),
             reads(INSTANCE_TYPE),
         ),
         indexes=(AVAILABLE_INSTANCES,),
         finalizers=(labels.PROVISIONER_FINALIZER,),
-        outside=(find_available_without_server,),
+        external_sources=(find_available_without_server,),
         workers=MANY_WORKERS,
     ),
     Controller(
         name="serverowner",
         role="cell",
         reconcile=check_owner,
-        edges=(for_(SERVER, when=beyond_status), reads(INSTANCE)),
+        edges=(for_(SERVER, update_filter=spec_or_metadata_changed), reads(INSTANCE)),
     ),
 )

@@ -23,17 +23,17 @@ from datum_compute.planning.publishing import (
     takes_connections,
 )
 from datum_compute.runtime.controller import Controller, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 # How long a connection is held for a machine that is woken.
 WAKE_S = 10.0
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, owner = context.planes.need(key.plane), f"{key.plane} {key.ref}"
+    view, owner = context.planes.require(key.plane), f"{key.plane} {key.ref}"
     traffic = context.traffic
     if traffic is None:
         return Done()
@@ -53,12 +53,12 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan_endpoints(key.plane, deployment, published))
 
 
-def _instances(view: View, deployment: Ref) -> list[Instance]:
+def _instances(view: CachedClient, deployment: Ref) -> list[Instance]:
     named = view.read(INSTANCE).labelled(labels.DEPLOYMENT_NAME, deployment.name)
     return sorted((i for i in named if i.metadata.namespace == deployment.namespace), key=ref_of)
 
 
-def _backends(view: View, instance: Instance, name: str) -> Iterable[Backend]:
+def _backends(view: CachedClient, instance: Instance, name: str) -> Iterable[Backend]:
     """Where its machine listens: on the port that its own template says, old or new."""
     server = view.read(SERVER).get(ref_of(instance))
     addresses = addresses_of(instance.status.network_interfaces)
@@ -86,7 +86,7 @@ def sleep_policy(spec: ServerSpec) -> SleepPolicy | None:
     return SleepPolicy(seconds_of(wish.idle_after), wish.mode, WAKE_S + ending_s)
 
 
-def from_instance(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_instance(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     metadata = change.latest.metadata
     if name := metadata.labels.get(labels.DEPLOYMENT_NAME):
         yield Key(view.plane, Ref(metadata.namespace, name))

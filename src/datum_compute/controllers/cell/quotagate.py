@@ -40,10 +40,10 @@ from datum_compute.planning.grantedslots import is_granted_before
 from datum_compute.planning.ordinals import ordinal
 from datum_compute.planning.sizing import Size, size_of
 from datum_compute.runtime.controller import Edge, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import NotSynced
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 # A project that was never seen is on its way for so long; then the instance says what is wrong.
 FRESH_S = 30.0
@@ -90,7 +90,7 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
     because the cell is no longer a member, the error is raised and retried.
     """
     home = home_of(context, key)
-    view = context.planes.find(home.plane) if home is not None else None
+    view = context.planes.get(home.plane) if home is not None else None
     if home is None or view is None:
         return
     ref = claim_ref(home, instance.metadata.name)
@@ -99,7 +99,7 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
         return
     try:
         async with asyncio.timeout(CONFIRM_TIMEOUT_S):
-            claim = await view.live(CLAIM, ref)
+            claim = await view.get_uncached(CLAIM, ref)
     except (Unreachable, TimeoutError):
         return
     except ApiError as error:
@@ -126,21 +126,21 @@ def waiting_s(context: Context, instance: Instance) -> float:
 
 
 def _is_readable(context: Context, home: ClaimHome) -> bool:
-    view = context.planes.find(home.plane)
+    view = context.planes.get(home.plane)
     return view is not None and view.declare(CLAIM).synced
 
 
 def _is_recorded(context: Context, key: Key, instance: Instance) -> bool:
     name = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
     owner = Ref(key.ref.namespace, name)
-    deployment = context.planes.need(key.plane).read(DEPLOYMENT).get(owner)
+    deployment = context.planes.require(key.plane).read(DEPLOYMENT).get(owner)
     if deployment is None or deployment.is_terminating:
         return False
     return is_granted_before(deployment, ordinal(instance), size_on(context, key, instance))
 
 
 def home_of(context: Context, key: Key) -> ClaimHome | None:
-    namespaces = context.planes.need(key.plane).read(NAMESPACE)
+    namespaces = context.planes.require(key.plane).read(NAMESPACE)
     namespace = namespaces.get(Ref("", key.ref.namespace))
     return claim_home(key.plane, namespace, context.single_project)
 
@@ -153,7 +153,7 @@ def claim_of(context: Context, home: ClaimHome | None, instance: Instance) -> Re
     """
     if home is None:
         return None
-    view, ref = context.planes.need(home.plane), claim_ref(home, instance.metadata.name)
+    view, ref = context.planes.require(home.plane), claim_ref(home, instance.metadata.name)
     try:
         claim = view.read(CLAIM).get(ref)
     except NotSynced:
@@ -165,7 +165,7 @@ def claim_of(context: Context, home: ClaimHome | None, instance: Instance) -> Re
 
 
 def size_on(context: Context, key: Key, instance: Instance) -> Size | None:
-    types = context.planes.need(key.plane).read(INSTANCE_TYPE)
+    types = context.planes.require(key.plane).read(INSTANCE_TYPE)
     return size_of(instance.spec.runtime, lambda name: types.get(Ref("", name)))
 
 
@@ -178,14 +178,14 @@ def _unreachable(home: ClaimHome, instance: Instance) -> Verdict:
     return Verdict(UNKNOWN, Reason.QUOTA_BACKEND_UNAVAILABLE, message)
 
 
-def from_claim(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_claim(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The instance that the claim is for; claims of others are nobody's here."""
     found = instance_of(change.latest)
     if found is not None:
         yield Key(*found)
 
 
-def from_decided_claim(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_decided_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """As above, but for a new claim: as long as it is undecided, it says what no claim says."""
     if change.old is None and change.new is not None:
         granted = find_condition(change.new.status.conditions, GRANTED)

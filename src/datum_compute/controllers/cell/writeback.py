@@ -25,14 +25,14 @@ from datum_compute.planning.projection import (
     plan_writeback,
 )
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, hub = context.planes.need(key.plane), context.planes.hub
+    view, hub = context.planes.require(key.plane), context.planes.hub
     instance = view.read(INSTANCE).get(key.ref)
     if instance is None:
         return await _withdraw(context, view, key)
@@ -40,27 +40,27 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     deployment = hub.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
     copy = hub.read(INSTANCE).get(key.ref)
     if copy is None and not is_worth_telling(instance, age_s(instance, context.now())):
-        return Later(FIRST_WORD_S)
+        return Requeue(FIRST_WORD_S)
     if copy is None and deployment is not None and age_s(instance, context.now()) > OWNER_S:
         # It must have had one. After a silence one view of the hub may be older than another: what
         # it shows as there would be made under a deployment that is gone, and collected, for ever.
-        deployment = await hub.live(DEPLOYMENT, ref_of(deployment))
+        deployment = await hub.get_uncached(DEPLOYMENT, ref_of(deployment))
     try:
         plan = plan_writeback(key.plane, instance, deployment, copy)
         return await carry_out(context.planes, plan)
     except AlreadyExists:
         # Somebody took our name off it, and a cell that sees its own part only did not see it.
-        copy = await hub.live(INSTANCE, key.ref)
+        copy = await hub.get_uncached(INSTANCE, key.ref)
         plan = plan_writeback(key.plane, instance, deployment, copy)
         return await carry_out(context.planes, plan)
 
 
-async def _withdraw(context: Context, view: View, key: Key) -> Outcome:
+async def _withdraw(context: Context, view: CachedClient, key: Key) -> Outcome:
     """The cell need not know what it has reported; the hub does. Only what the cell itself, asked
     now, does not have."""
     plan = plan_withdrawal(key.plane, context.planes.hub.read(INSTANCE).get(key.ref))
-    if plan.actions and await view.live(INSTANCE, key.ref) is not None:
-        return Later(1)
+    if plan.actions and await view.get_uncached(INSTANCE, key.ref) is not None:
+        return Requeue(1)
     return await carry_out(context.planes, plan)
 
 
@@ -69,7 +69,7 @@ def concerns_copy(_old: Instance, new: Instance) -> bool:
     return not (new.spec.controller.scheduling_gates and are_going(new))
 
 
-def from_hub_copy(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_hub_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The cell that wrote the copy puts it right if somebody else changed it, also if what was
     changed is the name of the cell."""
     seen = [copy for copy in (change.old, change.new) if copy is not None]
@@ -86,7 +86,7 @@ CONTROLLER = Controller(
     role="cell",
     reconcile=reconcile,
     edges=(
-        for_(INSTANCE, when=concerns_copy),
+        for_(INSTANCE, update_filter=concerns_copy),
         reads(DEPLOYMENT, on="hub"),
         watches(INSTANCE, from_hub_copy, on="hub"),
     ),

@@ -35,16 +35,16 @@ from datum_compute.planning.propagation import (
 from datum_compute.runtime.controller import (
     Controller,
     Edge,
-    beyond_status,
+    spec_or_metadata_changed,
     for_,
     owns,
     reads,
     watches,
 )
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 # The kinds that travel from the hub to cells; of some only those that are marked for it.
 PROPAGATED: tuple[KindInfo[Any], ...] = (NAMESPACE, DEPLOYMENT, CONFIG_MAP, SECRET)
@@ -55,7 +55,7 @@ RECHECK_S = 1.0
 
 def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
     async def reconcile(context: Context, key: Key) -> Outcome:
-        hub = context.planes.need(key.plane)
+        hub = context.planes.require(key.plane)
         template = hub.read(kind).get(key.ref)
         if template is None:
             return Done()
@@ -66,29 +66,29 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
         clusters = hub.read(CLUSTER).all()
         plan = plan_binding(kind, template, policies, clusters, binding, context.now())
         if binding is None and plan.actions and not await _exists(hub, kind, template):
-            hub.doubt(kind)
-            return Later(RECHECK_S)
+            hub.mark_stale(kind)
+            return Requeue(RECHECK_S)
         return await carry_out(context.planes, plan)
 
     return reconcile
 
 
-async def _exists(hub: View, kind: KindInfo[Any], template: ApiObject) -> bool:
-    found = await hub.live(kind, ref_of(template))
+async def _exists(hub: CachedClient, kind: KindInfo[Any], template: ApiObject) -> bool:
+    found = await hub.get_uncached(kind, ref_of(template))
     return found is not None and found.metadata.uid == template.metadata.uid
 
 
-def _in_order_of_precedence(hub: View, namespace: str) -> list[Policy]:
+def _in_order_of_precedence(hub: CachedClient, namespace: str) -> list[Policy]:
     """Policies of the namespace first, then those of the whole hub, each by name."""
     near = sorted(hub.read(POLICY).in_namespace(namespace), key=ref_of) if namespace else []
     far = sorted(hub.read(CLUSTER_POLICY).all(), key=ref_of)
     return [*near, *far]
 
 
-def _all_of(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+def _all_of(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """A cluster may concern every object."""
 
-    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if not _only_status_changed(change):
             for obj in _travelling(view, kind):
                 yield Key(view.plane, ref_of(obj))
@@ -96,21 +96,21 @@ def _all_of(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]
     return to_keys
 
 
-def _travelling(view: View, kind: KindInfo[Any]) -> list[ApiObject]:
+def _travelling(view: CachedClient, kind: KindInfo[Any]) -> list[ApiObject]:
     cached = view.cached(kind)
     return cached.labelled(labels.REFERENCED_DATA, "true") if kind in MARKED else cached.all()
 
 
-def _marked_key(view: View, change: Change[Any]) -> Iterable[Key]:
+def _marked_key(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.latest.metadata.labels.get(labels.REFERENCED_DATA) == "true":
         yield Key(view.plane, ref_of(change.latest))
 
 
-def _selected_by_policy(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+def _selected_by_policy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """What the policy selects, or did: of the others none is placed by it. One of a namespace
     places what is there, one of the whole hub all of the kind."""
 
-    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if _only_status_changed(change):
             return
         policies = [policy for policy in (change.old, change.new) if policy is not None]
@@ -123,7 +123,7 @@ def _selected_by_policy(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], It
     return to_keys
 
 
-def _only_status_changed(change: Change[Any]) -> bool:
+def _only_status_changed(change: ObjectChange[Any]) -> bool:
     """Heartbeats change a Cluster's status; only labels and existence matter for placement."""
     if change.old is None or change.new is None:
         return False
@@ -137,14 +137,14 @@ def _only_status_changed(change: Change[Any]) -> bool:
 def concerns_placing(old: AnyBinding, new: AnyBinding) -> bool:
     """Of its status only whether it is placed; the rest is what cells report."""
     placed = [find_condition(b.status.conditions, SCHEDULED) for b in (old, new)]
-    return placed[0] != placed[1] or beyond_status(old, new)
+    return placed[0] != placed[1] or spec_or_metadata_changed(old, new)
 
 
 def _own(kind: KindInfo[Any]) -> Edge:
     """Nothing is placed by its status."""
     if kind in MARKED:
-        return Edge(kind, _marked_key, is_own=True, when=beyond_status)
-    return for_(kind, when=beyond_status)
+        return Edge(kind, _marked_key, is_primary=True, update_filter=spec_or_metadata_changed)
+    return for_(kind, update_filter=spec_or_metadata_changed)
 
 
 def _controller(kind: KindInfo[Any]) -> Controller[Context]:
@@ -155,7 +155,7 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
         reconcile=_reconcile(kind),
         edges=(
             _own(kind),
-            owns(binding_kind(kind), when=concerns_placing),
+            owns(binding_kind(kind), update_filter=concerns_placing),
             watches(CLUSTER, _all_of(kind)),
             # What is marked is placed by a policy of its own namespace.
             reads(CLUSTER_POLICY) if kind in MARKED else watches(CLUSTER_POLICY, placed),

@@ -38,10 +38,10 @@ from datum_compute.planning.actions import Plan
 from datum_compute.planning.objects import plan_status
 from datum_compute.planning.placing import serving
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 SERVING = "Serving"
 # Upper limit for a probe, even if the transport has a longer timeout.
@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    hub = context.planes.need(key.plane)
+    hub = context.planes.require(key.plane)
     cluster = hub.read(CLUSTER).get(key.ref)
     if cluster is None:
         context.silent_since_s.pop(key.ref.name, None)
@@ -78,7 +78,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def _with_serving(
-    hub: View, cluster: Cluster, conditions: Sequence[Condition], now: str
+    hub: CachedClient, cluster: Cluster, conditions: Sequence[Condition], now: str
 ) -> list[Condition]:
     """Add the Serving condition. Omit it while it is true and was never set."""
     city = cluster.metadata.labels.get(labels.TOPOLOGY_CITY, "")
@@ -91,7 +91,7 @@ def _with_serving(
     return with_condition(conditions, condition)
 
 
-def map_same_city_clusters(view: View, change: Change[Any]) -> Iterable[Key]:
+def map_same_city_clusters(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Enqueue all clusters of a city when a cluster joins, leaves or moves."""
     seen = [c for c in (change.old, change.new) if c is not None]
     cities = [c.metadata.labels.get(labels.TOPOLOGY_CITY, "") for c in seen]
@@ -112,7 +112,7 @@ def _unreachable_s(context: Context, cell: str, verdict: Verdict, probe_started_
     return max(0.001, now_s - context.silent_since_s.setdefault(cell, probe_started_s))
 
 
-async def probe_cell(cell: View | None, timeout_s: float) -> Verdict:
+async def probe_cell(cell: CachedClient | None, timeout_s: float) -> Verdict:
     if cell is None:
         return Verdict(FALSE, "ClusterNotReachable", "the cell is not connected")
     try:
@@ -126,7 +126,7 @@ async def probe_cell(cell: View | None, timeout_s: float) -> Verdict:
     return Verdict(TRUE, "ClusterReady", "the cell answers")
 
 
-def relist_if_replaced(cell: View, found: Namespace) -> None:
+def relist_if_replaced(cell: CachedClient, found: Namespace) -> None:
     """Relist a cell that lost its data.
 
     Every plane has the namespace ``default``, and its uid identifies the plane. Watches alone may

@@ -34,10 +34,10 @@ from datum_compute.planning.execution import (
 from datum_compute.planning.silence import are_equally_heard
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome, Terminal
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome, Terminal
+from datum_compute.runtime.view import CachedClient
 
 MET_S = 2.0
 # Kinds that a cell receives, except namespaces.
@@ -45,7 +45,7 @@ _COPIED: tuple[KindInfo[Any], ...] = (DEPLOYMENT, CONFIG_MAP, SECRET)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    hub = context.planes.need(key.plane)
+    hub = context.planes.require(key.plane)
     work = hub.read(WORK).get(key.ref)
     if work is None:
         return await _remove_orphans(context, key)
@@ -54,9 +54,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if kind is None:
         return Terminal(f"{manifest['apiVersion']} {manifest['kind']} is not a kind cells serve")
     cell = _cell_of(key)
-    view = context.planes.find(cell)
+    view = context.planes.get(cell)
     if view is None and _is_heard(hub, cell):
-        return Later(MET_S)
+        return Requeue(MET_S)
     if view is None:
         return await carry_out(context.planes, plan_unreachable(work, cell, context.now()))
     ref = Ref(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
@@ -68,22 +68,22 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-async def _copy_of(work: Work, view: View, kind: KindInfo[Any], ref: Ref) -> ApiObject | None:
+async def _copy_of(work: Work, view: CachedClient, kind: KindInfo[Any], ref: Ref) -> ApiObject | None:
     """What the cell holds in its place. Of a copy that has spoken the cell is asked itself before
     its word is taken back: our view may have been listed anew from an old cache."""
     copy: ApiObject | None = view.read(kind).get(ref)
     if copy is None and work.status.manifest_statuses and not work.is_terminating:
-        return await view.live(kind, ref)
+        return await view.get_uncached(kind, ref)
     return copy
 
 
-def _missing_namespace(view: View, name: str) -> str:
+def _missing_namespace(view: CachedClient, name: str) -> str:
     """The name of a namespace that the cell does not have; empty if it has it, or needs none."""
     is_there = not name or view.read(NAMESPACE).get(Ref("", name)) is not None
     return "" if is_there else name
 
 
-def _is_heard(hub: View, cell: PlaneName) -> bool:
+def _is_heard(hub: CachedClient, cell: PlaneName) -> bool:
     """Whether it answered when it was last asked. A process that has just started meets its cells
     one by one; that it has not met this one yet says nothing of the cell."""
     cluster = hub.read(CLUSTER).get(Ref("", member_name(cell)))
@@ -91,13 +91,13 @@ def _is_heard(hub: View, cell: PlaneName) -> bool:
 
 
 async def _release(
-    context: Context, work: Work, view: View, kind: KindInfo[Any], ref: Ref
+    context: Context, work: Work, view: CachedClient, kind: KindInfo[Any], ref: Ref
 ) -> Outcome:
     """Let the tombstone go once the cell itself says that the copy is gone. What somebody else
     put in its place stays."""
-    found = await view.live(kind, ref)
+    found = await view.get_uncached(kind, ref)
     if found is not None and is_copy_of(found, kind, work):
-        return Later(1)
+        return Requeue(1)
     release = drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
     return await carry_out(context.planes, Plan(tuple(release)))
 
@@ -105,7 +105,7 @@ async def _release(
 async def _remove_orphans(context: Context, key: Key) -> Outcome:
     """A create that was under way when the Work went may have landed after it. The hub is asked
     itself: a Work that only our view lacks is no reason to remove anything."""
-    view = context.planes.find(_cell_of(key))
+    view = context.planes.get(_cell_of(key))
     if view is None:
         return Done()
     orphans = [
@@ -118,18 +118,18 @@ async def _remove_orphans(context: Context, key: Key) -> Outcome:
     namespaces = plan_orphans(
         view.plane, key.ref, NAMESPACE, view.read(NAMESPACE).labelled(labels.MANAGED, "true")
     ).actions
-    if not (orphans or namespaces) or await context.planes.hub.live(WORK, key.ref) is not None:
+    if not (orphans or namespaces) or await context.planes.hub.get_uncached(WORK, key.ref) is not None:
         return Done()
     for action in namespaces:
         if isinstance(action, Delete) and not await _is_abandoned(context, view, action.ref):
-            return Later(RECHECK_S)
+            return Requeue(RECHECK_S)
     return await carry_out(context.planes, Plan((*orphans, *namespaces)))
 
 
-async def _is_abandoned(context: Context, view: View, ref: Ref) -> bool:
+async def _is_abandoned(context: Context, view: CachedClient, ref: Ref) -> bool:
     """Return True if live reads find neither the namespace on the hub nor a deployment in it.
     Deleting a namespace deletes its content, so a missing Work alone is not sufficient."""
-    if await context.planes.hub.live(NAMESPACE, ref) is not None:
+    if await context.planes.hub.get_uncached(NAMESPACE, ref) is not None:
         return False
     return not (await view.client.list(DEPLOYMENT, namespace=ref.name)).items
 
@@ -138,11 +138,11 @@ def _cell_of(key: Key) -> PlaneName:
     return cell_plane(key.ref.namespace.removeprefix(execution_namespace("")))
 
 
-def from_copy(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+def from_copy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """By the copy's own name, which leads to its Work whatever its annotations say; and to the
     Work that they name, if somebody wrote one under another name."""
 
-    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if not any(_is_marked(seen) for seen in (change.old, change.new) if seen is not None):
             return
         namespace = execution_namespace(member_name(view.plane))
@@ -155,7 +155,7 @@ def from_copy(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key
     return to_keys
 
 
-def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """A cell that answers again gets at once what it has missed, however long it was away."""
     if change.old is None or are_equally_heard(change.old, change.new) or change.new is None:
         return

@@ -23,14 +23,14 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.leaving import Belongings, plan_leaving
 from datum_compute.runtime.controller import Controller, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    hub = context.planes.need(key.plane)
+    hub = context.planes.require(key.plane)
     cluster = hub.read(CLUSTER).get(key.ref)
     if cluster is None or not cluster.is_terminating:
         return Done()
@@ -48,18 +48,18 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan_leaving(cluster, found))
 
 
-async def _kept(hub: View, cell: str, space: str) -> list[tuple[KindInfo[Any], ApiObject]]:
+async def _kept(hub: CachedClient, cell: str, space: str) -> list[tuple[KindInfo[Any], ApiObject]]:
     """Asked of the hub itself: Leases are written all the time, and cached by nobody."""
     wanted: list[tuple[KindInfo[Any], Ref]] = [
         (NAMESPACE, Ref("", space)),
         (SECRET, Ref(CREDENTIALS_NAMESPACE, cell)),
         (LEASE, Ref(CREDENTIALS_NAMESPACE, cell)),
     ]
-    found = [(kind, await hub.live(kind, ref)) for kind, ref in wanted]
+    found = [(kind, await hub.get_uncached(kind, ref)) for kind, ref in wanted]
     return [(kind, obj) for kind, obj in found if obj is not None]
 
 
-def from_work(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The last Work of a cell is gone."""
     if change.new is None:
         space = change.latest.metadata.namespace

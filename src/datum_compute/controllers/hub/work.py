@@ -20,10 +20,10 @@ from datum_compute.planning.propagation import (
     plan_works,
 )
 from datum_compute.runtime.controller import Controller, Edge, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 # Retry after a live read has contradicted the cache.
 RECHECK_S = 1.0
@@ -31,7 +31,7 @@ RECHECK_S = 1.0
 
 def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
     async def reconcile(context: Context, key: Key) -> Outcome:
-        hub = context.planes.need(key.plane)
+        hub = context.planes.require(key.plane)
         binding = hub.read(binding_kind(kind)).get(key.ref)
         if binding is None:
             return await _remove_unbound_works(context, kind, key)
@@ -49,25 +49,25 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
 async def _remove_unbound_works(context: Context, kind: KindInfo[Any], key: Key) -> Outcome:
     """Read binding and object live: absence from a cache is no reason to remove a Work. While the
     object exists, its new binding adopts the Works."""
-    hub, name = context.planes.need(key.plane), key.ref.name.removesuffix(binding_name(kind, ""))
+    hub, name = context.planes.require(key.plane), key.ref.name.removesuffix(binding_name(kind, ""))
     resource = Ref(key.ref.namespace, name)
     plan = plan_unbound_works(_works_named(hub, kind, resource))
     if not plan.actions or hub.read(kind).get(resource) is not None:
         return Done()
-    found = [await hub.live(binding_kind(kind), key.ref), await hub.live(kind, resource)]
+    found = [await hub.get_uncached(binding_kind(kind), key.ref), await hub.get_uncached(kind, resource)]
     if any(found):
-        return Later(RECHECK_S)
+        return Requeue(RECHECK_S)
     return await carry_out(context.planes, plan)
 
 
-def _works_of(hub: View, kind: KindInfo[Any], binding_uid: str, ref: Ref) -> list[Work]:
+def _works_of(hub: CachedClient, kind: KindInfo[Any], binding_uid: str, ref: Ref) -> list[Work]:
     """By label and by name: a Work that lost its label is still the only one of that name."""
     labelled = hub.read(WORK).labelled(labels.BINDING_ID, binding_uid)
     by_ref = {ref_of(work): work for work in (*labelled, *_works_named(hub, kind, ref))}
     return [by_ref[ref] for ref in sorted(by_ref)]
 
 
-def _works_named(hub: View, kind: KindInfo[Any], ref: Ref) -> list[Work]:
+def _works_named(hub: CachedClient, kind: KindInfo[Any], ref: Ref) -> list[Work]:
     works, name = hub.read(WORK), work_name(kind, ref)
     named = (
         works.get(Ref(execution_namespace(cluster.metadata.name), name))
@@ -76,16 +76,16 @@ def _works_named(hub: View, kind: KindInfo[Any], ref: Ref) -> list[Work]:
     return [work for work in named if work is not None]
 
 
-def _from_template(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
-    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+def _from_template(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         metadata = change.latest.metadata
         yield Key(view.plane, Ref(metadata.namespace, binding_name(kind, metadata.name)))
 
     return to_keys
 
 
-def _from_work(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
-    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+def _from_work(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         manifest = change.latest.spec.workload.manifests[0]
         if manifest.get("kind") == kind.kind:
             metadata = manifest["metadata"]
@@ -95,10 +95,10 @@ def _from_work(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Ke
     return to_keys
 
 
-def _own_binding(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+def _own_binding(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """Those of other kinds are other controllers' business."""
 
-    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if change.latest.spec.resource.kind == kind.kind:
             yield Key(view.plane, ref_of(change.latest))
 
@@ -111,7 +111,7 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
         role="hub",
         reconcile=_reconcile(kind),
         edges=(
-            Edge(binding_kind(kind), _own_binding(kind), is_own=True),
+            Edge(binding_kind(kind), _own_binding(kind), is_primary=True),
             watches(kind, _from_template(kind)),
             watches(WORK, _from_work(kind)),
             reads(CLUSTER),

@@ -29,15 +29,15 @@ from datum_compute.planning.attachment import (
     plan_attachment,
 )
 from datum_compute.planning.subnets import subnet_name
-from datum_compute.runtime.controller import Controller, beyond_status, for_, owns, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, owns, reads, watches
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     deployment = view.read(DEPLOYMENT).get(key.ref)
     if deployment is None:
         return Done()
@@ -53,7 +53,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-def _presence(view: View, binding: NetworkBinding | None) -> Presence | None:
+def _presence(view: CachedClient, binding: NetworkBinding | None) -> Presence | None:
     named = binding and binding.status.network_context_ref
     found = named and view.read(NETWORK_CONTEXT).get(Ref(named.namespace, named.name))
     if not found:
@@ -68,10 +68,10 @@ def _presence(view: View, binding: NetworkBinding | None) -> Presence | None:
 
 def concerns_network(old: WorkloadDeployment, new: WorkloadDeployment) -> bool:
     """Of its status only whether anything old still runs."""
-    return is_rolled(old) != is_rolled(new) or beyond_status(old, new)
+    return is_rolled(old) != is_rolled(new) or spec_or_metadata_changed(old, new)
 
 
-def from_context(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Its numbers; whether it is ready, its bindings say."""
     old, new = change.old, change.new
     if old is None or new is None or old.spec == new.spec:
@@ -83,7 +83,7 @@ def from_context(view: View, change: Change[Any]) -> Iterable[Key]:
                 yield Key(view.plane, Ref(binding.metadata.namespace, owner.name))
 
 
-def from_location(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_location(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.old is None or change.new is None:
         for deployment in view.cached(DEPLOYMENT).labelled(
             labels.CITY_CODE, city_of(change.latest)
@@ -97,7 +97,7 @@ CONTROLLER = Controller(
     role="project",
     reconcile=reconcile,
     edges=(
-        for_(DEPLOYMENT, when=concerns_network),
+        for_(DEPLOYMENT, update_filter=concerns_network),
         owns(NETWORK_BINDING),
         watches(NETWORK_CONTEXT, from_context),
         watches(LOCATION_BINDING, from_location),

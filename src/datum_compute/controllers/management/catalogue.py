@@ -17,10 +17,10 @@ from datum_compute.planning.actions import Plan
 from datum_compute.planning.catalogue import plan_copy, plan_removal
 from datum_compute.planning.spread import spread
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, NotSynced, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, NotSynced, Outcome
+from datum_compute.runtime.view import CachedClient
 
 COPIED_TO = ("project", "cell")
 # A plane that joins later has the built-in sizes at once and the others after so long at most.
@@ -28,7 +28,7 @@ RESYNC_S = 300.0
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    original = context.planes.need(key.plane).read(INSTANCE_TYPE).get(key.ref)
+    original = context.planes.require(key.plane).read(INSTANCE_TYPE).get(key.ref)
     if original is not None and original.is_terminating:
         return Done()
     behind: Exception | None = None
@@ -40,18 +40,18 @@ async def reconcile(context: Context, key: Key) -> Outcome:
                 behind = behind or error  # one that is away holds up no other
     if behind is not None:
         raise behind
-    return Done() if original is None else Later(spread(RESYNC_S, key.ref))
+    return Done() if original is None else Requeue(spread(RESYNC_S, key.ref))
 
 
 async def _settle(
     context: Context, plane: PlaneName, original: InstanceType | None, key: Key
 ) -> None:
-    copy = context.planes.need(plane).read(INSTANCE_TYPE).get(key.ref)
+    copy = context.planes.require(plane).read(INSTANCE_TYPE).get(key.ref)
     actions = plan_copy(plane, original, copy) if original else plan_removal(plane, copy)
     await carry_out(context.planes, Plan(tuple(actions)))
 
 
-def to_original(_view: View, change: Change[Any]) -> Iterable[Key]:
+def to_original(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     yield Key(PLATFORM, ref_of(change.latest))
 
 

@@ -24,17 +24,17 @@ from datum_compute.planning.companions import CompanionState, plan_companion
 from datum_compute.planning.references import Held, is_companion
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 COMPANIONS = "companions"
 
 
 def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
     async def reconcile(context: Context, key: Key) -> Outcome:
-        view, hub = context.planes.need(key.plane), context.planes.hub
+        view, hub = context.planes.require(key.plane), context.planes.hub
         namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
         value = f"{key.ref.namespace}/{kind.kind}/{key.ref.name}"
         plan = plan_companion(
@@ -50,7 +50,7 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
     return reconcile
 
 
-def _observe_hub(hub: View, kind: KindInfo[Any], key: Key, uid: str) -> CompanionState:
+def _observe_hub(hub: CachedClient, kind: KindInfo[Any], key: Key, uid: str) -> CompanionState:
     companions = _companions_of(hub, kind, key)
     if not uid and companions:  # the namespace is gone: its copies say where it went
         target = companions[0].metadata.namespace
@@ -65,7 +65,7 @@ def _observe_hub(hub: View, kind: KindInfo[Any], key: Key, uid: str) -> Companio
     )
 
 
-def _companions_of(hub: View, kind: KindInfo[Any], key: Key) -> list[Held]:
+def _companions_of(hub: CachedClient, kind: KindInfo[Any], key: Key) -> list[Held]:
     """By the identity that they carry, in whichever hub namespace they are."""
     cluster = encoded_cluster(member_name(key.plane))
     return [
@@ -83,16 +83,16 @@ def identity_of(companion: Held) -> Iterable[str]:
         yield f"{marks.get(labels.UPSTREAM_CLUSTER, '')}/{source}"
 
 
-def _from_companion(_view: View, change: Change[Any]) -> Iterable[Key]:
+def _from_companion(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     metadata = change.latest.metadata
     key = upstream_key(metadata.labels, metadata.name) if is_companion(change.latest) else None
     return [key] if key else []
 
 
-def _from_deployment(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+def _from_deployment(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """What it refers to, and what it referred to before."""
 
-    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if change.old is not None and change.new is not None and _counts_alike(change):
             return
         for deployment in filter(None, (change.old, change.new)):
@@ -103,11 +103,11 @@ def _from_deployment(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Itera
     return to_keys
 
 
-def _from_hub_deployment(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+def _from_hub_deployment(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """A deployment that comes to the hub needs its sources there; they may have gone with the hub
     namespace, when nothing could be made in it."""
 
-    def to_keys(_view: View, change: Change[Any]) -> Iterable[Key]:
+    def to_keys(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if change.old is not None:
             return
         metadata, template = change.latest.metadata, change.latest.spec.template
@@ -119,7 +119,7 @@ def _from_hub_deployment(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], I
     return to_keys
 
 
-def _counts_alike(change: Change[Any]) -> bool:
+def _counts_alike(change: ObjectChange[Any]) -> bool:
     old, new = change.old, change.new
     assert old is not None, "compared with what was there before"
     assert new is not None, "compared with what is there now"
@@ -129,10 +129,10 @@ def _counts_alike(change: Change[Any]) -> bool:
     )
 
 
-def _from_policy(kind: KindInfo[Any]) -> Callable[[View, Change[Any]], Iterable[Key]]:
+def _from_policy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """A policy of ours that somebody changed is put right."""
 
-    def to_keys(view: View, change: Change[Any]) -> Iterable[Key]:
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         policy = change.latest
         if policy.metadata.labels.get(labels.REFERENCED_DATA) != "true":
             return

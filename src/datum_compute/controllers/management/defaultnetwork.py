@@ -17,17 +17,17 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.catalogue import default_network
 from datum_compute.planning.actions import Create, Plan
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 _WANTED = default_network()
 _NAMESPACE = Ref("", _WANTED.metadata.namespace)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     namespace = view.read(NAMESPACE).get(key.ref)
     if key.ref != _NAMESPACE or namespace is None or namespace.is_terminating:
         return Done()
@@ -39,7 +39,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, Plan((wanted,)))
 
 
-def from_network(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Its going."""
     if change.new is None and ref_of(change.latest) == ref_of(_WANTED):
         yield Key(view.plane, _NAMESPACE)

@@ -26,15 +26,15 @@ from datum_compute.planning.federation import (
 from datum_compute.planning.placing import refused
 from datum_compute.planning.propagation import binding_name
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
-from datum_compute.runtime.controller import Controller, beyond_status, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, reads, watches
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, hub = context.planes.need(key.plane), context.planes.hub
+    view, hub = context.planes.require(key.plane), context.planes.hub
     deployment = view.read(DEPLOYMENT).get(key.ref)
     if deployment is None:
         return await _remove_orphan(context, view, key)
@@ -54,7 +54,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-async def _remove_orphan(context: Context, view: View, key: Key) -> Outcome:
+async def _remove_orphan(context: Context, view: CachedClient, key: Key) -> Outcome:
     """A hub that was restored from a backup may hold what its project has let go since. The project
     is asked itself: a deployment that only our view lacks is no reason to remove anything."""
     namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
@@ -62,17 +62,17 @@ async def _remove_orphan(context: Context, view: View, key: Key) -> Outcome:
         return Done()
     target = Ref(federation_namespace(namespace.metadata.uid), key.ref.name)
     plan = plan_orphan(context.planes.hub.read(DEPLOYMENT).get(target))
-    if plan.actions and await view.live(DEPLOYMENT, key.ref) is None:
+    if plan.actions and await view.get_uncached(DEPLOYMENT, key.ref) is None:
         return await carry_out(context.planes, plan)
     return Done()
 
 
-def _cells_of(hub: View, city: str) -> list[Cluster]:
+def _cells_of(hub: CachedClient, city: str) -> list[Cluster]:
     found = hub.read(CLUSTER).labelled(labels.TOPOLOGY_CITY, city)
     return sorted((c for c in found if not c.is_terminating), key=ref_of)
 
 
-def _silence(hub: View, binding: ResourceBinding | None) -> Silence | None:
+def _silence(hub: CachedClient, binding: ResourceBinding | None) -> Silence | None:
     """Of the first cell it is placed on that does not answer."""
     clusters = hub.read(CLUSTER)
     targets = binding.spec.clusters if binding is not None else ()
@@ -80,12 +80,12 @@ def _silence(hub: View, binding: ResourceBinding | None) -> Silence | None:
     return next(filter(None, found), None)
 
 
-def _awaited(hub: View, target: Ref) -> tuple[str, ...]:
+def _awaited(hub: CachedClient, target: Ref) -> tuple[str, ...]:
     """The cells that answer and for which the hub still holds a Work of the deployment."""
     return tuple(c.metadata.name for c in _holders(hub, target) if _answers(c))
 
 
-def _unheard(hub: View, target: Ref) -> tuple[str, ...]:
+def _unheard(hub: CachedClient, target: Ref) -> tuple[str, ...]:
     return tuple(c.metadata.name for c in _holders(hub, target) if not _answers(c))
 
 
@@ -93,7 +93,7 @@ def _answers(cell: Cluster) -> bool:
     return is_true(cell.status.conditions, "Ready")
 
 
-def _holders(hub: View, target: Ref) -> list[Cluster]:
+def _holders(hub: CachedClient, target: Ref) -> list[Cluster]:
     works, names = hub.read(WORK), work_names(DEPLOYMENT, target)
 
     def is_held(cell: Cluster) -> bool:
@@ -103,38 +103,38 @@ def _holders(hub: View, target: Ref) -> list[Cluster]:
     return sorted((c for c in hub.read(CLUSTER).all() if is_held(c)), key=ref_of)
 
 
-def from_hub_work(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_hub_work(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """A Work that goes is a cell's word that its copy is gone."""
     metadata = change.latest.spec.workload.manifests[0]["metadata"]
     key = upstream_key(metadata.get("labels", {}), metadata["name"])
     return [key] if key and change.new is None else []
 
 
-def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """A cell that stops answering is no longer waited for, nor believed."""
     if are_equally_heard(change.old, change.new):
         return
     for work in view.cached(WORK).in_namespace(execution_namespace(change.latest.metadata.name)):
-        yield from from_hub_work(view, Change(work, None))
+        yield from from_hub_work(view, ObjectChange(work, None))
 
 
-def from_hub_deployment(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_hub_deployment(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The project's deployment that a hub deployment stands for."""
     metadata = change.latest.metadata
     key = upstream_key(metadata.labels, metadata.name)
     return [key] if key else []
 
 
-def from_hub_namespace(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_hub_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """What a home says of itself is put right by the deployments in it: others believe it."""
     old, new = change.old, change.new
     if old is None or new is None or old.metadata.labels == new.metadata.labels:
         return
     for deployment in view.cached(DEPLOYMENT).in_namespace(new.metadata.name):
-        yield from from_hub_deployment(view, Change(None, deployment))
+        yield from from_hub_deployment(view, ObjectChange(None, deployment))
 
 
-def from_hub_binding(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_hub_binding(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """By the hub namespace's identity: the hub deployment may be gone already."""
     binding = change.latest
     namespace = view.cached(NAMESPACE).get(Ref("", binding.metadata.namespace))
@@ -146,7 +146,7 @@ def from_hub_binding(view: View, change: Change[Any]) -> Iterable[Key]:
 
 def concerns_project(old: ResourceBinding, new: ResourceBinding) -> bool:
     """Where it is placed, and whose word the hub's status is; the word itself is there."""
-    return placed_and_heard(old) != placed_and_heard(new) or beyond_status(old, new)
+    return placed_and_heard(old) != placed_and_heard(new) or spec_or_metadata_changed(old, new)
 
 
 CONTROLLER = Controller(
@@ -158,7 +158,7 @@ CONTROLLER = Controller(
         reads(NAMESPACE),
         watches(NAMESPACE, from_hub_namespace, on="hub"),
         watches(DEPLOYMENT, from_hub_deployment, on="hub"),
-        watches(BINDING, from_hub_binding, on="hub", when=concerns_project),
+        watches(BINDING, from_hub_binding, on="hub", update_filter=concerns_project),
         watches(WORK, from_hub_work, on="hub"),
         watches(CLUSTER, from_cluster, on="hub"),
     ),

@@ -34,10 +34,10 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.homes import Home, plan_home, plan_identity
 from datum_compute.runtime.controller import Controller, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 RECHECK_S = 60.0
 _INSIDE: tuple[KindInfo[Any], ...] = (DEPLOYMENT, INSTANCE, BINDING)
@@ -59,20 +59,20 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         if project is None:
             return Done()
     if not _is_empty(hub, name):
-        return Later(RECHECK_S)
+        return Requeue(RECHECK_S)
     if project is not None and await _has_source(project, source_uid(name), removed=removed):
-        return Later(RECHECK_S)
+        return Requeue(RECHECK_S)
     if not await _is_proven_empty(hub, name):
-        return Later(RECHECK_S)
+        return Requeue(RECHECK_S)
     return await carry_out(context.planes, plan_home(home))
 
 
-def _project_of(context: Context, home: Home) -> View | None:
+def _project_of(context: Context, home: Home) -> CachedClient | None:
     named = decoded_project(home.identity.get(labels.UPSTREAM_CLUSTER, ""))
     return context.planes.project(named) if named else None
 
 
-def _names_its_source(project: View | None, home: Home, name: str) -> bool:
+def _names_its_source(project: CachedClient | None, home: Home, name: str) -> bool:
     """The usual case, which costs one look."""
     if project is None:
         return False
@@ -89,20 +89,20 @@ def _find_source(context: Context, name: str) -> tuple[PlaneName, Namespace] | N
         (
             (project, namespace)
             for project in projects
-            for namespace in context.planes.need(project).read(NAMESPACE).all()
+            for namespace in context.planes.require(project).read(NAMESPACE).all()
             if namespace.metadata.uid == uid
         ),
         None,
     )
 
 
-def _is_empty(hub: View, name: str) -> bool:
+def _is_empty(hub: CachedClient, name: str) -> bool:
     if any(hub.read(kind).in_namespace(name) for kind in _INSIDE):
         return False
     return all(name not in _homes_of(work) for work in hub.read(WORK).all())
 
 
-async def _has_source(project: View, uid: str, *, removed: bool) -> bool:
+async def _has_source(project: CachedClient, uid: str, *, removed: bool) -> bool:
     try:
         listed = await project.client.list(NAMESPACE)
     except (NotFound, Forbidden):
@@ -112,7 +112,7 @@ async def _has_source(project: View, uid: str, *, removed: bool) -> bool:
     return any(namespace.metadata.uid == uid for namespace in listed.items)
 
 
-async def _is_proven_empty(hub: View, name: str) -> bool:
+async def _is_proven_empty(hub: CachedClient, name: str) -> bool:
     for kind in _INSIDE:
         if (await hub.client.list(kind, namespace=name)).items:
             return False
@@ -125,24 +125,24 @@ def _homes_of(work: Any) -> list[str]:
     return [m["namespace"] for m in found if isinstance(m, dict) and m.get("namespace")]
 
 
-def from_source(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_source(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """A project namespace was created, is seen for the first time, or is gone."""
     if change.new is None or change.old is None:
         yield Key(HUB, Ref("", federation_namespace(change.latest.metadata.uid)))
 
 
-def from_content(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_content(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
         yield Key(view.plane, Ref("", change.latest.metadata.namespace))
 
 
-def from_work(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
         for name in _homes_of(change.latest):
             yield Key(view.plane, Ref("", name))
 
 
-def from_policy(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_policy(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     yield Key(view.plane, Ref("", change.latest.metadata.name))
 
 

@@ -13,14 +13,14 @@ from datum_compute.planning.actions import Plan
 from datum_compute.planning.instancetypes import type_status
 from datum_compute.planning.objects import plan_status
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    types = context.planes.need(key.plane).read(INSTANCE_TYPE)
+    types = context.planes.require(key.plane).read(INSTANCE_TYPE)
     found = types.get(key.ref)
     if found is None or found.is_terminating:
         return Done()
@@ -31,7 +31,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     )
 
 
-def from_replacement(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_replacement(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Those that name it as what to use instead."""
     name = change.latest.metadata.name
     for one in view.cached(INSTANCE_TYPE).all():

@@ -24,10 +24,10 @@ from datum_compute.planning.prefixes import allocation_name, plan_giving_back, p
 from datum_compute.planning.prefixuse import attached_prefixes, carried_prefixes
 from datum_compute.planning.subnets import prefix_of
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 # A record that is right is looked at again so rarely that it costs nothing.
 RECHECK_S = 600.0
@@ -36,7 +36,7 @@ _KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (NETWORK, SUBNET
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    found = context.planes.need(key.plane).read(IP_ALLOCATION).get(key.ref)
+    found = context.planes.require(key.plane).read(IP_ALLOCATION).get(key.ref)
     if found is None:
         return Done()
     project = None
@@ -44,13 +44,13 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         project = context.planes.project(found.spec.project)
         kind = _KINDS.get(found.spec.holder.kind)
         if project is None or kind is None or await _is_held(project, kind, found):
-            return Later(RECHECK_S)
+            return Requeue(RECHECK_S)
     if _is_used(context, project, found):
-        return Later(IN_USE_S)
+        return Requeue(IN_USE_S)
     return await carry_out(context.planes, Plan(tuple(plan_giving_back([found]))))
 
 
-async def _is_held(project: View, kind: KindInfo[Any], found: IPAllocation) -> bool:
+async def _is_held(project: CachedClient, kind: KindInfo[Any], found: IPAllocation) -> bool:
     named = found.spec.holder
     try:
         holder = await project.client.get(kind, Ref(named.namespace, named.name))
@@ -59,26 +59,26 @@ async def _is_held(project: View, kind: KindInfo[Any], found: IPAllocation) -> b
     return bool(holder.metadata.uid == found.spec.holder_uid)
 
 
-def _is_used(context: Context, project: View | None, found: IPAllocation) -> bool:
+def _is_used(context: Context, project: CachedClient | None, found: IPAllocation) -> bool:
     """By somebody with an address of it, or by prefixes that were cut from it."""
     cidr = found.spec.cidr
-    recorded = context.planes.need(PLATFORM).read(IP_ALLOCATION)
+    recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
     if recorded.labelled(labels.POOL, pool_label(cidr)):
         return True
     return bool(observe_user(context, project, cidr))
 
 
-def from_subnet(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_subnet(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     prefix = prefix_of(change.latest) if change.new is None else ""
     return [_key(prefix)] if prefix else []
 
 
-def from_work(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_work(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """A cell has nothing of it any more."""
     return map(_key, carried_prefixes(change.latest)) if change.new is None else []
 
 
-def from_deployment(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_deployment(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The project has let go of it, which comes last."""
     return map(_key, attached_prefixes(change.latest)) if change.new is None else []
 

@@ -27,10 +27,10 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.leftclaims import plan_left_claims
 from datum_compute.runtime.controller import Controller, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 RECHECK_S = 60.0
 
@@ -40,7 +40,7 @@ async def reconcile_cluster(context: Context, key: Key) -> Outcome:
     if hub.read(CLUSTER).get(key.ref) is not None:
         return Done()
     plan = _plan_claims(context, labels.SOURCE_CLUSTER, cell, f"cell {cell} has left")
-    if plan.actions and await hub.live(CLUSTER, key.ref) is None:
+    if plan.actions and await hub.get_uncached(CLUSTER, key.ref) is None:
         return await carry_out(context.planes, plan)
     return Done()
 
@@ -55,10 +55,10 @@ async def reconcile_namespace(context: Context, key: Key) -> Outcome:
     )
     if not plan.actions or any(carries(work, name) for work in hub.read(WORK).all()):
         return Done()
-    if await hub.live(NAMESPACE, key.ref) is not None:
+    if await hub.get_uncached(NAMESPACE, key.ref) is not None:
         return Done()
     if any(carries(work, name) for work in (await hub.client.list(WORK)).items):
-        return Later(RECHECK_S)
+        return Requeue(RECHECK_S)
     return await carry_out(context.planes, plan)
 
 
@@ -70,7 +70,7 @@ def _plan_claims(context: Context, label: str, value: str, reason: str) -> Plan:
             action
             for project in projects
             for action in plan_left_claims(
-                project, context.planes.need(project).read(CLAIM).labelled(label, value), reason
+                project, context.planes.require(project).read(CLAIM).labelled(label, value), reason
             ).actions
         )
     )
@@ -88,17 +88,17 @@ def _namespaces_of(work: Work) -> Iterator[str]:
         yield metadata.get("name" if is_namespace else "namespace", "")
 
 
-def from_namespace(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
         yield Key(view.plane, Ref("", change.latest.metadata.name))
 
 
-def from_work(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
         yield from (Key(view.plane, Ref("", name)) for name in _namespaces_of(change.latest))
 
 
-def from_claim_to_namespace(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_claim_to_namespace(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """A claim that this process has not seen before may have been orphaned before it started."""
     claim = change.new
     if claim is None or (change.old is not None and not claim.is_terminating):
@@ -107,12 +107,12 @@ def from_claim_to_namespace(_view: View, change: Change[Any]) -> Iterable[Key]:
         yield Key(HUB, Ref("", namespace))
 
 
-def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
         yield Key(view.plane, Ref("", change.latest.metadata.name))
 
 
-def from_claim_to_cluster(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_claim_to_cluster(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """One that is new to us may be of a cell that left while nobody looked; one that is being
     deleted may wait for it."""
     claim = change.new

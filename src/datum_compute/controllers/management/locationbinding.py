@@ -20,14 +20,14 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.locationbindings import plan_availability
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, NotSynced, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key, *, alone: bool) -> Outcome:
-    location = context.planes.need(key.plane).read(LOCATION).get(key.ref)
+    location = context.planes.require(key.plane).read(LOCATION).get(key.ref)
     behind: Exception | None = None
     for plane in context.planes.engaged():
         if plane_role(plane) == "project":
@@ -43,13 +43,13 @@ async def reconcile(context: Context, key: Key, *, alone: bool) -> Outcome:
 async def _settle(
     context: Context, plane: PlaneName, location: Location | None, name: str, *, alone: bool
 ) -> None:
-    for binding in context.planes.need(plane).read(LOCATION_BINDING).all():
+    for binding in context.planes.require(plane).read(LOCATION_BINDING).all():
         if binding.spec.location_ref.name == name:
             actions = plan_availability(plane, binding, location, context.now(), alone=alone)
             await carry_out(context.planes, Plan(tuple(actions)))
 
 
-def to_location(_view: View, change: Change[Any]) -> Iterable[Key]:
+def to_location(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     yield Key(PLATFORM, Ref("", change.latest.spec.location_ref.name))
 
 

@@ -15,40 +15,40 @@ from datum_compute.controllers.ledger import observe_ledger, to_holder
 from datum_compute.planning.networks import plan_network
 from datum_compute.planning.prefixes import IPV6_NETWORKS, allocation_name, pool_label
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     network = view.read(NETWORK).get(key.ref)
     if network is None:
         return Done()
     contexts = view.read(NETWORK_CONTEXT).owned_by(network.metadata.uid)
     ledger = observe_ledger(context, key.plane, network, IPV6_NETWORKS)
     prefix = network.status.ipam.ipv6_prefix
-    recorded = context.planes.need(PLATFORM).read(IP_ALLOCATION)
+    recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
     inside = len(recorded.labelled(labels.POOL, pool_label(prefix))) if prefix else 0
     plan = plan_network(key.plane, network, contexts, ledger, inside, context.now())
     return await carry_out(context.planes, plan)
 
 
-def from_context(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """A network that is going waits for its last context."""
     found = change.latest
     if change.new is None:
         yield Key(view.plane, Ref(found.metadata.namespace, found.spec.network.name))
 
 
-def from_inside(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_inside(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """A network that is going waits for the last prefix that was cut from its own. Who holds its
     own is on record beside it."""
     if change.new is None:
         pool = view.cached(IP_ALLOCATION).get(Ref("", allocation_name(change.latest.spec.pool)))
         if pool is not None:
-            yield from _to_network(view, Change(None, pool))
+            yield from _to_network(view, ObjectChange(None, pool))
 
 
 _to_network = to_holder(NETWORK)

@@ -19,14 +19,14 @@ from datum_compute.planning.presence import (
     plan_binding,
 )
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     binding = view.read(NETWORK_BINDING).get(key.ref)
     if binding is None:
         return Done()
@@ -39,12 +39,12 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan_binding(key.plane, binding, around, context.now()))
 
 
-def _labelled(view: View, label: str, value: str) -> Iterable[Key]:
+def _labelled(view: CachedClient, label: str, value: str) -> Iterable[Key]:
     for binding in view.cached(NETWORK_BINDING).labelled(label, value):
         yield Key(view.plane, ref_of(binding))
 
 
-def from_context(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     return _labelled(view, labels.NETWORK_CONTEXT, change.latest.metadata.name)
 
 
@@ -58,7 +58,7 @@ def concerns_bindings(old: NetworkContext, new: NetworkContext) -> bool:
     )
 
 
-def from_network(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Its numbers, its coming and its going; not its status."""
     old, new = change.old, change.new
     if old is not None and new is not None and old.metadata.generation == new.metadata.generation:
@@ -67,7 +67,7 @@ def from_network(view: View, change: Change[Any]) -> Iterable[Key]:
     return _labelled(view, labels.NETWORK, named)
 
 
-def from_location(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_location(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.old is not None and change.new is not None:
         return []
     named = binding_labels(Ref("", ""), change.latest.metadata.name)[labels.LOCATION]
@@ -80,7 +80,7 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(NETWORK_BINDING),
-        watches(NETWORK_CONTEXT, from_context, when=concerns_bindings),
+        watches(NETWORK_CONTEXT, from_context, update_filter=concerns_bindings),
         watches(NETWORK, from_network),
         watches(LOCATION_BINDING, from_location),
     ),

@@ -25,14 +25,14 @@ from datum_compute.planning.presence import (
 )
 from datum_compute.planning.subnets import plan_context, subnet_name
 from datum_compute.runtime.controller import Controller, for_, owns, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     found = view.read(NETWORK_CONTEXT).get(key.ref)
     if found is None or found.is_terminating:
         return Done()
@@ -54,7 +54,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-async def _is_held(view: View, context: NetworkContext) -> bool:
+async def _is_held(view: CachedClient, context: NetworkContext) -> bool:
     """The cache is enough to see a holder; that there is none only the plane itself can say."""
     name = context.metadata.name
     cached = view.read(NETWORK_BINDING).labelled(labels.NETWORK_CONTEXT, name)
@@ -64,7 +64,7 @@ async def _is_held(view: View, context: NetworkContext) -> bool:
     return bool(holders_of(context, listed.items))
 
 
-def from_binding(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_binding(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Its coming and its going."""
     if change.old is None or change.new is None:
         binding = change.latest

@@ -11,15 +11,15 @@ from datum_compute.api.meta import Ref
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.policies import plan_policies
-from datum_compute.runtime.controller import Controller, beyond_status, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, watches
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    hub = context.planes.need(key.plane)
+    hub = context.planes.require(key.plane)
     namespace = hub.read(NAMESPACE).get(key.ref)
     if namespace is None or labels.UPSTREAM_CLUSTER not in namespace.metadata.labels:
         return Done()
@@ -33,12 +33,12 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-def to_namespace(view: View, change: Change[Any]) -> Iterable[Key]:
+def to_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The hub namespace that a deployment or policy lies in."""
     yield Key(view.plane, Ref("", change.latest.metadata.namespace))
 
 
-def to_namespace_of_same_name(view: View, change: Change[Any]) -> Iterable[Key]:
+def to_namespace_of_same_name(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     yield Key(view.plane, Ref("", change.latest.metadata.name))
 
 
@@ -48,7 +48,7 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(NAMESPACE),
-        watches(DEPLOYMENT, to_namespace, when=beyond_status),
+        watches(DEPLOYMENT, to_namespace, update_filter=spec_or_metadata_changed),
         watches(POLICY, to_namespace),
         watches(CLUSTER_POLICY, to_namespace_of_same_name),
     ),

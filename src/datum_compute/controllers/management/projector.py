@@ -33,16 +33,16 @@ from datum_compute.planning.quarantine import (
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 NOTED = "noted-elsewhere"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, hub = context.planes.need(key.plane), context.planes.hub
+    view, hub = context.planes.require(key.plane), context.planes.hub
     namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
     if namespace is None:
         return Done()
@@ -76,7 +76,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 async def _show_no_more(context: Context, key: Key) -> Outcome:
-    projection = context.planes.need(key.plane).read(INSTANCE).get(key.ref)
+    projection = context.planes.require(key.plane).read(INSTANCE).get(key.ref)
     return await carry_out(context.planes, plan_unprojection(key.plane, projection))
 
 
@@ -85,7 +85,7 @@ async def _set_apart(
 ) -> Outcome:
     outcome = await set_apart(context, hub_instance, problem)
     if not is_quarantined(hub_instance):
-        return Later(OWNER_S)
+        return Requeue(OWNER_S)
     await _show_no_more(context, key)
     return outcome
 
@@ -94,7 +94,7 @@ def _leads_to(key: Key, hub_instance: Instance) -> bool:
     return upstream_key(hub_instance.metadata.labels, key.ref.name) == key
 
 
-def _silence(hub: View, instance: Instance) -> Silence | None:
+def _silence(hub: CachedClient, instance: Instance) -> Silence | None:
     """Of the first cell that it says it is of and that does not answer."""
     clusters = hub.read(CLUSTER)
     found = (silence_of(clusters.get(Ref("", cell))) for cell in cells_of_copy(instance))
@@ -107,7 +107,7 @@ def noted_elsewhere(copy: Instance) -> Iterable[str]:
     return (cell for cell in cells_of_copy(copy) if cell != labelled)
 
 
-def from_hub_instance(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_hub_instance(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """By what it says of itself, and by the home it lies in: anybody may edit what it says, and
     its project would never hear that it has gone."""
     metadata = change.latest.metadata
@@ -116,16 +116,16 @@ def from_hub_instance(view: View, change: Change[Any]) -> Iterable[Key]:
     return filter(None, dict.fromkeys(upstream_key(said, metadata.name) for said in told))
 
 
-def from_cluster(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """What is shown of a cell depends on whether it answers."""
     if are_equally_heard(change.old, change.new):
         return
     copies, cell = view.cached(INSTANCE), change.latest.metadata.name
     for instance in (*copies.labelled(labels.CELL, cell), *copies.indexed(NOTED, cell)):
-        yield from from_hub_instance(view, Change(None, instance))
+        yield from from_hub_instance(view, ObjectChange(None, instance))
 
 
-def from_deployment(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_deployment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Projections wait for their deployment and leave with it."""
     if change.old is not None and change.new is not None:
         return []

@@ -26,18 +26,18 @@ from datum_compute.planning.quarantine import (
 )
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.events import Notice, reference_to
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.events import EventRequest, reference_to
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.metrics import Gauge, Reading
+from datum_compute.runtime.metrics import ComputedGauge, GaugeSample
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 EVENT = "Quarantined"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     instance = view.read(INSTANCE).get(key.ref)
     if instance is None:
         context.unresolved_since_s.pop(key, None)
@@ -60,7 +60,7 @@ async def set_apart(context: Context, instance: Instance, problem: Problem) -> O
     if plan.actions:
         about = reference_to(INSTANCE, instance)
         note = f"{problem[0]}: {problem[1]}. It stays, and is tried again when its labels change"
-        context.planes.tell(Notice(HUB, about, "Warning", EVENT, note))
+        context.planes.record_event(EventRequest(HUB, about, "Warning", EVENT, note))
     return outcome
 
 
@@ -69,7 +69,7 @@ async def readmit(context: Context, instance: Instance) -> Outcome:
     return await carry_out(context.planes, plan_readmission(instance))
 
 
-def from_home(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_home(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """What a home says of itself decides on the copies in it."""
     old, new = change.old, change.new
     if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
@@ -88,17 +88,17 @@ def _by_reason(instance: Instance) -> Iterable[str]:
     return (reason,) if reason else ()
 
 
-def quarantine_gauge(view_of: Callable[[PlaneName], View | None]) -> Gauge:
+def quarantine_gauge(view_of: Callable[[PlaneName], CachedClient | None]) -> ComputedGauge:
     """How many are set apart now, by reason; reasons of which there are none are said as well."""
 
-    def readings() -> Iterable[Reading]:
+    def readings() -> Iterable[GaugeSample]:
         hub = view_of(HUB)
         informer = hub.informer(INSTANCE) if hub is not None else None
         counts = informer.cache.counts(QUARANTINED.name) if informer is not None else {}
         return [((reason,), float(counts.get(reason, 0))) for reason in REASONS]
 
     text = "Copies of instances on the hub that lead to nobody, by reason."
-    return Gauge("compute_federation_quarantined_objects", text, ("reason",), readings)
+    return ComputedGauge("compute_federation_quarantined_objects", text, ("reason",), readings)
 
 
 QUARANTINED = Index(INSTANCE, "quarantined", _by_reason)
@@ -107,6 +107,6 @@ CONTROLLER = Controller(
     name="quarantine",
     role="hub",
     reconcile=reconcile,
-    edges=(for_(INSTANCE, when=concerns_identity), watches(NAMESPACE, from_home)),
+    edges=(for_(INSTANCE, update_filter=concerns_identity), watches(NAMESPACE, from_home)),
     indexes=(QUARANTINED,),
 )

@@ -29,33 +29,33 @@ from datum_compute.planning.quota import (
 )
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Outcome, Pause
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Outcome, Debounce
+from datum_compute.runtime.view import CachedClient
 
 THE_PROJECT = Ref("", "quota")
 BY_STATE = "quota-state"
 # Claims come in crowds: one decision for many of them, and the buckets when the crowd is through.
-DECIDED = Pause(quiet_s=0.002, most_s=0.05)
-SHOWN = Pause(quiet_s=0.1, most_s=1.0)
+DECIDED = Debounce(idle_s=0.002, max_s=0.05)
+SHOWN = Debounce(idle_s=0.1, max_s=1.0)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     plan = plan_decisions(key.plane, _books(context, view), context.now())
-    return replace(await carry_out(context.planes, plan), pause=DECIDED)
+    return replace(await carry_out(context.planes, plan), debounce=DECIDED)
 
 
 async def show(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     buckets = {b.metadata.name: b for b in view.read(BUCKET).in_namespace(QUOTA_NAMESPACE)}
     plan = plan_buckets(key.plane, _books(context, view), buckets, context.now())
-    return replace(await carry_out(context.planes, plan), pause=SHOWN)
+    return replace(await carry_out(context.planes, plan), debounce=SHOWN)
 
 
-def _books(context: Context, view: View) -> Books:
-    registrations = context.planes.need(PLATFORM).read(REGISTRATION).all()
+def _books(context: Context, view: CachedClient) -> Books:
+    registrations = context.planes.require(PLATFORM).read(REGISTRATION).all()
     claims = view.read(CLAIM)
     counts = claims.counts(BY_STATE)
     counts.pop(WAITING, None)
@@ -72,14 +72,14 @@ def by_state(claim: ResourceClaim) -> Iterable[str]:
     return (filed_under(claim),)
 
 
-def to_project(view: View, change: Change[Any]) -> Iterable[Key]:
+def to_project(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Everything but a new status: that is our own, or changes nothing."""
     old, new = change.old, change.new
     if old is None or new is None or old.metadata.generation != new.metadata.generation:
         yield Key(view.plane, THE_PROJECT)
 
 
-def any_change(view: View, _change: Change[Any]) -> Iterable[Key]:
+def any_change(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
     """Buckets show what is on record, so a status that says granted is news to them."""
     yield Key(view.plane, THE_PROJECT)
 

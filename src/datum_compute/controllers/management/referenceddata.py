@@ -37,15 +37,15 @@ from datum_compute.planning.resolution import (
     resolved,
 )
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Controller, beyond_status, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, reads, watches
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     deployment = view.read(DEPLOYMENT).get(key.ref)
     if deployment is None or not _has_data(deployment):
         return Done()
@@ -56,7 +56,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-async def _looked_up(view: View, deployment: WorkloadDeployment) -> Resolved:
+async def _looked_up(view: CachedClient, deployment: WorkloadDeployment) -> Resolved:
     namespace, wanted = deployment.metadata.namespace, references(deployment.spec.template)
     if not unreadable_kinds(view, wanted):
         found = resolve(deployment, observe_sources(view, namespace, wanted))
@@ -72,7 +72,7 @@ def _has_data(deployment: WorkloadDeployment) -> bool:
     return used or bool(references(deployment.spec.template))
 
 
-def _held_back_by(context: Context, view: View, deployment: WorkloadDeployment) -> list[str]:
+def _held_back_by(context: Context, view: CachedClient, deployment: WorkloadDeployment) -> list[str]:
     namespace = view.read(NAMESPACE).get(Ref("", deployment.metadata.namespace))
     target, name = hub_namespace_of(deployment, namespace), str(ref_of(deployment))
     return [
@@ -87,7 +87,7 @@ def refers_to(deployment: WorkloadDeployment) -> Iterable[str]:
     return index_values(deployment.metadata.namespace, references(deployment.spec.template))
 
 
-def from_companion(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_companion(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The deployments that a copy was there for, and is not any more."""
     if change.old is None or not is_companion(change.old):
         return
@@ -106,7 +106,7 @@ CONTROLLER = Controller(
     role="project",
     reconcile=reconcile,
     edges=(
-        for_(DEPLOYMENT, when=beyond_status),
+        for_(DEPLOYMENT, update_filter=spec_or_metadata_changed),
         reads(NAMESPACE),
         *wakes(REFERRING),
         *(watches(kind, from_companion, on="hub") for kind in KINDS.values()),

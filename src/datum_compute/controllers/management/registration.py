@@ -15,14 +15,14 @@ from datum_compute.planning.objects import plan_status
 from datum_compute.planning.quota import ACTIVE, registration_verdict
 from datum_compute.planning.verdicts import with_verdicts
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    found = context.planes.need(key.plane).read(REGISTRATION)
+    found = context.planes.require(key.plane).read(REGISTRATION)
     registration = found.get(key.ref)
     if registration is None:
         return Done()
@@ -38,7 +38,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-def from_other(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_other(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """When one goes, the next for its type counts."""
     if change.new is None:
         kind = change.latest.spec.resource_type

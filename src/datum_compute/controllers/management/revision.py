@@ -10,14 +10,14 @@ from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.revisions import plan_revisions
-from datum_compute.runtime.controller import Controller, beyond_status, for_, owns
+from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, owns
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     workload = view.read(WORKLOAD).get(key.ref)
     if workload is None:
         return Done()
@@ -27,7 +27,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-def revisions_of(view: View, workload: Workload) -> list[WorkloadRevision]:
+def revisions_of(view: CachedClient, workload: Workload) -> list[WorkloadRevision]:
     """All of its name, in order."""
     metadata, found = workload.metadata, view.read(REVISION)
     # By owner as well: labels are anybody's to edit.
@@ -43,6 +43,6 @@ CONTROLLER = Controller(
     name="revision",
     role="project",
     reconcile=reconcile,
-    edges=(for_(WORKLOAD, when=beyond_status), owns(REVISION)),
+    edges=(for_(WORKLOAD, update_filter=spec_or_metadata_changed), owns(REVISION)),
     entitled_only=True,
 )

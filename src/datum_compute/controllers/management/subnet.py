@@ -20,14 +20,14 @@ from datum_compute.controllers.ledger import (
 )
 from datum_compute.planning.subnets import plan_subnet, plan_subnet_removal, pool_of
 from datum_compute.runtime.controller import Controller, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     subnet = view.read(SUBNET).get(key.ref)
     if subnet is None:
         return Done()
@@ -41,7 +41,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-def _network_of(view: View, subnet: Subnet) -> Network | None:
+def _network_of(view: CachedClient, subnet: Subnet) -> Network | None:
     namespace = subnet.metadata.namespace
     context = view.read(NETWORK_CONTEXT).get(Ref(namespace, subnet.spec.network_context.name))
     if context is None:
@@ -49,7 +49,7 @@ def _network_of(view: View, subnet: Subnet) -> Network | None:
     return view.read(NETWORK).get(Ref(namespace, context.spec.network.name))
 
 
-def from_network(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """IPv6 subnets wait for the prefix that theirs is cut from."""
     old, new = change.old, change.new
     if old is not None and new is not None and old.status.ipam == new.status.ipam:

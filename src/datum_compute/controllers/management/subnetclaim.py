@@ -13,7 +13,7 @@ from datum_compute.runtime.outcome import Done, Outcome
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     claim = view.read(SUBNET_CLAIM).get(key.ref)
     if claim is None:
         return Done()

@@ -32,17 +32,17 @@ from datum_compute.planning.workloadclaims import (
 )
 from datum_compute.planning.workloadremoval import plan_workload_removal
 from datum_compute.runtime.controller import Controller, for_, owns, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome, Pause
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome, Debounce
+from datum_compute.runtime.view import CachedClient
 
 # Its cities report one after the other, and each more than once: one summary for many of them.
-REPORTED = Pause(quiet_s=0.01, most_s=0.25)
+REPORTED = Debounce(idle_s=0.01, max_s=0.25)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     workload = view.read(WORKLOAD).get(key.ref)
     if workload is None:
         return Done()
@@ -71,28 +71,28 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 async def _deploy(
     context: Context,
-    view: View,
+    view: CachedClient,
     workload: Workload,
     deployments: Sequence[WorkloadDeployment],
     claim: ResourceClaim | None,
 ) -> Outcome:
     now, hold = context.now(), quota_hold(workload, claim, deployments)
     if hold is UNDECIDED and is_fresh(claim, now):
-        return Later(DECIDED_WITHIN_S)
+        return Requeue(DECIDED_WITHIN_S)
     used = view.read(INSTANCE_TYPE).get(Ref("", size_of(workload)))
     plan = plan_workload(view.plane, workload, deployments, now, used, hold)
     outcome = await carry_out(context.planes, plan)
-    return replace(outcome, pause=REPORTED) if deployments else outcome
+    return replace(outcome, debounce=REPORTED) if deployments else outcome
 
 
-def from_claim(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """By its name: one that was left by an earlier workload names no owner, or another."""
     workload = workload_of_claim(ref_of(change.latest))
     if workload is not None:
         yield Key(view.plane, workload)
 
 
-def from_orphan(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_orphan(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """A deployment that lost its owner goes all the same, and the workload waits for that."""
     deployment = change.latest
     if not deployment.metadata.owner_references:
@@ -103,7 +103,7 @@ def size_of(workload: Workload) -> str:
     return size_name(workload.spec.template.spec.runtime.resources.instance_type)
 
 
-def from_type(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_type(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The workloads that name it: they say what became of it."""
     name = change.latest.metadata.name
     for workload in view.cached(WORKLOAD).all():

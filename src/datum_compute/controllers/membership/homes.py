@@ -15,10 +15,10 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, project_plane
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -35,7 +35,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return Done()
 
 
-def to_project(_view: View, change: Change[Any]) -> Iterable[Key]:
+def to_project(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Also the one that a home said before."""
     for home in filter(None, (change.new, change.old)):
         name = decoded_project(home.metadata.labels.get(labels.UPSTREAM_CLUSTER, ""))

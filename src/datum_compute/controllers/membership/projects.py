@@ -20,14 +20,14 @@ from datum_compute.api.quotametrics import SERVICE, SERVICE_NAME
 from datum_compute.api.serviceconsumer import ServiceConsumer
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planes.membership import Membership
+from datum_compute.planes.membership import ProjectMembership
 from datum_compute.planes.revoking import delete_objects, list_objects
 from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
 from datum_compute.runtime.controller import Controller, for_, reads, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 # How often a project that is being drained is looked at; its last workload wakes at once.
 DRAIN_S = 0.5
@@ -35,7 +35,7 @@ _RUN: tuple[KindInfo[Any], ...] = (WORKLOAD, DEPLOYMENT)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    membership, platform = context.membership, context.planes.need(PLATFORM)
+    membership, platform = context.membership, context.planes.require(PLATFORM)
     assert membership is not None, "projects come and go only where planes are many"
     plane = project_plane(key.ref.name)
     consumer = platform.read(CONSUMER).get(Ref("", consumer_name(SERVICE_NAME, key.ref.name)))
@@ -46,7 +46,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     is_there = project.is_terminating or is_true(project.status.conditions, READY)
     if not membership.is_engaged(plane) and not is_there:
         return Done()
-    if not membership.minds_entitlement:
+    if not membership.uses_entitlement:
         await membership.engage(plane, entitled=False)
         return Done()
     if consumer is not None and is_open(consumer):
@@ -55,7 +55,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 async def _entitle(
-    context: Context, membership: Membership, plane: PlaneName, consumer: ServiceConsumer
+    context: Context, membership: ProjectMembership, plane: PlaneName, consumer: ServiceConsumer
 ) -> Outcome:
     """From now on its consumer stays until the project is drained."""
     guard = add_finalizer(PLATFORM, CONSUMER, consumer, labels.CONSUMER_FINALIZER)
@@ -65,34 +65,34 @@ async def _entitle(
 
 
 async def _withdraw(
-    context: Context, membership: Membership, plane: PlaneName, consumer: ServiceConsumer | None
+    context: Context, membership: ProjectMembership, plane: PlaneName, consumer: ServiceConsumer | None
 ) -> Outcome:
     if not membership.is_engaged(plane):
         await membership.engage(plane, entitled=False)
-    if not _runs_anything(context.planes.need(plane)):
-        if not await _is_shut(context.planes.need(plane)):
-            return Later(DRAIN_S)
+    if not _runs_anything(context.planes.require(plane)):
+        if not await _is_shut(context.planes.require(plane)):
+            return Requeue(DRAIN_S)
         await membership.engage(plane, entitled=False)
         return await _let_go(context, consumer)
     await membership.engage(plane, entitled=True)
-    client = context.planes.need(plane).client
+    client = context.planes.require(plane).client
     running = await list_objects(client, _RUN)
     # Check access after the list, so that nothing that was created with access is deleted.
-    if await _is_current(context.planes.need(PLATFORM), plane, consumer):
+    if await _is_current(context.planes.require(PLATFORM), plane, consumer):
         await delete_objects(client, running)
-    return Later(DRAIN_S)
+    return Requeue(DRAIN_S)
 
 
-async def _is_current(platform: View, plane: PlaneName, cached: ServiceConsumer | None) -> bool:
+async def _is_current(platform: CachedClient, plane: PlaneName, cached: ServiceConsumer | None) -> bool:
     """Whether the platform, read live, has the consumer that the cache has, or none either.
 
     The watch of consumers may be behind that of projects: then a project that was created again
     has no consumer yet, or that of its predecessor. If so, reads wait until it has caught up.
     """
-    live = await platform.live(CONSUMER, Ref("", consumer_name(SERVICE_NAME, member_name(plane))))
+    live = await platform.get_uncached(CONSUMER, Ref("", consumer_name(SERVICE_NAME, member_name(plane))))
     if _version_of(live) == _version_of(cached):
         return True
-    platform.doubt(CONSUMER)
+    platform.mark_stale(CONSUMER)
     return False
 
 
@@ -107,24 +107,24 @@ async def _let_go(context: Context, consumer: ServiceConsumer | None) -> Outcome
     return await carry_out(context.planes, Plan(tuple(released)))
 
 
-def _runs_anything(project: View) -> bool:
+def _runs_anything(project: CachedClient) -> bool:
     return any(project.read(kind).refs() for kind in _RUN)
 
 
-async def _is_shut(project: View) -> bool:
+async def _is_shut(project: CachedClient) -> bool:
     """Whether nothing can come any more, and nothing has come: asked of the project itself."""
-    entitlement = await project.live(ENTITLEMENT, Ref("", SERVICE))
+    entitlement = await project.get_uncached(ENTITLEMENT, Ref("", SERVICE))
     asked = entitlement is not None and not entitlement.is_terminating
     if entitlement is not None and asked and entitlement.status.phase == ACTIVE:
         return False
     return not any([(await project.client.list(kind)).items for kind in _RUN])
 
 
-def from_consumer(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_consumer(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     yield Key(PLATFORM, Ref("", change.latest.spec.consumer_project_ref.name))
 
 
-def from_project(view: View, _change: Change[Any]) -> Iterable[Key]:
+def from_project(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
     yield Key(PLATFORM, Ref("", member_name(view.plane)))
 
 
@@ -139,8 +139,8 @@ CONTROLLER = Controller(
     edges=(
         for_(PROJECT),
         watches(CONSUMER, from_consumer),
-        watches(WORKLOAD, from_project, on="project", when=_only_coming_and_going),
-        watches(DEPLOYMENT, from_project, on="project", when=_only_coming_and_going),
+        watches(WORKLOAD, from_project, on="project", update_filter=_only_coming_and_going),
+        watches(DEPLOYMENT, from_project, on="project", update_filter=_only_coming_and_going),
         reads(ENTITLEMENT, on="project"),
     ),
     finalizers=(labels.CONSUMER_FINALIZER,),

@@ -18,7 +18,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 ACCOUNT, AUTHORITY, AUTHORITY_KEY = "default", "kube-root-ca.crt", "ca.crt"
 _EXPECTED = ((SERVICE_ACCOUNT.storage, ACCOUNT), (CONFIG_MAP.storage, AUTHORITY))
@@ -26,7 +26,7 @@ _WANTED = Wanted(resources=tuple(resource for resource, _ in _EXPECTED))
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, holdings = context.planes.need(key.plane), context.holdings(key.plane)
+    view, holdings = context.planes.require(key.plane), context.holdings(key.plane)
     inside = key.ref.name
     if not _is_open(holdings, inside):
         return Done()
@@ -43,7 +43,7 @@ def _is_open(holdings: Holdings, name: str) -> bool:
     return namespace is not None and not namespace.terminating
 
 
-async def _ensure_authority(context: Context, view: View, namespace: str) -> None:
+async def _ensure_authority(context: Context, view: CachedClient, namespace: str) -> None:
     data = {AUTHORITY_KEY: context.authority}
     ref = Ref(namespace, AUTHORITY)
     present = context.holdings(view.plane).content(CONFIG_MAP.storage, ref)
@@ -54,7 +54,7 @@ async def _ensure_authority(context: Context, view: View, namespace: str) -> Non
         await view.client.patch(CONFIG_MAP, ref, {"data": data})
 
 
-async def outside(context: Context, view: View) -> AsyncIterator[Key]:
+async def outside(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     """Both come back when somebody deletes or changes them."""
     with closing(context.holdings(view.plane).changes(_WANTED)) as changes:
         async for change in changes:
@@ -68,7 +68,7 @@ CONTROLLERS = tuple(
         role=role,
         reconcile=reconcile,
         edges=(for_(NAMESPACE),),
-        outside=(outside,),
+        external_sources=(outside,),
         workers=1,
     )
     for role in ROLES

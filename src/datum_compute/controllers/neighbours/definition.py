@@ -18,14 +18,14 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.neighbours.namespace import delete_all
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 RECHECK_S = 10.0
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, holdings = context.planes.need(key.plane), context.holdings(key.plane)
+    view, holdings = context.planes.require(key.plane), context.holdings(key.plane)
     definition = holdings.find(DEFINITION.storage, key.ref)
     if definition is None:
         return Done()
@@ -38,12 +38,12 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     objects = holdings.of_resource(key.ref.name)
     await delete_all(view, [held for held in objects if not held.terminating])
     if holdings.of_resource(key.ref.name):
-        return Later(RECHECK_S)
+        return Requeue(RECHECK_S)
     await _release(view, definition)
     return Done()
 
 
-async def _release(view: View, definition: Held) -> None:
+async def _release(view: CachedClient, definition: Held) -> None:
     kept = [f for f in definition.finalizers if f != CLEANUP_FINALIZER]
     metadata = {"finalizers": kept or None, "resourceVersion": definition.version}
     try:
@@ -52,7 +52,7 @@ async def _release(view: View, definition: Held) -> None:
         return
 
 
-async def outside(context: Context, view: View) -> AsyncIterator[Key]:
+async def outside(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     holdings = context.holdings(view.plane)
     with closing(holdings.changes(Wanted(resources=(DEFINITION.storage,), gone=True))) as changes:
         async for change in changes:
@@ -72,7 +72,7 @@ CONTROLLERS = tuple(
         name=f"definition-{role}",
         role=role,
         reconcile=reconcile,
-        outside=(outside,),
+        external_sources=(outside,),
         workers=1,
     )
     for role in ROLES

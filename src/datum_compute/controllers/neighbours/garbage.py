@@ -26,10 +26,10 @@ from datum_compute.api.meta import OwnerReference, Ref
 from datum_compute.api.plane import ROLES, PlaneName
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.events import Notice
+from datum_compute.runtime.events import EventRequest
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 INVALID_NAMESPACE = "OwnerRefInvalidNamespace"
 REFUSED_S = 600.0
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, holdings = context.planes.need(key.plane), context.holdings(key.plane)
+    view, holdings = context.planes.require(key.plane), context.holdings(key.plane)
     held = holdings.find(key.resource, key.ref)
     if held is None:
         return Done()
@@ -48,11 +48,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         await _tend(context, view, holdings, held)
     except _REFUSALS as refusal:
         _log.warning("garbage %s: %s; again in %.0f s", key, refusal, REFUSED_S)
-        return Later(REFUSED_S)
+        return Requeue(REFUSED_S)
     return Done()
 
 
-async def _tend(context: Context, view: View, holdings: Holdings, held: Held) -> None:
+async def _tend(context: Context, view: CachedClient, holdings: Holdings, held: Held) -> None:
     if not held.terminating:
         for owner in held.owners:
             _tell_of_unreachable(context, view, holdings, held, owner)
@@ -63,7 +63,7 @@ async def _tend(context: Context, view: View, holdings: Holdings, held: Held) ->
         await _delete_dependents(view, holdings, held)
 
 
-async def _collect(view: View, holdings: Holdings, held: Held) -> None:
+async def _collect(view: CachedClient, holdings: Holdings, held: Held) -> None:
     if not held.owners:
         return
     lost: list[OwnerReference] = []
@@ -88,7 +88,7 @@ async def _orphan(holdings: Holdings, owner: Held) -> None:
     await holdings.release(owner, ORPHAN_FINALIZER)
 
 
-async def _delete_dependents(view: View, holdings: Holdings, owner: Held) -> None:
+async def _delete_dependents(view: CachedClient, holdings: Holdings, owner: Held) -> None:
     """The dependents' own turn deletes them; here the owner is released when none blocks it."""
     dependents = [d for d in holdings.dependents(owner.uid) if _counts(holdings, d, owner)]
     for dependent in dependents:
@@ -99,7 +99,7 @@ async def _delete_dependents(view: View, holdings: Holdings, owner: Held) -> Non
 
 
 def _tell_of_unreachable(
-    context: Context, view: View, holdings: Holdings, held: Held, owner: OwnerReference
+    context: Context, view: CachedClient, holdings: Holdings, held: Held, owner: OwnerReference
 ) -> None:
     """As Kubernetes does: the reference leads nowhere, and nothing will ever come of it."""
     kind = holdings.kind_named(owner.api_version, owner.kind)
@@ -113,7 +113,7 @@ def _tell_of_unreachable(
         "without a namespace can only be owned by one without; remove it from "
         "metadata.ownerReferences"
     )
-    context.planes.tell(Notice(view.plane, about, "Warning", INVALID_NAMESPACE, note))
+    context.planes.record_event(EventRequest(view.plane, about, "Warning", INVALID_NAMESPACE, note))
 
 
 def _is_gone(holdings: Holdings, dependent: Held, owner: OwnerReference) -> bool:
@@ -161,7 +161,7 @@ def _own_policy(held: Held) -> str:
     return "Foreground" if FOREGROUND_FINALIZER in held.finalizers else "Background"
 
 
-async def _delete(view: View, held: Held, policy: str) -> None:
+async def _delete(view: CachedClient, held: Held, policy: str) -> None:
     try:
         await view.client.delete(held.kind, held.ref, uid=held.uid, policy=policy)
     except NotFound:
@@ -193,7 +193,7 @@ def _lives(holdings: Holdings, change: Changed, owner: OwnerReference) -> bool:
     return found is not None and found.uid == owner.uid and not found.terminating
 
 
-async def outside(context: Context, view: View) -> AsyncIterator[Key]:
+async def outside(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     holdings = context.holdings(view.plane)
     with closing(holdings.changes(Wanted(gone=True, ties=True))) as changes:
         async for change in changes:
@@ -202,6 +202,6 @@ async def outside(context: Context, view: View) -> AsyncIterator[Key]:
 
 
 CONTROLLERS = tuple(
-    Controller(name=f"garbage-{role}", role=role, reconcile=reconcile, outside=(outside,))
+    Controller(name=f"garbage-{role}", role=role, reconcile=reconcile, external_sources=(outside,))
     for role in ROLES
 )

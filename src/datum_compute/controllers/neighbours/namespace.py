@@ -21,8 +21,8 @@ from datum_compute.controllers.context import Context
 from datum_compute.planning.remaining import conditions_of
 from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.view import CachedClient
 
 RECHECK_S = 10.0
 AT_ONCE = 50  # deletes that share commits
@@ -30,7 +30,7 @@ _LAST = (CLAIM.storage,)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     namespace = view.read(NAMESPACE).get(key.ref)
     if namespace is None or not namespace.is_terminating:
         return Done()
@@ -41,12 +41,12 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     remaining = holdings.in_namespace(key.ref.name)
     if remaining:
         await _tell(context, view, namespace, remaining)
-        return Later(RECHECK_S)
+        return Requeue(RECHECK_S)
     await view.client.finalize_namespace(namespace)
     return Done()
 
 
-async def _tell(context: Context, view: View, namespace: Namespace, remaining: list[Held]) -> None:
+async def _tell(context: Context, view: CachedClient, namespace: Namespace, remaining: list[Held]) -> None:
     """Say what remains; a status that says so already is not written again."""
     before = namespace.status.conditions
     conditions = conditions_of(before, remaining, context.now())
@@ -56,14 +56,14 @@ async def _tell(context: Context, view: View, namespace: Namespace, remaining: l
         await view.patch_status(NAMESPACE, ref_of(namespace), status, version=version)
 
 
-async def delete_all(view: View, held: list[Held]) -> None:
+async def delete_all(view: CachedClient, held: list[Held]) -> None:
     for start in range(0, len(held), AT_ONCE):
         await asyncio.gather(
             *(view.delete(h.kind, h.ref, uid=h.uid) for h in held[start : start + AT_ONCE])
         )
 
 
-async def outside(context: Context, view: View) -> AsyncIterator[Key]:
+async def outside(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     """What goes may have been the last thing that a terminating namespace held."""
     holdings = context.holdings(view.plane)
     with closing(holdings.changes(Wanted(gone=True))) as changes:
@@ -81,7 +81,7 @@ CONTROLLERS = tuple(
         role=role,
         reconcile=reconcile,
         edges=(for_(NAMESPACE),),
-        outside=(outside,),
+        external_sources=(outside,),
         workers=1,
     )
     for role in ROLES

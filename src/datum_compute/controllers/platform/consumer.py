@@ -11,14 +11,14 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.consumers import plan_consumer
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     consumer = view.read(CONSUMER).get(key.ref)
     if consumer is None:
         return Done()
@@ -26,7 +26,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan_consumer(consumer, service, context.now()))
 
 
-def from_service(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_service(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     for consumer in view.cached(CONSUMER).all():
         if consumer.spec.service_ref.name == change.latest.metadata.name:
             yield Key(view.plane, ref_of(consumer))

@@ -25,14 +25,14 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.entitlements import Requested, plan_entitlement
 from datum_compute.planning.services import is_published
 from datum_compute.runtime.controller import Controller, for_, owns, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, platform = context.planes.need(key.plane), context.planes.need(PLATFORM)
+    view, platform = context.planes.require(key.plane), context.planes.require(PLATFORM)
     entitlement = view.read(ENTITLEMENT).get(key.ref)
     if entitlement is None:
         return Done()
@@ -57,7 +57,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan_entitlement(requested, context.now()))
 
 
-def _configuration(platform: View, service: str) -> ServiceConfiguration | None:
+def _configuration(platform: CachedClient, service: str) -> ServiceConfiguration | None:
     found = [
         configuration
         for configuration in platform.read(SERVICE_CONFIGURATION).all()
@@ -66,21 +66,21 @@ def _configuration(platform: View, service: str) -> ServiceConfiguration | None:
     return min(found, key=lambda one: one.metadata.name, default=None)
 
 
-def from_consumer(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_consumer(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     return _requests([change.latest])
 
 
-def from_service(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_service(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     name = change.latest.metadata.name
     return _requests(c for c in view.cached(CONSUMER).all() if c.spec.service_ref.name == name)
 
 
-def from_configuration(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_configuration(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     name = change.latest.spec.service_ref.name
     return _requests(c for c in view.cached(CONSUMER).all() if c.spec.service_ref.name == name)
 
 
-def from_location(view: View, _change: Change[Any]) -> Iterable[Key]:
+def from_location(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
     return _requests(view.cached(CONSUMER).all())
 
 

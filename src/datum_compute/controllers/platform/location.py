@@ -17,21 +17,21 @@ from datum_compute.planning.locations import (
     plan_location,
 )
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    location = context.planes.need(key.plane).read(LOCATION).get(key.ref)
+    location = context.planes.require(key.plane).read(LOCATION).get(key.ref)
     if location is None or location.is_terminating:
         return Done()
     clusters = context.planes.hub.read(CLUSTER).all()
     return await carry_out(context.planes, plan_location(location, clusters, context.now()))
 
 
-def from_cluster(_view: View, change: Change[Any]) -> Iterable[Key]:
+def from_cluster(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """A cell that comes, goes, falls silent, answers again, is drained or given to another city."""
     seen = [cluster for cluster in (change.old, change.new) if cluster is not None]
     cities = dict.fromkeys(city_of_cell(cluster) for cluster in seen)

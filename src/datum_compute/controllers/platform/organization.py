@@ -13,7 +13,7 @@ from datum_compute.runtime.outcome import Done, Outcome
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     organization = view.read(ORGANIZATION).get(key.ref)
     if organization is None:
         return Done()

@@ -25,14 +25,14 @@ from datum_compute.planning.projects import (
     plan_release,
 )
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     project = view.read(PROJECT).get(key.ref)
     if project is None:
         return Done()
@@ -46,11 +46,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 async def _make(context: Context, project: Project) -> Outcome:
-    maker, metadata = context.plane_maker, project.metadata
+    maker, metadata = context.plane_lifecycle, project.metadata
     assert maker is not None, "projects are made beside the server of their planes"
     owner = metadata.annotations.get(labels.CREATED_BY, "")
     try:
-        await maker.make(project_plane(metadata.name), owner)
+        await maker.create(project_plane(metadata.name), owner)
     except ApiError as error:
         await carry_out(context.planes, plan_failed(project, str(error), context.now()))
         raise
@@ -58,17 +58,17 @@ async def _make(context: Context, project: Project) -> Outcome:
 
 
 async def _remove(context: Context, project: Project) -> Outcome:
-    maker, plane = context.plane_maker, project_plane(project.metadata.name)
+    maker, plane = context.plane_lifecycle, project_plane(project.metadata.name)
     assert maker is not None, "projects are removed beside the server of their planes"
     if labels.PROJECT_FINALIZER not in project.metadata.finalizers:
         return Done()
-    if left := await maker.ask_to_go(plane):
+    if left := await maker.drain(plane):
         return await carry_out(context.planes, plan_cleanup(project, left, context.now()))
-    await maker.remove(plane)
+    await maker.delete(plane)
     return await carry_out(context.planes, plan_release(project))
 
 
-def from_organization(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_organization(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Projects that came first learn whose they are."""
     if change.old is not None:
         return

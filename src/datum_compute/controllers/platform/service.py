@@ -11,21 +11,21 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.services import plan_configuration, plan_service
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    service = context.planes.need(key.plane).read(SERVICE).get(key.ref)
+    service = context.planes.require(key.plane).read(SERVICE).get(key.ref)
     if service is None:
         return Done()
     return await carry_out(context.planes, plan_service(service, context.now()))
 
 
 async def configure(context: Context, key: Key) -> Outcome:
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     configuration = view.read(SERVICE_CONFIGURATION).get(key.ref)
     if configuration is None:
         return Done()
@@ -35,13 +35,13 @@ async def configure(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-def from_service(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_service(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     for configuration in view.cached(SERVICE_CONFIGURATION).all():
         if configuration.spec.service_ref.name == change.latest.metadata.name:
             yield Key(view.plane, ref_of(configuration))
 
 
-def from_registration(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_registration(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """One that has gone is registered anew."""
     if change.new is None:
         for configuration in view.cached(SERVICE_CONFIGURATION).all():

@@ -32,7 +32,7 @@ def _debts_kept_in_memory() -> Iterator[None]:
 
     def remembering(original: Any) -> Any:
         async def reconcile(context: Any, key: Any) -> Any:
-            if context.planes.need(key.plane).read(INSTANCE).get(key.ref) is not None:
+            if context.planes.require(key.plane).read(INSTANCE).get(key.ref) is not None:
                 seen.append((context, key))
             return await original(context, key)
 

@@ -26,7 +26,7 @@ from datum_compute.planning.ordinals import Slots, build_slots, slots_of
 from datum_compute.planning.projection import plan_withdrawal
 from datum_compute.planning.provisioning import plan_provisioning, provisioned_status
 from datum_compute.planning.readiness import plan_readiness
-from datum_compute.runtime.view import View
+from datum_compute.runtime.view import CachedClient
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import Make, attribute_replaced, function_replaced
 from datum_compute.testing.teeth.runtime_bugs import reading_anything
@@ -39,7 +39,7 @@ def _stale_cache_double_create() -> Iterator[None]:
     with (
         function_replaced(plan_slots, _drawing_names()),
         function_replaced(slots_of, _slots_by_label),
-        attribute_replaced(View, "read", reading_anything),
+        attribute_replaced(CachedClient, "read", reading_anything),
     ):
         yield
 
@@ -51,7 +51,7 @@ def _lost_answer_creates_twice() -> Iterator[None]:
     with (
         function_replaced(plan_slots, _drawing_names()),
         function_replaced(slots_of, _slots_by_label),
-        attribute_replaced(View, "_doubt", lambda _: lambda _self, _kind: None),
+        attribute_replaced(CachedClient, "_doubt", lambda _: lambda _self, _kind: None),
     ):
         yield
 
@@ -225,7 +225,7 @@ def _machine_not_confirmed_gone() -> Iterator[None]:
 
     def make(original: Any) -> Any:
         async def reconcile(context: Any, key: Any) -> Any:
-            server = context.planes.need(key.plane).read(SERVER).get(key.ref)
+            server = context.planes.require(key.plane).read(SERVER).get(key.ref)
             if server is None or not server.is_terminating:
                 return await original(context, key)
             await context.drivers[key.plane].remove(machine.machine_id_of(server))

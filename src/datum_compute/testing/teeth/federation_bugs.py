@@ -25,7 +25,7 @@ from datum_compute.planning.federation import HubState, plan_federation
 from datum_compute.planning.policies import plan_policies
 from datum_compute.planning.propagation import plan_unbound_works, plan_works
 from datum_compute.planning.workloadremoval import plan_removals
-from datum_compute.runtime.outcome import Later
+from datum_compute.runtime.outcome import Requeue
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import function_replaced
 
@@ -120,11 +120,11 @@ def _silence_taken_for_absence() -> Iterator[None]:
     def make(_original: Any) -> Any:
         async def release(context: Any, work: Any, view: Any, kind: Any, ref: Any) -> Any:
             try:
-                found = await view.live(kind, ref)
+                found = await view.get_uncached(kind, ref)
             except (ApiError, Unreachable):
                 found = None
             if found is not None:
-                return Later(1)
+                return Requeue(1)
             dropped = drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
             return await carry_out(context.planes, Plan(tuple(dropped)))
 

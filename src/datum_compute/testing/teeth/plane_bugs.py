@@ -13,9 +13,9 @@ from datum_compute.controllers.cell import machine
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.management import workload
 from datum_compute.planes.bootstrap import ensure_cells
-from datum_compute.planes.revoking import ask_to_go
+from datum_compute.planes.revoking import delete_held_objects
 from datum_compute.planning.placement import plan_workload
-from datum_compute.runtime.outcome import Done, Later
+from datum_compute.runtime.outcome import Done, Requeue
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import attribute_replaced, function_replaced
 
@@ -29,7 +29,7 @@ def _plane_removed_undrained() -> Iterator[None]:
     async def nobody_asked(_client: Any, _held_back: Any) -> list[str]:
         return []
 
-    with function_replaced(ask_to_go, lambda _: nobody_asked):
+    with function_replaced(delete_held_objects, lambda _: nobody_asked):
         yield
 
 
@@ -38,7 +38,7 @@ def _prefix_matches_too_much() -> Iterator[None]:
     """What belongs to a workload is told by how its name begins."""
 
     async def reconcile(context: Any, key: Any) -> Any:
-        view = context.planes.need(key.plane)
+        view = context.planes.require(key.plane)
         found = view.read(WORKLOAD).get(key.ref)
         if found is None:
             return Done()
@@ -83,7 +83,7 @@ def _machines_need_the_centre() -> Iterator[None]:
     def make(original: Any) -> Any:
         async def reconcile(context: Any, key: Any) -> Any:
             if context.planes.hub.age(INSTANCE) > _HEARD_S:
-                return Later(_HEARD_S)
+                return Requeue(_HEARD_S)
             return await original(context, key)
 
         return reconcile

@@ -45,7 +45,7 @@ def _revocation_hits_everybody() -> Iterator[None]:
             if membership.is_entitled(plane):
                 for other in context.planes.engaged():
                     if plane_role(other) == "project":
-                        client = context.planes.need(other).client
+                        client = context.planes.require(other).client
                         running = await list_objects(client, (WORKLOAD, DEPLOYMENT))
                         await delete_objects(client, running)
             return await original(context, membership, plane, consumer)

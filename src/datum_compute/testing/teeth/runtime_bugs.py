@@ -15,10 +15,10 @@ from datum_compute.client import quiet, watching
 from datum_compute.client.answers import Listed, WatchEvent
 from datum_compute.client.watching import _follow
 from datum_compute.runtime.informer import Informer
-from datum_compute.runtime.objects import Objects
+from datum_compute.runtime.objects import Lister
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.runtime.view import View
-from datum_compute.runtime.worker import Workers
+from datum_compute.runtime.view import CachedClient
+from datum_compute.runtime.worker import WorkerPool
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import (
     attribute_replaced,
@@ -135,13 +135,13 @@ def _silent_watch_trusted() -> Iterator[None]:
 
 @contextmanager
 def _own_writes_not_awaited() -> Iterator[None]:
-    with attribute_replaced(View, "read", reading_anything):
+    with attribute_replaced(CachedClient, "read", reading_anything):
         yield
 
 
 def reading_anything(_original: Any) -> Any:
     """Reads of whatever the cache holds, complete or not."""
-    return lambda self, kind: Objects(self._informer(kind).cache)
+    return lambda self, kind: Lister(self._informer(kind).cache)
 
 
 @contextmanager
@@ -200,7 +200,7 @@ def _later_ignored() -> Iterator[None]:
 
         return interpret
 
-    with attribute_replaced(Workers, "_interpret", make):
+    with attribute_replaced(WorkerPool, "_interpret", make):
         yield
 
 
@@ -237,7 +237,7 @@ def _owned_objects_not_watched() -> Iterator[None]:
 
 
 def _mute(edge: Any) -> Any:
-    return replace(edge, to_keys=lambda _view, _change: (), expects_one="")
+    return replace(edge, to_keys=lambda _view, _change: (), must_map_to_one="")
 
 
 @contextmanager
@@ -275,7 +275,7 @@ def _failed_delete_taken_for_done() -> Iterator[None]:
 
         return delete
 
-    with attribute_replaced(View, "delete", make):
+    with attribute_replaced(CachedClient, "delete", make):
         yield
 
 
@@ -320,7 +320,7 @@ def _tasks_left_behind() -> Iterator[None]:
 
         return delete
 
-    with attribute_replaced(View, "delete", make):
+    with attribute_replaced(CachedClient, "delete", make):
         yield
 
 
