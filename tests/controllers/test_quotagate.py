@@ -22,8 +22,8 @@ from datum_compute.controllers.cell.quotagate import confirm_grant
 from datum_compute.controllers.context import Context
 from datum_compute.planes.planes import Planes as EngagedPlanes
 from datum_compute.planning.claims import ClaimHome, claim_ref, new_claim
+from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import NotSynced
 from datum_compute.runtime.view import CachedClient
 from datum_compute.testing.builders import an_instance
 from datum_compute.testing.virtual_loop import VirtualLoop

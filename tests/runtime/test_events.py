@@ -73,8 +73,12 @@ def recording(story: Story) -> None:
     with_planes(main)
 
 
-def notice(reason: str = "Ready", note: str = "it is", *, plane: str = HUB, **about: str) -> EventRequest:
-    return EventRequest(PlaneName(plane), msgspec.structs.replace(WEB, **about), "Normal", reason, note)
+def notice(
+    reason: str = "Ready", note: str = "it is", *, plane: str = HUB, **about: str
+) -> EventRequest:
+    return EventRequest(
+        PlaneName(plane), msgspec.structs.replace(WEB, **about), "Normal", reason, note
+    )
 
 
 def test_a_notice_becomes_an_event_that_describe_finds() -> None:

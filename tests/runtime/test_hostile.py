@@ -18,7 +18,7 @@ from datum_compute.runtime.controller import Controller, Edge, for_, reads, watc
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.manager import Manager
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Requeue
 from datum_compute.runtime.view import CachedClient
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes

@@ -22,8 +22,8 @@ from datum_compute.runtime.leader import (
     Election,
     FencedTransport,
     LeadershipLost,
-    NotLeading,
     LeaseConfig,
+    NotLeading,
     check_all,
     lead_all,
 )
@@ -128,7 +128,9 @@ def test_a_candidate_that_is_not_answered_says_so_and_is_not_ready(
         one = Process(loop, planes, "one", faults=lambda: Faults(lost_before=True))
         task = loop.create_task(one.election.lead(one.work))
         await asyncio.sleep(REMIND_S * 2.5)
-        assert one.election.not_ready_reason == "lease default/compute-manager has not been read yet"
+        assert (
+            one.election.not_ready_reason == "lease default/compute-manager has not been read yet"
+        )
         told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
         assert len(told) == 3, "when it begins, and every minute"
         assert "default/compute-manager" in told[0]

@@ -14,12 +14,13 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.controller import Controller, Edge, for_, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.objects import Lister
-from datum_compute.runtime.outcome import Done, Requeue, NotSynced, Outcome, Terminal
+from datum_compute.runtime.outcome import Done, Outcome, Requeue, Terminal
 from datum_compute.runtime.view import CachedClient
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes import Planes, a_namespace, with_planes

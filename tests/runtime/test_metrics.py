@@ -19,7 +19,7 @@ from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Requeue
 from datum_compute.runtime.reversemap import REPORT_INTERVAL_S, AmbiguousMapping
 from datum_compute.runtime.view import CachedClient
 from datum_compute.testing.virtual_loop import VirtualLoop

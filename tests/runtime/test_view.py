@@ -15,7 +15,7 @@ from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import HUB
 from datum_compute.client.transport import is_watch
-from datum_compute.runtime.outcome import NotSynced
+from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.view import FORGET_S, QUIET_S, CachedClient
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.client.recorded import Recorded, listed, namespace, status, stream
@@ -288,7 +288,7 @@ def test_a_kind_that_is_not_served_is_not_taken_for_empty() -> None:
         await informer.answered.wait()
         with pytest.raises(NotSynced, match="not served"):
             view.read(NAMESPACE)
-        return view.serves(NAMESPACE), informer.synced
+        return informer.served, informer.synced
 
     assert run_virtual(Random(1), main) == (False, False)
 

@@ -391,7 +391,7 @@ def test_what_wakes_a_controller_from_outside_may_fail_and_begins_anew(
                 raise OSError("the driver is not there yet")
             yield Key(view.plane, Ref("", "machine"))
 
-        manager = manager_of(note, outside=(outside,))
+        manager = manager_of(note, external_sources=(outside,))
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
         await asyncio.sleep(10)
@@ -414,7 +414,11 @@ def test_what_does_not_matter_wakes_nobody_but_what_is_new_and_gone_does() -> No
         def relabelled(old: Namespace, new: Namespace) -> bool:
             return old.metadata.labels.get("x") != new.metadata.labels.get("x")
 
-        edge = for_(NAMESPACE, update_filter=relabelled, create_filter=lambda new: new.metadata.name != "dull")
+        edge = for_(
+            NAMESPACE,
+            update_filter=relabelled,
+            create_filter=lambda new: new.metadata.name != "dull",
+        )
         controller = Controller(name="test", role="cell", reconcile=counted, edges=(edge,))
         manager: Manager[Any] = Manager([controller], lambda manager: manager, Random(1))
         client = await planes.create(ONE)

@@ -3,6 +3,8 @@ planes."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import groupby
 from typing import TypeVar, assert_never
@@ -27,9 +29,10 @@ from datum_compute.planning.actions import (
     is_skipped,
 )
 from datum_compute.runtime.outcome import Done, Requeue
-from datum_compute.runtime.together import together
 
 T = TypeVar("T", bound=ApiObject)
+
+_BATCH_SIZE = 64
 
 
 async def carry_out(planes: Planes, plan: Plan) -> Done | Requeue:
@@ -44,7 +47,9 @@ async def carry_out(planes: Planes, plan: Plan) -> Done | Requeue:
     else:
         same = (lambda _action: ()) if plan.independent else _group
         for _, actions in groupby(begun, key=same):
-            await together([partial(_carry_out_and_tell, planes, action) for action in actions])
+            await _run_in_batches(
+                [partial(_carry_out_and_tell, planes, action) for action in actions]
+            )
     return Done() if plan.requeue_after_s is None else Requeue(plan.requeue_after_s)
 
 
@@ -53,6 +58,18 @@ def _group(action: Action) -> tuple[object, ...]:
     if isinstance(action, Create | Delete):
         return type(action), action.plane, action.kind.resource
     return (id(action),)
+
+
+async def _run_in_batches(calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Wait for every call of a batch, then raise its first error and start no further batch."""
+    if len(calls) == 1:
+        await calls[0]()
+        return
+    for start in range(0, len(calls), _BATCH_SIZE):
+        started = (call() for call in calls[start : start + _BATCH_SIZE])
+        for result in await asyncio.gather(*started, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
 
 async def _carry_out_and_tell(planes: Planes, action: Action) -> None:

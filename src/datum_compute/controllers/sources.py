@@ -19,7 +19,9 @@ from datum_compute.runtime.view import CachedClient
 KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (CONFIG_MAP, SECRET)}
 
 
-def observe_sources(view: CachedClient, namespace: str, wanted: Sequence[Reference]) -> ObservedSources:
+def observe_sources(
+    view: CachedClient, namespace: str, wanted: Sequence[Reference]
+) -> ObservedSources:
     held: dict[Source, Held] = {}
     for source in sources(wanted):
         found = view.read(KINDS[source.kind]).get(Ref(namespace, source.name))
@@ -28,7 +30,9 @@ def observe_sources(view: CachedClient, namespace: str, wanted: Sequence[Referen
     return ObservedSources(held)
 
 
-async def read_sources(view: CachedClient, namespace: str, wanted: Sequence[Reference]) -> ObservedSources:
+async def read_sources(
+    view: CachedClient, namespace: str, wanted: Sequence[Reference]
+) -> ObservedSources:
     """From the plane itself: what is there now, whatever a cache still shows."""
     held: dict[Source, Held] = {}
     denied: set[Source] = set()

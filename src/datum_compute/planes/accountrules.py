@@ -10,12 +10,12 @@ rules and fail on a single refusal.
 from __future__ import annotations
 
 from datum_compute.planes.roles import (
+    CELL_RULES,
     COMPUTE,
     COORDINATION,
     HUB_ON_CELL_RULES,
     IPAM,
     NETWORKING,
-    CELL_RULES,
     QUOTA,
     READ,
     REGION,

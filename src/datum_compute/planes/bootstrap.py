@@ -32,7 +32,9 @@ _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _OF_ROLE = {"project": ("milo-system",), "hub": ("karmada-system", "karmada-cluster")}
 
 
-async def ensure_plane(client: Client, plane: PlaneName, holds: ExistenceCheck = assume_missing) -> None:
+async def ensure_plane(
+    client: Client, plane: PlaneName, holds: ExistenceCheck = assume_missing
+) -> None:
     """The roles, and the namespaces and sizes that clients and controllers expect to find."""
     await ensure_roles(client, plane, holds)
     role = plane_role(plane)
@@ -61,7 +63,9 @@ def _size(name: str, cpu: str, memory: str) -> InstanceType:
     )
 
 
-async def ensure_cells(hub: Client, cells: Iterable[PlaneName], holds: ExistenceCheck = assume_missing) -> None:
+async def ensure_cells(
+    hub: Client, cells: Iterable[PlaneName], holds: ExistenceCheck = assume_missing
+) -> None:
     """Register the cells of this process with the hub, each for the city of its name."""
     for cell in cells:
         name = member_name(cell)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
+from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.events import EventRequest
-from datum_compute.runtime.outcome import NotSynced
 from datum_compute.runtime.view import CachedClient
 
 

@@ -32,7 +32,9 @@ class FinalizedKinds:
 def finalized_kinds_on(role: str, controllers: Sequence[Controller[Any]]) -> FinalizedKinds:
     holding = [c for c in controllers if c.role == role and c.finalizers]
     kinds = {c.kind.resource: c.kind for c in holding if c.kind is not None}
-    return FinalizedKinds(tuple(kinds.values()), frozenset(f for c in holding for f in c.finalizers))
+    return FinalizedKinds(
+        tuple(kinds.values()), frozenset(f for c in holding for f in c.finalizers)
+    )
 
 
 async def mark_revoked(client: Client, *, revoked: bool) -> None:

@@ -21,16 +21,18 @@ from datum_compute.planes.held import ExistenceCheck, assume_missing
 from datum_compute.planes.roles import (
     AGGREGATE_TO,
     RBAC,
+    is_aggregated,
     rules_on,
     subjects_by_role,
-    is_aggregated,
 )
 
 RULES_DIGEST_ANNOTATION = "rbac.compute.datumapis.com/made-with-rules"
 _LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 
 
-async def ensure_roles(client: Client, plane: PlaneName, holds: ExistenceCheck = assume_missing) -> None:
+async def ensure_roles(
+    client: Client, plane: PlaneName, holds: ExistenceCheck = assume_missing
+) -> None:
     present = {role["metadata"]["name"]: role for role in await _all(client, CLUSTER_ROLE)}
     for role in _roles_on(plane_role(plane)):
         await _ensure_role(client, role, present.get(role["metadata"]["name"]))
@@ -53,7 +55,10 @@ async def _ensure_role(client: Client, wanted: JsonObject, present: JsonObject |
     newest = wanted["metadata"]["annotations"][RULES_DIGEST_ANNOTATION]
     if made_with == newest or made_with != canonical_hash(present.get("rules", [])):
         return
-    metadata = {**present["metadata"], "annotations": {**annotations, RULES_DIGEST_ANNOTATION: newest}}
+    metadata = {
+        **present["metadata"],
+        "annotations": {**annotations, RULES_DIGEST_ANNOTATION: newest},
+    }
     said = {"apiVersion": CLUSTER_ROLE.api_version, "kind": CLUSTER_ROLE.kind}
     try:
         await client.update_plain(

@@ -13,7 +13,7 @@ Objects are frozen; nobody changes a cached one. Reading goes through ``objects.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -31,6 +31,23 @@ Term = tuple[str, str]  # the name of an index, and a value in it
 DECODED_MAX = 4096
 
 _NAMESPACE, _OWNER, _LABEL = "namespace", "owner", "label:"
+
+
+class NotSynced(Exception):
+    """A cached view is not complete, or has not yet seen our own write: do not act on it.
+
+    ``wait`` waits up to so many seconds for what is missing, and says whether it has come.
+    """
+
+    def __init__(
+        self, message: str, wait: Callable[[float], Awaitable[bool]] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+class UnreadableObjectError(Exception):
+    """An object is there that is not of the shape of its kind: nothing is decided without it."""
 
 
 @dataclass(frozen=True, slots=True)

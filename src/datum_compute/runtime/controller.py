@@ -39,9 +39,8 @@ from typing import Any, Generic, TypeVar
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
+from datum_compute.runtime.key import LANE_MAX, Key, plane_of
 from datum_compute.runtime.outcome import Outcome
-from datum_compute.runtime.queue import LANE_MAX, plane_of
 from datum_compute.runtime.view import CachedClient
 
 # For controllers of many small objects, each of which waits for a write or two: together their
@@ -142,7 +141,14 @@ def for_(
     create_filter: CreateFilter | None = None,
 ) -> Edge:
     """The kind the controller is for: each object is a key."""
-    return Edge(kind, own_key, on=on, is_primary=True, update_filter=update_filter, create_filter=create_filter)
+    return Edge(
+        kind,
+        own_key,
+        on=on,
+        is_primary=True,
+        update_filter=update_filter,
+        create_filter=create_filter,
+    )
 
 
 def owns(kind: KindInfo[Any], *, on: str = "", update_filter: UpdateFilter | None = None) -> Edge:
@@ -159,7 +165,14 @@ def watches(
     update_filter: UpdateFilter | None = None,
     create_filter: CreateFilter | None = None,
 ) -> Edge:
-    return Edge(kind, to_keys, on=on, must_map_to_one=must_map_to_one, update_filter=update_filter, create_filter=create_filter)
+    return Edge(
+        kind,
+        to_keys,
+        on=on,
+        must_map_to_one=must_map_to_one,
+        update_filter=update_filter,
+        create_filter=create_filter,
+    )
 
 
 def spec_or_metadata_changed(old: ApiObject, new: ApiObject) -> bool:
@@ -189,7 +202,9 @@ def _no_keys(_view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
     return ()
 
 
-def _owner_keys(view: CachedClient, change: ObjectChange[Any], owner: KindInfo[Any]) -> Iterable[Key]:
+def _owner_keys(
+    view: CachedClient, change: ObjectChange[Any], owner: KindInfo[Any]
+) -> Iterable[Key]:
     """Also the owner that a child has just lost."""
     metadata = change.latest.metadata
     references = metadata.owner_references

@@ -21,7 +21,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
@@ -35,8 +34,7 @@ from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.timestamps import timestamp
 from datum_compute.client.client import Client
-from datum_compute.runtime.outcome import NotSynced
-from datum_compute.runtime.together import together
+from datum_compute.runtime.cache import NotSynced
 from datum_compute.telemetry.plaintext import cut_bytes, printable
 
 NOTE_BYTES_MAX = 1024
@@ -161,7 +159,7 @@ class EventRecorder:
                 await asyncio.sleep(PAUSE_S)
                 several = min(AT_ONCE, len(self._waiting))
                 batch = [self._waiting.popitem(last=False) for _ in range(several)]
-                await together([partial(self._write_if_possible, *item) for item in batch])
+                await asyncio.gather(*(self._write_if_possible(*item) for item in batch))
 
     async def _write_if_possible(self, request: EventRequest, told: _Told) -> None:
         client = self._client_of(request.plane)

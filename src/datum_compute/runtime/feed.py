@@ -80,7 +80,9 @@ class Feed(Generic[C]):
                 assert view is not None
                 for ref in view.cached(edge.kind).refs():
                     obj = view.cached(edge.kind).get(ref)
-                    keys = self._keys(edge, view, ObjectChange(None, obj)) if obj is not None else ()
+                    keys = (
+                        self._keys(edge, view, ObjectChange(None, obj)) if obj is not None else ()
+                    )
                     for key in filter(is_wanted, keys):
                         await self._queue.room(key)
                         if key.plane in self._views:

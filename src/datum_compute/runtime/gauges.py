@@ -56,7 +56,9 @@ def _objects(views: Mapping[PlaneName, CachedClient]) -> ComputedGauge:
                 counts[kind] = counts.get(kind, 0) + len(informer.cache)
         return [((kind,), float(count)) for kind, count in sorted(counts.items())]
 
-    return ComputedGauge("runtime_view_objects", "Cached objects, of all planes.", ("kind",), readings)
+    return ComputedGauge(
+        "runtime_view_objects", "Cached objects, of all planes.", ("kind",), readings
+    )
 
 
 def _delayed(queue: WorkQueue) -> float:

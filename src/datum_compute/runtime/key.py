@@ -7,6 +7,8 @@ from typing import NamedTuple
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import PlaneName
 
+LANE_MAX = 50_000
+
 
 class Key(NamedTuple):
     """``resource`` says of which kind, for controllers of more than one.
@@ -20,3 +22,12 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.plane}:{self.resource and self.resource + '/'}{self.ref}"
+
+
+def plane_of(key: Key) -> str:
+    return key.plane
+
+
+def namespace_of(key: Key) -> str:
+    """Return the flow of a key. All objects without a namespace are one flow."""
+    return key.ref.namespace

@@ -40,7 +40,7 @@ from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.timestamps import micro_timestamp
 from datum_compute.client.client import Client
 from datum_compute.client.transport import Transport
-from datum_compute.runtime.outcome import NotSynced
+from datum_compute.runtime.cache import NotSynced
 
 _READS = ("GET", "HEAD")
 _RELEASE_S = 2.0

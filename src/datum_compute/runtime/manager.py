@@ -32,11 +32,11 @@ from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.feed import Feed
 from datum_compute.runtime.gauges import gauges_of
-from datum_compute.runtime.key import Key
+from datum_compute.runtime.key import Key, namespace_of
 from datum_compute.runtime.metrics import RuntimeMetrics
-from datum_compute.runtime.queue import WorkQueue, namespace_of
+from datum_compute.runtime.queue import WorkQueue
 from datum_compute.runtime.reversemap import AmbiguityReporter, MappingAudit
-from datum_compute.runtime.view import LabelScope, CachedClient, noop
+from datum_compute.runtime.view import CachedClient, LabelScope, noop
 from datum_compute.runtime.worker import WorkerPool
 
 C = TypeVar("C")
@@ -168,7 +168,9 @@ class Manager(Generic[C]):
         assert plane not in self._views, f"{plane} is engaged already"
         plane_role(plane)  # refuses what names no plane, before anything knows of it
         successor = partial(self.cached_client, plane)
-        view = CachedClient(plane, client, self._random, fence=self._fence, scope=scope, successor=successor)
+        view = CachedClient(
+            plane, client, self._random, fence=self._fence, scope=scope, successor=successor
+        )
         self._views[plane] = view
         if entitled:
             self._entitled[plane] = view
@@ -220,7 +222,9 @@ class Manager(Generic[C]):
         self._queues[name] = queue
         seen = self._seen_by(controller)
         self._feeds[name] = Feed(controller, queue, seen, reverse_map, own)
-        self._workers[name] = WorkerPool(controller, queue, self._context, seen.get, self._random, own)
+        self._workers[name] = WorkerPool(
+            controller, queue, self._context, seen.get, self._random, own
+        )
 
     def _start(self, view: CachedClient, *, late: bool) -> None:
         assert self._group is not None

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from datum_compute.api.meta import ApiObject, Ref
-from datum_compute.runtime.cache import Cache, CacheEntry
-from datum_compute.runtime.outcome import UnreadableObjectError
+from datum_compute.runtime.cache import Cache, CacheEntry, UnreadableObjectError
 
 T = TypeVar("T", bound=ApiObject)
 

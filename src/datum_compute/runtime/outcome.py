@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -58,20 +57,3 @@ def _check_finite(seconds: float) -> None:
     """Said where it is asked for: no timer takes a time that never comes."""
     if not math.isfinite(seconds):
         raise ValueError(f"{seconds} is no time to wait for; to wait for a change is Done()")
-
-
-class NotSynced(Exception):
-    """A cached view is not complete, or has not yet seen our own write: do not act on it.
-
-    ``wait`` waits up to so many seconds for what is missing, and says whether it has come.
-    """
-
-    def __init__(
-        self, message: str, wait: Callable[[float], Awaitable[bool]] | None = None
-    ) -> None:
-        super().__init__(message)
-        self.wait = wait
-
-
-class UnreadableObjectError(Exception):
-    """An object is there that is not of the shape of its kind: nothing is decided without it."""

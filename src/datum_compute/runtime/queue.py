@@ -33,12 +33,11 @@ from random import Random
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.bustle import Bustle
-from datum_compute.runtime.key import Key
+from datum_compute.runtime.key import LANE_MAX, Key, namespace_of, plane_of
 from datum_compute.runtime.outcome import Debounce
 from datum_compute.runtime.pauses import Debouncer
 from datum_compute.runtime.timers import DelayTimers
 
-LANE_MAX = 50_000
 _IDLE_STARTS_MAX = 64  # start times kept for flows without keys
 NOT_YET = Backoff(first_s=0.01, most_s=2.0)
 
@@ -124,15 +123,6 @@ class _Lane:
     def make_room(self) -> None:
         if self.room is not None:
             self.room.set()
-
-
-def plane_of(key: Key) -> str:
-    return key.plane
-
-
-def namespace_of(key: Key) -> str:
-    """Return the flow of a key. All objects without a namespace are one flow."""
-    return key.ref.namespace
 
 
 def _nobody() -> None:

@@ -28,9 +28,9 @@ from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client, Patch
+from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.informer import Informer
 from datum_compute.runtime.objects import Lister
-from datum_compute.runtime.outcome import NotSynced
 
 T = TypeVar("T", bound=ApiObject)
 R = TypeVar("R")
@@ -139,14 +139,6 @@ class CachedClient:
         """The cache as it is, for mapping events only: it may be incomplete."""
         return self._informer(kind).lenient
 
-    def serves(self, kind: KindInfo[Any]) -> bool:
-        """False while the plane says that it has no such kind; then reads raise NotSynced."""
-        return self._informer(kind).served
-
-    def age(self, kind: KindInfo[Any]) -> float:
-        """How many seconds old the view of a kind may be."""
-        return self._informer(kind).age()
-
     async def get_uncached(self, kind: KindInfo[T], ref: Ref) -> T | None:
         """The object as the plane holds it now; None if it is not there."""
         try:
@@ -169,11 +161,6 @@ class CachedClient:
 
     async def patch(self, kind: KindInfo[Any], ref: Ref, patch: Patch) -> None:
         await self._write(kind, lambda brief: self.client.patch(brief, ref, patch))
-
-    async def apply(self, kind: KindInfo[T], obj: T, *, manager: str, force: bool = False) -> None:
-        await self._write(
-            kind, lambda brief: self.client.apply(brief, obj, manager=manager, force=force)
-        )
 
     async def patch_status(
         self, kind: KindInfo[Any], ref: Ref, status: JsonObject, *, version: str

@@ -28,14 +28,14 @@ from datum_compute.planning.verdicts import with_verdicts
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    spec_or_metadata_changed,
     for_,
     reads,
+    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Requeue
 from datum_compute.runtime.view import CachedClient
 
 REFUSED_S = 60.0

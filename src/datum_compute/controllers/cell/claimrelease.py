@@ -31,14 +31,14 @@ from datum_compute.planning.claims import (
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    spec_or_metadata_changed,
     for_,
     reads,
+    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Requeue
 from datum_compute.runtime.view import CachedClient
 
 T = TypeVar("T", bound=ApiObject)
@@ -102,14 +102,18 @@ def concerns_release(old: ResourceClaim, new: ResourceClaim) -> bool:
     return new.is_terminating or spec_or_metadata_changed(old, new)
 
 
-def _from_instance(single_project: str, view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def _from_instance(
+    single_project: str, view: CachedClient, change: ObjectChange[Any]
+) -> Iterable[Key]:
     """When the last thing in a slot is gone."""
     if change.new is None:
         metadata = change.latest.metadata
         yield from _claims(single_project, view, metadata.namespace, [metadata.name])
 
 
-def _from_deployment(single_project: str, view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def _from_deployment(
+    single_project: str, view: CachedClient, change: ObjectChange[Any]
+) -> Iterable[Key]:
     """The slots that it no longer wants."""
     if change.old is None:
         return
@@ -129,7 +133,9 @@ def slots_let_go(old: WorkloadDeployment, new: WorkloadDeployment | None) -> ran
     return range(0 if new.is_terminating else new.spec.scale_settings.min_replicas, before)
 
 
-def _claims(single_project: str, view: CachedClient, namespace: str, names: Iterable[str]) -> Iterable[Key]:
+def _claims(
+    single_project: str, view: CachedClient, namespace: str, names: Iterable[str]
+) -> Iterable[Key]:
     found = view.cached(NAMESPACE).get(Ref("", namespace))
     home = claim_home(view.plane, found, single_project)
     if home is not None:

@@ -34,7 +34,7 @@ from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, owns, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Debounce
+from datum_compute.runtime.outcome import Debounce, Done, Outcome
 from datum_compute.runtime.view import CachedClient
 
 # A pass looks at every instance, and every instance wakes it several times on its way. So a pass
@@ -191,7 +191,9 @@ CONTROLLER = Controller(
     edges=(
         for_(DEPLOYMENT),
         owns(INSTANCE),
-        watches(INSTANCE, from_lost, update_filter=lambda _old, new: is_lost(new), create_filter=is_lost),
+        watches(
+            INSTANCE, from_lost, update_filter=lambda _old, new: is_lost(new), create_filter=is_lost
+        ),
         reads(INSTANCE_TYPE),
         reads(SERVER),
     ),

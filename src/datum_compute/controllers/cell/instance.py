@@ -15,7 +15,7 @@ from datum_compute.planning.gates import Decision, are_going, is_too_soon
 from datum_compute.planning.readiness import is_ready_said, plan_readiness
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Requeue
 
 # Who decides which gate, from what the planes hold; None: not his business for this instance.
 # planning/gates.py says how to add one.

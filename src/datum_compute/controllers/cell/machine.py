@@ -40,12 +40,12 @@ from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    spec_or_metadata_changed,
     for_,
     reads,
+    spec_or_metadata_changed,
 )
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Requeue
 from datum_compute.runtime.view import CachedClient
 
 # The driver's own news come at once; these repair what was missed.

@@ -21,9 +21,9 @@ from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
-    spec_or_metadata_changed,
     for_,
     reads,
+    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.events import EventRequest, reference_to
@@ -89,7 +89,9 @@ def index_available(instance: Instance) -> Iterable[str]:
 AVAILABLE_INSTANCES = Index(INSTANCE, "available-instances", index_available)
 
 
-async def find_available_without_server(_context: Context, view: CachedClient) -> AsyncIterator[Key]:
+async def find_available_without_server(
+    _context: Context, view: CachedClient
+) -> AsyncIterator[Key]:
     """Yield, every LOST_SERVER_CHECK_S, the Instances that are Available and have no Server.
 
     Without it a lost event would leave them Available until the next resync. It costs two lookups
@@ -132,7 +134,9 @@ CONTROLLERS = (
         reconcile=reconcile,
         edges=(
             for_(INSTANCE, update_filter=concerns_machine, create_filter=needs_machine),
-            watches(SERVER, from_server, must_map_to_one="server-to-instance", create_filter=is_news),
+            watches(
+                SERVER, from_server, must_map_to_one="server-to-instance", create_filter=is_news
+            ),
             reads(INSTANCE_TYPE),
         ),
         indexes=(AVAILABLE_INSTANCES,),

@@ -27,7 +27,7 @@ from datum_compute.planning.projection import (
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Requeue, Outcome
+from datum_compute.runtime.outcome import Outcome, Requeue
 from datum_compute.runtime.view import CachedClient
 
 

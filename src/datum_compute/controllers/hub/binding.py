@@ -35,15 +35,15 @@ from datum_compute.planning.propagation import (
 from datum_compute.runtime.controller import (
     Controller,
     Edge,
-    spec_or_metadata_changed,
     for_,
     owns,
     reads,
+    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Requeue
 from datum_compute.runtime.view import CachedClient
 
 # The kinds that travel from the hub to cells; of some only those that are marked for it.
@@ -106,7 +106,9 @@ def _marked_key(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         yield Key(view.plane, ref_of(change.latest))
 
 
-def _selected_by_policy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+def _selected_by_policy(
+    kind: KindInfo[Any],
+) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """What the policy selects, or did: of the others none is placed by it. One of a namespace
     places what is there, one of the whole hub all of the kind."""
 

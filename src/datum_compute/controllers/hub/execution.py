@@ -36,7 +36,7 @@ from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome, Terminal
+from datum_compute.runtime.outcome import Done, Outcome, Requeue, Terminal
 from datum_compute.runtime.view import CachedClient
 
 MET_S = 2.0
@@ -68,7 +68,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-async def _copy_of(work: Work, view: CachedClient, kind: KindInfo[Any], ref: Ref) -> ApiObject | None:
+async def _copy_of(
+    work: Work, view: CachedClient, kind: KindInfo[Any], ref: Ref
+) -> ApiObject | None:
     """What the cell holds in its place. Of a copy that has spoken the cell is asked itself before
     its word is taken back: our view may have been listed anew from an old cache."""
     copy: ApiObject | None = view.read(kind).get(ref)
@@ -118,7 +120,10 @@ async def _remove_orphans(context: Context, key: Key) -> Outcome:
     namespaces = plan_orphans(
         view.plane, key.ref, NAMESPACE, view.read(NAMESPACE).labelled(labels.MANAGED, "true")
     ).actions
-    if not (orphans or namespaces) or await context.planes.hub.get_uncached(WORK, key.ref) is not None:
+    if (
+        not (orphans or namespaces)
+        or await context.planes.hub.get_uncached(WORK, key.ref) is not None
+    ):
         return Done()
     for action in namespaces:
         if isinstance(action, Delete) and not await _is_abandoned(context, view, action.ref):

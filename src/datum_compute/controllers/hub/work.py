@@ -22,7 +22,7 @@ from datum_compute.planning.propagation import (
 from datum_compute.runtime.controller import Controller, Edge, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Requeue
 from datum_compute.runtime.view import CachedClient
 
 # Retry after a live read has contradicted the cache.
@@ -54,7 +54,10 @@ async def _remove_unbound_works(context: Context, kind: KindInfo[Any], key: Key)
     plan = plan_unbound_works(_works_named(hub, kind, resource))
     if not plan.actions or hub.read(kind).get(resource) is not None:
         return Done()
-    found = [await hub.get_uncached(binding_kind(kind), key.ref), await hub.get_uncached(kind, resource)]
+    found = [
+        await hub.get_uncached(binding_kind(kind), key.ref),
+        await hub.get_uncached(kind, resource),
+    ]
     if any(found):
         return Requeue(RECHECK_S)
     return await carry_out(context.planes, plan)
@@ -76,7 +79,9 @@ def _works_named(hub: CachedClient, kind: KindInfo[Any], ref: Ref) -> list[Work]
     return [work for work in named if work is not None]
 
 
-def _from_template(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+def _from_template(
+    kind: KindInfo[Any],
+) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         metadata = change.latest.metadata
         yield Key(view.plane, Ref(metadata.namespace, binding_name(kind, metadata.name)))

@@ -29,7 +29,14 @@ from datum_compute.planning.attachment import (
     plan_attachment,
 )
 from datum_compute.planning.subnets import subnet_name
-from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, owns, reads, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    for_,
+    owns,
+    reads,
+    spec_or_metadata_changed,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome

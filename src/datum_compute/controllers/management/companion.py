@@ -89,7 +89,9 @@ def _from_companion(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[
     return [key] if key else []
 
 
-def _from_deployment(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+def _from_deployment(
+    kind: KindInfo[Any],
+) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """What it refers to, and what it referred to before."""
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
@@ -103,7 +105,9 @@ def _from_deployment(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChang
     return to_keys
 
 
-def _from_hub_deployment(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+def _from_hub_deployment(
+    kind: KindInfo[Any],
+) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """A deployment that comes to the hub needs its sources there; they may have gone with the hub
     namespace, when nothing could be made in it."""
 

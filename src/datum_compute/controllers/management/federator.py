@@ -26,7 +26,13 @@ from datum_compute.planning.federation import (
 from datum_compute.planning.placing import refused
 from datum_compute.planning.propagation import binding_name
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
-from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, reads, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    for_,
+    reads,
+    spec_or_metadata_changed,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome

@@ -36,7 +36,7 @@ from datum_compute.planning.homes import Home, plan_home, plan_identity
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Requeue
 from datum_compute.runtime.view import CachedClient
 
 RECHECK_S = 60.0

@@ -26,7 +26,7 @@ from datum_compute.planning.subnets import prefix_of
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Requeue
 from datum_compute.runtime.view import CachedClient
 
 # A record that is right is looked at again so rarely that it costs nothing.

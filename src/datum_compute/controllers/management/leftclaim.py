@@ -29,7 +29,7 @@ from datum_compute.planning.leftclaims import plan_left_claims
 from datum_compute.runtime.controller import Controller, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Requeue
 from datum_compute.runtime.view import CachedClient
 
 RECHECK_S = 60.0

@@ -19,10 +19,11 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.locationbindings import plan_availability
+from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, NotSynced, Outcome
+from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import CachedClient
 
 

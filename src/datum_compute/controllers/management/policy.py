@@ -11,7 +11,7 @@ from datum_compute.api.meta import Ref
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.policies import plan_policies
-from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, watches
+from datum_compute.runtime.controller import Controller, for_, spec_or_metadata_changed, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome

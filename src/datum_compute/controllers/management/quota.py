@@ -31,7 +31,7 @@ from datum_compute.runtime.cache import Index
 from datum_compute.runtime.controller import Controller, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Outcome, Debounce
+from datum_compute.runtime.outcome import Debounce, Outcome
 from datum_compute.runtime.view import CachedClient
 
 THE_PROJECT = Ref("", "quota")

@@ -37,7 +37,13 @@ from datum_compute.planning.resolution import (
     resolved,
 )
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, reads, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    for_,
+    reads,
+    spec_or_metadata_changed,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
@@ -72,7 +78,9 @@ def _has_data(deployment: WorkloadDeployment) -> bool:
     return used or bool(references(deployment.spec.template))
 
 
-def _held_back_by(context: Context, view: CachedClient, deployment: WorkloadDeployment) -> list[str]:
+def _held_back_by(
+    context: Context, view: CachedClient, deployment: WorkloadDeployment
+) -> list[str]:
     namespace = view.read(NAMESPACE).get(Ref("", deployment.metadata.namespace))
     target, name = hub_namespace_of(deployment, namespace), str(ref_of(deployment))
     return [

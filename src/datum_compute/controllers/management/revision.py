@@ -10,7 +10,7 @@ from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.revisions import plan_revisions
-from datum_compute.runtime.controller import Controller, spec_or_metadata_changed, for_, owns
+from datum_compute.runtime.controller import Controller, for_, owns, spec_or_metadata_changed
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.runtime.view import CachedClient

@@ -26,7 +26,7 @@ from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Requeue
 from datum_compute.runtime.view import CachedClient
 
 # How often a project that is being drained is looked at; its last workload wakes at once.
@@ -65,7 +65,10 @@ async def _entitle(
 
 
 async def _withdraw(
-    context: Context, membership: ProjectMembership, plane: PlaneName, consumer: ServiceConsumer | None
+    context: Context,
+    membership: ProjectMembership,
+    plane: PlaneName,
+    consumer: ServiceConsumer | None,
 ) -> Outcome:
     if not membership.is_engaged(plane):
         await membership.engage(plane, entitled=False)
@@ -83,13 +86,17 @@ async def _withdraw(
     return Requeue(DRAIN_S)
 
 
-async def _is_current(platform: CachedClient, plane: PlaneName, cached: ServiceConsumer | None) -> bool:
+async def _is_current(
+    platform: CachedClient, plane: PlaneName, cached: ServiceConsumer | None
+) -> bool:
     """Whether the platform, read live, has the consumer that the cache has, or none either.
 
     The watch of consumers may be behind that of projects: then a project that was created again
     has no consumer yet, or that of its predecessor. If so, reads wait until it has caught up.
     """
-    live = await platform.get_uncached(CONSUMER, Ref("", consumer_name(SERVICE_NAME, member_name(plane))))
+    live = await platform.get_uncached(
+        CONSUMER, Ref("", consumer_name(SERVICE_NAME, member_name(plane)))
+    )
     if _version_of(live) == _version_of(cached):
         return True
     platform.mark_stale(CONSUMER)

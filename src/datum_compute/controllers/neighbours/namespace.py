@@ -21,7 +21,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.planning.remaining import conditions_of
 from datum_compute.runtime.controller import Controller, for_
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Requeue, Outcome
+from datum_compute.runtime.outcome import Done, Outcome, Requeue
 from datum_compute.runtime.view import CachedClient
 
 RECHECK_S = 10.0
@@ -46,7 +46,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return Done()
 
 
-async def _tell(context: Context, view: CachedClient, namespace: Namespace, remaining: list[Held]) -> None:
+async def _tell(
+    context: Context, view: CachedClient, namespace: Namespace, remaining: list[Held]
+) -> None:
     """Say what remains; a status that says so already is not written again."""
     before = namespace.status.conditions
     conditions = conditions_of(before, remaining, context.now())

@@ -82,7 +82,7 @@ def _machines_need_the_centre() -> Iterator[None]:
 
     def make(original: Any) -> Any:
         async def reconcile(context: Any, key: Any) -> Any:
-            if context.planes.hub.age(INSTANCE) > _HEARD_S:
+            if context.planes.hub.informer(INSTANCE).age() > _HEARD_S:
                 return Requeue(_HEARD_S)
             return await original(context, key)
 
