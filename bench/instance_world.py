@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
+from hack.account_rules import single_cluster_rules
 from prometheus_client import CollectorRegistry
 
 from datum_compute.api.codec import JsonObject
@@ -43,7 +44,6 @@ from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.machinetable import MachineTable
 from datum_compute.drivers.simulated import SimulatedDriver
-from datum_compute.planes.accountrules import single_cluster_rules
 from datum_compute.planes.catalogue import project_objects
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.runtime.controller import Controller

@@ -22,7 +22,7 @@ from datum_compute.app.traffic.metrics import PrometheusWakes
 from datum_compute.app.usagemetrics import UsageMetrics
 from datum_compute.controllers.management.quarantine import quarantine_gauge
 from datum_compute.controllers.notices import ON_THE_WAY, OWN_REASONS
-from datum_compute.runtime.events import BURST, NOTE_BYTES_MAX, REFILL_S, EventRecorder
+from datum_compute.runtime.event_recorder import BURST, NOTE_BYTES_MAX, REFILL_S, EventRecorder
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
 from datum_compute.server.event_encoder import EventEncoder

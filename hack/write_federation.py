@@ -15,9 +15,9 @@ from datum_compute.api.crd import crd_manifest
 from datum_compute.api.kinds import KINDS, NAMESPACE
 from datum_compute.api.plane import ROLES, cell_plane, project_plane
 from datum_compute.api.quotametrics import QUOTA_NAMESPACE
-from datum_compute.planes.accountrules import account_rules
 from datum_compute.planes.bootstrap import built_in_sizes
 from datum_compute.planes.catalogue import KindAndObject, platform_objects, project_objects
+from hack.account_rules import account_rules
 from hack.generated import main
 from hack.write_single_cluster import account, documents, made, without_services
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datum_compute.api.codec import plain
 from datum_compute.api.meta import ref_of
 from datum_compute.planes.planes import Planes
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, for_, owns
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Requeue
-from datum_compute.runtime.view import CachedClient
 from examples.ordered_set.kinds import FINALIZER, MEMBER, ORDERED_SET, OrderedSet
 from examples.ordered_set.plan import Plan, plan_ordered_set
 

@@ -15,9 +15,9 @@ from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
 from datum_compute.controllers import registry
 from datum_compute.planes.bootstrap import ensure_plane
-from datum_compute.runtime.events import EventRequest
+from datum_compute.runtime.event_recorder import EventRequest
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
-from tests.runtime.planes import Planes
+from tests.runtime.planes_in_process import Planes
 
 CORE = "/api/v1/namespaces/default"
 SETTLED_S = 5.0

@@ -26,7 +26,7 @@ from datum_compute.planning.quarantine import NO_IDENTITY
 from datum_compute.runtime.controller import Controller
 from datum_compute.testing.builders import an_instance
 from datum_compute.testing.virtual_loop import VirtualLoop
-from tests.runtime.planes import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 
 CELL = cell_plane("dfw")
 NOW_S = 1_000_000.0

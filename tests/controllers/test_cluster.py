@@ -16,10 +16,10 @@ from datum_compute.api.plane import HUB, cell_plane, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.controllers.hub.cluster import CONTROLLER, probe_cell
-from datum_compute.runtime.view import CachedClient
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.controllers.test_clocks import running
-from tests.runtime.planes import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 
 CELL = cell_plane("dfw")
 

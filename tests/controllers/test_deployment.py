@@ -24,7 +24,7 @@ from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.testing.builders import a_deployment, an_instance
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.controllers.test_machine import CELL, RUNNING, ScriptedDriver, a_server
-from tests.runtime.planes import Planes
+from tests.runtime.planes_in_process import Planes
 
 SLEEPING = MachineState("Sleeping")
 CRASHED = MachineState("Failed", reason="InstanceCrashing")

@@ -21,7 +21,7 @@ from datum_compute.app.wiring import build_manager
 from datum_compute.controllers.hub import execution
 from datum_compute.testing.builders import a_deployment
 from datum_compute.testing.virtual_loop import VirtualLoop
-from tests.runtime.planes import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 
 CELL = cell_plane("dfw")
 NAME = "ns-u"

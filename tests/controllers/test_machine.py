@@ -31,7 +31,7 @@ from datum_compute.drivers.driver import (
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
-from tests.runtime.planes import Planes
+from tests.runtime.planes_in_process import Planes
 
 CELL = cell_plane("dfw")
 REF = Ref("default", "web-0")

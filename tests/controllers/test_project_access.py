@@ -33,7 +33,7 @@ from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.testing.builders import a_deployment
 from datum_compute.testing.virtual_loop import VirtualLoop
-from tests.runtime.planes import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 
 PLANE = project_plane("gamma")
 GAMMA = Project(

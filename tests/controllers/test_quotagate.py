@@ -23,11 +23,11 @@ from datum_compute.controllers.context import Context
 from datum_compute.planes.planes import Planes as EngagedPlanes
 from datum_compute.planning.claims import ClaimHome, claim_ref, new_claim
 from datum_compute.runtime.cache import NotSynced
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.view import CachedClient
 from datum_compute.testing.builders import an_instance
 from datum_compute.testing.virtual_loop import VirtualLoop
-from tests.runtime.planes import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 
 CELL, PROJECT = cell_plane("dfw"), project_plane("alpha")
 INSTANCE = an_instance(0)

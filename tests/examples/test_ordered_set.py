@@ -39,7 +39,7 @@ from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.planes.planes import Planes as EngagedPlanes
 from datum_compute.runtime.manager import Manager
 from datum_compute.testing.virtual_loop import HOST, VirtualLoop, run_virtual
-from tests.runtime.planes import Planes
+from tests.runtime.planes_in_process import Planes
 
 # --- the planner alone
 

@@ -11,7 +11,7 @@ from datum_compute.admission.ownership import CONTROL
 from datum_compute.api.codec import JsonObject, canonical_hash, encode
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, KINDS, NETWORK
 from datum_compute.api.plane import PlaneName
-from datum_compute.planes.roleobjects import RULES_DIGEST_ANNOTATION
+from datum_compute.planes.role_objects import RULES_DIGEST_ANNOTATION
 from datum_compute.planes.roles import admin_user, rules_by_role, subjects_by_role
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.authentication import User

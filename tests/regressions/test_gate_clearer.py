@@ -21,10 +21,10 @@ from datum_compute.controllers.context import Context
 from datum_compute.planning import gates
 from datum_compute.planning.gates import Decision
 from datum_compute.planning.ordinals import is_ready
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.view import CachedClient
 from tests.regressions.platform import Platform, on_platform
 
 GATE, CONDITION = "Quota", "QuotaGranted"

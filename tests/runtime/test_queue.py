@@ -13,7 +13,7 @@ from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
-from tests.runtime.taking import Taker
+from tests.runtime.queue_taker import Taker
 
 
 def a_key(name: str) -> Key:

@@ -9,7 +9,7 @@ import pytest
 
 from datum_compute.controllers.cell import machine
 from datum_compute.planning import deployment, instances
-from datum_compute.runtime.view import CachedClient
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.testing.scenario import Scenario
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.bugs import BUGS, PENDING

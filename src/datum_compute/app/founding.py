@@ -40,7 +40,7 @@ from datum_compute.api.quotametrics import SERVICE_NAME
 from datum_compute.api.serviceentitlement import ServiceEntitlement, ServiceEntitlementSpec
 from datum_compute.client.client import Client
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planes.planemaker import PlaneLifecycle
+from datum_compute.planes.lifecycle import PlaneLifecycle
 from datum_compute.planes.planes import Planes
 from datum_compute.planning.actions import Plan, Wait
 from datum_compute.planning.consumers import plan_consumer
@@ -48,7 +48,7 @@ from datum_compute.planning.entitlements import Requested, plan_entitlement
 from datum_compute.planning.organizations import organization_namespace, plan_organization
 from datum_compute.planning.projects import plan_guard, plan_ready
 from datum_compute.planning.services import plan_configuration, plan_service
-from datum_compute.runtime.view import CachedClient
+from datum_compute.runtime.cached_client import CachedClient
 
 ORGANIZATION_NAME = "default"
 _RECORD = Ref("kube-system", "founded-projects")

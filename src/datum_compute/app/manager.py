@@ -61,8 +61,8 @@ from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.fenced import FencedDriver
 from datum_compute.drivers.pods.driver import PodsDriver
 from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.events import EventRecorder
-from datum_compute.runtime.leader import (
+from datum_compute.runtime.event_recorder import EventRecorder
+from datum_compute.runtime.leader_election import (
     Election,
     FencedTransport,
     LeadershipLost,

@@ -12,8 +12,8 @@ from datum_compute.controllers.cell.addressbook import AddressBook
 from datum_compute.controllers.patience import Patience
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
+from datum_compute.planes.lifecycle import PlaneLifecycle
 from datum_compute.planes.membership import ProjectMembership
-from datum_compute.planes.planemaker import PlaneLifecycle
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.key import Key
 

@@ -12,10 +12,10 @@ from datum_compute.api.plane import PLATFORM, PlaneName, member_name, project_pl
 from datum_compute.controllers.context import Context
 from datum_compute.planning.prefixes import Ledger, Pool, pool_label
 from datum_compute.planning.prefixuse import user_of
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Edge, MapFunction, reads
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.view import CachedClient
 
 
 def observe_ledger(

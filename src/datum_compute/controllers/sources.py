@@ -11,10 +11,10 @@ from datum_compute.api.meta import KindInfo, Ref, ref_of
 from datum_compute.api.references import Reference, Source, sources
 from datum_compute.planning.references import Held, ObservedSources
 from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Edge, MapFunction, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.view import CachedClient
 
 KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (CONFIG_MAP, SECRET)}
 

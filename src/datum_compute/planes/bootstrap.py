@@ -24,7 +24,7 @@ from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PlaneName, member_name, path_prefix, plane_role
 from datum_compute.client.client import Client
 from datum_compute.planes.held import ExistenceCheck, assume_missing
-from datum_compute.planes.roleobjects import ensure_roles
+from datum_compute.planes.role_objects import ensure_roles
 
 T = TypeVar("T", bound=ApiObject)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datum_compute.api import labels
 from datum_compute.api.identity import normalized_city
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE
-from datum_compute.runtime.view import LabelScope
+from datum_compute.runtime.cached_client import LabelScope
 
 
 def hub_label_scope(cell: str, city: str) -> LabelScope:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
 from datum_compute.runtime.cache import NotSynced
-from datum_compute.runtime.events import EventRequest
-from datum_compute.runtime.view import CachedClient
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.event_recorder import EventRequest
 
 
 def discard_event(_notice: EventRequest) -> None:

@@ -38,10 +38,10 @@ from typing import Any, Generic, TypeVar
 
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import LANE_MAX, Key, plane_of
 from datum_compute.runtime.outcome import Outcome
-from datum_compute.runtime.view import CachedClient
 
 # For controllers of many small objects, each of which waits for a write or two: together their
 # writes go to disk at once.

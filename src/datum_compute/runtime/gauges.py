@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from datum_compute.api.plane import PlaneName
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.metrics import ComputedGauge, GaugeSample
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.runtime.view import CachedClient
 
 Read = Callable[[], Iterable[GaugeSample]]
 

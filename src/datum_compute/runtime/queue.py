@@ -33,9 +33,9 @@ from random import Random
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.bustle import Bustle
+from datum_compute.runtime.debounce import Debouncer
 from datum_compute.runtime.key import LANE_MAX, Key, namespace_of, plane_of
 from datum_compute.runtime.outcome import Debounce
-from datum_compute.runtime.pauses import Debouncer
 from datum_compute.runtime.timers import DelayTimers
 
 _IDLE_STARTS_MAX = 64  # start times kept for flows without keys

@@ -30,12 +30,12 @@ from datum_compute.api.errors import (
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.deadlines import Deadlines
 from datum_compute.runtime.cache import NotSynced
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import ControllerMetrics
 from datum_compute.runtime.outcome import Done, Outcome, Requeue, Terminal
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.runtime.view import CachedClient
 
 C = TypeVar("C")
 

@@ -21,7 +21,13 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport import Transport
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.leader import Election, FencedTransport, LeaseConfig, check_all, lead_all
+from datum_compute.runtime.leader_election import (
+    Election,
+    FencedTransport,
+    LeaseConfig,
+    check_all,
+    lead_all,
+)
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.layout import MANAGERS
 from datum_compute.testing.truth import Truth

@@ -17,6 +17,7 @@ from dataclasses import replace
 from random import Random
 
 import msgspec
+from hack.account_rules import single_cluster_rules
 
 from datum_compute.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from datum_compute.api.kinds import (
@@ -39,7 +40,6 @@ from datum_compute.client.client import Client
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
-from datum_compute.planes.accountrules import single_cluster_rules
 from datum_compute.planes.catalogue import project_objects
 from datum_compute.planes.roles import MANAGER_USER, RBAC
 from datum_compute.store.journal import Change, Entry, ObjectKey

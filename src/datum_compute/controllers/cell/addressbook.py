@@ -19,7 +19,7 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.workloaddeployment import NetworkAttachment
 from datum_compute.planning.addresses import addresses_of, plan_address
-from datum_compute.runtime.view import CachedClient
+from datum_compute.runtime.cached_client import CachedClient
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from datum_compute.planning.claims import (
 )
 from datum_compute.planning.gates import QUOTA, gate_names
 from datum_compute.planning.verdicts import with_verdicts
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
@@ -36,7 +37,6 @@ from datum_compute.runtime.controller import (
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Requeue
-from datum_compute.runtime.view import CachedClient
 
 REFUSED_S = 60.0
 

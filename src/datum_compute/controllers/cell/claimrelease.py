@@ -28,6 +28,7 @@ from datum_compute.planning.claims import (
     plan_release,
     releases,
 )
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
@@ -39,7 +40,6 @@ from datum_compute.runtime.controller import (
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Requeue
-from datum_compute.runtime.view import CachedClient
 
 T = TypeVar("T", bound=ApiObject)
 

@@ -27,10 +27,10 @@ from datum_compute.controllers.sources import (
 from datum_compute.planning.gates import REFERENCED_DATA, Decision, gate_names
 from datum_compute.planning.resolution import arrival_verdict, carried
 from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Edge, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
-from datum_compute.runtime.view import CachedClient
 
 # The sources' own events come at once; this repairs what was missed.
 RECHECK_S = 30.0

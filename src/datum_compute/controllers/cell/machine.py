@@ -37,6 +37,7 @@ from datum_compute.planning.objects import plan_status
 from datum_compute.planning.references import data_verdict, pinned
 from datum_compute.planning.spread import spread
 from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
@@ -46,7 +47,6 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Requeue
-from datum_compute.runtime.view import CachedClient
 
 # The driver's own news come at once; these repair what was missed.
 RECHECK_S = 1.0

@@ -18,6 +18,7 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.ownership import claims_of, find_owner, refs_to_reconcile
 from datum_compute.planning.provisioning import plan_provisioning
 from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
@@ -26,11 +27,10 @@ from datum_compute.runtime.controller import (
     spec_or_metadata_changed,
     watches,
 )
-from datum_compute.runtime.events import EventRequest, reference_to
+from datum_compute.runtime.event_recorder import EventRequest, reference_to
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Terminal
-from datum_compute.runtime.view import CachedClient
 
 # How often available Instances are checked for a lost Server. An Instance is therefore Available
 # for at most 5 s without its Server, even if the event was lost.

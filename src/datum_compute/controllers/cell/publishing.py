@@ -22,11 +22,11 @@ from datum_compute.planning.publishing import (
     published_ports,
     takes_connections,
 )
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import CachedClient
 
 # How long a connection is held for a machine that is woken.
 WAKE_S = 10.0

@@ -32,6 +32,7 @@ from datum_compute.planning.propagation import (
     plan_binding,
     selects,
 )
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     Controller,
     Edge,
@@ -44,7 +45,6 @@ from datum_compute.runtime.controller import (
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Requeue
-from datum_compute.runtime.view import CachedClient
 
 # The kinds that travel from the hub to cells; of some only those that are marked for it.
 PROPAGATED: tuple[KindInfo[Any], ...] = (NAMESPACE, DEPLOYMENT, CONFIG_MAP, SECRET)

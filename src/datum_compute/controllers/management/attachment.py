@@ -29,6 +29,7 @@ from datum_compute.planning.attachment import (
     plan_attachment,
 )
 from datum_compute.planning.subnets import subnet_name
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     Controller,
     for_,
@@ -40,7 +41,6 @@ from datum_compute.runtime.controller import (
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

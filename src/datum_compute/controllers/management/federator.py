@@ -26,6 +26,7 @@ from datum_compute.planning.federation import (
 from datum_compute.planning.placing import refused
 from datum_compute.planning.propagation import binding_name
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     Controller,
     for_,
@@ -36,7 +37,6 @@ from datum_compute.runtime.controller import (
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

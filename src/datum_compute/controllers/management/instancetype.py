@@ -12,11 +12,11 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.instancetypes import type_status
 from datum_compute.planning.objects import plan_status
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

@@ -23,11 +23,11 @@ from datum_compute.planning.actions import Plan
 from datum_compute.planning.prefixes import allocation_name, plan_giving_back, pool_label
 from datum_compute.planning.prefixuse import attached_prefixes, carried_prefixes
 from datum_compute.planning.subnets import prefix_of
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Requeue
-from datum_compute.runtime.view import CachedClient
 
 # A record that is right is looked at again so rarely that it costs nothing.
 RECHECK_S = 600.0

@@ -14,11 +14,11 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.ledger import observe_ledger, to_holder
 from datum_compute.planning.networks import plan_network
 from datum_compute.planning.prefixes import IPV6_NETWORKS, allocation_name, pool_label
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

@@ -32,11 +32,11 @@ from datum_compute.planning.quarantine import (
 )
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
 from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Requeue
-from datum_compute.runtime.view import CachedClient
 
 NOTED = "noted-elsewhere"
 

@@ -25,13 +25,13 @@ from datum_compute.planning.quarantine import (
     quarantine_reason,
 )
 from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.events import EventRequest, reference_to
+from datum_compute.runtime.event_recorder import EventRequest, reference_to
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import ComputedGauge, GaugeSample
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import CachedClient
 
 EVENT = "Quarantined"
 

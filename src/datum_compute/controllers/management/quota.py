@@ -28,11 +28,11 @@ from datum_compute.planning.quota import (
     plan_decisions,
 )
 from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Debounce, Outcome
-from datum_compute.runtime.view import CachedClient
 
 THE_PROJECT = Ref("", "quota")
 BY_STATE = "quota-state"

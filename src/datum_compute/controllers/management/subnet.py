@@ -19,11 +19,11 @@ from datum_compute.controllers.ledger import (
     to_holder,
 )
 from datum_compute.planning.subnets import plan_subnet, plan_subnet_removal, pool_of
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, for_, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

@@ -14,11 +14,11 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, project_plane
 from datum_compute.controllers.context import Context
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

@@ -16,10 +16,10 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.plane import ROLES
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.neighbours.namespace import delete_all
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome, Requeue
-from datum_compute.runtime.view import CachedClient
 
 RECHECK_S = 10.0
 

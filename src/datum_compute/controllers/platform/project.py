@@ -24,11 +24,11 @@ from datum_compute.planning.projects import (
     plan_ready,
     plan_release,
 )
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, for_, watches
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import CachedClient
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

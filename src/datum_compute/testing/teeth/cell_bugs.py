@@ -26,7 +26,7 @@ from datum_compute.planning.ordinals import Slots, build_slots, slots_of
 from datum_compute.planning.projection import plan_withdrawal
 from datum_compute.planning.provisioning import plan_provisioning, provisioned_status
 from datum_compute.planning.readiness import plan_readiness
-from datum_compute.runtime.view import CachedClient
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import Make, attribute_replaced, function_replaced
 from datum_compute.testing.teeth.runtime_bugs import reading_anything

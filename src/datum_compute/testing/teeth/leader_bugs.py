@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from datum_compute.runtime.leader import Fence
+from datum_compute.runtime.leader_election import Fence
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import attribute_replaced
 

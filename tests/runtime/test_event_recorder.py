@@ -18,7 +18,7 @@ from datum_compute.api.exchange import Request, Response
 from datum_compute.api.kinds import EVENT, NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, PlaneName
-from datum_compute.runtime.events import (
+from datum_compute.runtime.event_recorder import (
     AT_ONCE,
     BUFFER_MAX,
     BURST,
@@ -30,7 +30,7 @@ from datum_compute.runtime.events import (
     EventRequest,
 )
 from datum_compute.testing.virtual_loop import VirtualLoop
-from tests.runtime.planes import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 
 WEB = ObjectReference(api_version="v1", kind="Thing", namespace="default", name="web", uid="u-1")
 Story = Callable[["Recording"], Coroutine[Any, Any, None]]

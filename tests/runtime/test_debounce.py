@@ -14,7 +14,7 @@ from datum_compute.runtime.key import Key
 from datum_compute.runtime.outcome import Debounce
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
-from tests.runtime.taking import Taker
+from tests.runtime.queue_taker import Taker
 
 KEY = Key(HUB, Ref("default", "a"))
 PAUSE = Debounce(idle_s=1.0, max_s=10.0)

@@ -17,7 +17,7 @@ from datum_compute.api.lease import Lease
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, path_prefix
 from datum_compute.client.client import Client
-from datum_compute.runtime.leader import (
+from datum_compute.runtime.leader_election import (
     REMIND_S,
     Election,
     FencedTransport,
@@ -28,7 +28,7 @@ from datum_compute.runtime.leader import (
     lead_all,
 )
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
-from tests.runtime.planes import Planes, a_namespace
+from tests.runtime.planes_in_process import Planes, a_namespace
 
 REF = Ref("default", "compute-manager")
 MARGIN_S = 2.0

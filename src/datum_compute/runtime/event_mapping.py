@@ -15,13 +15,13 @@ from typing import Any, Generic, TypeVar
 
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName, plane_role
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Edge
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import ControllerMetrics
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.runtime.reversemap import MappingAudit
-from datum_compute.runtime.view import CachedClient
 
 C = TypeVar("C")
 

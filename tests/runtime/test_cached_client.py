@@ -16,10 +16,10 @@ from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import HUB
 from datum_compute.client.transport import is_watch
 from datum_compute.runtime.cache import NotSynced
-from datum_compute.runtime.view import FORGET_S, QUIET_S, CachedClient
+from datum_compute.runtime.cached_client import FORGET_S, QUIET_S, CachedClient
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.client.recorded import Recorded, listed, namespace, status, stream
-from tests.runtime.planes import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 
 A = Ref("", "a")
 

@@ -18,7 +18,7 @@ from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.key import Key
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.testing.virtual_loop import NEVER, VirtualLoop, run_virtual
-from tests.runtime.taking import Taker
+from tests.runtime.queue_taker import Taker
 
 STAGES = 6
 WORK_S = 0.01
