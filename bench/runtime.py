@@ -34,11 +34,9 @@ from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from datum_compute.runtime.informer import Informer
-from datum_compute.runtime.key import Key
 from datum_compute.runtime.manager import Manager
-from datum_compute.runtime.outcome import Done, Outcome
 from datum_compute.server.apiserver import ApiServer
 from datum_compute.server.authentication import EVERY_PLANE, User, authenticator_of
 from datum_compute.store.memory import MemoryJournal

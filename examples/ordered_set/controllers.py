@@ -6,9 +6,7 @@ from datum_compute.api.codec import plain
 from datum_compute.api.meta import ref_of
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, owns
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, owns
 from examples.ordered_set.kinds import FINALIZER, MEMBER, ORDERED_SET, OrderedSet
 from examples.ordered_set.plan import Plan, plan_ordered_set
 

@@ -28,9 +28,7 @@ from datum_compute.app.wiring import build_manager
 from datum_compute.client.client import Client
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.membership import projects
-from datum_compute.runtime.controller import Controller, for_
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from datum_compute.testing.builders import a_deployment
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes_in_process import Planes, a_namespace, with_planes

@@ -24,7 +24,7 @@ from datum_compute.planes.planes import Planes as EngagedPlanes
 from datum_compute.planning.claims import ClaimHome, claim_ref, new_claim
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.key import Key
+from datum_compute.runtime.controller import Key
 from datum_compute.testing.builders import an_instance
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes_in_process import Planes, a_namespace, with_planes

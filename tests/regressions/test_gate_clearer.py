@@ -22,9 +22,8 @@ from datum_compute.planning import gates
 from datum_compute.planning.gates import Decision
 from datum_compute.planning.ordinals import is_ready
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import watches
+from datum_compute.runtime.controller import Key, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
 from tests.regressions.platform import Platform, on_platform
 
 GATE, CONDITION = "Quota", "QuotaGranted"

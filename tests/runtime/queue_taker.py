@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from datum_compute.runtime.key import Key
+from datum_compute.runtime.controller import Key
 from datum_compute.runtime.queue import WorkQueue
 
 

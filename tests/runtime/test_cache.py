@@ -13,8 +13,7 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import ApiObject, ObjectMeta, OwnerReference, Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.client.answers import Unreadable as UnreadableAnswer
-from datum_compute.runtime.cache import DECODED_MAX, Cache, Index, UnreadableObjectError
-from datum_compute.runtime.objects import Lister
+from datum_compute.runtime.cache import DECODED_MAX, Cache, Index, Lister, UnreadableObjectError
 
 objects = st.builds(
     lambda name, namespace, label, owner: Namespace(

@@ -9,9 +9,8 @@ from random import Random
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB
 from datum_compute.client.backoff import Backoff
-from datum_compute.runtime.bustle import Bustle
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Debounce
+from datum_compute.runtime.controller import Debounce, Key
+from datum_compute.runtime.debounce import Bustle
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.runtime.queue_taker import Taker

@@ -14,14 +14,21 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.runtime.cache import NotSynced
+from datum_compute.runtime.cache import Lister, NotSynced
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Edge, for_, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Edge,
+    Key,
+    Outcome,
+    Requeue,
+    Terminal,
+    for_,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
 from datum_compute.runtime.manager import Manager
-from datum_compute.runtime.objects import Lister
-from datum_compute.runtime.outcome import Done, Outcome, Requeue, Terminal
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 

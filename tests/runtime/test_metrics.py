@@ -15,13 +15,11 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import cell_plane
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, watches
+from datum_compute.runtime.event_mapping import REPORT_INTERVAL_S, AmbiguousMapping
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
-from datum_compute.runtime.reversemap import REPORT_INTERVAL_S, AmbiguousMapping
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 

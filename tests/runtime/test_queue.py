@@ -1,4 +1,7 @@
-"""One key never in flight twice, never waiting twice, and never forgotten."""
+"""One key never in flight twice, never waiting twice, and never forgotten.
+
+Keys that wait for long share timers, and none of them comes up too early.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import asyncio
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.client.backoff import Backoff
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.queue import WorkQueue
+from datum_compute.runtime.controller import Key
+from datum_compute.runtime.queue import SHORT_S, TICK_S, DelayTimers, WorkQueue
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.runtime.queue_taker import Taker
 
@@ -273,3 +278,53 @@ def test_keys_of_a_dropped_plane_leave_their_flows() -> None:
         return [first, queue.pop(), queue.pop()]
 
     assert run_virtual(Random(1), main) == [on(TWO, "stays"), on(ONE, "gone"), None]
+
+
+def a_key_timers(number: int) -> Key:
+    return Key(HUB, Ref("default", f"k{number}"))
+
+
+@given(st.lists(st.floats(0, 20), max_size=20))
+def test_everybody_comes_up_in_time(delays: list[float]) -> None:
+    async def main(loop: VirtualLoop) -> dict[Key, float]:
+        woken: dict[Key, float] = {}
+
+        def wake(key: Key) -> None:
+            woken[key] = loop.time()
+
+        timers = DelayTimers(wake)
+        for number, delay in enumerate(delays):
+            timers.set(a_key_timers(number), delay)
+        await asyncio.sleep(30)
+        assert len(timers) == 0
+        return woken
+
+    woken = run_virtual(Random(1), main)
+    for number, delay in enumerate(delays):
+        late_s = woken[a_key_timers(number)] - delay
+        assert -1e-6 <= late_s <= (TICK_S + 1e-6 if delay >= SHORT_S else 1e-6)
+
+
+def test_thousands_that_wait_for_the_same_second_need_few_timers() -> None:
+    async def main(loop: VirtualLoop) -> int:
+        timers = DelayTimers(lambda _key: None)
+        for number in range(5000):
+            timers.set(a_key_timers(number), 300 + number / 5000)
+        return len(timers._handles)
+
+    assert run_virtual(Random(1), main) <= 12
+
+
+def test_what_is_cancelled_or_dropped_does_not_come_up() -> None:
+    async def main(loop: VirtualLoop) -> list[Key]:
+        woken: list[Key] = []
+        timers = DelayTimers(woken.append)
+        other = Key(cell_plane("dfw"), Ref("default", "k"))
+        for key in (a_key_timers(1), a_key_timers(2), other):
+            timers.set(key, 5)
+        timers.cancel(a_key_timers(1))
+        timers.drop(other.plane)
+        await asyncio.sleep(10)
+        return woken
+
+    assert run_virtual(Random(1), main) == [a_key_timers(2)]

@@ -15,7 +15,7 @@ import pytest
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB
 from datum_compute.client.backoff import Backoff
-from datum_compute.runtime.key import Key
+from datum_compute.runtime.controller import Key
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.testing.virtual_loop import NEVER, VirtualLoop, run_virtual
 from tests.runtime.queue_taker import Taker

@@ -17,11 +17,18 @@ from datum_compute.api.plane import HUB, cell_plane, path_prefix, project_plane
 from datum_compute.client.transport import is_watch
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Edge, for_, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Edge,
+    Key,
+    Outcome,
+    Terminal,
+    for_,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
 from datum_compute.runtime.manager import Manager
-from datum_compute.runtime.outcome import Done, Outcome, Terminal
 from datum_compute.testing.virtual_loop import VirtualLoop
 from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
 

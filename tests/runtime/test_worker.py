@@ -17,9 +17,7 @@ from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.runtime.worker import BREATH, WorkerPool
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual

@@ -12,10 +12,8 @@ import pytest
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import project_plane
-from datum_compute.runtime.controller import Controller, for_
-from datum_compute.runtime.instrumented import instrument
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
+from datum_compute.runtime.worker import instrument
 from datum_compute.telemetry.logs import configure_logging
 from datum_compute.telemetry.scope import RECONCILE, REQUEST_ID
 from tests.server.running_server import running_server

@@ -17,10 +17,8 @@ from datum_compute.app.files import StateError
 from datum_compute.app.tracing import tracing
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.runtime.controller import Controller, for_
-from datum_compute.runtime.instrumented import instrument
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
+from datum_compute.runtime.worker import instrument
 from datum_compute.telemetry.otel import otel_tracer
 from datum_compute.telemetry.scope import TRACEPARENT
 from datum_compute.telemetry.traces import Tracer

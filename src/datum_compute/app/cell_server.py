@@ -39,7 +39,7 @@ from datum_compute.app.upstream import UpstreamProjects
 from datum_compute.app.wiring import MANAGER_AGENT, Layout, Platform, Safeguards
 from datum_compute.client.client import Client
 from datum_compute.controllers import registry
-from datum_compute.planes.parts import hub_label_scope
+from datum_compute.planes.planes import hub_label_scope
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.telemetry.traces import Tracer
 from datum_compute.telemetry.unread import quiet_when_unread

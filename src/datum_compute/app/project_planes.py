@@ -25,8 +25,8 @@ from datum_compute.api.plane import HUB, PLATFORM, PlaneName, member_name, plane
 from datum_compute.client.client import Client
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.planes.catalogue import ensure_network, release_project
-from datum_compute.planes.held import ExistenceCheck
-from datum_compute.planes.revoking import FinalizedKinds, delete_held_objects, mark_revoked
+from datum_compute.planes.lifecycle import FinalizedKinds, delete_held_objects, mark_revoked
+from datum_compute.planes.planes import ExistenceCheck
 from datum_compute.planes.roles import RBAC
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.store import Store

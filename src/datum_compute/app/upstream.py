@@ -18,7 +18,7 @@ from datum_compute.api.plane import PlaneName, project_plane
 from datum_compute.app.followed import Followed
 from datum_compute.client.client import Client
 from datum_compute.client.watching import Watched
-from datum_compute.planes.parts import project_label_scope
+from datum_compute.planes.planes import project_label_scope
 from datum_compute.runtime.cached_client import LabelScope
 
 

@@ -48,19 +48,17 @@ from datum_compute.controllers.notices import ambiguous_mapping_event
 from datum_compute.controllers.patience import Patience
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
-from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
+from datum_compute.planes.bootstrap import ensure_cells, ensure_plane, expire_join_tokens
 from datum_compute.planes.catalogue import ensure_platform
-from datum_compute.planes.jointokens import expire_join_tokens
-from datum_compute.planes.lifecycle import PlaneLifecycle
+from datum_compute.planes.lifecycle import PlaneLifecycle, finalized_kinds_on
 from datum_compute.planes.membership import ProjectMembership, Reach
 from datum_compute.planes.planes import Planes, discard_event
-from datum_compute.planes.revoking import finalized_kinds_on
 from datum_compute.runtime.cached_client import LabelScope, noop
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.event_recorder import EventRecorder, EventRequest
-from datum_compute.runtime.instrumented import instrument
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
+from datum_compute.runtime.worker import instrument
 from datum_compute.server.access.audit import AuditSink, nowhere
 from datum_compute.server.access.joining import Certify
 from datum_compute.server.access.signer import TokenSigner

@@ -15,7 +15,7 @@ from datum_compute.drivers.traffic import Traffic
 from datum_compute.planes.lifecycle import PlaneLifecycle
 from datum_compute.planes.membership import ProjectMembership
 from datum_compute.planes.planes import Planes
-from datum_compute.runtime.key import Key
+from datum_compute.runtime.controller import Key
 
 
 def uncounted(_edge: str, _outcome: str) -> None:

@@ -28,7 +28,7 @@ from datum_compute.planning.actions import (
     Wait,
     is_skipped,
 )
-from datum_compute.runtime.outcome import Done, Requeue
+from datum_compute.runtime.controller import Done, Requeue
 
 T = TypeVar("T", bound=ApiObject)
 

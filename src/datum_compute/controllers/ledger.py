@@ -13,9 +13,8 @@ from datum_compute.controllers.context import Context
 from datum_compute.planning.prefixes import Ledger, Pool, pool_label
 from datum_compute.planning.prefixuse import user_of
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Edge, MapFunction, reads
+from datum_compute.runtime.controller import Edge, Key, MapFunction, reads
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
 
 
 def observe_ledger(

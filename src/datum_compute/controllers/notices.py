@@ -18,8 +18,8 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import ApiObject, KindInfo
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.planning.actions import Action, Create, Delete, Patch, PatchStatus
+from datum_compute.runtime.event_mapping import AmbiguousMapping
 from datum_compute.runtime.event_recorder import EventRequest, reference_to
-from datum_compute.runtime.reversemap import AmbiguousMapping
 
 _ROLES = frozenset({"project", "cell"})
 

@@ -12,9 +12,8 @@ from datum_compute.api.references import Reference, Source, sources
 from datum_compute.planning.references import Held, ObservedSources
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Edge, MapFunction, watches
+from datum_compute.runtime.controller import Edge, Key, MapFunction, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
 
 KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (CONFIG_MAP, SECRET)}
 

@@ -1,6 +1,8 @@
 """What a plane holds from its first moment. Idempotent: run at every start.
 
 The client must be allowed everything: there are no roles yet that could let anybody in.
+
+Join tokens that nobody can use any more leave the hub a day after they have expired.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import TypeVar
 
 from datum_compute.api import labels
 from datum_compute.api.cluster import Cluster, ClusterSpec
-from datum_compute.api.errors import AlreadyExists
+from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
 from datum_compute.api.identity import execution_namespace, normalized_city
 from datum_compute.api.instancetype import (
     BUILT_IN_SIZES,
@@ -18,12 +20,13 @@ from datum_compute.api.instancetype import (
     InstanceTypeResources,
     InstanceTypeSpec,
 )
-from datum_compute.api.kinds import CLUSTER, INSTANCE_TYPE, NAMESPACE
+from datum_compute.api.kinds import CLUSTER, INSTANCE_TYPE, JOIN_TOKEN, NAMESPACE
 from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PlaneName, member_name, path_prefix, plane_role
+from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.client.client import Client
-from datum_compute.planes.held import ExistenceCheck, assume_missing
+from datum_compute.planes.planes import ExistenceCheck, assume_missing
 from datum_compute.planes.role_objects import ensure_roles
 
 T = TypeVar("T", bound=ApiObject)
@@ -88,3 +91,15 @@ async def _ensure(client: Client, kind: KindInfo[T], obj: T, holds: ExistenceChe
         await client.create(kind, obj)
     except AlreadyExists:
         return
+
+
+KEPT_S = 24 * 3600.0
+
+
+async def expire_join_tokens(hub: Client, now_s: float) -> None:
+    for token in (await hub.list(JOIN_TOKEN)).items:
+        if parse_timestamp(token.spec.expires_at) + KEPT_S < now_s:
+            try:
+                await hub.delete(JOIN_TOKEN, ref_of(token), uid=token.metadata.uid)
+            except (NotFound, Conflict):
+                continue

@@ -64,7 +64,7 @@ from datum_compute.api.serviceconfiguration import (
     ServiceQuota,
 )
 from datum_compute.client.client import Client
-from datum_compute.planes.held import ExistenceCheck, assume_missing
+from datum_compute.planes.planes import ExistenceCheck, assume_missing
 
 T = TypeVar("T", bound=ApiObject)
 

@@ -1,12 +1,30 @@
-"""The planes that are engaged now, by role."""
+"""The planes that are engaged now, by role.
+
+From what lies on the hub back to the project it is from, by the two identity labels.
+
+The part of the hub and of a project that a joined cell looks at, told by labels.
+
+The server lets a cell see nothing else (server/access/slices.py); a hub that is not ours is asked
+for no more than that all the same.
+
+Whether a plane holds an object, as whoever serves the plane knows without a request.
+
+At every start each plane is asked for dozens of objects that nearly always are there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from datum_compute.api import labels
+from datum_compute.api.identity import decoded_project, normalized_city
+from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE
+from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
 from datum_compute.runtime.cache import NotSynced
-from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.cached_client import CachedClient, LabelScope
+from datum_compute.runtime.controller import Key
 from datum_compute.runtime.event_recorder import EventRequest
 
 
@@ -57,3 +75,31 @@ class Planes:
 
     def cell(self, name: str) -> CachedClient | None:
         return self.get(cell_plane(name))
+
+
+def upstream_key(identity: Mapping[str, str], name: str) -> Key | None:
+    """The object of that name in the project and namespace the labels speak of, if they do."""
+    project = decoded_project(identity.get(labels.UPSTREAM_CLUSTER, ""))
+    namespace = identity.get(labels.UPSTREAM_NAMESPACE)
+    if not project or not namespace:
+        return None
+    return Key(project_plane(project), Ref(namespace, name))
+
+
+def hub_label_scope(cell: str, city: str) -> LabelScope:
+    return {
+        DEPLOYMENT.resource: {labels.TOPOLOGY_CITY: normalized_city(city)},
+        INSTANCE.resource: {labels.CELL: cell},
+    }
+
+
+def project_label_scope(cell: str) -> LabelScope:
+    return {CLAIM.resource: {labels.SOURCE_CLUSTER: cell}}
+
+
+ExistenceCheck = Callable[[KindInfo[Any], Ref], bool]
+
+
+def assume_missing(_kind: KindInfo[Any], _ref: Ref) -> bool:
+    """For planes that are served elsewhere: whatever is there already shows when it is made."""
+    return False

@@ -17,7 +17,7 @@ from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.client.client import Client
-from datum_compute.planes.held import ExistenceCheck, assume_missing
+from datum_compute.planes.planes import ExistenceCheck, assume_missing
 from datum_compute.planes.roles import (
     AGGREGATE_TO,
     RBAC,

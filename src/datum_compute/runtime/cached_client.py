@@ -28,9 +28,8 @@ from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client, Patch
-from datum_compute.runtime.cache import NotSynced
+from datum_compute.runtime.cache import Lister, NotSynced
 from datum_compute.runtime.informer import Informer
-from datum_compute.runtime.objects import Lister
 
 T = TypeVar("T", bound=ApiObject)
 R = TypeVar("R")

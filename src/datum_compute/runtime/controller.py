@@ -28,20 +28,104 @@ gone always matters, and what is new, so everything after a restart, unless ``cr
 there is nothing to do about such an object: a difference that nobody asked for can delay a
 controller but not mislead it. ``spec_or_metadata_changed`` is for those who read all of an object but what its
 own controller reports.
+
+Names one piece of work: an object and the plane it lies in.
+
+What a reconcile may answer. Raising instead means: try again with backoff.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.plane import PlaneName
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import LANE_MAX, Key, plane_of
-from datum_compute.runtime.outcome import Outcome
+
+LANE_MAX = 50_000
+
+
+class Key(NamedTuple):
+    """``resource`` says of which kind, for controllers of more than one.
+
+    The empty name is no plane, and nothing stands in for it: no queue takes such a key.
+    """
+
+    plane: PlaneName
+    ref: Ref
+    resource: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.plane}:{self.resource and self.resource + '/'}{self.ref}"
+
+
+def plane_of(key: Key) -> str:
+    return key.plane
+
+
+def namespace_of(key: Key) -> str:
+    """Return the flow of a key. All objects without a namespace are one flow."""
+    return key.ref.namespace
+
+
+class Debounce(msgspec.Struct, frozen=True):
+    """For a reconcile that looks at many objects: what wakes its key again soon is gathered.
+
+    The key comes up when nothing has woken it for ``idle_s`` and nobody works on its plane, and at
+    the latest ``max_s`` after the pass that asked for the pause. Nothing is lost, and a key that
+    nobody wakes waits for nothing.
+    """
+
+    idle_s: float
+    max_s: float
+
+    def __post_init__(self) -> None:
+        _check_finite(self.idle_s)
+        _check_finite(self.max_s)
+
+
+class Done(msgspec.Struct, frozen=True):
+    """Settled until something changes."""
+
+    debounce: Debounce | None = None
+
+
+class Requeue(msgspec.Struct, frozen=True):
+    """Look again after this many seconds (and up to a tenth more), or sooner if something
+    changes. What should have been looked at in the past is looked at soon."""
+
+    after_s: float
+    debounce: Debounce | None = None
+
+    def __post_init__(self) -> None:
+        _check_finite(self.after_s)
+
+
+class Terminal(msgspec.Struct, frozen=True):
+    """Hopeless until the object itself changes.
+
+    The reason is recorded and there is no retry. Neither a resync nor a change of any other
+    object brings the key up again, only another version of the object it names, or its end.
+    """
+
+    message: str
+
+
+Outcome = Done | Requeue | Terminal
+
+
+def _check_finite(seconds: float) -> None:
+    """Said where it is asked for: no timer takes a time that never comes."""
+    if not math.isfinite(seconds):
+        raise ValueError(f"{seconds} is no time to wait for; to wait for a change is Done()")
+
 
 # For controllers of many small objects, each of which waits for a write or two: together their
 # writes go to disk at once.

@@ -35,8 +35,7 @@ from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.client.answers import Listed, Unreadable, WatchEvent
 from datum_compute.client.client import Client
 from datum_compute.client.watching import follow_kept
-from datum_compute.runtime.cache import Cache, CacheEntry
-from datum_compute.runtime.objects import Lister
+from datum_compute.runtime.cache import Cache, CacheEntry, Lister
 
 T = TypeVar("T", bound=ApiObject)
 

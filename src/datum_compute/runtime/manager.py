@@ -28,15 +28,12 @@ from typing import Generic, TypeVar
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
-from datum_compute.runtime.bustle import Bustle
 from datum_compute.runtime.cached_client import CachedClient, LabelScope, noop
-from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.event_mapping import Feed
-from datum_compute.runtime.gauges import gauges_of
-from datum_compute.runtime.key import Key, namespace_of
-from datum_compute.runtime.metrics import RuntimeMetrics
+from datum_compute.runtime.controller import Controller, Key, namespace_of
+from datum_compute.runtime.debounce import Bustle
+from datum_compute.runtime.event_mapping import AmbiguityReporter, Feed, MappingAudit
+from datum_compute.runtime.metrics import RuntimeMetrics, gauges_of
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.runtime.reversemap import AmbiguityReporter, MappingAudit
 from datum_compute.runtime.worker import WorkerPool
 
 C = TypeVar("C")

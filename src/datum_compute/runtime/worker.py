@@ -7,6 +7,8 @@ if those who look are too few.
 
 Whatever a reconcile does ends with itself: it may raise, take too long, be cancelled or answer
 nonsense, and no other key notices.
+
+A controller whose reconciles can be told apart: in log lines, and as spans where wanted.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from itertools import count
 from random import Random
 from typing import Generic, TypeVar
 
@@ -31,11 +36,11 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.client.deadlines import Deadlines
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.key import Key
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, Terminal
 from datum_compute.runtime.metrics import ControllerMetrics
-from datum_compute.runtime.outcome import Done, Outcome, Requeue, Terminal
 from datum_compute.runtime.queue import WorkQueue
+from datum_compute.telemetry.scope import RECONCILE
+from datum_compute.telemetry.traces import Tracer
 
 C = TypeVar("C")
 
@@ -220,3 +225,32 @@ def _is_of_a_terminating_namespace(error: BaseException) -> bool:
     return isinstance(error, Forbidden) and any(
         cause.reason == "NamespaceTerminating" for cause in error.causes
     )
+
+
+def instrument(controller: Controller[C], tracer: Tracer | None = None) -> Controller[C]:
+    """The same controller; while it reconciles, and until it reconciles the next key, everything
+    that is logged in its task carries what it was about."""
+    reconcile, numbers = controller.reconcile, count(1)
+    kind = controller.kind.kind if controller.kind is not None else ""
+
+    def described(key: Key, number: int) -> dict[str, str]:
+        return {
+            "controller": controller.name,
+            "plane": key.plane,
+            "kind": kind or key.resource,
+            "object": str(key.ref),
+            "reconcile": f"{controller.name}-{number}",
+        }
+
+    def logged(context: C, key: Key) -> Awaitable[Outcome]:
+        RECONCILE.set(partial(described, key, next(numbers)))
+        return reconcile(context, key)
+
+    async def traced(context: C, key: Key) -> Outcome:
+        assert tracer is not None
+        fields = partial(described, key, next(numbers))
+        RECONCILE.set(fields)
+        with tracer("reconcile", {f"datum.{k}": v for k, v in fields().items()}, ""):
+            return await reconcile(context, key)
+
+    return replace(controller, reconcile=logged if tracer is None else traced)

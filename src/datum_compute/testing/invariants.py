@@ -25,7 +25,7 @@ from datum_compute.api.kinds import (
     WORKLOAD,
 )
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.planes.upstream import upstream_key
+from datum_compute.planes.planes import upstream_key
 from datum_compute.store.journal import Entry, ObjectKey, PlaneDeleted
 from datum_compute.testing.data_checks import (
     i18_secret_bytes_stay_in_secrets,

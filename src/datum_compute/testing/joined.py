@@ -30,7 +30,7 @@ from datum_compute.app.wiring import MANAGER_AGENT, Platform
 from datum_compute.client.client import Client
 from datum_compute.client.connection import Connection
 from datum_compute.client.transport import Transport
-from datum_compute.planes.parts import hub_label_scope
+from datum_compute.planes.planes import hub_label_scope
 from datum_compute.server.access.certificates import Requested
 from datum_compute.server.access.joining import Certified, Certify
 from datum_compute.testing.layout import city_of

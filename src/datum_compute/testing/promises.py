@@ -12,7 +12,7 @@ from datum_compute.api.plane import HUB, PlaneName, cell_plane, member_name
 from datum_compute.api.reasons import Reason
 from datum_compute.app.project_planes import AWAITED
 from datum_compute.app.wiring import EVERYTHING
-from datum_compute.planes.revoking import finalized_kinds_on
+from datum_compute.planes.lifecycle import finalized_kinds_on
 from datum_compute.store.journal import ObjectKey
 from datum_compute.testing.truth import Step, Truth, condition, is_terminating, is_true
 

@@ -32,14 +32,16 @@ from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
     for_,
     reads,
     spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
 
 T = TypeVar("T", bound=ApiObject)
 

@@ -28,9 +28,8 @@ from datum_compute.planning.gates import REFERENCED_DATA, Decision, gate_names
 from datum_compute.planning.resolution import arrival_verdict, carried
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Edge, watches
+from datum_compute.runtime.controller import Edge, Key, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
 
 # The sources' own events come at once; this repairs what was missed.
 RECHECK_S = 30.0

@@ -32,10 +32,18 @@ from datum_compute.planning.sizing import Size, size_of
 from datum_compute.planning.template import template_hash
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, owns, reads, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    Debounce,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    owns,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Debounce, Done, Outcome
 
 # A pass looks at every instance, and every instance wakes it several times on its way. So a pass
 # waits for more of them to do so, and the longer the more instances there are; what that costs in

@@ -13,9 +13,15 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.firstword import FIRST_WORD_S
 from datum_compute.planning.gates import Decision, are_going, is_too_soon
 from datum_compute.planning.readiness import is_ready_said, plan_readiness
-from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
+    for_,
+)
 
 # Who decides which gate, from what the planes hold; None: not his business for this instance.
 # planning/gates.py says how to add one.

@@ -41,12 +41,14 @@ from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
     for_,
     reads,
     spec_or_metadata_changed,
 )
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
 
 # The driver's own news come at once; these repair what was missed.
 RECHECK_S = 1.0

@@ -16,9 +16,8 @@ from datum_compute.controllers.context import Context
 from datum_compute.planning.addresses import interface_of, location_fields, network_verdict
 from datum_compute.planning.gates import NETWORK, Decision, gate_names
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Edge, reads, watches
+from datum_compute.runtime.controller import Edge, Key, reads, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
 
 # Nobody says that an address of a full prefix has become free.
 RECHECK_S = 30.0

@@ -22,6 +22,10 @@ from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
+    Done,
+    Key,
+    Outcome,
+    Terminal,
     for_,
     reads,
     spec_or_metadata_changed,
@@ -29,8 +33,6 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.event_recorder import EventRequest, reference_to
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Terminal
 
 # How often available Instances are checked for a lost Server. An Instance is therefore Available
 # for at most 5 s without its Server, even if the event was lost.

@@ -23,10 +23,8 @@ from datum_compute.planning.publishing import (
     takes_connections,
 )
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 
 # How long a connection is held for a machine that is woken.
 WAKE_S = 10.0

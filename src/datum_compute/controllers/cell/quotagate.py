@@ -41,9 +41,8 @@ from datum_compute.planning.ordinals import ordinal
 from datum_compute.planning.sizing import Size, size_of
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Edge, reads, watches
+from datum_compute.runtime.controller import Edge, Key, reads, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
 
 # A project that was never seen is on its way for so long; then the instance says what is wrong.
 FRESH_S = 30.0

@@ -25,10 +25,17 @@ from datum_compute.planning.projection import (
     plan_writeback,
 )
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    Key,
+    Outcome,
+    Requeue,
+    for_,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Outcome, Requeue
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

@@ -35,7 +35,11 @@ from datum_compute.planning.propagation import (
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     Controller,
+    Done,
     Edge,
+    Key,
+    Outcome,
+    Requeue,
     for_,
     owns,
     reads,
@@ -43,8 +47,6 @@ from datum_compute.runtime.controller import (
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
 
 # The kinds that travel from the hub to cells; of some only those that are marked for it.
 PROPAGATED: tuple[KindInfo[Any], ...] = (NAMESPACE, DEPLOYMENT, CONFIG_MAP, SECRET)

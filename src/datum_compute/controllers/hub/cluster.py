@@ -38,10 +38,8 @@ from datum_compute.planning.actions import Plan
 from datum_compute.planning.objects import plan_status
 from datum_compute.planning.placing import serving
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 
 SERVING = "Serving"
 # Upper limit for a probe, even if the transport has a longer timeout.

@@ -34,10 +34,17 @@ from datum_compute.planning.execution import (
 from datum_compute.planning.silence import are_equally_heard
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
+    Terminal,
+    for_,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue, Terminal
 
 MET_S = 2.0
 # Kinds that a cell receives, except namespaces.

@@ -20,10 +20,17 @@ from datum_compute.planning.propagation import (
     plan_works,
 )
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Edge, reads, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Edge,
+    Key,
+    Outcome,
+    Requeue,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
 
 # Retry after a live read has contradicted the cache.
 RECHECK_S = 1.0

@@ -32,6 +32,9 @@ from datum_compute.planning.subnets import subnet_name
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     Controller,
+    Done,
+    Key,
+    Outcome,
     for_,
     owns,
     reads,
@@ -39,8 +42,6 @@ from datum_compute.runtime.controller import (
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

@@ -18,10 +18,8 @@ from datum_compute.planning.catalogue import plan_copy, plan_removal
 from datum_compute.planning.spread import spread
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
 
 COPIED_TO = ("project", "cell")
 # A plane that joins later has the built-in sizes at once and the others after so long at most.

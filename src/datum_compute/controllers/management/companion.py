@@ -19,15 +19,13 @@ from datum_compute.api.references import references, sources
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.management.referenceddata import REFERRING
-from datum_compute.planes.upstream import upstream_key
+from datum_compute.planes.planes import upstream_key
 from datum_compute.planning.companions import CompanionState, plan_companion
 from datum_compute.planning.references import Held, is_companion
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.controller import Controller, Key, Outcome, for_, reads, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Outcome
 
 COMPANIONS = "companions"
 

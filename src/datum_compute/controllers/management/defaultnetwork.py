@@ -17,10 +17,8 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.catalogue import default_network
 from datum_compute.planning.actions import Create, Plan
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 
 _WANTED = default_network()
 _NAMESPACE = Ref("", _WANTED.metadata.namespace)

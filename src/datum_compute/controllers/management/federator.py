@@ -15,7 +15,7 @@ from datum_compute.api.resourcebinding import ResourceBinding
 from datum_compute.api.workname import work_names
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planes.upstream import upstream_key
+from datum_compute.planes.planes import upstream_key
 from datum_compute.planning.federation import (
     HubState,
     hub_namespace_of,
@@ -29,14 +29,15 @@ from datum_compute.planning.silence import Silence, are_equally_heard, silence_o
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     Controller,
+    Done,
+    Key,
+    Outcome,
     for_,
     reads,
     spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

@@ -34,10 +34,17 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.homes import Home, plan_home, plan_identity
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
+    for_,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
 
 RECHECK_S = 60.0
 _INSIDE: tuple[KindInfo[Any], ...] = (DEPLOYMENT, INSTANCE, BINDING)

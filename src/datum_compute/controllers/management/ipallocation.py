@@ -24,10 +24,8 @@ from datum_compute.planning.prefixes import allocation_name, plan_giving_back, p
 from datum_compute.planning.prefixuse import attached_prefixes, carried_prefixes
 from datum_compute.planning.subnets import prefix_of
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
 
 # A record that is right is looked at again so rarely that it costs nothing.
 RECHECK_S = 600.0

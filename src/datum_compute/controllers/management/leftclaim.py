@@ -27,10 +27,8 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.actions import Plan
 from datum_compute.planning.leftclaims import plan_left_claims
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
 
 RECHECK_S = 60.0
 

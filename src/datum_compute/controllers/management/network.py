@@ -15,10 +15,8 @@ from datum_compute.controllers.ledger import observe_ledger, to_holder
 from datum_compute.planning.networks import plan_network
 from datum_compute.planning.prefixes import IPV6_NETWORKS, allocation_name, pool_label
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

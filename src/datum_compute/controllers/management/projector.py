@@ -14,7 +14,7 @@ from datum_compute.api.plane import member_name
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.management.quarantine import readmit, set_apart
-from datum_compute.planes.upstream import upstream_key
+from datum_compute.planes.planes import upstream_key
 from datum_compute.planning.projection import (
     OWNER_S,
     cells_of_copy,
@@ -33,10 +33,18 @@ from datum_compute.planning.quarantine import (
 from datum_compute.planning.silence import Silence, are_equally_heard, silence_of
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import MANY_WORKERS, Controller, for_, reads, watches
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
+    for_,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
 
 NOTED = "noted-elsewhere"
 

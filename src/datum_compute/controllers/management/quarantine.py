@@ -26,12 +26,10 @@ from datum_compute.planning.quarantine import (
 )
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
 from datum_compute.runtime.event_recorder import EventRequest, reference_to
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
 from datum_compute.runtime.metrics import ComputedGauge, GaugeSample
-from datum_compute.runtime.outcome import Done, Outcome
 
 EVENT = "Quarantined"
 

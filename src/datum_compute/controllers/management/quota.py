@@ -29,10 +29,8 @@ from datum_compute.planning.quota import (
 )
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, reads, watches
+from datum_compute.runtime.controller import Controller, Debounce, Key, Outcome, reads, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Debounce, Outcome
 
 THE_PROJECT = Ref("", "quota")
 BY_STATE = "quota-state"

@@ -24,7 +24,7 @@ from datum_compute.controllers.sources import (
     unreadable_kinds,
     wakes,
 )
-from datum_compute.planes.upstream import upstream_key
+from datum_compute.planes.planes import upstream_key
 from datum_compute.planning.companions import referenced_by
 from datum_compute.planning.federation import hub_namespace_of
 from datum_compute.planning.references import is_companion
@@ -40,14 +40,15 @@ from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     Controller,
+    Done,
+    Key,
+    Outcome,
     for_,
     reads,
     spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

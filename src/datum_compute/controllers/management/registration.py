@@ -15,10 +15,8 @@ from datum_compute.planning.objects import plan_status
 from datum_compute.planning.quota import ACTIVE, registration_verdict
 from datum_compute.planning.verdicts import with_verdicts
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

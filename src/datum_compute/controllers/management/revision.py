@@ -11,9 +11,15 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.revisions import plan_revisions
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, owns, spec_or_metadata_changed
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    owns,
+    spec_or_metadata_changed,
+)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

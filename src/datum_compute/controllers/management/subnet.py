@@ -20,10 +20,8 @@ from datum_compute.controllers.ledger import (
 )
 from datum_compute.planning.subnets import plan_subnet, plan_subnet_removal, pool_of
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

@@ -7,9 +7,16 @@ from datum_compute.api.meta import Ref
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.subnets import plan_claim
-from datum_compute.runtime.controller import Controller, for_, own_key, reads, watches
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    own_key,
+    reads,
+    watches,
+)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

@@ -32,10 +32,19 @@ from datum_compute.planning.workloadclaims import (
 )
 from datum_compute.planning.workloadremoval import plan_workload_removal
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, owns, reads, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    Debounce,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
+    for_,
+    owns,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Debounce, Done, Outcome, Requeue
 
 # Its cities report one after the other, and each more than once: one summary for many of them.
 REPORTED = Debounce(idle_s=0.01, max_s=0.25)

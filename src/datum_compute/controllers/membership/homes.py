@@ -15,10 +15,8 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, project_plane
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

@@ -20,14 +20,21 @@ from datum_compute.api.quotametrics import SERVICE, SERVICE_NAME
 from datum_compute.api.serviceconsumer import ServiceConsumer
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
+from datum_compute.planes.lifecycle import delete_objects, list_objects
 from datum_compute.planes.membership import ProjectMembership
-from datum_compute.planes.revoking import delete_objects, list_objects
 from datum_compute.planning.actions import Plan, add_finalizer, drop_finalizer
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, reads, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
+    for_,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
 
 # How often a project that is being drained is looked at; its last workload wakes at once.
 DRAIN_S = 0.5

@@ -16,9 +16,7 @@ from datum_compute.api.plane import ROLES
 from datum_compute.api.serviceaccount import ServiceAccount
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 
 ACCOUNT, AUTHORITY, AUTHORITY_KEY = "default", "kube-root-ca.crt", "ca.crt"
 _EXPECTED = ((SERVICE_ACCOUNT.storage, ACCOUNT), (CONFIG_MAP.storage, AUTHORITY))

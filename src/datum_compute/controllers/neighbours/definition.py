@@ -17,9 +17,7 @@ from datum_compute.api.plane import ROLES
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.neighbours.namespace import delete_all
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue
 
 RECHECK_S = 10.0
 

@@ -26,10 +26,8 @@ from datum_compute.api.meta import OwnerReference, Ref
 from datum_compute.api.plane import ROLES, PlaneName
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue
 from datum_compute.runtime.event_recorder import EventRequest
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
 
 INVALID_NAMESPACE = "OwnerRefInvalidNamespace"
 REFUSED_S = 600.0

@@ -20,9 +20,7 @@ from datum_compute.api.plane import ROLES
 from datum_compute.controllers.context import Context
 from datum_compute.planning.remaining import conditions_of
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome, Requeue
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_
 
 RECHECK_S = 10.0
 AT_ONCE = 50  # deletes that share commits

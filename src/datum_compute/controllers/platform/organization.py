@@ -7,9 +7,7 @@ from datum_compute.api.meta import Ref
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.organizations import organization_namespace, plan_organization
-from datum_compute.runtime.controller import Controller, for_, owns
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, owns
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

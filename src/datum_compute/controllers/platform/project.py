@@ -25,10 +25,8 @@ from datum_compute.planning.projects import (
     plan_release,
 )
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, for_, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:

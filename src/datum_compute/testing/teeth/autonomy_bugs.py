@@ -19,7 +19,7 @@ from datum_compute.planning.actions import Create, Delete, Plan
 from datum_compute.planning.fallback import city_shares
 from datum_compute.planning.instances import plan_slots
 from datum_compute.planning.projection import plan_writeback
-from datum_compute.runtime.outcome import Done
+from datum_compute.runtime.controller import Done
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import attribute_replaced, function_replaced
 

@@ -25,7 +25,7 @@ from datum_compute.planning.federation import HubState, plan_federation
 from datum_compute.planning.policies import plan_policies
 from datum_compute.planning.propagation import plan_unbound_works, plan_works
 from datum_compute.planning.workloadremoval import plan_removals
-from datum_compute.runtime.outcome import Requeue
+from datum_compute.runtime.controller import Requeue
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import function_replaced
 

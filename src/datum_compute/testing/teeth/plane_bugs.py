@@ -13,9 +13,9 @@ from datum_compute.controllers.cell import machine
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.management import workload
 from datum_compute.planes.bootstrap import ensure_cells
-from datum_compute.planes.revoking import delete_held_objects
+from datum_compute.planes.lifecycle import delete_held_objects
 from datum_compute.planning.placement import plan_workload
-from datum_compute.runtime.outcome import Done, Requeue
+from datum_compute.runtime.controller import Done, Requeue
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import attribute_replaced, function_replaced
 

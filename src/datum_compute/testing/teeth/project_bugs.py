@@ -13,7 +13,7 @@ from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.api.plane import plane_role
 from datum_compute.app.project_planes import ProjectPlanes
 from datum_compute.controllers.membership import projects
-from datum_compute.planes.revoking import delete_objects, list_objects
+from datum_compute.planes.lifecycle import delete_objects, list_objects
 from datum_compute.planning import entitlements
 from datum_compute.testing.teeth.bug import PlantedBug
 from datum_compute.testing.teeth.patching import attribute_replaced, function_replaced

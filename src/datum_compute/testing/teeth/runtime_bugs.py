@@ -14,9 +14,9 @@ from datum_compute.api.meta import Ref
 from datum_compute.client import quiet, watching
 from datum_compute.client.answers import Listed, WatchEvent
 from datum_compute.client.watching import _follow
+from datum_compute.runtime.cache import Lister
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import Informer
-from datum_compute.runtime.objects import Lister
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.runtime.worker import WorkerPool
 from datum_compute.testing.teeth.bug import PlantedBug
