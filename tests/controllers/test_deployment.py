@@ -24,7 +24,7 @@ from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.testing.builders import a_deployment, an_instance
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
 from tests.controllers.test_machine import CELL, RUNNING, ScriptedDriver, a_server
-from tests.runtime.planes_in_process import Planes
+from tests.runtime.planes_in_process import InProcessPlanes
 
 SLEEPING = MachineState("Sleeping")
 CRASHED = MachineState("Failed", reason="InstanceCrashing")
@@ -73,7 +73,7 @@ def removed_before_and_after(
     driver = ScriptedDriver(before)
 
     async def main(loop: VirtualLoop) -> tuple[list[str], list[str]]:
-        planes = Planes(loop)
+        planes = InProcessPlanes(loop)
         client = await planes.create(CELL)
         await ensure_plane(client, CELL)
         await prepare(client)

@@ -31,7 +31,7 @@ from datum_compute.drivers.driver import (
 from datum_compute.drivers.machinedata import NO_DATA, MachineData
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
-from tests.runtime.planes_in_process import Planes
+from tests.runtime.planes_in_process import InProcessPlanes
 
 CELL = cell_plane("dfw")
 REF = Ref("default", "web-0")
@@ -91,7 +91,7 @@ def beside(driver: ScriptedDriver, story: Callable[[Client], Awaitable[T]]) -> T
     """Run the controller with the driver and one Server."""
 
     async def main(loop: VirtualLoop) -> T:
-        planes = Planes(loop)
+        planes = InProcessPlanes(loop)
         client = await planes.create(CELL)
         await ensure_plane(client, CELL)
         await client.create(SERVER, a_server())

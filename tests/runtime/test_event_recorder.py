@@ -30,14 +30,14 @@ from datum_compute.runtime.event_recorder import (
     EventRequest,
 )
 from datum_compute.testing.virtual_loop import VirtualLoop
-from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 WEB = ObjectReference(api_version="v1", kind="Thing", namespace="default", name="web", uid="u-1")
 Story = Callable[["Recording"], Coroutine[Any, Any, None]]
 
 
 class Recording:
-    def __init__(self, loop: VirtualLoop, planes: Planes) -> None:
+    def __init__(self, loop: VirtualLoop, planes: InProcessPlanes) -> None:
         self.loop, self.planes = loop, planes
         self.clock_offset_s = 0.0
         self.registry = CollectorRegistry()
@@ -65,7 +65,7 @@ class Recording:
 
 
 def recording(story: Story) -> None:
-    async def main(loop: VirtualLoop, planes: Planes) -> None:
+    async def main(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         client = await planes.create()
         await client.create(NAMESPACE, a_namespace("default"))
         await story(Recording(loop, planes))

@@ -36,7 +36,7 @@ class Planes:
     """Lookups never fall back to another plane than the one that was named.
 
     ``record_event`` takes what users of a plane should know; it never waits and never fails.
-    ``unmanaged_finalizers`` are finalizers that nobody here would ever take off: they are not put on.
+    ``unmanaged_finalizers`` are not added, because no controller here would remove them.
     """
 
     def __init__(

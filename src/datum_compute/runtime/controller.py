@@ -13,25 +13,24 @@
         finalizers=("example.com/cleanup",),
     )
 
-An edge is a kind that a controller looks at, and how its changes become keys:
+The functions that make edges:
 
-- ``for_``: each object is a key.
-- ``owns``: a child wakes the object of that kind that controls it, before and after the change.
-- ``watches``: a mapping function names the keys: one, none or many. With ``must_map_to_one`` the edge
-  has a name; each change is counted as one, none or many, and the latter two are reported.
-- ``reads``: nobody is woken; another edge must see to that.
+- ``for_``: each object of the kind is a key. This kind is the controller's primary kind.
+- ``owns``: a changed object maps to the object of the primary kind that controls it, or did before
+  the change.
+- ``watches``: a function maps a change to any number of keys. ``must_map_to_one`` names an edge on
+  which exactly one key is correct; the other outcomes are counted and reported.
+- ``reads``: the controller reads the kind, and changes of it wake no key. Another edge must.
 
-``on`` is the role of the planes that are looked at, the controller's own if it is left out.
+``on`` is the role of the planes that an edge watches. The default is the role of the controller.
 
-``update_filter`` says which differences between two states of an object matter; without it all do. What is
-gone always matters, and what is new, so everything after a restart, unless ``create_filter`` says that
-there is nothing to do about such an object: a difference that nobody asked for can delay a
-controller but not mislead it. ``spec_or_metadata_changed`` is for those who read all of an object but what its
-own controller reports.
+Filters skip events that cannot change the outcome. ``update_filter`` compares two states of an
+object, ``create_filter`` looks at a new one. Deletions are never filtered, and neither are the
+objects found after a restart unless ``create_filter`` is given. A filter must accept every change
+that the controller itself did not cause. ``spec_or_metadata_changed`` is the filter for controllers
+that do not read the status.
 
-Names one piece of work: an object and the plane it lies in.
-
-What a reconcile may answer. Raising instead means: try again with backoff.
+A reconcile returns Done, Requeue or Terminal. If it raises, the key is retried with backoff.
 """
 
 from __future__ import annotations
