@@ -181,7 +181,7 @@ async def managed(client: Client, ports: Ports) -> AsyncIterator[None]:
         manager.engage(name, client)
     running = [asyncio.create_task(manager.run()), asyncio.create_task(recorder.run())]
     try:
-        await manager.synced()
+        await manager.wait_for_sync()
         yield
     finally:
         for task in running:

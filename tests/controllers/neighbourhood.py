@@ -85,7 +85,7 @@ def in_neighbourhood(test: Callable[[Neighbourhood], Coroutine[Any, Any, None]])
         )
         manager.engage(HUB, client)
         running = loop.create_task(manager.run())
-        await manager.synced()
+        await manager.wait_for_sync()
         await test(here)
         running.cancel()
 

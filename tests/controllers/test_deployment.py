@@ -81,7 +81,7 @@ def removed_before_and_after(
         manager = build_manager((CONTROLLER,), {CELL: driver}, ports)
         manager.engage(CELL, client)
         running = loop.create_task(manager.run())
-        await manager.synced()
+        await manager.wait_for_sync()
         await asyncio.sleep(20)
         early = await list_terminating(client)
         driver.observed = confirmed

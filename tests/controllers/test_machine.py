@@ -99,7 +99,7 @@ def beside(driver: ScriptedDriver, story: Callable[[Client], Awaitable[T]]) -> T
         manager = build_manager((CONTROLLER,), {CELL: driver}, ports)
         manager.engage(CELL, client)
         running = loop.create_task(manager.run())
-        await manager.synced()
+        await manager.wait_for_sync()
         await asyncio.sleep(5)
         try:
             return await story(client)

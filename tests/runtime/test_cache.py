@@ -57,7 +57,7 @@ def test_indexes_always_equal_a_scan(
         entry = cache.entry_for(obj)
         if number == indexed_after:  # between the page of a list and its place in the cache
             cache.declare(FIRST_LETTER)
-            found.labelled("city", "DFW")
+            found.with_label("city", "DFW")
         if keep:
             cache.put(entry)
             model[ref] = obj
@@ -72,7 +72,7 @@ def test_indexes_always_equal_a_scan(
         assert names == {r.name for r in model if r.namespace == namespace}
     for city in ("DFW", "ORD"):
         expected = [o for o in model.values() if o.metadata.labels.get("city") == city]
-        assert _names(found.labelled("city", city)) == _names(expected)
+        assert _names(found.with_label("city", city)) == _names(expected)
     for uid in ("u1", "u2"):
         owned = [o for o in model.values() if uid in [w.uid for w in o.metadata.owner_references]]
         assert _names(found.owned_by(uid)) == _names(owned)
@@ -89,8 +89,8 @@ def test_a_changed_label_moves_the_object_to_its_new_place() -> None:
     for version, city in enumerate(("DFW", "ORD"), start=1):
         obj = Namespace(metadata=ObjectMeta(name="a", labels={"city": city}))
         cache.put(cache.entry_for(versioned(obj, version)))
-    assert found.labelled("city", "DFW") == []
-    assert len(found.labelled("city", "ORD")) == 1
+    assert found.with_label("city", "DFW") == []
+    assert len(found.with_label("city", "ORD")) == 1
 
 
 def test_an_object_is_decoded_once_for_those_who_look_often() -> None:
@@ -115,7 +115,7 @@ def test_a_lookup_that_needs_an_unreadable_object_fails_and_others_do_not() -> N
         with pytest.raises(UnreadableObjectError, match="y/b cannot be read: Expected object"):
             lookup()
     with pytest.raises(UnreadableObjectError):
-        strict.labelled("city", "DFW")
+        strict.with_label("city", "DFW")
     assert lenient.all() == [fine]
     assert lenient.get(Ref("y", "b")) is None
 

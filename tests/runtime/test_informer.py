@@ -50,7 +50,7 @@ def test_it_follows_creates_changes_and_deletes() -> None:
         await client.create(NAMESPACE, a_namespace("a"))
         await client.patch(NAMESPACE, Ref("", "a"), {"metadata": {"labels": {"x": "y"}}})
         await asyncio.sleep(1)
-        assert informer.cache.labelled("x", "y")
+        assert informer.cache.with_label("x", "y")
         return seen
 
     assert with_planes(test) == ["+", ""]

@@ -316,7 +316,7 @@ def test_a_kind_that_one_plane_does_not_serve_holds_up_nothing_else() -> None:
         manager.engage(ONE, client)
         running = loop.create_task(manager.run())
         async with asyncio.timeout(5):
-            await manager.synced()
+            await manager.wait_for_sync()
         await asyncio.sleep(5)
         before = sorted(seen)
         path = f"{path_prefix(ONE)}/api/v1/namespaces/default/configmaps"
@@ -347,7 +347,7 @@ def test_a_plane_that_is_not_entitled_is_not_seen_by_those_who_ask_for_it() -> N
             await (await planes.create(plane)).create(NAMESPACE, a_namespace("a"))
             manager.engage(plane, planes.client(plane), entitled=plane == TWO)
         running = loop.create_task(manager.run())
-        await manager.synced()
+        await manager.wait_for_sync()
         await asyncio.sleep(5)
         assert (manager.is_entitled(ONE), manager.is_entitled(TWO)) == (False, True)
         manager.disengage(ONE)
@@ -368,7 +368,7 @@ def test_nobody_waits_for_a_view_that_was_replaced() -> None:
         manager = manager_of(done)
         client = await planes.create(ONE)
         manager.engage(ONE, client)
-        waiting = loop.create_task(manager.synced([ONE]))
+        waiting = loop.create_task(manager.wait_for_sync([ONE]))
         await asyncio.sleep(1)
         manager.disengage(ONE)
         manager.engage(ONE, client)

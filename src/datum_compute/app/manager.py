@@ -170,7 +170,7 @@ class _Work:
                 task.cancel()
 
     async def _sync(self) -> None:
-        await self.manager.synced()
+        await self.manager.wait_for_sync()
         self.synced.set()
 
     def what_is_missing(self) -> str:

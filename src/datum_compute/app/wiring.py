@@ -319,7 +319,7 @@ class Platform:
         group.create_task(self._manager.run())
         group.create_task(self._sweep())
         # Others may be away for long; what is served here does not wait for them.
-        await self._manager.synced((*self._layout.lasting, *projects))
+        await self._manager.wait_for_sync((*self._layout.lasting, *projects))
         self.ready.set()
 
     async def _open_projects(self) -> dict[PlaneName, bool]:

@@ -128,7 +128,7 @@ class Cache(Generic[T]):
         """How many objects each value of an index has."""
         return {value: len(self._groups[(index, value)]) for value in self._values.get(index, ())}
 
-    def labelled(self, label: str, value: str) -> list[CacheEntry]:
+    def with_label(self, label: str, value: str) -> list[CacheEntry]:
         if label not in self._labels:
             self._index_label(label)
         return self.group((_LABEL + label, value))
@@ -301,8 +301,8 @@ class Lister(Generic[T]):
     def in_namespace(self, namespace: str) -> list[T]:
         return self._decoded(self._cache.in_namespace(namespace))
 
-    def labelled(self, label: str, value: str) -> list[T]:
-        return self._decoded(self._cache.labelled(label, value))
+    def with_label(self, label: str, value: str) -> list[T]:
+        return self._decoded(self._cache.with_label(label, value))
 
     def owned_by(self, uid: str) -> list[T]:
         return self._decoded(self._cache.owned_by(uid))

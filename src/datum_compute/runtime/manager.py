@@ -139,7 +139,7 @@ class Manager(Generic[C]):
         if self._group is not None:
             await self._stopped.wait()
 
-    async def synced(self, planes: Iterable[PlaneName] | None = None) -> None:
+    async def wait_for_sync(self, planes: Iterable[PlaneName] | None = None) -> None:
         """Wait until each of these planes, or every engaged one, has answered for every kind:
         with a whole list, or that it does not serve it."""
         for plane in self.engaged() if planes is None else planes:

@@ -80,7 +80,7 @@ def _with_serving(
 ) -> list[Condition]:
     """Add the Serving condition. Omit it while it is true and was never set."""
     city = cluster.metadata.labels.get(labels.TOPOLOGY_CITY, "")
-    same = hub.read(CLUSTER).labelled(labels.TOPOLOGY_CITY, city) if city else []
+    same = hub.read(CLUSTER).with_label(labels.TOPOLOGY_CITY, city) if city else []
     others = [c for c in same if ref_of(c) != ref_of(cluster) and not c.is_terminating]
     verdict = serving(cluster, others)
     if verdict.status == TRUE and find_condition(conditions, SERVING) is None:
@@ -96,7 +96,7 @@ def map_same_city_clusters(view: CachedClient, change: ObjectChange[Any]) -> Ite
     if len(seen) == 2 and cities[0] == cities[1]:
         return
     for city in dict.fromkeys(filter(None, cities)):
-        for cluster in view.cached(CLUSTER).labelled(labels.TOPOLOGY_CITY, city):
+        for cluster in view.cached(CLUSTER).with_label(labels.TOPOLOGY_CITY, city):
             yield Key(view.plane, ref_of(cluster))
 
 

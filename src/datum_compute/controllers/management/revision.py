@@ -38,7 +38,7 @@ def revisions_of(view: CachedClient, workload: Workload) -> list[WorkloadRevisio
     metadata, found = workload.metadata, view.read(REVISION)
     # By owner as well: labels are anybody's to edit.
     seen = (
-        *found.labelled(labels.WORKLOAD_NAME, metadata.name),
+        *found.with_label(labels.WORKLOAD_NAME, metadata.name),
         *found.owned_by(metadata.uid),
     )
     by_ref = {ref_of(r): r for r in seen if r.metadata.namespace == metadata.namespace}

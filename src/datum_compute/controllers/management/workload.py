@@ -59,7 +59,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     uid = workload.metadata.uid
     found = view.read(DEPLOYMENT)
     by_ref = {
-        ref_of(d): d for d in (*found.labelled(labels.WORKLOAD_UID, uid), *found.owned_by(uid))
+        ref_of(d): d for d in (*found.with_label(labels.WORKLOAD_UID, uid), *found.owned_by(uid))
     }
     deployments = [by_ref[ref] for ref in sorted(by_ref)]
     claim = view.read(CLAIM).get(workload_claim_ref(key.ref))
