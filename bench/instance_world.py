@@ -173,14 +173,14 @@ async def managed(client: Client, ports: Ports) -> AsyncIterator[None]:
         {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)},
         ports,
         single_project="default",
-        tell=recorder.record,
+        record_event=recorder.record,
         registry=numbers,
     )
     for name in names:
         manager.engage(name, client)
     running = [asyncio.create_task(manager.run()), asyncio.create_task(recorder.run())]
     try:
-        await manager.synced()
+        await manager.wait_for_sync()
         yield
     finally:
         for task in running:

@@ -94,7 +94,7 @@ def _registry() -> CollectorRegistry:
     nothing_random = Random(1)  # noqa: S311 - nothing is drawn
     runtime = RuntimeMetrics(registry)
     Manager([], lambda _manager: None, nothing_random, metrics=runtime)
-    runtime.show((quarantine_gauge(lambda _plane: None),))
+    runtime.register_gauges((quarantine_gauge(lambda _plane: None),))
     registry.register(UsageMetrics({}, lambda: 0.0))
     EventRecorder(
         lambda _plane: None,

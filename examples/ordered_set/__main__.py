@@ -50,7 +50,7 @@ async def serve(context: str, stop: asyncio.Event) -> None:
         manager.engage(plane, client)
         async with asyncio.TaskGroup() as group:
             group.create_task(manager.run())
-            await manager.synced()
+            await manager.wait_for_sync()
             logging.info("at work on %s", plane)
             await stop.wait()
             await manager.stop()

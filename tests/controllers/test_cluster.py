@@ -19,7 +19,7 @@ from datum_compute.controllers.hub.cluster import CONTROLLER, probe_cell
 from datum_compute.runtime.cached_client import CachedClient
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.controllers.test_clocks import running
-from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 CELL = cell_plane("dfw")
 
@@ -28,7 +28,7 @@ class ReplacedCell:
     """A cell whose requests go to another plane of its name after ``replace``."""
 
     def __init__(self, loop: VirtualLoop) -> None:
-        self._before, self._after = Planes(loop), Planes(loop)
+        self._before, self._after = InProcessPlanes(loop), InProcessPlanes(loop)
         self._present = self._before
         self._reconnect = asyncio.Event()
 
@@ -80,7 +80,7 @@ def test_a_cell_that_was_replaced_is_listed_again() -> None:
 
 
 def test_a_cell_that_does_not_answer_serves_its_city_once_the_other_cell_has_left() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         hub, cell = await planes.create(HUB), await planes.create(CELL)
         await cell.create(NAMESPACE, a_namespace("default"))
         reasons: list[str] = []

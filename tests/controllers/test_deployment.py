@@ -24,7 +24,7 @@ from datum_compute.planes.bootstrap import ensure_plane
 from testkit.builders import a_deployment, an_instance
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.controllers.test_machine import CELL, RUNNING, ScriptedDriver, a_server
-from tests.runtime.planes_in_process import Planes
+from tests.runtime.planes_in_process import InProcessPlanes
 
 SLEEPING = MachineState("Sleeping")
 CRASHED = MachineState("Failed", reason="InstanceCrashing")
@@ -73,7 +73,7 @@ def removed_before_and_after(
     driver = ScriptedDriver(before)
 
     async def main(loop: VirtualLoop) -> tuple[list[str], list[str]]:
-        planes = Planes(loop)
+        planes = InProcessPlanes(loop)
         client = await planes.create(CELL)
         await ensure_plane(client, CELL)
         await prepare(client)
@@ -81,7 +81,7 @@ def removed_before_and_after(
         manager = build_manager((CONTROLLER,), {CELL: driver}, ports)
         manager.engage(CELL, client)
         running = loop.create_task(manager.run())
-        await manager.synced()
+        await manager.wait_for_sync()
         await asyncio.sleep(20)
         early = await list_terminating(client)
         driver.observed = confirmed

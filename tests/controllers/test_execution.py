@@ -21,7 +21,7 @@ from datum_compute.app.wiring import build_manager
 from datum_compute.controllers.hub import execution
 from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop
-from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 CELL = cell_plane("dfw")
 NAME = "ns-u"
@@ -42,7 +42,7 @@ COPY = Namespace(
     [(False, False, False), (True, False, True), (False, True, True)],
 )
 def test_a_namespace_without_a_work(has_source: bool, has_deployment: bool, stays: bool) -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> bool:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bool:
         hub, cell = await planes.create(HUB), await planes.create(CELL)
         await hub.create(CLUSTER, Cluster(metadata=ObjectMeta(name="dfw")))
         await cell.create(NAMESPACE, COPY)

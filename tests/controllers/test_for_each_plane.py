@@ -10,7 +10,7 @@ from datum_compute.api.errors import Conflict, Unreachable
 from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
 from datum_compute.controllers.effects import for_each_plane
 from datum_compute.planes.planes import Planes
-from datum_compute.runtime.controller import NotSynced
+from datum_compute.runtime.cache import NotSynced
 
 ALPHA, BETA, CELL = project_plane("alpha"), project_plane("beta"), cell_plane("dfw")
 PLANES = Planes(lambda _plane: None, lambda: (HUB, ALPHA, CELL, BETA))

@@ -277,7 +277,7 @@ def test_an_owner_that_cannot_be_reached_is_told_of() -> None:
         await here.settled()
         assert (await here.ask("GET", f"{path}/outside"))[0] == 200
         (told,) = set(here.told)  # the same words are one Event
-        assert (told.reason, told.about.name) == ("OwnerRefInvalidNamespace", "outside")
-        assert "metadata.ownerReferences" in told.note
+        assert (told.reason, told.object.name) == ("OwnerRefInvalidNamespace", "outside")
+        assert "metadata.ownerReferences" in told.message
 
     in_neighbourhood(story)

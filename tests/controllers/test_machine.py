@@ -32,7 +32,7 @@ from datum_compute.drivers.driver import (
 )
 from datum_compute.planes.bootstrap import ensure_plane
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.runtime.planes_in_process import Planes
+from tests.runtime.planes_in_process import InProcessPlanes
 
 CELL = cell_plane("dfw")
 REF = Ref("default", "web-0")
@@ -92,7 +92,7 @@ def beside(driver: ScriptedDriver, story: Callable[[Client], Awaitable[T]]) -> T
     """Run the controller with the driver and one Server."""
 
     async def main(loop: VirtualLoop) -> T:
-        planes = Planes(loop)
+        planes = InProcessPlanes(loop)
         client = await planes.create(CELL)
         await ensure_plane(client, CELL)
         await client.create(SERVER, a_server())
@@ -100,7 +100,7 @@ def beside(driver: ScriptedDriver, story: Callable[[Client], Awaitable[T]]) -> T
         manager = build_manager((CONTROLLER,), {CELL: driver}, ports)
         manager.engage(CELL, client)
         running = loop.create_task(manager.run())
-        await manager.synced()
+        await manager.wait_for_sync()
         await asyncio.sleep(5)
         try:
             return await story(client)

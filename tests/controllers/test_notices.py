@@ -51,7 +51,7 @@ def an_instance(status: str, reason: str, *, terminating: bool = False) -> Insta
 def told(before: Instance, status: str, reason: str, plane: PlaneName = DFW) -> list[str]:
     ready = {"type": "Ready", "status": status, "reason": reason, "message": "why"}
     action = PatchStatus(plane, INSTANCE, REF, "1", {"conditions": [ready]}, "report")
-    return [f"{n.type} {n.reason}: {n.note}" for n in notices(action, before)]
+    return [f"{n.type} {n.reason}: {n.message}" for n in notices(action, before)]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_connection_that_waited_in_vain_is_news() -> None:
     action = PatchStatus(DFW, INSTANCE, REF, "7", {"lastWake": wake}, "report")
     (notice,) = notices(action, an_instance("True", "Available"))
     assert (notice.type, notice.reason) == ("Warning", "WakeFailed")
-    assert "it crashed" in notice.note
+    assert "it crashed" in notice.message
     served = PatchStatus(DFW, INSTANCE, REF, "7", {"lastWake": {**wake, "failure": None}}, "report")
     assert list(notices(served, an_instance("True", "Available"))) == []
 
@@ -101,13 +101,13 @@ def test_the_owner_hears_of_its_children() -> None:
     child = an_instance("True", "Available")
     (made,) = notices(Create(DFW, INSTANCE, child, "scale up"), None)
     (gone,) = notices(Delete(DFW, INSTANCE, REF, "u-1", "no longer wanted"), child)
-    assert (made.about.uid, made.reason, made.note, made.member) == (
+    assert (made.object.uid, made.reason, made.message, made.member) == (
         "u-owner",
         "InstanceCreated",
         "Created",
         "web-0",
     )
-    assert (gone.note, gone.member, gone.because) == ("Removing", "web-0", "no longer wanted")
+    assert (gone.message, gone.member, gone.cause) == ("Removing", "web-0", "no longer wanted")
     assert list(notices(Wait("for a machine"), None)) == []
 
 
@@ -134,7 +134,7 @@ def test_a_release_that_nobody_confirmed_is_no_clean_end() -> None:
     leaving = an_instance("False", "Stopping", terminating=True)
     patch = Patch(DFW, INSTANCE, REF, {"metadata": {"finalizers": []}}, "release", "dfw is away")
     (notice,) = notices(patch, leaving)
-    assert (notice.type, notice.reason, notice.note) == (
+    assert (notice.type, notice.reason, notice.message) == (
         "Warning",
         "DeletionUnconfirmed",
         "dfw is away",

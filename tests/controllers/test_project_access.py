@@ -31,7 +31,7 @@ from datum_compute.controllers.membership import projects
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop
-from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 PLANE = project_plane("gamma")
 GAMMA = Project(
@@ -73,7 +73,7 @@ ENTITLED_ONLY = Controller(
 def test_deployments_are_deleted_by_the_live_consumer_not_by_a_stale_one(suspended: bool) -> None:
     """The watch of consumers is silent, so the cache does not have the new consumer."""
 
-    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         platform, project = await planes.create(PLATFORM), await planes.create(PLANE)
         await platform.create(ORGANIZATION, Organization(metadata=ObjectMeta(name="default")))
         await platform.create(PROJECT, GAMMA, with_status=True)

@@ -20,13 +20,14 @@ from datum_compute.api.resourceclaim import GRANTED
 from datum_compute.api.timestamps import timestamp
 from datum_compute.controllers.cell.quotagate import confirm_grant
 from datum_compute.controllers.context import Context
-from datum_compute.planes.planes import Planes as EngagedPlanes
+from datum_compute.planes.planes import Planes
 from datum_compute.planning.claims import ClaimHome, claim_ref, new_claim
+from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Key, NotSynced
+from datum_compute.runtime.controller import Key
 from testkit.builders import an_instance
 from testkit.sim.loop import VirtualLoop
-from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 CELL, PROJECT = cell_plane("dfw"), project_plane("alpha")
 INSTANCE = an_instance(0)
@@ -36,7 +37,7 @@ CLAIM_REF = claim_ref(HOME, INSTANCE.metadata.name)
 NOW_S = 1_000_000.0
 
 
-async def synced_once(loop: VirtualLoop, planes: Planes, plane: PlaneName) -> CachedClient:
+async def synced_once(loop: VirtualLoop, planes: InProcessPlanes, plane: PlaneName) -> CachedClient:
     """A view whose watches ended after the first list: it counts as synced and gets no news."""
     view = CachedClient(plane, planes.client(plane), Random(1))
     kind: KindInfo[Any] = NAMESPACE if plane == CELL else CLAIM
@@ -47,7 +48,7 @@ async def synced_once(loop: VirtualLoop, planes: Planes, plane: PlaneName) -> Ca
     return view
 
 
-async def a_context(loop: VirtualLoop, planes: Planes, granted_s: float) -> Context:
+async def a_context(loop: VirtualLoop, planes: InProcessPlanes, granted_s: float) -> Context:
     cell, project = await planes.create(CELL), await planes.create(PROJECT)
     identity = {
         labels.UPSTREAM_CLUSTER: encoded_cluster("alpha"),
@@ -66,7 +67,7 @@ async def a_context(loop: VirtualLoop, planes: Planes, granted_s: float) -> Cont
     )
     views = {plane: await synced_once(loop, planes, plane) for plane in (CELL, PROJECT)}
     return Context(
-        planes=EngagedPlanes(views.get),
+        planes=Planes(views.get),
         drivers={},
         unix_s=lambda: NOW_S,
         elapsed_s=loop.time,
@@ -75,7 +76,7 @@ async def a_context(loop: VirtualLoop, planes: Planes, granted_s: float) -> Cont
     )
 
 
-async def delete_claim(planes: Planes) -> None:
+async def delete_claim(planes: InProcessPlanes) -> None:
     """As the hub does for a cell that was forced to leave."""
     project = planes.client(PROJECT)
     await project.patch(CLAIM, CLAIM_REF, {"metadata": {"finalizers": None}})
@@ -83,7 +84,7 @@ async def delete_claim(planes: Planes) -> None:
 
 
 def test_a_claim_that_was_deleted_meanwhile_clears_no_gate() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         context = await a_context(loop, planes, NOW_S - 60)
         await delete_claim(planes)
         view = context.planes.require(PROJECT)
@@ -98,7 +99,7 @@ def test_a_claim_that_was_deleted_meanwhile_clears_no_gate() -> None:
 
 
 def test_a_claim_that_still_stands_clears_the_gate() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         context = await a_context(loop, planes, NOW_S - 60)
         await confirm_grant(context, KEY, INSTANCE)
 
@@ -106,7 +107,7 @@ def test_a_claim_that_still_stands_clears_the_gate() -> None:
 
 
 def test_while_the_project_is_unreachable_the_cache_decides() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         context = await a_context(loop, planes, NOW_S - 60)
 
         async def cut(_request: Request) -> Response | None:
@@ -119,7 +120,7 @@ def test_while_the_project_is_unreachable_the_cache_decides() -> None:
 
 
 def test_a_project_that_refuses_the_cell_clears_no_gate() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         context = await a_context(loop, planes, NOW_S - 60)
 
         async def refuse(_request: Request) -> Response | None:
@@ -133,7 +134,7 @@ def test_a_project_that_refuses_the_cell_clears_no_gate() -> None:
 
 
 def test_a_recent_grant_costs_no_request() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         context = await a_context(loop, planes, NOW_S - 1)
 
         async def fail(request: Request) -> Response | None:

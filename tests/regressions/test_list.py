@@ -82,7 +82,7 @@ STANDS_FOR: list[tuple[str, str, str]] = [
      "test_nothing_runs_beyond_the_limit_and_the_reason_is_told"),
     ("30 sizing precedence", "planning/test_sizing.py",
      "test_the_first_complete_source_counts"),
-    ("32 a plane that is engaged later is worked on", "runtime/test_work.py",
+    ("32 a plane that is engaged later is worked on", "runtime/test_reconcile.py",
      "test_a_plane_that_is_engaged_later_gets_what_others_hold_for_it"),
     ("32 readiness waits for the planes", "app/test_metrics_port.py",
      "test_ready_is_said_when_nothing_is_missing_and_alive_always"),
@@ -90,7 +90,7 @@ STANDS_FOR: list[tuple[str, str, str]] = [
      "test_the_service_declares_what_it_counts"),
     ("35 nobody fights over metadata", "sim/test_world.py",
      "test_a_workload_lives_and_dies_without_faults"),
-    ("36 a kind that is not served holds up nothing", "runtime/test_work.py",
+    ("36 a kind that is not served holds up nothing", "runtime/test_reconcile.py",
      "test_a_kind_that_one_plane_does_not_serve_holds_up_nothing_else"),
     ("38 finalizers work in a namespace that goes", "regressions/test_quota.py",
      "test_deleting_a_namespace_frees_no_quota_before_its_machines_are_gone"),
@@ -116,7 +116,7 @@ STANDS_FOR: list[tuple[str, str, str]] = [
      "test_labels_are_put_right_outside_the_rollout_order"),
     ("20 no write when nothing differs", "sim/test_world.py",
      "test_a_workload_lives_and_dies_without_faults"),
-    ("27 warnings are really stored", "runtime/test_events.py",
+    ("27 warnings are really stored", "runtime/test_event_recorder.py",
      "test_a_notice_becomes_an_event_that_describe_finds"),
     ("28 highest first, one at a time, never in place", "regressions/test_instances.py",
      "test_a_new_image_recreates_from_the_highest_ordinal_one_at_a_time_and_never_in_place"),
@@ -204,7 +204,7 @@ def test_every_number_of_the_list_has_a_test_or_a_part_that_brings_it() -> None:
 
 
 def test_a_cell_runs_nothing_that_needs_a_project() -> None:
-    kinds = {edge.kind.kind for c in registry.CELL for edge in c.sources("cell")}
+    kinds = {edge.kind.kind for c in registry.CELL for edge in c.edges_on("cell")}
     assert not kinds & {"Workload", "Network", "NetworkBinding", "SubnetClaim", "Subnet"}
     assert "workload" not in {controller.name for controller in registry.CELL}
 

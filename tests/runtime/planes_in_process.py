@@ -24,7 +24,7 @@ Intercept = Callable[[Request], Awaitable[Response | None]]
 Afterwards = Callable[[Request, Response], Awaitable[Response]]
 
 
-class Planes:
+class InProcessPlanes:
     """The planes of one test. ``intercept`` may answer, delay or break any request first, and
     ``afterwards`` may change, delay or lose the answer of the real server."""
 
@@ -64,11 +64,11 @@ class Planes:
         return f"id-{self._ids}"
 
 
-def with_planes(test: Callable[[VirtualLoop, Planes], Coroutine[Any, Any, R]]) -> R:
+def with_planes(test: Callable[[VirtualLoop, InProcessPlanes], Coroutine[Any, Any, R]]) -> R:
     """Run a test in virtual time."""
 
     async def main(loop: VirtualLoop) -> R:
-        return await test(loop, Planes(loop))
+        return await test(loop, InProcessPlanes(loop))
 
     return run_virtual(Random(1), main)
 

@@ -12,10 +12,10 @@ class Taker:
     def __init__(self, queue: WorkQueue) -> None:
         self._queue = queue
         self._turn = asyncio.Event()
-        queue.on_turn = self._turn.set
+        queue.on_available = self._turn.set
 
     async def take(self) -> Key:
-        while (key := self._queue.take_now()) is None:
+        while (key := self._queue.pop()) is None:
             self._turn.clear()
             await self._turn.wait()
         return key

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import ApiObject, ObjectMeta, OwnerReference, Ref
 from datum_compute.api.namespace import Namespace
-from datum_compute.client.answers import UnreadableObjectError as UnreadableAnswer
-from datum_compute.runtime.cache import DECODED_MAX, Cache, Index, Lister
-from datum_compute.runtime.controller import UnreadableObjectError
+from datum_compute.client.answers import Unreadable as UnreadableAnswer
+from datum_compute.runtime.cache import DECODED_MAX, Cache, Index, Lister, UnreadableObjectError
 
 objects = st.builds(
     lambda name, namespace, label, owner: Namespace(
@@ -55,10 +54,10 @@ def test_indexes_always_equal_a_scan(
     for number, (keep, changed) in enumerate(steps):
         obj = versioned(changed, next(versions))
         ref = Ref(obj.metadata.namespace, obj.metadata.name)
-        entry = cache.made(obj)
+        entry = cache.entry_for(obj)
         if number == indexed_after:  # between the page of a list and its place in the cache
             cache.declare(FIRST_LETTER)
-            found.labelled("city", "DFW")
+            found.with_label("city", "DFW")
         if keep:
             cache.put(entry)
             model[ref] = obj
@@ -73,7 +72,7 @@ def test_indexes_always_equal_a_scan(
         assert names == {r.name for r in model if r.namespace == namespace}
     for city in ("DFW", "ORD"):
         expected = [o for o in model.values() if o.metadata.labels.get("city") == city]
-        assert _names(found.labelled("city", city)) == _names(expected)
+        assert _names(found.with_label("city", city)) == _names(expected)
     for uid in ("u1", "u2"):
         owned = [o for o in model.values() if uid in [w.uid for w in o.metadata.owner_references]]
         assert _names(found.owned_by(uid)) == _names(owned)
@@ -89,15 +88,15 @@ def test_a_changed_label_moves_the_object_to_its_new_place() -> None:
     found = Lister(cache)
     for version, city in enumerate(("DFW", "ORD"), start=1):
         obj = Namespace(metadata=ObjectMeta(name="a", labels={"city": city}))
-        cache.put(cache.made(versioned(obj, version)))
-    assert found.labelled("city", "DFW") == []
-    assert len(found.labelled("city", "ORD")) == 1
+        cache.put(cache.entry_for(versioned(obj, version)))
+    assert found.with_label("city", "DFW") == []
+    assert len(found.with_label("city", "ORD")) == 1
 
 
 def test_an_object_is_decoded_once_for_those_who_look_often() -> None:
     cache: Cache[Namespace] = Cache(Namespace)
     for number in range(DECODED_MAX + 10):
-        cache.put(cache.made(Namespace(metadata=ObjectMeta(name=f"n{number}"))))
+        cache.put(cache.entry_for(Namespace(metadata=ObjectMeta(name=f"n{number}"))))
     found = Lister(cache)
     assert found.get(Ref("", "n5")) is found.get(Ref("", "n5"))
     assert len(found.all()) == DECODED_MAX + 10
@@ -107,16 +106,16 @@ def test_a_lookup_that_needs_an_unreadable_object_fails_and_others_do_not() -> N
     cache: Cache[Namespace] = Cache(Namespace)
     fine = Namespace(metadata=ObjectMeta(name="a", namespace="x"))
     poison = ObjectMeta(name="b", namespace="y", labels={"city": "DFW"}, resource_version="7")
-    cache.put(cache.made(fine))
+    cache.put(cache.entry_for(fine))
     body = b'{"metadata":{"name":"b","namespace":"y","labels":{"city":"DFW"}},"spec":5}'
-    cache.put(cache.made(UnreadableAnswer(poison, body, "Expected object, got int")))
+    cache.put(cache.entry_for(UnreadableAnswer(poison, body, "Expected object, got int")))
     strict, lenient = Lister(cache), Lister(cache, _strict=False)
     assert strict.in_namespace("x") == [fine]
     for lookup in (strict.all, lambda: strict.get(Ref("y", "b"))):
         with pytest.raises(UnreadableObjectError, match="y/b cannot be read: Expected object"):
             lookup()
     with pytest.raises(UnreadableObjectError):
-        strict.labelled("city", "DFW")
+        strict.with_label("city", "DFW")
     assert lenient.all() == [fine]
     assert lenient.get(Ref("y", "b")) is None
 
@@ -128,7 +127,7 @@ def test_an_object_that_an_index_function_chokes_on_spoils_only_lookups_that_nee
     cache: Cache[Namespace] = Cache(Namespace)
     cache.declare(Index(NAMESPACE, "city", by_city))
     for name, labels in (("a", {"city": "DFW"}), ("b", {})):
-        cache.put(cache.made(Namespace(metadata=ObjectMeta(name=name, labels=labels))))
+        cache.put(cache.entry_for(Namespace(metadata=ObjectMeta(name=name, labels=labels))))
     found = Lister(cache)
     assert [obj.metadata.name for obj in found.indexed("city", "DFW")] == ["a"]
     with pytest.raises(UnreadableObjectError, match="an index function raised KeyError"):

@@ -15,16 +15,16 @@ from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import HUB
 from datum_compute.client.transport import is_watch
+from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import FORGET_S, QUIET_S, CachedClient
-from datum_compute.runtime.controller import NotSynced
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.client.recorded import Recorded, listed, namespace, status, stream
-from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 A = Ref("", "a")
 
 
-async def a_view(loop: VirtualLoop, planes: Planes) -> CachedClient:
+async def a_view(loop: VirtualLoop, planes: InProcessPlanes) -> CachedClient:
     view = CachedClient(HUB, planes.client(), Random(1))
     informer = view.declare(NAMESPACE)
     loop.create_task(informer.run())
@@ -67,7 +67,7 @@ async def begin_to_delete(view: CachedClient) -> None:
 
 @pytest.mark.parametrize("write", [create, change, begin_to_delete])
 def test_what_was_written_is_waited_for(write: Callable[[CachedClient], Awaitable[None]]) -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, bool]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[bool, bool]:
         client = await planes.create()
         await client.create(NAMESPACE, a_namespace("a"))
         planes.afterwards = lag = LaggingWatch()
@@ -82,7 +82,7 @@ def test_what_was_written_is_waited_for(write: Callable[[CachedClient], Awaitabl
 
 
 def test_an_object_that_we_deleted_is_not_shown_any_more() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, bool]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[bool, bool]:
         client = await planes.create()
         other = await client.create(NAMESPACE, a_namespace("a"))
         await client.finalize_namespace(other)
@@ -123,7 +123,7 @@ def test_a_delete_that_the_plane_does_not_show_is_not_waited_for_for_ever() -> N
 def test_a_create_whose_answer_is_lost_is_not_made_twice() -> None:
     """The write happened; the view must show it before anybody may look."""
 
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, bool, bool]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[bool, bool, bool]:
         await planes.create()
         view = await a_view(loop, planes)
 
@@ -147,7 +147,7 @@ def test_a_create_whose_answer_is_lost_is_not_made_twice() -> None:
 
 
 def test_a_create_that_never_arrived_does_not_block_the_view() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, bool, bool]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[bool, bool, bool]:
         await planes.create()
         view = await a_view(loop, planes)
         unreachable = True
@@ -170,7 +170,7 @@ def test_a_create_that_never_arrived_does_not_block_the_view() -> None:
 
 
 def test_a_doubt_does_not_outlive_a_bug_in_asking_about_it() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, bool]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[bool, bool]:
         await planes.create()
         view = await a_view(loop, planes)
         failures: dict[str, Exception] = {"POST": Unreachable("no route"), "GET": RuntimeError()}
@@ -194,7 +194,7 @@ def test_a_doubt_about_a_quiet_kind_does_not_wait_for_a_bookmark() -> None:
     """The plane went on with other kinds, so the stream of this one says nothing for long. Seen
     when a plane died before it could let a claim go, and nothing happened to claims for 30 s."""
 
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, bool, bool]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[bool, bool, bool]:
         client = await planes.create()
         await client.create(NAMESPACE, a_namespace("home"))
         view = await a_view(loop, planes)
@@ -221,7 +221,7 @@ def test_a_doubt_about_a_quiet_kind_does_not_wait_for_a_bookmark() -> None:
 
 
 def test_a_refused_write_leaves_no_doubt() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> bool:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bool:
         await planes.create()
         view = await a_view(loop, planes)
         with pytest.raises(Invalid):
@@ -235,7 +235,7 @@ def test_what_exists_already_shows_that_the_cache_is_behind() -> None:
     """Such as by an attempt that was not answered: without it in view, what hangs on it would be
     taken for gone. Seen when a hub died while it made a Work."""
 
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, bool, bool]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[bool, bool, bool]:
         planes.afterwards = lag = LaggingWatch()
         await planes.create()
         view = await a_view(loop, planes)
@@ -252,7 +252,7 @@ def test_what_exists_already_shows_that_the_cache_is_behind() -> None:
 
 
 def test_a_live_read_sees_what_the_cache_does_not() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, bool, bool]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[bool, bool, bool]:
         planes.afterwards = LaggingWatch()
         await planes.create()
         view = await a_view(loop, planes)
@@ -288,7 +288,7 @@ def test_a_kind_that_is_not_served_is_not_taken_for_empty() -> None:
         await informer.answered.wait()
         with pytest.raises(NotSynced, match="not served"):
             view.read(NAMESPACE)
-        return view.serves(NAMESPACE), informer.synced
+        return informer.served, informer.synced
 
     assert run_virtual(Random(1), main) == (False, False)
 
@@ -300,7 +300,7 @@ def test_no_write_passes_the_fence() -> None:
     def fence() -> None:
         raise NotLeading
 
-    async def test(loop: VirtualLoop, planes: Planes) -> bool:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bool:
         client = await planes.create()
         view = CachedClient(HUB, client, Random(1), fence=fence)
         with pytest.raises(NotLeading):

@@ -38,7 +38,7 @@ def passes(
             while True:
                 key = await taker.take()
                 worked.append(round(loop.time()))
-                queue.pause(key, pause)
+                queue.debounce(key, pause)
                 queue.done(key)
 
         working = loop.create_task(work())
@@ -89,7 +89,7 @@ def test_a_wake_up_during_the_pass_itself_is_gathered_and_not_lost() -> None:
             worked.append(round(loop.time()))
             if len(worked) == 1:
                 queue.add(KEY)
-            queue.pause(key, PAUSE)
+            queue.debounce(key, PAUSE)
             queue.done(key)
         return worked
 

@@ -30,14 +30,14 @@ from datum_compute.runtime.event_recorder import (
     EventRequest,
 )
 from testkit.sim.loop import VirtualLoop
-from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 WEB = ObjectReference(api_version="v1", kind="Thing", namespace="default", name="web", uid="u-1")
 Story = Callable[["Recording"], Coroutine[Any, Any, None]]
 
 
 class Recording:
-    def __init__(self, loop: VirtualLoop, planes: Planes) -> None:
+    def __init__(self, loop: VirtualLoop, planes: InProcessPlanes) -> None:
         self.loop, self.planes = loop, planes
         self.clock_offset_s = 0.0
         self.registry = CollectorRegistry()
@@ -65,7 +65,7 @@ class Recording:
 
 
 def recording(story: Story) -> None:
-    async def main(loop: VirtualLoop, planes: Planes) -> None:
+    async def main(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         client = await planes.create()
         await client.create(NAMESPACE, a_namespace("default"))
         await story(Recording(loop, planes))
@@ -106,7 +106,7 @@ def test_the_same_notice_counts_instead_of_piling_up_also_after_a_restart() -> N
         assert event.last_timestamp is not None
         assert event.last_timestamp > event.first_timestamp
         at.task.cancel()
-        at.another().tell(notice())
+        at.another().record(notice())
         (event,) = await at.events()
         assert event.count == 4
         at.recorder.record(notice(uid="u-2"))
@@ -141,7 +141,7 @@ def test_notes_that_differ_where_they_are_cut_off_are_one_event() -> None:
     async def story(at: Recording) -> None:
         for number in range(3):
             at.recorder.record(notice(note="x" * 100_000 + str(number)))
-        assert sum(len(waiting.note) for waiting in at.recorder._waiting) <= 1024
+        assert sum(len(waiting.message) for waiting in at.recorder._waiting) <= 1024
         (event,) = await at.events()
         assert event.count == 3
 
@@ -228,7 +228,7 @@ def test_a_crowd_is_written_a_few_at_a_time() -> None:
 def test_what_happens_to_many_members_of_one_object_is_one_event_with_their_names() -> None:
     async def story(at: Recording) -> None:
         made = replace(notice("Made", "Created"), member="web-0")
-        gone = replace(notice("Gone", "Removing"), because="too many")
+        gone = replace(notice("Gone", "Removing"), cause="too many")
         for number in range(MEMBERS_SHOWN + 990):
             at.recorder.record(replace(made, member=f"web-{number}"))
         at.recorder.record(replace(gone, member="web-2"))

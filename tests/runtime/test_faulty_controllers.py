@@ -29,7 +29,7 @@ from datum_compute.runtime.controller import (
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.manager import Manager
 from testkit.sim.loop import VirtualLoop
-from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 ONE = cell_plane("one")
 
@@ -45,7 +45,7 @@ def manager_of(*controllers: Controller[Any]) -> Manager[Any]:
 def calls_of(answer: Callable[[int], Any], *, seconds: float = 30.0) -> list[float]:
     """When a reconcile was called that answers so, by the number of the call."""
 
-    async def test(loop: VirtualLoop, planes: Planes) -> list[float]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[float]:
         calls: list[float] = []
 
         async def reconcile(_manager: Manager[Any], _key: Key) -> Outcome:
@@ -69,7 +69,7 @@ def test_an_answer_that_is_none_of_the_four_is_an_error_and_tried_again(
 ) -> None:
     calls = calls_of(lambda number: garbage if number < 3 else Done())
     assert len(calls) == 3
-    assert "Done, Later or Terminal" in caplog.text
+    assert "Done, Requeue or Terminal" in caplog.text
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, "soon", None])
@@ -123,7 +123,7 @@ GARBAGE: list[Any] = [
 def seen_by_another(edge: Edge, **options: Any) -> list[str]:
     """What a sound controller sees beside one with this edge, in a moment."""
 
-    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         seen: list[str] = []
 
         async def note(_manager: Manager[Any], key: Key) -> Outcome:
@@ -189,7 +189,7 @@ def test_a_lane_that_is_told_differently_every_time_loses_doubles_and_wedges_not
             raise ValueError("choked")
         return str(whims.randrange(3))
 
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[int, dict[str, str], int]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[int, dict[str, str], int]:
         held: list[Key] = []
         doubled, seen, calls = 0, {}, 0
 
@@ -232,7 +232,7 @@ def test_a_lane_that_is_told_differently_every_time_loses_doubles_and_wedges_not
 
 
 def test_a_name_that_names_no_plane_leaves_nothing_behind() -> None:
-    async def test(_loop: VirtualLoop, planes: Planes) -> list[PlaneName]:
+    async def test(_loop: VirtualLoop, planes: InProcessPlanes) -> list[PlaneName]:
         async def rest(_manager: Manager[Any], _key: Key) -> Outcome:
             return Done()
 
@@ -245,7 +245,7 @@ def test_a_name_that_names_no_plane_leaves_nothing_behind() -> None:
 
 
 def test_who_still_works_on_a_plane_that_is_gone_writes_nothing_more_there() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         begun = asyncio.Event()
 
         async def slow(manager: Manager[Any], key: Key) -> Outcome:
@@ -274,7 +274,7 @@ def test_a_plane_engaged_anew_does_not_miss_what_was_on_its_way() -> None:
     """A reconcile waits for its write while the plane goes and comes back: the child of a chance
     name must be there once."""
 
-    async def test(loop: VirtualLoop, planes: Planes) -> int:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> int:
         asked = asyncio.Event()
 
         async def one_child(manager: Manager[Any], key: Key) -> Outcome:
@@ -315,7 +315,7 @@ def nobody(_view: CachedClient, _change: ObjectChange[Any]) -> list[Key]:
 
 
 def test_a_key_without_a_plane_does_not_end_the_manager_when_planes_come() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         seen: list[str] = []
 
         async def note(_manager: Manager[Any], key: Key) -> Outcome:
@@ -346,7 +346,7 @@ def test_a_key_without_a_plane_does_not_end_the_manager_when_planes_come() -> No
 
 
 def test_what_wakes_from_outside_and_will_not_end_does_not_hold_up_the_stop() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> float:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> float:
         async def rest(_manager: Manager[Any], _key: Key) -> Outcome:
             return Done()
 

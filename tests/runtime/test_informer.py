@@ -23,14 +23,14 @@ from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import PAGE_SIZE, Informer, ObjectChange
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.client.recorded import Answer, Recorded, event, listed, lost, namespace, status, stream
-from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 
 def names(informer: Informer[Namespace]) -> list[str]:
     return sorted(ref.name for ref in informer.cache.refs())
 
 
-async def an_informer(loop: VirtualLoop, planes: Planes) -> Informer[Namespace]:
+async def an_informer(loop: VirtualLoop, planes: InProcessPlanes) -> Informer[Namespace]:
     informer = Informer(await planes.create(), NAMESPACE, Random(1))
     loop.create_task(informer.run())
     await informer.first_sync.wait()
@@ -38,7 +38,7 @@ async def an_informer(loop: VirtualLoop, planes: Planes) -> Informer[Namespace]:
 
 
 def test_it_follows_creates_changes_and_deletes() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         informer = await an_informer(loop, planes)
         seen: list[str] = []
 
@@ -50,14 +50,14 @@ def test_it_follows_creates_changes_and_deletes() -> None:
         await client.create(NAMESPACE, a_namespace("a"))
         await client.patch(NAMESPACE, Ref("", "a"), {"metadata": {"labels": {"x": "y"}}})
         await asyncio.sleep(1)
-        assert informer.cache.labelled("x", "y")
+        assert informer.cache.with_label("x", "y")
         return seen
 
     assert with_planes(test) == ["+", ""]
 
 
 def test_it_lists_again_when_its_place_in_the_history_is_gone() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[list[str], int]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[list[str], int]:
         client = await planes.create()
         informer = Informer(client, NAMESPACE, Random(1))
         lists = 0
@@ -84,7 +84,7 @@ def test_it_lists_again_when_its_place_in_the_history_is_gone() -> None:
 
 
 def test_a_watch_that_goes_quiet_is_replaced() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[list[str], list[str]]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[list[str], list[str]]:
         client = await planes.create()
         informer = Informer(client, NAMESPACE, Random(1))
         stalled = True
@@ -114,7 +114,7 @@ def test_a_watch_that_goes_quiet_is_replaced() -> None:
 def test_an_unreachable_plane_is_tried_again_and_the_log_names_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> bool:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bool:
         informer = CachedClient(HUB, await planes.create(), Random(1)).declare(NAMESPACE)
         failures = 3
 
@@ -135,22 +135,22 @@ def test_an_unreachable_plane_is_tried_again_and_the_log_names_it(
 
 
 def test_caught_up_waits_for_a_version_and_gives_up_in_time() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, bool]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[bool, bool]:
         informer = await an_informer(loop, planes)
         created = await planes.client().create(NAMESPACE, a_namespace("a"))
         return (
-            await informer.caught_up(created.version, 1),
-            await informer.caught_up(created.version + 100, 1),
+            await informer.wait_for_version(created.version, 1),
+            await informer.wait_for_version(created.version + 100, 1),
         )
 
     assert with_planes(test) == (True, False)
 
 
 def test_who_waits_is_not_woken_by_other_news_nor_by_enough_that_did_not_last() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[bool, float]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[bool, float]:
         informer = await an_informer(loop, planes)
         enough = iter([False, True, False, False, True, True])
-        waiting = loop.create_task(informer.progressed(lambda: next(enough), 10))
+        waiting = loop.create_task(informer.wait_for(lambda: next(enough), 10))
         begun_s = loop.time()
         for number in range(3):
             await asyncio.sleep(1)
@@ -164,13 +164,13 @@ def test_who_waits_is_not_woken_by_other_news_nor_by_enough_that_did_not_last() 
 
 
 def test_a_nudge_is_as_good_as_news() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> bool:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bool:
         informer = await an_informer(loop, planes)
         settled = asyncio.Event()
-        waiting = loop.create_task(informer.progressed(settled.is_set, 10))
+        waiting = loop.create_task(informer.wait_for(settled.is_set, 10))
         await asyncio.sleep(1)
         settled.set()
-        informer.nudge()
+        informer.notify_waiters()
         await asyncio.sleep(1)
         return waiting.done() and waiting.result()
 
@@ -254,7 +254,7 @@ def test_a_plane_restored_from_a_backup_is_taken_as_it_is_now() -> None:
         listed(50, namespace("young", 49)), EXPIRED, *older, stream(later, then="is silent")
     )
     assert told.after(20) == ["+young", "-young", "+old", "+new"]
-    assert (told.informer.version, told.informer.lives) == (8, 2)
+    assert (told.informer.version, told.informer.epoch) == (8, 2)
 
 
 POISON = {"metadata": {"name": "poison", "resourceVersion": "4", "labels": {}}, "spec": 5}
@@ -304,7 +304,7 @@ def test_a_kind_that_is_not_served_is_answered_and_picked_up_when_it_appears() -
 
 
 def test_its_age_is_the_time_since_the_plane_last_spoke() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[float]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[float]:
         client = await planes.create()
         informer = Informer(client, NAMESPACE, Random(1))
         ages = [informer.age()]
@@ -335,7 +335,7 @@ def test_nothing_of_managed_fields_is_kept() -> None:
 
 
 def test_what_the_stream_brings_late_does_not_undo_a_refresh() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[str | None]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str | None]:
         released = asyncio.Event()
 
         async def lag(request: Request, response: Response) -> Response:

@@ -28,7 +28,7 @@ from datum_compute.runtime.leader_election import (
     lead_all,
 )
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.runtime.planes_in_process import Planes, a_namespace
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace
 
 REF = Ref("default", "compute-manager")
 MARGIN_S = 2.0
@@ -49,7 +49,7 @@ class Process:
     """A candidate on a machine of its own: its clock, its network, and whether it runs at all."""
 
     loop: VirtualLoop
-    planes: Planes
+    planes: InProcessPlanes
     name: str
     rate: float = 1.0
     offset_s: float = 0.0
@@ -108,12 +108,12 @@ class Process:
                 continue
 
 
-Story = Callable[[VirtualLoop, Planes], Coroutine[Any, Any, None]]
+Story = Callable[[VirtualLoop, InProcessPlanes], Coroutine[Any, Any, None]]
 
 
 def tell(story: Story, seed: int = 1) -> None:
     async def main(loop: VirtualLoop) -> None:
-        planes = Planes(loop)
+        planes = InProcessPlanes(loop)
         client = await planes.create()
         await client.create(NAMESPACE, a_namespace("default"))
         await story(loop, planes)
@@ -124,30 +124,32 @@ def tell(story: Story, seed: int = 1) -> None:
 def test_a_candidate_that_is_not_answered_says_so_and_is_not_ready(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def story(loop: VirtualLoop, planes: Planes) -> None:
+    async def story(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         one = Process(loop, planes, "one", faults=lambda: Faults(lost_before=True))
         task = loop.create_task(one.election.lead(one.work))
         await asyncio.sleep(REMIND_S * 2.5)
-        assert one.election.what_is_missing == "lease default/compute-manager has not been read yet"
+        assert (
+            one.election.not_ready_reason == "lease default/compute-manager has not been read yet"
+        )
         told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
         assert len(told) == 3, "when it begins, and every minute"
         assert "default/compute-manager" in told[0]
         assert "the request was lost" in told[0]
         one.faults = Faults
         await asyncio.sleep(5)
-        assert one.election.what_is_missing == ""
+        assert one.election.not_ready_reason == ""
         assert one.led == 1
         task.cancel()
 
     tell(story)
 
 
-async def the_lease(planes: Planes, ref: Ref = REF) -> Lease:
+async def the_lease(planes: InProcessPlanes, ref: Ref = REF) -> Lease:
     return await planes.client().get(LEASE, ref)
 
 
 def test_the_first_candidate_leads_and_says_so_in_the_lease() -> None:
-    async def story(loop: VirtualLoop, planes: Planes) -> None:
+    async def story(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         one, two = (Process(loop, planes, name) for name in ("one", "two"))
         for process in (one, two):
             loop.create_task(process.election.lead(process.work))
@@ -166,7 +168,7 @@ def test_the_first_candidate_leads_and_says_so_in_the_lease() -> None:
 
 
 def test_a_leader_that_stops_ends_its_work_gives_the_lease_back_and_another_follows_soon() -> None:
-    async def story(loop: VirtualLoop, planes: Planes) -> None:
+    async def story(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         one, two = (Process(loop, planes, name) for name in ("one", "two"))
         first = loop.create_task(one.election.lead(one.work))
         await asyncio.sleep(1)
@@ -188,7 +190,7 @@ def test_a_leader_that_stops_ends_its_work_gives_the_lease_back_and_another_foll
 def test_a_leader_that_sees_another_in_its_lease_has_its_fence_down_before_its_work_ends() -> None:
     """Somebody gave the lease away by hand; work that does not end at once must not write on."""
 
-    async def story(loop: VirtualLoop, planes: Planes) -> None:
+    async def story(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         one = Process(loop, planes, "one")
         fence_at_the_end: list[bool] = []
 
@@ -209,7 +211,7 @@ def test_a_leader_that_sees_another_in_its_lease_has_its_fence_down_before_its_w
 
 
 def test_a_leader_without_network_stops_working_before_another_begins() -> None:
-    async def story(loop: VirtualLoop, planes: Planes) -> None:
+    async def story(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         one, two = (Process(loop, planes, name) for name in ("one", "two"))
         first = loop.create_task(one.election.lead(one.work))
         await asyncio.sleep(1)
@@ -226,7 +228,7 @@ def test_a_leader_without_network_stops_working_before_another_begins() -> None:
 
 
 def test_a_leader_that_was_paused_past_its_lease_writes_nothing_when_it_wakes() -> None:
-    async def story(loop: VirtualLoop, planes: Planes) -> None:
+    async def story(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         one, two = (Process(loop, planes, name) for name in ("one", "two"))
         first = loop.create_task(one.election.lead(one.work))
         await asyncio.sleep(1)
@@ -246,7 +248,7 @@ def test_a_leader_that_was_paused_past_its_lease_writes_nothing_when_it_wakes() 
 
 
 def test_the_fence_is_checked_for_writes_and_not_for_reads() -> None:
-    async def story(loop: VirtualLoop, planes: Planes) -> None:
+    async def story(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         one = Process(loop, planes, "one")
         fenced = Client(
             FencedTransport(one, one.election.fence.check),
@@ -271,7 +273,7 @@ def test_the_fence_is_checked_for_writes_and_not_for_reads() -> None:
 
 
 def test_clocks_that_are_hours_apart_change_nothing() -> None:
-    async def story(loop: VirtualLoop, planes: Planes) -> None:
+    async def story(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         one = Process(loop, planes, "one", offset_s=-7200.0)
         two = Process(loop, planes, "two", offset_s=7200.0)
         loop.create_task(one.election.lead(one.work))
@@ -288,7 +290,7 @@ def test_the_fence_of_a_frozen_leader_is_down_before_another_is_up(back_s: float
     """The worst that clocks may do: the old leader's is slow, the new one's fast. Nothing runs in
     the old one after its answer came, not even what would notice that the lease is lost."""
 
-    async def story(loop: VirtualLoop, planes: Planes) -> None:
+    async def story(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         slow = Process(loop, planes, "slow", rate=0.95)
         fast = Process(loop, planes, "fast", rate=1.05, every_s=0.1)
         slow.faults = lambda: Faults(back_s=back_s)
@@ -306,7 +308,7 @@ def test_the_fence_of_a_frozen_leader_is_down_before_another_is_up(back_s: float
 
 
 def test_a_lease_that_nobody_renews_is_taken_over_after_its_whole_duration() -> None:
-    async def story(loop: VirtualLoop, planes: Planes) -> None:
+    async def story(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         one, two = (Process(loop, planes, name) for name in ("one", "two"))
         loop.create_task(one.election.lead(one.work))
         await asyncio.sleep(1)
@@ -320,7 +322,7 @@ def test_a_lease_that_nobody_renews_is_taken_over_after_its_whole_duration() -> 
 
 
 def test_a_process_that_needs_several_leases_works_only_while_it_holds_all() -> None:
-    async def story(loop: VirtualLoop, planes: Planes) -> None:
+    async def story(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         a, b = Ref("default", "a"), Ref("default", "b")
         other = Process(loop, planes, "other", ref=b)
         busy = loop.create_task(other.election.lead(other.work))
@@ -346,7 +348,7 @@ def test_a_process_that_needs_several_leases_works_only_while_it_holds_all() -> 
 
 
 def test_work_that_fails_ends_the_leadership_with_its_own_error() -> None:
-    async def story(loop: VirtualLoop, planes: Planes) -> None:
+    async def story(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         one = Process(loop, planes, "one")
 
         async def broken() -> None:
@@ -371,7 +373,7 @@ def test_never_two_behind_the_fence_at_once_and_somebody_leads_in_calm(seed: int
         there_s, back_s = (random.choice((0.0, 0.0, 0.05, 1.0, 3.0)) for _ in range(2))
         return Faults(draw < 0.1, draw > 0.9, there_s, back_s)
 
-    async def story(loop: VirtualLoop, planes: Planes) -> None:
+    async def story(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         nonlocal chaos
         processes = [
             Process(

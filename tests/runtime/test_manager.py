@@ -14,14 +14,13 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.runtime.cache import Lister
+from datum_compute.runtime.cache import Lister, NotSynced
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     Controller,
     Done,
     Edge,
     Key,
-    NotSynced,
     Outcome,
     Requeue,
     Terminal,
@@ -31,7 +30,7 @@ from datum_compute.runtime.controller import (
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.manager import Manager
 from testkit.sim.loop import VirtualLoop
-from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 ONE, TWO = cell_plane("one"), cell_plane("two")
 
@@ -70,7 +69,7 @@ async def just_note(log: Log, key: Key) -> Outcome:
 
 
 def test_engaged_planes_are_served_and_disengaged_ones_are_not() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         manager, log = a_manager(just_note)
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
@@ -90,7 +89,7 @@ def test_engaged_planes_are_served_and_disengaged_ones_are_not() -> None:
 
 @pytest.mark.parametrize("name", ["", ONE])
 def test_no_plane_can_be_engaged_without_a_name_or_twice(name: str) -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> bool:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bool:
         manager, _ = a_manager(just_note)
         client = await planes.create(ONE)
         manager.engage(ONE, client)
@@ -104,7 +103,7 @@ def test_no_plane_can_be_engaged_without_a_name_or_twice(name: str) -> None:
 def outcomes(reconcile: Reconcile, for_s: float) -> list[float]:
     """At which times a key is reconciled."""
 
-    async def test(loop: VirtualLoop, planes: Planes) -> list[float]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[float]:
         manager, log = a_manager(reconcile)
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
@@ -159,7 +158,7 @@ def test_an_odd_object_does_not_end_the_view_that_all_share(
             raise KeyError("no such label")
         return [Key(view.plane, Ref("", change.latest.metadata.name))]
 
-    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         wakes = watches(NAMESPACE, choke_on_odd, on="hub")
         manager, log = a_manager(just_note, wakes)
         manager.engage(HUB, await planes.create(HUB))
@@ -205,7 +204,7 @@ async def caught_up(view: CachedClient) -> Lister[Namespace]:
 
 
 def test_a_read_never_misses_our_own_write() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> int:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> int:
         view = CachedClient(ONE, await planes.create(ONE), Random(1))
         informer = view.declare(NAMESPACE)
         loop.create_task(informer.run())
@@ -221,7 +220,7 @@ def test_a_read_never_misses_our_own_write() -> None:
 
 
 def test_a_view_that_has_not_seen_our_own_write_is_not_read() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> bool:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bool:
         view = CachedClient(ONE, await planes.create(ONE), Random(1))
         view.declare(NAMESPACE)
         with pytest.raises(NotSynced):

@@ -21,7 +21,7 @@ from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
 from testkit.sim.loop import VirtualLoop
-from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 ONE = cell_plane("one")
 CONCEPTS = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "runtime.md"
@@ -38,7 +38,7 @@ def test_reconciles_queues_and_views_are_counted() -> None:
             raise Conflict("a race")
         return Requeue(1000)
 
-    async def test(loop: VirtualLoop, planes: Planes) -> bytes:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bytes:
         controller = Controller("test", "cell", flaky, (for_(NAMESPACE),))
         manager: Manager[Any] = Manager(
             [controller], lambda made: made, Random(1), metrics=RuntimeMetrics(registry)
@@ -93,7 +93,7 @@ def test_changes_that_do_not_lead_to_exactly_one_key_are_counted_and_reported_on
         names = change.latest.metadata.labels.get("parents", "").split(".")
         return [Key(view.plane, Ref("", name)) for name in names if name]
 
-    async def test(loop: VirtualLoop, planes: Planes) -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         edge = watches(NAMESPACE, by_label, must_map_to_one="child-to-parent")
         controller = Controller("test", "cell", done, (edge,))
         manager: Manager[Any] = Manager(
@@ -130,4 +130,4 @@ def test_changes_that_do_not_lead_to_exactly_one_key_are_counted_and_reported_on
         ("none", "none"),
         ("none", "none"),
     ]
-    assert "found cell/one:p, cell/one:q" in next(r.note for r in reports if r.outcome == "many")
+    assert "found cell/one:p, cell/one:q" in next(r.message for r in reports if r.outcome == "many")

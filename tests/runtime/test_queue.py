@@ -16,7 +16,7 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.controller import Key
-from datum_compute.runtime.queue import SHORT_S, TICK_S, Timers, WorkQueue
+from datum_compute.runtime.queue import SHORT_S, TICK_S, DelayTimers, WorkQueue
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.queue_taker import Taker
 
@@ -43,7 +43,7 @@ def test_a_key_added_while_in_flight_comes_up_again_afterwards() -> None:
     async def main(loop: VirtualLoop) -> tuple[int, int]:
         queue = a_queue()
         queue.add(a_key("a"))
-        key = queue.take_now()
+        key = queue.pop()
         assert key is not None
         queue.add(key)
         during = len(queue)
@@ -127,7 +127,7 @@ def test_lanes_take_turns_however_full_one_of_them_is() -> None:
             queue.add(on(TWO, f"calm-{number}"))
         taken = []
         for _ in range(8):
-            key = queue.take_now()
+            key = queue.pop()
             assert key is not None
             taken.append(key.plane)
             queue.done(key)
@@ -141,10 +141,10 @@ def test_one_lane_never_holds_more_than_its_share() -> None:
         queue = WorkQueue(Random(1), Backoff(), share=2)
         for number in range(5):
             queue.add(on(ONE, str(number)))
-        first = [queue.take_now() for _ in range(3)]
+        first = [queue.pop() for _ in range(3)]
         assert first[0] is not None
         queue.done(first[0])
-        return first, queue.take_now()
+        return first, queue.pop()
 
     (zero, one, none), two = run_virtual(Random(1), main)
     assert (zero, one, none, two) == (on(ONE, "0"), on(ONE, "1"), None, on(ONE, "2"))
@@ -160,7 +160,7 @@ def test_a_full_lane_refuses_offers_and_nothing_else() -> None:
         depth = len(queue)
 
         def work_off() -> None:
-            while key := queue.take_now():
+            while key := queue.pop():
                 queue.done(key)
 
         loop.call_later(7, work_off)
@@ -178,7 +178,7 @@ def test_all_work_on_a_dropped_plane_is_forgotten() -> None:
         queue = a_queue()
         held = on(ONE, "held")
         queue.add(held)
-        assert queue.take_now() == held
+        assert queue.pop() == held
         for name in ("ready", "held"):
             queue.add(on(ONE, name))
         queue.add_after(on(ONE, "later"), 5)
@@ -187,7 +187,7 @@ def test_all_work_on_a_dropped_plane_is_forgotten() -> None:
         queue.drop(ONE)
         queue.done(held)
         depth, delayed = len(queue), queue.delayed
-        return depth, delayed, queue.take_now(), queue.take_now()
+        return depth, delayed, queue.pop(), queue.pop()
 
     assert run_virtual(Random(1), main) == (1, 0, on(TWO, "other"), None)
 
@@ -196,14 +196,14 @@ def test_it_knows_how_long_the_oldest_key_has_been_ready() -> None:
     async def main(loop: VirtualLoop) -> list[float]:
         queue = a_queue()
         waits: list[float] = []
-        queue.on_take = waits.append
+        queue.on_pop = waits.append
         ages = [queue.oldest_s()]
         queue.add(a_key("a"))
         await asyncio.sleep(3)
         queue.add(a_key("b"))
         queue.add(a_key("a"))
         ages.append(queue.oldest_s())
-        queue.take_now()
+        queue.pop()
         ages.append(queue.oldest_s())
         return [*ages, *waits]
 
@@ -227,7 +227,7 @@ def test_namespaces_of_a_lane_take_turns() -> None:
         for number in range(3):
             queue.add(of_project("ns-b", str(number)))
         taken = []
-        while key := queue.take_now():
+        while key := queue.pop():
             taken.append(f"{key.ref.namespace}/{key.ref.name}")
             queue.done(key)
         return taken
@@ -245,7 +245,7 @@ def test_a_key_that_comes_up_again_and_again_does_not_keep_others_waiting() -> N
         hot, taken = of_project("ns-hot", "hot"), []
         for _ in range(10):
             queue.add(hot)
-            key = queue.take_now()
+            key = queue.pop()
             assert key is not None
             taken.append(key.ref.namespace)
             queue.done(key)
@@ -274,8 +274,8 @@ def test_keys_of_a_dropped_plane_leave_their_flows() -> None:
         queue.add(stays)
         queue.drop(ONE)
         queue.add(gone)
-        first = queue.take_now()
-        return [first, queue.take_now(), queue.take_now()]
+        first = queue.pop()
+        return [first, queue.pop(), queue.pop()]
 
     assert run_virtual(Random(1), main) == [on(TWO, "stays"), on(ONE, "gone"), None]
 
@@ -292,7 +292,7 @@ def test_everybody_comes_up_in_time(delays: list[float]) -> None:
         def wake(key: Key) -> None:
             woken[key] = loop.time()
 
-        timers = Timers(wake)
+        timers = DelayTimers(wake)
         for number, delay in enumerate(delays):
             timers.set(a_key_timers(number), delay)
         await asyncio.sleep(30)
@@ -307,7 +307,7 @@ def test_everybody_comes_up_in_time(delays: list[float]) -> None:
 
 def test_thousands_that_wait_for_the_same_second_need_few_timers() -> None:
     async def main(loop: VirtualLoop) -> int:
-        timers = Timers(lambda _key: None)
+        timers = DelayTimers(lambda _key: None)
         for number in range(5000):
             timers.set(a_key_timers(number), 300 + number / 5000)
         return len(timers._handles)
@@ -318,7 +318,7 @@ def test_thousands_that_wait_for_the_same_second_need_few_timers() -> None:
 def test_what_is_cancelled_or_dropped_does_not_come_up() -> None:
     async def main(loop: VirtualLoop) -> list[Key]:
         woken: list[Key] = []
-        timers = Timers(woken.append)
+        timers = DelayTimers(woken.append)
         other = Key(cell_plane("dfw"), Ref("default", "k"))
         for key in (a_key_timers(1), a_key_timers(2), other):
             timers.set(key, 5)

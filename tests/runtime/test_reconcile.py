@@ -30,7 +30,7 @@ from datum_compute.runtime.controller import (
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.manager import Manager
 from testkit.sim.loop import VirtualLoop
-from tests.runtime.planes_in_process import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 ONE, TWO = cell_plane("one"), cell_plane("two")
 
@@ -46,7 +46,7 @@ def manager_of(reconcile: Reconcile, *edges: Edge, **options: Any) -> Manager[An
 def test_a_plane_that_never_answers_slows_nobody_else_down() -> None:
     """Each reconcile makes a request; those to one plane hang for ever."""
 
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[list[float], int]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[list[float], int]:
         worked: list[float] = []
         hung = 0
 
@@ -85,7 +85,7 @@ def test_a_plane_that_never_answers_slows_nobody_else_down() -> None:
 
 
 def test_a_reconcile_that_takes_too_long_is_ended_and_tried_again() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[float]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[float]:
         started: list[float] = []
 
         async def hang_once(_manager: Manager[Any], _key: Key) -> Outcome:
@@ -107,7 +107,7 @@ def test_a_reconcile_that_takes_too_long_is_ended_and_tried_again() -> None:
 
 
 def test_a_cancellation_inside_a_reconcile_is_its_own_affair() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> int:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> int:
         calls = 0
 
         async def await_the_cancelled(_manager: Manager[Any], _key: Key) -> Outcome:
@@ -131,7 +131,7 @@ def test_a_cancellation_inside_a_reconcile_is_its_own_affair() -> None:
 
 
 def test_terminal_waits_for_the_object_itself_and_for_nothing_else() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[int]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[int]:
         calls = 0
 
         async def hopeless(_manager: Manager[Any], _key: Key) -> Outcome:
@@ -171,7 +171,7 @@ def test_terminal_waits_for_the_object_itself_and_for_nothing_else() -> None:
 def test_stop_ends_everything_in_less_than_five_seconds(stubborn: bool) -> None:
     """Short reconciles come to their end, long ones are given up, also those that resist."""
 
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[list[str], float, bool]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[list[str], float, bool]:
         ended: list[str] = []
 
         async def work(_manager: Manager[Any], key: Key) -> Outcome:
@@ -203,7 +203,7 @@ def test_stop_ends_everything_in_less_than_five_seconds(stubborn: bool) -> None:
 
 
 def test_a_flood_beyond_the_bound_is_worked_off_from_the_cache() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[set[str], int, int]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[set[str], int, int]:
         seen: set[str] = set()
         most = 0
 
@@ -233,7 +233,7 @@ def test_a_flood_beyond_the_bound_is_worked_off_from_the_cache() -> None:
 def test_an_own_write_is_seen_by_the_next_reconcile() -> None:
     """A counter kept in labels: a stale read would count something twice."""
 
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[str, int]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[str, int]:
         reads: list[str] = []
 
         async def count_up(manager: Manager[Any], key: Key) -> Outcome:
@@ -268,7 +268,7 @@ def test_an_own_write_is_seen_by_the_next_reconcile() -> None:
 def test_a_plane_that_is_engaged_later_gets_what_others_hold_for_it() -> None:
     project = project_plane("late")
 
-    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         seen: list[str] = []
 
         async def note(_manager: Manager[Any], key: Key) -> Outcome:
@@ -293,7 +293,7 @@ def test_a_plane_that_is_engaged_later_gets_what_others_hold_for_it() -> None:
 
 
 def test_a_kind_that_one_plane_does_not_serve_holds_up_nothing_else() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> tuple[list[str], list[str]]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[list[str], list[str]]:
         seen: list[str] = []
 
         async def note(_manager: Manager[Any], key: Key) -> Outcome:
@@ -316,7 +316,7 @@ def test_a_kind_that_one_plane_does_not_serve_holds_up_nothing_else() -> None:
         manager.engage(ONE, client)
         running = loop.create_task(manager.run())
         async with asyncio.timeout(5):
-            await manager.synced()
+            await manager.wait_for_sync()
         await asyncio.sleep(5)
         before = sorted(seen)
         path = f"{path_prefix(ONE)}/api/v1/namespaces/default/configmaps"
@@ -334,7 +334,7 @@ def test_a_kind_that_one_plane_does_not_serve_holds_up_nothing_else() -> None:
 
 
 def test_a_plane_that_is_not_entitled_is_not_seen_by_those_who_ask_for_it() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[tuple[str, str]]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[tuple[str, str]]:
         seen: list[tuple[str, str]] = []
 
         async def note(_manager: Manager[Any], key: Key) -> Outcome:
@@ -347,7 +347,7 @@ def test_a_plane_that_is_not_entitled_is_not_seen_by_those_who_ask_for_it() -> N
             await (await planes.create(plane)).create(NAMESPACE, a_namespace("a"))
             manager.engage(plane, planes.client(plane), entitled=plane == TWO)
         running = loop.create_task(manager.run())
-        await manager.synced()
+        await manager.wait_for_sync()
         await asyncio.sleep(5)
         assert (manager.is_entitled(ONE), manager.is_entitled(TWO)) == (False, True)
         manager.disengage(ONE)
@@ -361,14 +361,14 @@ def test_a_plane_that_is_not_entitled_is_not_seen_by_those_who_ask_for_it() -> N
 
 
 def test_nobody_waits_for_a_view_that_was_replaced() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> bool:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bool:
         async def done(_manager: Manager[Any], _key: Key) -> Outcome:
             return Done()
 
         manager = manager_of(done)
         client = await planes.create(ONE)
         manager.engage(ONE, client)
-        waiting = loop.create_task(manager.synced([ONE]))
+        waiting = loop.create_task(manager.wait_for_sync([ONE]))
         await asyncio.sleep(1)
         manager.disengage(ONE)
         manager.engage(ONE, client)
@@ -383,7 +383,7 @@ def test_nobody_waits_for_a_view_that_was_replaced() -> None:
 def test_what_wakes_a_controller_from_outside_may_fail_and_begins_anew(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         seen: list[str] = []
         begun = 0
 
@@ -398,7 +398,7 @@ def test_what_wakes_a_controller_from_outside_may_fail_and_begins_anew(
                 raise OSError("the driver is not there yet")
             yield Key(view.plane, Ref("", "machine"))
 
-        manager = manager_of(note, outside=(outside,))
+        manager = manager_of(note, external_sources=(outside,))
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
         await asyncio.sleep(10)
@@ -410,7 +410,7 @@ def test_what_wakes_a_controller_from_outside_may_fail_and_begins_anew(
 
 
 def test_what_does_not_matter_wakes_nobody_but_what_is_new_and_gone_does() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[int]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[int]:
         calls, counts = 0, []
 
         async def counted(_manager: Manager[Any], _key: Key) -> Outcome:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from datum_compute.runtime.instrument import instrument
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -19,6 +18,7 @@ from datum_compute.app.tracing import tracing
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
+from datum_compute.runtime.worker import instrument
 from datum_compute.telemetry.otel import otel_tracer
 from datum_compute.telemetry.scope import TRACEPARENT
 from datum_compute.telemetry.traces import Tracer

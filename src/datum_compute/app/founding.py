@@ -83,7 +83,7 @@ class Founding:
         await self._ensure(PLATFORM, ORGANIZATION, _organization())
         for plane in missing:
             await self._ensure(PLATFORM, PROJECT, _project(member_name(plane)))
-            await self._maker.make(plane, "")
+            await self._maker.create(plane, "")
             await self._ensure(plane, ENTITLEMENT, _entitlement())
         for plane in missing:
             await self._settle(plane)

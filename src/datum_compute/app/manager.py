@@ -169,15 +169,15 @@ class _Work:
                 task.cancel()
 
     async def _sync(self) -> None:
-        await self.manager.synced()
+        await self.manager.wait_for_sync()
         self.synced.set()
 
-    def what_is_missing(self) -> str:
+    def not_ready_reason(self) -> str:
         """One that stands by knows the lease that it waits for; one that leads has seen every
         plane. Once known is enough: the webhook answers while the plane of the lease is away."""
         if not self.begun.is_set():
             awaited = next((e for e in self.elections if not e.fence.is_up), None)
-            return awaited.what_is_missing if awaited is not None else ""
+            return awaited.not_ready_reason if awaited is not None else ""
         if self.begun.is_set() and not self.synced.is_set():
             return "the planes have not been read yet"
         return ""
@@ -225,7 +225,7 @@ async def _build_work(world: _World, elections: Sequence[Election], tracer: Trac
         {p: FencedDriver(d, check) for p, d in (pods or _simulated(world)).items()},
         ports,
         single_project=settings.single.project if world.single else "",
-        tell=recorder.record,
+        record_event=recorder.record,
         tracer=tracer,
         registry=numbers,
         fence=check,
@@ -285,7 +285,7 @@ def _heartbeats(
 
 async def _open_ports(world: _World, numbers: CollectorRegistry, work: _Work) -> None:
     settings = world.settings
-    health, token = health_pages(work.what_is_missing), settings.metrics_token
+    health, token = health_pages(work.not_ready_reason), settings.metrics_token
     for what, path, address, pages, known_by in (
         ("metrics", "/metrics", settings.metrics_address, metrics_pages(numbers), token),
         ("health", "/readyz", settings.health_address, health, None),

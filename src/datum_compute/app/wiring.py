@@ -38,7 +38,7 @@ from datum_compute.app.credentials import Credentials
 from datum_compute.app.founding import Founding
 from datum_compute.app.ports import Ports
 from datum_compute.app.project_planes import ProjectPlanes, holds_of
-from datum_compute.app.project_planes import discard_event as untold_projects
+from datum_compute.app.project_planes import untold as untold_projects
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.controllers import registry
@@ -56,9 +56,9 @@ from datum_compute.planes.planes import Planes, discard_event
 from datum_compute.runtime.cached_client import LabelScope, noop
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.event_recorder import EventRecorder, EventRequest
-from datum_compute.runtime.instrument import instrument
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
+from datum_compute.runtime.worker import instrument
 from datum_compute.server.access.audit import AuditSink, nowhere
 from datum_compute.server.access.joining import Certify
 from datum_compute.server.access.signer import TokenSigner
@@ -135,7 +135,7 @@ def build_manager(
     *,
     holdings: Callable[[PlaneName], Holdings] = _nothing_held,
     authority: str = "",
-    tell: Callable[[EventRequest], None] = discard_event,
+    record_event: Callable[[EventRequest], None] = discard_event,
     tracer: Tracer | None = None,
     registry: CollectorRegistry | None = None,
     fence: Callable[[], None] = noop,
@@ -149,8 +149,8 @@ def build_manager(
     ``reach`` gives the clients for projects that come later."""
 
     def context(manager: Manager[Context]) -> Context:
-        unreleased = FEDERATION_FINALIZERS if single_project else frozenset[str]()
-        planes = Planes(manager.cached_client, manager.engaged, tell, unreleased)
+        unmanaged_finalizers = FEDERATION_FINALIZERS if single_project else frozenset[str]()
+        planes = Planes(manager.cached_client, manager.engaged, record_event, unmanaged_finalizers)
         mapped = metrics.count_mapping if metrics is not None else uncounted
         return Context(
             planes,
@@ -173,7 +173,7 @@ def build_manager(
         context,
         ports.random,
         metrics=metrics,
-        report=lambda misled: tell(ambiguous_mapping_event(misled)),
+        report=lambda misled: record_event(ambiguous_mapping_event(misled)),
         fence=fence,
     )
     if metrics is not None:
@@ -268,7 +268,7 @@ class Platform:
             ports,
             holdings=self.server.holdings,
             authority=safeguards.authority,
-            tell=self._events.record,
+            record_event=self._events.record,
             tracer=tracer,
             registry=registry,
             reach=self._reached,
@@ -319,7 +319,7 @@ class Platform:
         group.create_task(self._manager.run())
         group.create_task(self._sweep())
         # Others may be away for long; what is served here does not wait for them.
-        await self._manager.synced((*self._layout.lasting, *projects))
+        await self._manager.wait_for_sync((*self._layout.lasting, *projects))
         self.ready.set()
 
     async def _open_projects(self) -> dict[PlaneName, bool]:

@@ -28,10 +28,11 @@ from datum_compute.planning.actions import (
     Wait,
     is_skipped,
 )
+from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Done, NotSynced, Requeue
-from datum_compute.runtime.together import together
+from datum_compute.runtime.controller import Done, Requeue
 
+_BATCH_SIZE = 64
 DELETE_BATCH = 50
 
 T = TypeVar("T", bound=ApiObject)
@@ -49,7 +50,9 @@ async def carry_out(planes: Planes, plan: Plan) -> Done | Requeue:
     else:
         same = (lambda _action: ()) if plan.independent else _group
         for _, actions in groupby(begun, key=same):
-            await together([partial(_carry_out_and_tell, planes, action) for action in actions])
+            await _run_in_batches(
+                [partial(_carry_out_and_tell, planes, action) for action in actions]
+            )
     return Done() if plan.requeue_after_s is None else Requeue(plan.requeue_after_s)
 
 
@@ -84,6 +87,18 @@ def _group(action: Action) -> tuple[object, ...]:
     if isinstance(action, Create | Delete):
         return type(action), action.plane, action.kind.resource
     return (id(action),)
+
+
+async def _run_in_batches(calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Wait for every call of a batch, then raise its first error and start no further batch."""
+    if len(calls) == 1:
+        await calls[0]()
+        return
+    for start in range(0, len(calls), _BATCH_SIZE):
+        started = (call() for call in calls[start : start + _BATCH_SIZE])
+        for result in await asyncio.gather(*started, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
 
 async def _carry_out_and_tell(planes: Planes, action: Action) -> None:
@@ -123,7 +138,7 @@ async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
 def _releasable(planes: Planes, obj: T) -> T:
     """The object without the finalizers that no running controller removes."""
     metadata = obj.metadata
-    kept = [name for name in metadata.finalizers if name not in planes.unreleased]
+    kept = [name for name in metadata.finalizers if name not in planes.unmanaged_finalizers]
     if kept == metadata.finalizers:
         return obj
     return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(metadata, finalizers=kept))

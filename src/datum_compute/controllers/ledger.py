@@ -28,8 +28,8 @@ def observe_ledger(
     context: Context, plane: PlaneName, holder: ApiObject, pool: Pool | None
 ) -> Ledger:
     recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
-    own = recorded.labelled(labels.HOLDER_UID, holder.metadata.uid)
-    in_pool = recorded.labelled(labels.POOL, pool_label(pool.cidr)) if pool is not None else []
+    own = recorded.with_label(labels.HOLDER_UID, holder.metadata.uid)
+    in_pool = recorded.with_label(labels.POOL, pool_label(pool.cidr)) if pool is not None else []
     of_project = sum(a.spec.project == member_name(plane) for a in in_pool)
     return Ledger(own, frozenset(a.spec.cidr for a in in_pool), of_project)
 

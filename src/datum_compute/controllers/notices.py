@@ -105,7 +105,7 @@ def ambiguous_mapping_event(misled: AmbiguousMapping) -> EventRequest:
         name=misled.ref.name,
         uid=misled.uid,
     )
-    return EventRequest(misled.plane, about, "Warning", "AmbiguousOwner", misled.note)
+    return EventRequest(misled.plane, about, "Warning", "AmbiguousOwner", misled.message)
 
 
 def _about_owner(

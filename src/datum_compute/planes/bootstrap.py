@@ -26,7 +26,7 @@ from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PlaneName, member_name, path_prefix, plane_role
 from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.client.client import Client
-from datum_compute.planes.planes import ExistenceCheck, unknown
+from datum_compute.planes.planes import ExistenceCheck, assume_missing
 from datum_compute.planes.role_objects import ensure_roles
 
 T = TypeVar("T", bound=ApiObject)
@@ -35,7 +35,9 @@ _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _OF_ROLE = {"project": ("milo-system",), "hub": ("karmada-system", "karmada-cluster")}
 
 
-async def ensure_plane(client: Client, plane: PlaneName, holds: ExistenceCheck = unknown) -> None:
+async def ensure_plane(
+    client: Client, plane: PlaneName, holds: ExistenceCheck = assume_missing
+) -> None:
     """The roles, and the namespaces and sizes that clients and controllers expect to find."""
     await ensure_roles(client, plane, holds)
     role = plane_role(plane)
@@ -65,7 +67,7 @@ def _size(name: str, cpu: str, memory: str) -> InstanceType:
 
 
 async def ensure_cells(
-    hub: Client, cells: Iterable[PlaneName], holds: ExistenceCheck = unknown
+    hub: Client, cells: Iterable[PlaneName], holds: ExistenceCheck = assume_missing
 ) -> None:
     """Register the cells of this process with the hub, each for the city of its name."""
     for cell in cells:

@@ -64,7 +64,7 @@ from datum_compute.api.serviceconfiguration import (
     ServiceQuota,
 )
 from datum_compute.client.client import Client
-from datum_compute.planes.planes import ExistenceCheck, unknown
+from datum_compute.planes.planes import ExistenceCheck, assume_missing
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -73,12 +73,12 @@ _CLASS: LocationClass = "datum-managed"
 _PROJECTS = KindReference(api_group=RESOURCE_MANAGER, kind=PROJECT_KIND)
 
 
-Made = tuple[KindInfo[Any], ApiObject]
+KindAndObject = tuple[KindInfo[Any], ApiObject]
 
 
 def platform_objects(
     cells: Iterable[PlaneName], limits: Mapping[str, int] = DEFAULT_LIMITS
-) -> list[Made]:
+) -> list[KindAndObject]:
     """What ``ensure_platform`` makes, for planes that somebody else brings up."""
     return [
         *((LOCATION, _location(city)) for city in cities_of(cells)),
@@ -90,7 +90,7 @@ def platform_objects(
 
 def project_objects(
     plane: PlaneName, cells: Iterable[PlaneName], limits: Mapping[str, int] = DEFAULT_LIMITS
-) -> list[Made]:
+) -> list[KindAndObject]:
     """What a project that may use compute has, for planes where nobody keeps entitlements."""
     return [
         (NETWORK, default_network()),
@@ -104,7 +104,7 @@ async def ensure_platform(
     cells: Iterable[PlaneName],
     now: str,
     limits: Mapping[str, int],
-    holds: ExistenceCheck = unknown,
+    holds: ExistenceCheck = assume_missing,
 ) -> None:
     """The places of the cells, the compute service, and what is counted for it. ``limits`` are what
     the service gives to every project, by resource type."""
@@ -132,7 +132,7 @@ async def ensure_project(
             await _ensure_condition(project, LOCATION_BINDING, made, about, now)
 
 
-async def ensure_network(project: Client, holds: ExistenceCheck = unknown) -> None:
+async def ensure_network(project: Client, holds: ExistenceCheck = assume_missing) -> None:
     """The network that every project has."""
     network = default_network()
     if not holds(NETWORK, ref_of(network)):

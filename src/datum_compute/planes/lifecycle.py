@@ -25,14 +25,14 @@ from datum_compute.runtime.controller import Controller
 
 
 class PlaneLifecycle(Protocol):
-    async def make(self, plane: PlaneName, owner: str) -> None:
+    async def create(self, plane: PlaneName, owner: str) -> None:
         """The plane is there, with all that a project has from its first moment; ``owner`` is the
         user who administers it, or empty."""
 
-    async def ask_to_go(self, plane: PlaneName) -> Sequence[str]:
+    async def drain(self, plane: PlaneName) -> Sequence[str]:
         """Everything that is held back in the plane is asked to go; names what is still there."""
 
-    async def remove(self, plane: PlaneName) -> None:
+    async def delete(self, plane: PlaneName) -> None:
         """The plane is gone with all its data, and other planes know that."""
 
 
@@ -77,7 +77,7 @@ async def delete_objects(
         await _delete(client, kind, obj)
 
 
-async def ask_to_go(client: Client, held_back: FinalizedKinds) -> list[str]:
+async def delete_held_objects(client: Client, held_back: FinalizedKinds) -> list[str]:
     """Delete whatever is held back on the plane; names what is there still."""
     found = []
     for kind in held_back.kinds:

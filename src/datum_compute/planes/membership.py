@@ -17,7 +17,7 @@ from datum_compute.runtime.manager import Manager
 Reach = Callable[[PlaneName], Awaitable[Client]]
 
 
-class Membership:
+class ProjectMembership:
     """``reach`` gives the client with which controllers work on a plane."""
 
     def __init__(self, manager: Manager[Any], reach: Reach) -> None:

@@ -17,7 +17,7 @@ from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.client.client import Client
-from datum_compute.planes.planes import ExistenceCheck, unknown
+from datum_compute.planes.planes import ExistenceCheck, assume_missing
 from datum_compute.planes.roles import (
     AGGREGATE_TO,
     RBAC,
@@ -30,7 +30,9 @@ RULES_DIGEST_ANNOTATION = "rbac.compute.datumapis.com/made-with-rules"
 _LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 
 
-async def ensure_roles(client: Client, plane: PlaneName, holds: ExistenceCheck = unknown) -> None:
+async def ensure_roles(
+    client: Client, plane: PlaneName, holds: ExistenceCheck = assume_missing
+) -> None:
     present = {role["metadata"]["name"]: role for role in await _all(client, CLUSTER_ROLE)}
     for role in _roles_on(plane_role(plane)):
         await _ensure_role(client, role, present.get(role["metadata"]["name"]))

@@ -20,7 +20,7 @@ read without it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -29,7 +29,6 @@ import msgspec
 from datum_compute.api.codec import ApiStruct, encode
 from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref
 from datum_compute.client.answers import Unreadable
-from datum_compute.runtime.controller import UnreadableObjectError
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -39,6 +38,23 @@ Term = tuple[str, str]  # the name of an index, and a value in it
 DECODED_MAX = 4096
 
 _NAMESPACE, _OWNER, _LABEL = "namespace", "owner", "label:"
+
+
+class NotSynced(Exception):
+    """A cached view is not complete, or has not yet seen our own write: do not act on it.
+
+    ``wait`` waits up to so many seconds for what is missing, and says whether it has come.
+    """
+
+    def __init__(
+        self, message: str, wait: Callable[[float], Awaitable[bool]] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+class UnreadableObjectError(Exception):
+    """An object is there that is not of the shape of its kind: nothing is decided without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +67,7 @@ class Index(Generic[T]):
     on: str = ""  # role of the planes; the controller's own if empty
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class CacheEntry(msgspec.Struct, frozen=True, gc=False):
     """One object as the cache keeps it; ``error`` says why its body cannot be decoded."""
 
     ref: Ref
@@ -80,20 +96,20 @@ class Cache(Generic[T]):
         self._indexes = {index.name: index for index in indexes}
         self._labels: dict[str, None] = {}
         self._shape = 0
-        self._entries: dict[Ref, Entry] = {}
+        self._entries: dict[Ref, CacheEntry] = {}
         # Each group is keyed by ref; the dict keeps the order in which objects came.
         self._groups: dict[Term, dict[Ref, None]] = {}
         self._values: dict[str, dict[str, None]] = {}  # those in use, of each index
         self._terms: dict[Term, Term] = {}
-        self._decoded: OrderedDict[Ref, tuple[Entry, T]] = OrderedDict()
+        self._decoded: OrderedDict[Ref, tuple[CacheEntry, T]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def entry(self, ref: Ref) -> Entry | None:
+    def entry(self, ref: Ref) -> CacheEntry | None:
         return self._entries.get(ref)
 
-    def at_hand(self, ref: Ref) -> T | None:
+    def get_decoded(self, ref: Ref) -> T | None:
         """The object, if it is kept decoded as it is now."""
         known = self._decoded.get(ref)
         return known[1] if known is not None else None
@@ -101,10 +117,10 @@ class Cache(Generic[T]):
     def refs(self) -> list[Ref]:
         return list(self._entries)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CacheEntry]:
         return list(self._entries.values())
 
-    def group(self, term: Term) -> list[Entry]:
+    def group(self, term: Term) -> list[CacheEntry]:
         """The objects with one value in one index."""
         return [self._entries[ref] for ref in self._groups.get(term, ())]
 
@@ -112,15 +128,15 @@ class Cache(Generic[T]):
         """How many objects each value of an index has."""
         return {value: len(self._groups[(index, value)]) for value in self._values.get(index, ())}
 
-    def labelled(self, label: str, value: str) -> list[Entry]:
+    def with_label(self, label: str, value: str) -> list[CacheEntry]:
         if label not in self._labels:
             self._index_label(label)
         return self.group((_LABEL + label, value))
 
-    def in_namespace(self, namespace: str) -> list[Entry]:
+    def in_namespace(self, namespace: str) -> list[CacheEntry]:
         return self.group((_NAMESPACE, namespace))
 
-    def owned_by(self, uid: str) -> list[Entry]:
+    def owned_by(self, uid: str) -> list[CacheEntry]:
         assert uid, "an empty uid owns nothing"
         return self.group((_OWNER, uid))
 
@@ -136,7 +152,7 @@ class Cache(Generic[T]):
     def has_index(self, name: str) -> bool:
         return name in self._indexes
 
-    def made(self, obj: T | Unreadable) -> Entry:
+    def entry_for(self, obj: T | Unreadable) -> CacheEntry:
         """What the cache keeps of an object; the entry it has already, if that is the same."""
         metadata = obj.metadata
         ref = Ref(metadata.namespace, metadata.name)
@@ -149,9 +165,9 @@ class Cache(Generic[T]):
             body, error = obj.body, obj.error
         else:
             body, (terms, error) = encode(obj), self._found_under(obj, known)
-        return Entry(ref, metadata.uid, version, body, terms, self._shape, error)
+        return CacheEntry(ref, metadata.uid, version, body, terms, self._shape, error)
 
-    def put(self, entry: Entry, obj: T | None = None) -> None:
+    def put(self, entry: CacheEntry, obj: T | None = None) -> None:
         """Take in a new state, decoded already if ``obj`` is given."""
         if entry.shape != self._shape:
             entry = self._reshaped(entry)
@@ -178,7 +194,7 @@ class Cache(Generic[T]):
                 del self._values[term[0]][term[1]]
                 self._terms.pop(term, None)
 
-    def decode(self, entry: Entry) -> T:
+    def decode(self, entry: CacheEntry) -> T:
         """The object of an entry; only of one without an error."""
         assert not entry.error
         known = self._decoded.get(entry.ref)
@@ -189,7 +205,7 @@ class Cache(Generic[T]):
             self._remember(entry, obj)
         return obj
 
-    def _file(self, entry: Entry) -> None:
+    def _file(self, entry: CacheEntry) -> None:
         for term in entry.terms:
             group = self._groups.get(term)
             if group is None:
@@ -197,7 +213,7 @@ class Cache(Generic[T]):
                 self._values.setdefault(term[0], {})[term[1]] = None
             group[entry.ref] = None
 
-    def _remember(self, entry: Entry, obj: T) -> None:
+    def _remember(self, entry: CacheEntry, obj: T) -> None:
         self._decoded[entry.ref] = (entry, obj)
         if len(self._decoded) > DECODED_MAX:
             self._decoded.popitem(last=False)
@@ -216,7 +232,7 @@ class Cache(Generic[T]):
                 terms.append((_LABEL + label, value))
         return terms
 
-    def _interned(self, found: list[Term], known: Entry | None = None) -> tuple[Term, ...]:
+    def _interned(self, found: list[Term], known: CacheEntry | None = None) -> tuple[Term, ...]:
         """Each term once, and the same object wherever it occurs; those that are known already, if
         they are the same."""
         terms = tuple(found)
@@ -230,7 +246,7 @@ class Cache(Generic[T]):
         for entry in self.entries():
             self.put(entry)
 
-    def _reshaped(self, entry: Entry) -> Entry:
+    def _reshaped(self, entry: CacheEntry) -> CacheEntry:
         """The same object under the indexes there are now."""
         if entry.error:
             metadata = _described.decode(entry.body).metadata
@@ -239,7 +255,7 @@ class Cache(Generic[T]):
             terms, error = self._found_under(self.decode(entry))
         return msgspec.structs.replace(entry, terms=terms, shape=self._shape, error=error)
 
-    def _found_under(self, obj: T, known: Entry | None = None) -> tuple[tuple[Term, ...], str]:
+    def _found_under(self, obj: T, known: CacheEntry | None = None) -> tuple[tuple[Term, ...], str]:
         """Where an object is found; one that an index function chokes on counts as unreadable."""
         try:
             return self._interned(self._all_terms(obj), known), ""
@@ -257,7 +273,7 @@ class Lister(Generic[T]):
         return len(self._cache)
 
     def get(self, ref: Ref) -> T | None:
-        found = self._cache.at_hand(ref)
+        found = self._cache.get_decoded(ref)
         if found is not None:
             return found
         entry = self._cache.entry(ref)
@@ -285,8 +301,8 @@ class Lister(Generic[T]):
     def in_namespace(self, namespace: str) -> list[T]:
         return self._decoded(self._cache.in_namespace(namespace))
 
-    def labelled(self, label: str, value: str) -> list[T]:
-        return self._decoded(self._cache.labelled(label, value))
+    def with_label(self, label: str, value: str) -> list[T]:
+        return self._decoded(self._cache.with_label(label, value))
 
     def owned_by(self, uid: str) -> list[T]:
         return self._decoded(self._cache.owned_by(uid))

@@ -7,7 +7,7 @@ Rules it keeps:
   calls the reconcile again. That holds for creates, changes and deletes.
 - A write without an answer may have happened. Until the plane has been asked how far it is, and
   the cache has come that far, the kind counts as not synced; so nothing is created twice.
-- ``live`` asks the plane itself, for the decision that must not rest on a cache.
+- ``get_uncached`` asks the plane itself, for the decision that must not rest on a cache.
 - A plane that was disengaged is not written to any more. What was on its way then is a doubt of
   the view that follows, if the plane is engaged anew.
 """
@@ -28,8 +28,7 @@ from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client, Patch
-from datum_compute.runtime.cache import Lister
-from datum_compute.runtime.controller import NotSynced
+from datum_compute.runtime.cache import Lister, NotSynced
 from datum_compute.runtime.informer import Informer
 
 T = TypeVar("T", bound=ApiObject)
@@ -48,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 # The labels by which a process that sees only its part of a plane selects, by resource.
-Part = Mapping[str, Mapping[str, str]]
+LabelScope = Mapping[str, Mapping[str, str]]
 
 
 def noop() -> None:
@@ -78,7 +77,7 @@ class _Answer(ApiStruct, frozen=True):
 
 class CachedClient:
     """``fence`` is called before every write and raises when this process may not write (any
-    more). Of the kinds in ``part``, by resource, only what bears the labels is seen. ``heir``
+    more). Of the kinds in ``scope``, by resource, only what bears the labels is seen. ``successor``
     finds the view of the same plane that is in use once this one is closed."""
 
     def __init__(
@@ -88,11 +87,11 @@ class CachedClient:
         random: Random,
         *,
         fence: Callable[[], None] = noop,
-        part: Part | None = None,
-        heir: Callable[[], CachedClient | None] = _nobody,
+        scope: LabelScope | None = None,
+        successor: Callable[[], CachedClient | None] = _nobody,
     ) -> None:
-        self._part = part or {}
-        self._heir = heir
+        self._scope = scope or {}
+        self._successor = successor
         self.plane = plane
         self.client = client
         self._random = random
@@ -109,7 +108,7 @@ class CachedClient:
         """The shared informer of a kind, made on first use."""
         found = self._informers.get(kind.resource)
         if found is None:
-            labels = self._part.get(kind.resource)
+            labels = self._scope.get(kind.resource)
             found = Informer(self.client, kind, self._random, labels, self.plane)
             self._informers[kind.resource] = found
         return found
@@ -129,25 +128,17 @@ class CachedClient:
         if not self._is_fresh(informer):
 
             async def wait(timeout_s: float) -> bool:
-                return await informer.progressed(lambda: self._is_fresh(informer), timeout_s)
+                return await informer.wait_for(lambda: self._is_fresh(informer), timeout_s)
 
             behind = "is behind" if informer.served else "is empty: they are not served"
             raise NotSynced(f"{self.plane}: the view of {kind.plural} {behind}", wait)
-        return informer.objects
+        return informer.strict
 
     def cached(self, kind: KindInfo[T]) -> Lister[T]:
         """The cache as it is, for mapping events only: it may be incomplete."""
-        return self._informer(kind).seen
+        return self._informer(kind).lenient
 
-    def serves(self, kind: KindInfo[Any]) -> bool:
-        """False while the plane says that it has no such kind; then reads raise NotSynced."""
-        return self._informer(kind).served
-
-    def age(self, kind: KindInfo[Any]) -> float:
-        """How many seconds old the view of a kind may be."""
-        return self._informer(kind).age()
-
-    async def live(self, kind: KindInfo[T], ref: Ref) -> T | None:
+    async def get_uncached(self, kind: KindInfo[T], ref: Ref) -> T | None:
         """The object as the plane holds it now; None if it is not there."""
         try:
             found = await self.client.get(kind, ref)
@@ -169,11 +160,6 @@ class CachedClient:
 
     async def patch(self, kind: KindInfo[Any], ref: Ref, patch: Patch) -> None:
         await self._write(kind, lambda brief: self.client.patch(brief, ref, patch))
-
-    async def apply(self, kind: KindInfo[T], obj: T, *, manager: str, force: bool = False) -> None:
-        await self._write(
-            kind, lambda brief: self.client.apply(brief, obj, manager=manager, force=force)
-        )
 
     async def patch_status(
         self, kind: KindInfo[Any], ref: Ref, status: JsonObject, *, version: str
@@ -203,15 +189,15 @@ class CachedClient:
         if informer is None:
             return
         known = self._written.get(kind.resource)
-        if known is None or known.life != informer.lives or known.version < version:
-            self._written[kind.resource] = _Written(version, informer.lives)
+        if known is None or known.life != informer.epoch or known.version < version:
+            self._written[kind.resource] = _Written(version, informer.epoch)
 
     def relist(self) -> None:
         """List every kind again: another plane answers in place of the one that was listed."""
         for informer in self._informers.values():
             informer.relist()
 
-    def doubt(self, kind: KindInfo[Any]) -> None:
+    def mark_stale(self, kind: KindInfo[Any]) -> None:
         """Reads wait until the cache has caught up: a live read has contradicted it."""
         self._doubt(kind)
 
@@ -260,19 +246,19 @@ class CachedClient:
 
     def _pass_on(self, kind: KindInfo[Any]) -> None:
         """Who follows this view may have listed before a write of ours arrived."""
-        heir = self._heir() if self._closed else None
-        if heir is not None:
-            heir._doubt(kind)
+        successor = self._successor() if self._closed else None
+        if successor is not None:
+            successor._doubt(kind)
 
     async def _settle(self, kind: KindInfo[Any], informer: Informer[Any]) -> None:
         """Ask the plane how far it is, until it says so, and let the cache come that far."""
         version = await self._insist(kind, lambda: self._asked(kind, informer))
         self.record_write(kind, version)
-        if not await informer.caught_up(version, QUIET_S):
+        if not await informer.wait_for_version(version, QUIET_S):
             await self._insist(kind, informer.refresh)
         if self._doubts.get(kind.resource) is asyncio.current_task():
             del self._doubts[kind.resource]
-        informer.nudge()
+        informer.notify_waiters()
 
     async def _asked(self, kind: KindInfo[Any], informer: Informer[Any]) -> int:
         async with asyncio.timeout(ASK_S):
@@ -304,7 +290,7 @@ class CachedClient:
             return False
         written = self._written.get(resource)
         if written is not None:
-            if informer.lives == written.life and informer.version < written.version:
+            if informer.epoch == written.life and informer.version < written.version:
                 return False
             del self._written[resource]
         pending = self._deleted.get(resource)

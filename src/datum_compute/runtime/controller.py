@@ -13,25 +13,24 @@
         finalizers=("example.com/cleanup",),
     )
 
-An edge is a kind that a controller looks at, and how its changes become keys:
+The functions that make edges:
 
-- ``for_``: each object is a key.
-- ``owns``: a child wakes the object of that kind that controls it, before and after the change.
-- ``watches``: a mapping function names the keys: one, none or many. With ``must_map_to_one`` the edge
-  has a name; each change is counted as one, none or many, and the latter two are reported.
-- ``reads``: nobody is woken; another edge must see to that.
+- ``for_``: each object of the kind is a key. This kind is the controller's primary kind.
+- ``owns``: a changed object maps to the object of the primary kind that controls it, or did before
+  the change.
+- ``watches``: a function maps a change to any number of keys. ``must_map_to_one`` names an edge on
+  which exactly one key is correct; the other outcomes are counted and reported.
+- ``reads``: the controller reads the kind, and changes of it wake no key. Another edge must.
 
-``on`` is the role of the planes that are looked at, the controller's own if it is left out.
+``on`` is the role of the planes that an edge watches. The default is the role of the controller.
 
-``when`` says which differences between two states of an object matter; without it all do. What is
-gone always matters, and what is new, so everything after a restart, unless ``create_filter`` says that
-there is nothing to do about such an object: a difference that nobody asked for can delay a
-controller but not mislead it. ``spec_or_metadata_changed`` is for those who read all of an object but what its
-own controller reports.
+Filters skip events that cannot change the outcome. ``update_filter`` compares two states of an
+object, ``create_filter`` looks at a new one. Deletions are never filtered, and neither are the
+objects found after a restart unless ``create_filter`` is given. A filter must accept every change
+that the controller itself did not cause. ``spec_or_metadata_changed`` is the filter for controllers
+that do not read the status.
 
-Names one piece of work: an object and the plane it lies in.
-
-What a reconcile may answer. Raising instead means: try again with backoff.
+A reconcile returns Done, Requeue or Terminal. If it raises, the key is retried with backoff.
 """
 
 from __future__ import annotations
@@ -48,7 +47,8 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.queue import LANE_MAX, plane_of
+
+LANE_MAX = 50_000
 
 
 class Key(NamedTuple):
@@ -65,37 +65,46 @@ class Key(NamedTuple):
         return f"{self.plane}:{self.resource and self.resource + '/'}{self.ref}"
 
 
-class Pause(msgspec.Struct, frozen=True):
+def plane_of(key: Key) -> str:
+    return key.plane
+
+
+def namespace_of(key: Key) -> str:
+    """Return the flow of a key. All objects without a namespace are one flow."""
+    return key.ref.namespace
+
+
+class Debounce(msgspec.Struct, frozen=True):
     """For a reconcile that looks at many objects: what wakes its key again soon is gathered.
 
-    The key comes up when nothing has woken it for ``quiet_s`` and nobody works on its plane, and at
-    the latest ``most_s`` after the pass that asked for the pause. Nothing is lost, and a key that
+    The key comes up when nothing has woken it for ``idle_s`` and nobody works on its plane, and at
+    the latest ``max_s`` after the pass that asked for the pause. Nothing is lost, and a key that
     nobody wakes waits for nothing.
     """
 
-    quiet_s: float
-    most_s: float
+    idle_s: float
+    max_s: float
 
     def __post_init__(self) -> None:
-        _need_time(self.quiet_s)
-        _need_time(self.most_s)
+        _check_finite(self.idle_s)
+        _check_finite(self.max_s)
 
 
 class Done(msgspec.Struct, frozen=True):
     """Settled until something changes."""
 
-    pause: Pause | None = None
+    debounce: Debounce | None = None
 
 
-class Later(msgspec.Struct, frozen=True):
+class Requeue(msgspec.Struct, frozen=True):
     """Look again after this many seconds (and up to a tenth more), or sooner if something
     changes. What should have been looked at in the past is looked at soon."""
 
-    seconds: float
-    pause: Pause | None = None
+    after_s: float
+    debounce: Debounce | None = None
 
     def __post_init__(self) -> None:
-        _need_time(self.seconds)
+        _check_finite(self.after_s)
 
 
 class Terminal(msgspec.Struct, frozen=True):
@@ -108,30 +117,13 @@ class Terminal(msgspec.Struct, frozen=True):
     message: str
 
 
-Outcome = Done | Later | Terminal
+Outcome = Done | Requeue | Terminal
 
 
-def _need_time(seconds: float) -> None:
+def _check_finite(seconds: float) -> None:
     """Said where it is asked for: no timer takes a time that never comes."""
     if not math.isfinite(seconds):
         raise ValueError(f"{seconds} is no time to wait for; to wait for a change is Done()")
-
-
-class NotSynced(Exception):
-    """A cached view is not complete, or has not yet seen our own write: do not act on it.
-
-    ``wait`` waits up to so many seconds for what is missing, and says whether it has come.
-    """
-
-    def __init__(
-        self, message: str, wait: Callable[[float], Awaitable[bool]] | None = None
-    ) -> None:
-        super().__init__(message)
-        self.wait = wait
-
-
-class Unreadable(Exception):
-    """An object is there that is not of the shape of its kind: nothing is decided without it."""
 
 
 # For controllers of many small objects, each of which waits for a write or two: together their
@@ -141,8 +133,8 @@ MANY_WORKERS = 32
 C = TypeVar("C")
 T = TypeVar("T", bound=ApiObject)
 
-Mapping = Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]
-When = Callable[[Any, Any], bool]
+MapFunction = Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]
+UpdateFilter = Callable[[Any, Any], bool]
 CreateFilter = Callable[[Any], bool]
 
 
@@ -154,33 +146,33 @@ class Edge:
     """
 
     kind: KindInfo[Any]
-    to_keys: Mapping | None
+    to_keys: MapFunction | None
     on: str = ""
     must_map_to_one: str = ""
-    is_own: bool = False
-    when: When | None = None
+    is_primary: bool = False
+    update_filter: UpdateFilter | None = None
     create_filter: CreateFilter | None = None
 
     @property
     def wakes(self) -> bool:
         """False for what is only read."""
-        return self.to_keys is not _nobody
+        return self.to_keys is not _no_keys
 
-    def concerns(self, change: ObjectChange[Any]) -> bool:
+    def matches(self, change: ObjectChange[Any]) -> bool:
         """Whether the change is one that matters along this edge."""
         old, new = change.old, change.new
         if new is None:
             return True
         if old is None:
             return self.create_filter is None or self.create_filter(new)
-        return self.when is None or self.when(old, new)
+        return self.update_filter is None or self.update_filter(old, new)
 
 
 @dataclass(frozen=True, slots=True)
 class Controller(Generic[C]):
     """``reconcile`` is given keys of planes of ``role``, never one twice at once.
 
-    Without ``for_`` nothing but the other edges and ``outside`` wakes it.
+    Without ``for_`` nothing but the other edges and ``external_sources`` wakes it.
     """
 
     name: str
@@ -192,7 +184,7 @@ class Controller(Generic[C]):
     # What this controller holds objects back with; a plane is removed when none of them is left.
     finalizers: tuple[str, ...] = ()
     # Wake-ups that are not API objects (a driver's machines), per plane of the role.
-    outside: tuple[Callable[[C, CachedClient], AsyncIterator[Key]], ...] = ()
+    external_sources: tuple[Callable[[C, CachedClient], AsyncIterator[Key]], ...] = ()
     # How many reconciles of one lane run at once, and how long one may take.
     workers: int = 2
     timeout_s: float = 60.0
@@ -211,9 +203,9 @@ class Controller(Generic[C]):
     @property
     def kind(self) -> KindInfo[Any] | None:
         """The kind whose objects are the keys."""
-        return next((edge.kind for edge in self.edges if edge.is_own), None)
+        return next((edge.kind for edge in self.edges if edge.is_primary), None)
 
-    def sources(self, role: str) -> list[Edge]:
+    def edges_on(self, role: str) -> list[Edge]:
         """What is looked at on planes of a role."""
         return [edge for edge in self.edges if (edge.on or self.role) == role]
 
@@ -223,34 +215,39 @@ class Controller(Generic[C]):
             return edge.to_keys(view, change)
         owner = self.kind
         assert owner is not None, f"{self.name} owns {edge.kind.plural} but is for no kind"
-        return _owners(view, change, owner)
+        return _owner_keys(view, change, owner)
 
 
 def for_(
     kind: KindInfo[Any],
     *,
     on: str = "",
-    when: When | None = None,
+    update_filter: UpdateFilter | None = None,
     create_filter: CreateFilter | None = None,
 ) -> Edge:
     """The kind the controller is for: each object is a key."""
     return Edge(
-        kind, own_key, on=on, is_primary=True, update_filter=when, create_filter=create_filter
+        kind,
+        own_key,
+        on=on,
+        is_primary=True,
+        update_filter=update_filter,
+        create_filter=create_filter,
     )
 
 
-def owns(kind: KindInfo[Any], *, on: str = "", when: When | None = None) -> Edge:
+def owns(kind: KindInfo[Any], *, on: str = "", update_filter: UpdateFilter | None = None) -> Edge:
     """Children wake the object of the controller's kind that controls them."""
-    return Edge(kind, None, on=on, update_filter=when)
+    return Edge(kind, None, on=on, update_filter=update_filter)
 
 
 def watches(
     kind: KindInfo[T],
-    to_keys: Mapping,
+    to_keys: MapFunction,
     *,
     on: str = "",
     must_map_to_one: str = "",
-    when: When | None = None,
+    update_filter: UpdateFilter | None = None,
     create_filter: CreateFilter | None = None,
 ) -> Edge:
     return Edge(
@@ -258,7 +255,7 @@ def watches(
         to_keys,
         on=on,
         must_map_to_one=must_map_to_one,
-        update_filter=when,
+        update_filter=update_filter,
         create_filter=create_filter,
     )
 
@@ -278,7 +275,7 @@ def spec_or_metadata_changed(old: ApiObject, new: ApiObject) -> bool:
 
 def reads(kind: KindInfo[Any], *, on: str = "") -> Edge:
     """The kind is read, but its changes wake nobody: another edge must."""
-    return Edge(kind, _nobody, on=on)
+    return Edge(kind, _no_keys, on=on)
 
 
 def own_key(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
@@ -286,11 +283,13 @@ def own_key(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     return (Key(view.plane, ref_of(change.latest)),)
 
 
-def _nobody(_view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
+def _no_keys(_view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
     return ()
 
 
-def _owners(view: CachedClient, change: ObjectChange[Any], owner: KindInfo[Any]) -> Iterable[Key]:
+def _owner_keys(
+    view: CachedClient, change: ObjectChange[Any], owner: KindInfo[Any]
+) -> Iterable[Key]:
     """Also the owner that a child has just lost."""
     metadata = change.latest.metadata
     references = metadata.owner_references

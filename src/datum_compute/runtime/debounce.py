@@ -63,7 +63,7 @@ class _Paused:
         self.quiet: asyncio.TimerHandle | None = None
 
 
-class Pauses:
+class Debouncer:
     def __init__(self, wake: Callable[[Key], None], bustle: Bustle) -> None:
         self._wake = wake
         self._bustle = bustle
@@ -76,8 +76,8 @@ class Pauses:
 
     def begin(self, key: Key, pause: Debounce) -> None:
         self._forget(key)
-        end = asyncio.get_running_loop().call_later(pause.most_s, self._over, key)
-        self._paused[key] = _Paused(pause.quiet_s, end)
+        end = asyncio.get_running_loop().call_later(pause.max_s, self._over, key)
+        self._paused[key] = _Paused(pause.idle_s, end)
 
     def gathers(self, key: Key) -> bool:
         """Whether the key is paused; then it comes up by itself."""

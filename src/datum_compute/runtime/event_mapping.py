@@ -42,19 +42,19 @@ class AmbiguousMapping:
     uid: str
     edge: str
     outcome: str  # none or many
-    note: str
+    message: str
 
 
-Report = Callable[[AmbiguousMapping], None]
+AmbiguityReporter = Callable[[AmbiguousMapping], None]
 
 
 class MappingAudit:
-    def __init__(self, metrics: RuntimeMetrics | None, report: Report | None) -> None:
+    def __init__(self, metrics: RuntimeMetrics | None, report: AmbiguityReporter | None) -> None:
         self._metrics = metrics
         self._report = report
         self._reported: OrderedDict[tuple[str, str, PlaneName, Ref], float] = OrderedDict()
 
-    def note(
+    def record(
         self, edge: str, kind: KindInfo[Any], plane: PlaneName, obj: Any, keys: Sequence[Key]
     ) -> None:
         outcome = "one" if len(keys) == 1 else "many" if keys else "none"
@@ -64,9 +64,9 @@ class MappingAudit:
             ref = Ref(obj.metadata.namespace, obj.metadata.name)
             if self._is_due((edge, outcome, plane, ref)):
                 found = ", ".join(map(str, keys)) or "nothing"
-                note = f"{edge}: exactly one was expected for this {kind.kind}, found {found}"
+                message = f"{edge}: exactly one was expected for this {kind.kind}, found {found}"
                 uid = obj.metadata.uid
-                self._report(AmbiguousMapping(plane, kind, ref, uid, edge, outcome, note))
+                self._report(AmbiguousMapping(plane, kind, ref, uid, edge, outcome, message))
 
     def _is_due(self, what: tuple[str, str, PlaneName, Ref]) -> bool:
         now_s = asyncio.get_running_loop().time()
@@ -112,7 +112,7 @@ class Feed(Generic[C]):
         for index in controller.indexes:
             if (index.on or controller.role) == role:
                 view.declare(index.kind).cache.declare(index)
-        for edge in controller.sources(role):
+        for edge in controller.edges_on(role):
             informer = view.declare(edge.kind)
             if edge.wakes:
                 informer.subscribe(partial(self._wake, edge, view))
@@ -133,7 +133,7 @@ class Feed(Generic[C]):
         looked_at = 0
         for plane in list(self._views):
             view = self._views.get(plane)
-            for edge in self._controller.sources(plane_role(plane)) if view is not None else ():
+            for edge in self._controller.edges_on(plane_role(plane)) if view is not None else ():
                 assert view is not None
                 for ref in view.cached(edge.kind).refs():
                     obj = view.cached(edge.kind).get(ref)
@@ -150,14 +150,14 @@ class Feed(Generic[C]):
 
     def _wake(self, edge: Edge, view: CachedClient, change: ObjectChange[Any]) -> None:
         try:
-            if not edge.concerns(change):
+            if not edge.matches(change):
                 return
         except Exception:
             self._note_odd(edge, view, change)
             return
         keys = self._keys(edge, view, change)
         if edge.must_map_to_one and change.new is not None:
-            self._reverse_map.note(edge.must_map_to_one, edge.kind, view.plane, change.new, keys)
+            self._reverse_map.record(edge.must_map_to_one, edge.kind, view.plane, change.new, keys)
         for key in keys:
             if key.plane not in self._views:
                 continue

@@ -21,7 +21,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import islice
 from typing import Any, Literal
 
@@ -35,8 +34,7 @@ from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.timestamps import timestamp
 from datum_compute.client.client import Client
-from datum_compute.runtime.controller import NotSynced
-from datum_compute.runtime.together import together
+from datum_compute.runtime.cache import NotSynced
 from datum_compute.telemetry.plaintext import cut_bytes, printable
 
 NOTE_BYTES_MAX = 1024
@@ -68,12 +66,12 @@ class EventRequest:
     """
 
     plane: PlaneName
-    about: ObjectReference
+    object: ObjectReference
     type: EventType
     reason: str
-    note: str
+    message: str
     member: str = ""
-    because: str = ""
+    cause: str = ""
 
 
 def reference_to(kind: KindInfo[Any], obj: ApiObject) -> ObjectReference:
@@ -134,22 +132,22 @@ class EventRecorder:
         outcomes = ("written", "repeated", "limited", "dropped", "failed")
         self._count = {outcome: counter.labels(outcome) for outcome in outcomes}
 
-    def tell(self, notice: EventRequest) -> None:
+    def record(self, request: EventRequest) -> None:
         """Never waits, never raises."""
-        if isinstance(notice.note, str) and len(notice.note) > NOTE_BYTES_MAX:
+        if isinstance(request.message, str) and len(request.message) > NOTE_BYTES_MAX:
             # Whatever comes after is never read; nor need it be kept until the plane answers.
-            note = cut_bytes(printable(notice.note[: NOTE_BYTES_MAX + 1]), NOTE_BYTES_MAX)
-            notice = replace(notice, note=note)
-        shared = replace(notice, member="") if notice.member else notice
+            note = cut_bytes(printable(request.message[: NOTE_BYTES_MAX + 1]), NOTE_BYTES_MAX)
+            request = replace(request, message=note)
+        shared = replace(request, member="") if request.member else request
         if shared in self._waiting:
-            self._waiting[shared].add(notice.member)
+            self._waiting[shared].add(request.member)
         elif len(self._waiting) >= BUFFER_MAX:
             self._count["dropped"].inc()
-        elif not self._limits.allow(notice, self._elapsed_s()):
+        elif not self._limits.allow(request, self._elapsed_s()):
             self._count["limited"].inc()
         else:
             self._waiting[shared] = _Told()
-            self._waiting[shared].add(notice.member)
+            self._waiting[shared].add(request.member)
             self._news.set()
 
     async def run(self) -> None:
@@ -161,23 +159,23 @@ class EventRecorder:
                 await asyncio.sleep(PAUSE_S)
                 several = min(AT_ONCE, len(self._waiting))
                 batch = [self._waiting.popitem(last=False) for _ in range(several)]
-                await together([partial(self._write_if_possible, *item) for item in batch])
+                await asyncio.gather(*(self._write_if_possible(*item) for item in batch))
 
-    async def _write_if_possible(self, notice: EventRequest, told: _Told) -> None:
-        client = self._client_of(notice.plane)
-        if client is None or self._is_muted(notice.plane):
+    async def _write_if_possible(self, request: EventRequest, told: _Told) -> None:
+        client = self._client_of(request.plane)
+        if client is None or self._is_muted(request.plane):
             self._count["dropped"].inc()
             return
         try:
             async with asyncio.timeout(WRITE_S):
-                outcome = await self._write(client, self._event(notice, told))
+                outcome = await self._write(client, self._event(request, told))
         except (Unreachable, TimeoutError) as error:
-            self._muted_until_s[notice.plane] = self._elapsed_s() + MUTED_S
-            outcome = self._failed(notice, error)
+            self._muted_until_s[request.plane] = self._elapsed_s() + MUTED_S
+            outcome = self._failed(request, error)
         except (ApiError, NotSynced) as error:  # a namespace that goes, a lease that is lost
-            outcome = self._failed(notice, error)
+            outcome = self._failed(request, error)
         except Exception:
-            _log.exception("an event on %s cannot be written", notice.plane)
+            _log.exception("an event on %s cannot be written", request.plane)
             outcome = "failed"
         self._count[outcome].inc()
 
@@ -185,8 +183,8 @@ class EventRecorder:
         until_s = self._muted_until_s.get(plane)
         return until_s is not None and self._elapsed_s() < until_s
 
-    def _failed(self, notice: EventRequest, error: Exception) -> str:
-        _log.debug("event %s on %s was not written: %s", notice.reason, notice.plane, error)
+    def _failed(self, request: EventRequest, error: Exception) -> str:
+        _log.debug("event %s on %s was not written: %s", request.reason, request.plane, error)
         return "failed"
 
     async def _write(self, client: Client, event: Event) -> str:
@@ -212,17 +210,17 @@ class EventRecorder:
             await client.create(EVENT, event)
         return "repeated"
 
-    def _event(self, notice: EventRequest, told: _Told) -> Event:
-        now, about = timestamp(self._unix_s()), notice.about
+    def _event(self, request: EventRequest, told: _Told) -> Event:
+        now, about = timestamp(self._unix_s()), request.object
         return Event(
             metadata=ObjectMeta(
-                name=_name(notice, told, self._component),
+                name=_name(request, told, self._component),
                 namespace=about.namespace or _SPARE_NAMESPACE,
             ),
             involved_object=about,
-            type=notice.type,
-            reason=cut_bytes(printable(notice.reason), REASON_BYTES_MAX),
-            message=cut_bytes(printable(_text(notice, told)), NOTE_BYTES_MAX),
+            type=request.type,
+            reason=cut_bytes(printable(request.reason), REASON_BYTES_MAX),
+            message=cut_bytes(printable(_text(request, told)), NOTE_BYTES_MAX),
             source=EventSource(component=self._component),
             reporting_component=self._component,
             first_timestamp=now,
@@ -237,12 +235,12 @@ class _Limits:
     def __init__(self) -> None:
         self._buckets: OrderedDict[tuple[PlaneName, str, bool], tuple[float, float]] = OrderedDict()
 
-    def allow(self, notice: EventRequest, now_s: float) -> bool:
-        about = notice.about
+    def allow(self, request: EventRequest, now_s: float) -> bool:
+        about = request.object
         whose = about.uid or f"{about.kind}/{about.namespace}/{about.name}"
-        key = (notice.plane, whose, bool(notice.member))
+        key = (request.plane, whose, bool(request.member))
         left, at_s = self._buckets.pop(key, (float(BURST), now_s))
-        refill_s = MEMBERS_REFILL_S if notice.member else REFILL_S
+        refill_s = MEMBERS_REFILL_S if request.member else REFILL_S
         left = min(float(BURST), left + (now_s - at_s) / refill_s)
         allowed = left >= 1.0
         self._buckets[key] = (left - 1.0 if allowed else left, now_s)
@@ -251,20 +249,20 @@ class _Limits:
         return allowed
 
 
-def _text(notice: EventRequest, told: _Told) -> str:
+def _text(request: EventRequest, told: _Told) -> str:
     if not told.members:
-        return notice.note
+        return request.message
     more = len(told.members) - MEMBERS_SHOWN
     names = ", ".join(islice(told.members, MEMBERS_SHOWN)) + (
         f" and {more} more" if more > 0 else ""
     )
-    return f"{notice.note} {names}" + (f": {notice.because}" if notice.because else "")
+    return f"{request.message} {names}" + (f": {request.cause}" if request.cause else "")
 
 
-def _name(notice: EventRequest, told: _Told, component: str) -> str:
+def _name(request: EventRequest, told: _Told, component: str) -> str:
     """In whichever order members are told of, it is the same event."""
-    about = notice.about
-    happened = (notice.type, notice.reason, notice.note, notice.because)
+    about = request.object
+    happened = (request.type, request.reason, request.message, request.cause)
     said = (component, about.kind, about.uid, *happened, *sorted(told.members))
     digest = hashlib.sha256("\n".join(said).encode("utf-8", errors="replace")).hexdigest()[:16]
     return f"{about.name[:_NAME_MAX].rstrip('.-')}.{digest}"

@@ -7,7 +7,7 @@ Rules it keeps:
 - Only a whole list replaces the cache; what the list lacks is told as gone.
 - An object of the same name and another uid is told as one that is gone and one that is new.
 - ``version`` is how far the plane's history is known. It goes back only when the plane itself did
-  (restored from a backup); then ``lives`` goes up, and what was written in an earlier life of the
+  (restored from a backup); then ``epoch`` goes up, and what was written in an earlier life of the
   plane is no longer waited for.
 - A plane that was replaced by another of its name may have counted past the version that a watch
   resumes at, and then the watch continues as if nothing had happened. Whoever notices that calls
@@ -32,7 +32,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
-from datum_compute.client.answers import Listed, UnreadableObjectError, WatchEvent
+from datum_compute.client.answers import Listed, Unreadable, WatchEvent
 from datum_compute.client.client import Client
 from datum_compute.client.watching import follow_kept
 from datum_compute.runtime.cache import Cache, CacheEntry, Lister
@@ -46,7 +46,7 @@ AT_ONCE = 1000
 _log = logging.getLogger(__name__)
 
 
-class Change(msgspec.Struct, Generic[T], frozen=True):
+class ObjectChange(msgspec.Struct, Generic[T], frozen=True):
     """``old`` is None for a new object, ``new`` is None for one that is gone."""
 
     old: T | None
@@ -60,7 +60,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
         return latest
 
 
-Handler = Callable[[Change[T]], None]
+Handler = Callable[[ObjectChange[T]], None]
 
 
 class Informer(Generic[T]):
@@ -76,11 +76,11 @@ class Informer(Generic[T]):
         self._name = f"{plane}: {kind.plural}" if plane else kind.plural  # for the log
         self.labels = labels  # only what bears them is asked for
         self.cache: Cache[T] = Cache(kind.model)
-        self.objects = Lister(self.cache)
-        self.seen = Lister(self.cache, _strict=False)  # for those who only wake others
+        self.strict = Lister(self.cache)
+        self.lenient = Lister(self.cache, _strict=False)  # for those who only wake others
         self.first_sync = asyncio.Event()
         self.answered = asyncio.Event()
-        self.lives = 1
+        self.epoch = 1
         self.lists = 0
         self._client = client
         self._random = random
@@ -116,7 +116,7 @@ class Informer(Generic[T]):
         self._handlers.append(handler)
         for entry in self.cache.entries():
             if not entry.error:
-                handler(Change(None, self.cache.decode(entry)))
+                handler(ObjectChange(None, self.cache.decode(entry)))
 
     async def run(self) -> None:
         """Follow the plane in a task of its own until that is cancelled."""
@@ -141,7 +141,7 @@ class Informer(Generic[T]):
         following = follow_kept(
             self._client,
             self.kind,
-            self.cache.made,
+            self.cache.entry_for,
             page_size=PAGE_SIZE,
             random=self._random,
             not_served=self._note_not_served,
@@ -155,7 +155,7 @@ class Informer(Generic[T]):
                 else:
                     self._apply(item)
 
-    async def progressed(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
+    async def wait_for(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until the news make it true; False if they have not in time."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s
@@ -176,26 +176,26 @@ class Informer(Generic[T]):
         """List beside the watch. For who cannot wait: the stream of a quiet kind says only with its
         next bookmark how far it is."""
         listed = await self._client.list_kept(
-            self.kind, self.cache.made, page_size=PAGE_SIZE, labels=self.labels
+            self.kind, self.cache.entry_for, page_size=PAGE_SIZE, labels=self.labels
         )
         if int(listed.version) > self._version:
             await self._replace(listed)
 
-    def nudge(self) -> None:
+    def notify_waiters(self) -> None:
         """Wake those who wait for progress and for whom there is enough of it. Asked here, because
         many wait for the one write, and to wake them all for every other would cost far more."""
         for woken, is_enough in self._waiting.items():
             if not woken.done() and is_enough():
                 woken.set_result(None)
 
-    async def caught_up(self, version: int, timeout_s: float) -> bool:
+    async def wait_for_version(self, version: int, timeout_s: float) -> bool:
         """Wait until the cache has seen ``version``; False if it has not in time."""
-        return await self.progressed(lambda: self._version >= version, timeout_s)
+        return await self.wait_for(lambda: self._version >= version, timeout_s)
 
     async def _replace(self, listed: Listed[CacheEntry]) -> None:
         version = int(listed.version)
         if version < self._version:
-            self.lives += 1
+            self.epoch += 1
             _log.warning(
                 "%s: the plane went back from version %d to %d, as after a restore",
                 self._name,
@@ -215,15 +215,15 @@ class Informer(Generic[T]):
         self.first_sync.set()
         self._advance(version)
 
-    def _apply(self, event: WatchEvent[T | UnreadableObjectError]) -> None:
+    def _apply(self, event: WatchEvent[T | Unreadable]) -> None:
         obj = event.object
         if int(event.version) <= self._version:
             obj = None  # the cache has been refreshed beyond it
         if obj is not None and event.type == "DELETED":
             self._remove(Ref(obj.metadata.namespace, obj.metadata.name))
         elif obj is not None:
-            readable = None if isinstance(obj, UnreadableObjectError) else obj
-            self._put(self.cache.made(obj), readable)
+            readable = None if isinstance(obj, Unreadable) else obj
+            self._put(self.cache.entry_for(obj), readable)
         self._advance(max(int(event.version), self._version))
 
     def _put(self, entry: CacheEntry, obj: T | None = None) -> None:
@@ -237,18 +237,18 @@ class Informer(Generic[T]):
         self.cache.put(entry, obj)
         new = self._readable(entry)
         if new is not None:
-            self._tell(Change(old, new))
+            self._tell(ObjectChange(old, new))
             return
         _log.error("%s %s cannot be read: %s", self.kind.kind, entry.ref, entry.error)
         if old is not None:
-            self._tell(Change(old, None))
+            self._tell(ObjectChange(old, None))
 
     def _remove(self, ref: Ref) -> None:
         entry = self.cache.entry(ref)
         old = self._readable(entry)
         self.cache.remove(ref)
         if old is not None:
-            self._tell(Change(old, None))
+            self._tell(ObjectChange(old, None))
 
     def _readable(self, entry: CacheEntry | None) -> T | None:
         return None if entry is None or entry.error else self.cache.decode(entry)
@@ -263,9 +263,9 @@ class Informer(Generic[T]):
         self._version = version
         self._heard_s = asyncio.get_running_loop().time()
         self.answered.set()
-        self.nudge()
+        self.notify_waiters()
 
-    def _tell(self, change: Change[Any]) -> None:
+    def _tell(self, change: ObjectChange[Any]) -> None:
         for handler in self._handlers:
             handler(change)
 

@@ -40,7 +40,7 @@ from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.timestamps import micro_timestamp
 from datum_compute.client.client import Client
 from datum_compute.client.transport import Transport
-from datum_compute.runtime.controller import NotSynced
+from datum_compute.runtime.cache import NotSynced
 
 _READS = ("GET", "HEAD")
 _RELEASE_S = 2.0
@@ -174,7 +174,7 @@ class Election:
         self._troubles = _Troubles(clock)
 
     @property
-    def what_is_missing(self) -> str:
+    def not_ready_reason(self) -> str:
         """Empty once this candidate knows the lease. Why it does not is for the log: probes are
         answered to everybody."""
         return "" if self._seen is not None else f"lease {self.terms.ref} has not been read yet"

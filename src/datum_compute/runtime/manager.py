@@ -29,11 +29,11 @@ from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
 from datum_compute.runtime.cached_client import CachedClient, LabelScope, noop
-from datum_compute.runtime.controller import Controller, Key
+from datum_compute.runtime.controller import Controller, Key, namespace_of
 from datum_compute.runtime.debounce import Bustle
-from datum_compute.runtime.event_mapping import Feed, MappingAudit, Report
+from datum_compute.runtime.event_mapping import AmbiguityReporter, Feed, MappingAudit
 from datum_compute.runtime.metrics import RuntimeMetrics, gauges_of
-from datum_compute.runtime.queue import WorkQueue, namespace_of
+from datum_compute.runtime.queue import WorkQueue
 from datum_compute.runtime.worker import WorkerPool
 
 C = TypeVar("C")
@@ -58,7 +58,7 @@ class Manager(Generic[C]):
         random: Random,
         *,
         metrics: RuntimeMetrics | None = None,
-        report: Report | None = None,
+        report: AmbiguityReporter | None = None,
         fence: Callable[[], None] = noop,
     ) -> None:
         names = [controller.name for controller in controllers]
@@ -87,7 +87,7 @@ class Manager(Generic[C]):
         if metrics is not None:
             metrics.register_gauges(gauges_of(self._queues, self._views))
 
-    def view(self, plane: PlaneName) -> CachedClient | None:
+    def cached_client(self, plane: PlaneName) -> CachedClient | None:
         """The plane if it is engaged."""
         return self._views.get(plane)
 
@@ -139,7 +139,7 @@ class Manager(Generic[C]):
         if self._group is not None:
             await self._stopped.wait()
 
-    async def synced(self, planes: Iterable[PlaneName] | None = None) -> None:
+    async def wait_for_sync(self, planes: Iterable[PlaneName] | None = None) -> None:
         """Wait until each of these planes, or every engaged one, has answered for every kind:
         with a whole list, or that it does not serve it."""
         for plane in self.engaged() if planes is None else planes:
@@ -155,17 +155,19 @@ class Manager(Generic[C]):
         self,
         plane: PlaneName,
         client: Client,
-        part: LabelScope | None = None,
+        scope: LabelScope | None = None,
         *,
         entitled: bool = True,
     ) -> None:
-        """With ``part`` only the objects that bear its labels are seen. A plane that is not
+        """With ``scope`` only the objects that bear its labels are seen. A plane that is not
         ``entitled`` is worked on only by controllers of every plane."""
         assert plane, "the empty name is no plane"
         assert plane not in self._views, f"{plane} is engaged already"
         plane_role(plane)  # refuses what names no plane, before anything knows of it
-        heir = partial(self.view, plane)
-        view = CachedClient(plane, client, self._random, fence=self._fence, part=part, heir=heir)
+        successor = partial(self.cached_client, plane)
+        view = CachedClient(
+            plane, client, self._random, fence=self._fence, scope=scope, successor=successor
+        )
         self._views[plane] = view
         if entitled:
             self._entitled[plane] = view
@@ -212,7 +214,7 @@ class Manager(Generic[C]):
             bustle=self._bustle,
         )
         if own is not None:
-            queue.on_take = own.wait_seconds.observe
+            queue.on_pop = own.wait_seconds.observe
         name = controller.name
         self._queues[name] = queue
         seen = self._seen_by(controller)
@@ -232,13 +234,13 @@ class Manager(Generic[C]):
             if plane not in self._seen_by(controller):
                 continue
             if controller.role != role:
-                if late and controller.sources(role):
+                if late and controller.edges_on(role):
                     # Whoever looked for the plane before has not found it, and may wait for long.
                     again = self._feeds[controller.name].replay(lambda _key: True)
                     tasks.append(self._group.create_task(again))
                 continue
-            for outside in controller.outside:
-                pump = partial(self._pump, controller, outside, view)
+            for source in controller.external_sources:
+                pump = partial(self._pump, controller, source, view)
                 name = f"what wakes {controller.name} on {plane}"
                 pumping = asyncio.get_running_loop().create_task(self._kept_up(name, pump))
                 self._pumps[pumping] = plane
@@ -258,11 +260,11 @@ class Manager(Generic[C]):
     async def _pump(
         self,
         controller: Controller[C],
-        outside: Callable[[C, CachedClient], AsyncIterator[Key]],
+        source: Callable[[C, CachedClient], AsyncIterator[Key]],
         view: CachedClient,
     ) -> None:
         queue = self._queues[controller.name]
-        async for key in outside(self._context, view):
+        async for key in source(self._context, view):
             await queue.room(key)
             queue.add(key)
 

@@ -33,89 +33,92 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from datum_compute.api.plane import PlaneName
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.durations import Durations, Series
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.runtime.tallies import Tallies, Tally
 
 OUTCOMES = (
     *("done", "later", "terminal", "retry", "error", "timeout"),
     *("not_synced", "ignored", "dropped"),
 )
 
-Reading = tuple[tuple[str, ...], float]  # label values, and the value
+_BUCKETS_S = (0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
+
+GaugeSample = tuple[tuple[str, ...], float]  # label values, and the value
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
+class ComputedGauge:
     """A value that is read when it is asked for, once for each combination of labels."""
 
     name: str
     text: str
     labels: tuple[str, ...]
-    read: Callable[[], Iterable[Reading]]
+    read: Callable[[], Iterable[GaugeSample]]
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerMetrics:
-    """The counters of one controller, looked up once."""
+    """The metrics of one controller, with its label bound once."""
 
-    outcomes: dict[str, Tally]
-    work_seconds: Series
-    wait_seconds: Series
-    retries: Tally
-    replays: Tally
-    mapping_errors: Tally
+    outcomes: dict[str, Counter]
+    work_seconds: Histogram
+    wait_seconds: Histogram
+    retries: Counter
+    replays: Counter
+    mapping_errors: Counter
 
 
 class RuntimeMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._reconciles = self._tallies(
-            "runtime_reconciles", "Reconciles by how they ended.", ("controller", "outcome")
+        self._reconciles = Counter(
+            "runtime_reconciles",
+            "Reconciles by how they ended.",
+            ("controller", "outcome"),
+            registry=registry,
         )
-        self._work = Durations("runtime_reconcile_seconds", "How long reconciles take.")
-        self._wait = Durations("runtime_queue_wait_seconds", "How long keys are ready.")
-        registry.register(self._work)
-        registry.register(self._wait)
-        self._retries = self._tallies("runtime_retries", "Keys put back after a failure.")
-        self._replays = self._tallies("runtime_replays", "Lanes that overflowed and were refed.")
-        self._mapping_errors = self._tallies("runtime_mapping_errors", "Mappings that raised.")
-        self._reverse_map = self._tallies(
+        self._work = self._histogram("runtime_reconcile_seconds", "How long reconciles take.")
+        self._wait = self._histogram("runtime_queue_wait_seconds", "How long keys are ready.")
+        self._retries = self._counter("runtime_retries", "Keys put back after a failure.")
+        self._replays = self._counter("runtime_replays", "Lanes that overflowed and were refed.")
+        self._mapping_errors = self._counter("runtime_mapping_errors", "Mappings that raised.")
+        self._reverse_map = Counter(
             "reverse_map",
             "Changes along an edge that expects exactly one key.",
             ("edge", "outcome"),
+            registry=registry,
         )
 
     def of(self, controller: str) -> ControllerMetrics:
         return ControllerMetrics(
-            {name: self._reconciles.of(controller, name) for name in OUTCOMES},
-            self._work.of(controller),
-            self._wait.of(controller),
-            self._retries.of(controller),
-            self._replays.of(controller),
-            self._mapping_errors.of(controller),
+            {name: self._reconciles.labels(controller, name) for name in OUTCOMES},
+            self._work.labels(controller),
+            self._wait.labels(controller),
+            self._retries.labels(controller),
+            self._replays.labels(controller),
+            self._mapping_errors.labels(controller),
         )
 
-    def mapped(self, edge: str, outcome: str) -> None:
-        self._reverse_map.of(edge, outcome).inc()
+    def count_mapping(self, edge: str, outcome: str) -> None:
+        self._reverse_map.labels(edge, outcome).inc()
 
-    def show(self, gauges: Iterable[Gauge]) -> None:
+    def register_gauges(self, gauges: Iterable[ComputedGauge]) -> None:
         self._registry.register(_Gauges(tuple(gauges)))
 
-    def _tallies(self, name: str, text: str, labels: tuple[str, ...] = ("controller",)) -> Tallies:
-        made = Tallies(name, text, labels)
-        self._registry.register(made)
-        return made
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, ("controller",), registry=self._registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(name, text, ("controller",), buckets=_BUCKETS_S, registry=self._registry)
 
 
 class _Gauges(Collector):
-    def __init__(self, gauges: tuple[Gauge, ...]) -> None:
+    def __init__(self, gauges: tuple[ComputedGauge, ...]) -> None:
         self._gauges = gauges
 
     def collect(self) -> Iterable[Metric]:

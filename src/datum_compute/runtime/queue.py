@@ -40,8 +40,8 @@ from random import Random
 
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
-from datum_compute.runtime.controller import Debounce, Key
-from datum_compute.runtime.debounce import Bustle, Pauses
+from datum_compute.runtime.controller import LANE_MAX, Debounce, Key, namespace_of, plane_of
+from datum_compute.runtime.debounce import Bustle, Debouncer
 
 TICK_S = 0.1
 SHORT_S = 1.0
@@ -49,7 +49,7 @@ LONG_TICK_S = 1.0
 LONG_S = 60.0
 
 
-class Timers:
+class DelayTimers:
     def __init__(self, wake: Callable[[Key], None]) -> None:
         self._wake = wake
         self._due: dict[Key, float] = {}
@@ -101,7 +101,6 @@ class Timers:
             self._wake(key)
 
 
-LANE_MAX = 50_000
 _IDLE_STARTS_MAX = 64  # start times kept for flows without keys
 NOT_YET = Backoff(first_s=0.01, most_s=2.0)
 
@@ -189,15 +188,6 @@ class _Lane:
             self.room.set()
 
 
-def plane_of(key: Key) -> str:
-    return key.plane
-
-
-def namespace_of(key: Key) -> str:
-    """Return the flow of a key. All objects without a namespace are one flow."""
-    return key.ref.namespace
-
-
 def _nobody() -> None:
     """Nobody works here yet, or any more."""
 
@@ -224,15 +214,15 @@ class WorkQueue:
         self._places: dict[Key, str] = {}  # lanes of the keys that wait or are in flight
         self._turns: deque[str] = deque()
         self._in_flight: dict[Key, bool] = {}  # and whether it is wanted again
-        self._timers = Timers(self.add)
+        self._timers = DelayTimers(self.add)
         self._failures: dict[Key, int] = {}
         self._not_yet: dict[Key, int] = {}
         self._bustle = Bustle() if bustle is None else bustle
-        self._pauses = Pauses(self._make_ready, self._bustle)
+        self._pauses = Debouncer(self._make_ready, self._bustle)
         self._closed = False
         self._is_odd = False
-        self.on_turn: Callable[[], None] = _nobody  # told of each turn that somebody may take
-        self.on_take: Callable[[float], None] | None = None  # told how long each key waited
+        self.on_available: Callable[[], None] = _nobody  # told of each turn that somebody may take
+        self.on_pop: Callable[[float], None] | None = None  # told how long each key waited
 
     # --- what an operator wants to know
 
@@ -320,7 +310,7 @@ class WorkQueue:
         self.add_after(key, delay_s)
         return delay_s
 
-    def pause(self, key: Key, pause: Debounce | None) -> None:
+    def debounce(self, key: Key, pause: Debounce | None) -> None:
         """The key was worked on; for a while its wake-ups are gathered."""
         if pause is not None:
             self._pauses.begin(key, pause)
@@ -333,11 +323,11 @@ class WorkQueue:
     # --- taking
 
     @property
-    def turns(self) -> int:
+    def available(self) -> int:
         """How many keys can be taken at once."""
         return len(self._turns)
 
-    def take_now(self) -> Key | None:
+    def pop(self) -> Key | None:
         """The next key, if there is one that may be worked on; it stays in flight until done() is
         called."""
         if not self._turns or self._closed:
@@ -346,8 +336,8 @@ class WorkQueue:
         lane = self._lanes[name]
         lane.has_turn = False
         key, since_s = lane.take()
-        if self.on_take is not None:
-            self.on_take(asyncio.get_running_loop().time() - since_s)
+        if self.on_pop is not None:
+            self.on_pop(asyncio.get_running_loop().time() - since_s)
         self._in_flight[key] = False
         lane.busy += 1
         if len(lane.ready) <= self._lane_max // 2:
@@ -387,7 +377,7 @@ class WorkQueue:
     def close(self) -> None:
         """Nothing is handed out any more."""
         self._closed = True
-        self.on_turn = _nobody
+        self.on_available = _nobody
         self._timers.close()
         self._pauses.close()
 
@@ -406,7 +396,7 @@ class WorkQueue:
         if lane.ready and lane.busy < self._share and not lane.has_turn:
             lane.has_turn = True
             self._turns.append(name)
-            self.on_turn()
+            self.on_available()
 
     def _keeps_turn(self, name: str) -> bool:
         lane = self._lanes[name]

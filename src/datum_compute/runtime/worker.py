@@ -34,16 +34,9 @@ from datum_compute.api.errors import (
 )
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.deadlines import Deadlines
+from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import (
-    Controller,
-    Done,
-    Key,
-    NotSynced,
-    Outcome,
-    Requeue,
-    Terminal,
-)
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, Terminal
 from datum_compute.runtime.metrics import ControllerMetrics
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.telemetry.scope import RECONCILE
@@ -97,8 +90,8 @@ class WorkerPool(Generic[C]):
         on then goes on, see ``busy``."""
         # Whoever wakes a key: what its work is about is not what that one was about.
         self._surroundings = contextvars.copy_context()
-        self._queue.on_turn = self._call_for_one
-        for _ in range(self._queue.turns):
+        self._queue.on_available = self._call_for_one
+        for _ in range(self._queue.available):
             self._call_for_one()
 
     def busy(self) -> list[asyncio.Task[None]]:
@@ -110,7 +103,7 @@ class WorkerPool(Generic[C]):
 
     def _call_for_one(self) -> None:
         """A key may be worked on; those who look for one already are not called again."""
-        if self._looking < self._queue.turns:
+        if self._looking < self._queue.available:
             self._looking += 1
             loop = asyncio.get_running_loop()
             task = loop.create_task(self._work_off(), context=self._surroundings.copy())
@@ -122,7 +115,7 @@ class WorkerPool(Generic[C]):
         try:
             for _ in range(BREATH):
                 self._looking -= 1
-                key = self._queue.take_now()
+                key = self._queue.pop()
                 if key is None:
                     return
                 await self._work_on(key)
@@ -202,15 +195,15 @@ class WorkerPool(Generic[C]):
 
     def _interpret(self, key: Key, outcome: Outcome, version: int) -> str:
         if not isinstance(outcome, _OUTCOMES):
-            raise TypeError(f"it must answer Done, Later or Terminal, not {outcome!r}")
+            raise TypeError(f"reconcile must return Done, Requeue or Terminal, not {outcome!r}")
         self._queue.forget(key)
         match outcome:
             case Done(pause):
-                self._queue.pause(key, pause)
+                self._queue.debounce(key, pause)
                 return "done"
             case Requeue(seconds, pause):
                 delay_s = max(seconds, LATER_LEAST_S) * (1 + JITTER * self._random.random())
-                self._queue.pause(key, pause)
+                self._queue.debounce(key, pause)
                 self._queue.add_after(key, delay_s)
                 _log.debug("%s %s: again in %.2f s", self._controller.name, key, delay_s)
                 return "later"
@@ -234,7 +227,7 @@ def _is_of_a_terminating_namespace(error: BaseException) -> bool:
     )
 
 
-def instrumented(controller: Controller[C], tracer: Tracer | None = None) -> Controller[C]:
+def instrument(controller: Controller[C], tracer: Tracer | None = None) -> Controller[C]:
     """The same controller; while it reconciles, and until it reconciles the next key, everything
     that is logged in its task carries what it was about."""
     reconcile, numbers = controller.reconcile, count(1)

@@ -17,7 +17,7 @@ from datum_compute.api.kinds import CLUSTER, WORK, WORKLOAD
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import HUB
 from datum_compute.planes.bootstrap import ensure_cells
-from datum_compute.planes.lifecycle import ask_to_go
+from datum_compute.planes.lifecycle import delete_held_objects
 from datum_compute.planning import entitlements, federation, rollup
 from datum_compute.planning.actions import Plan, drop_finalizer
 from datum_compute.planning.execution import plan_execution
@@ -181,7 +181,7 @@ def _plane_removed_before_drained() -> Iterator[None]:
     async def none_left(_client: Any, _held_back: Any) -> list[str]:
         return []
 
-    with function_replaced(ask_to_go, lambda _: none_left):
+    with function_replaced(delete_held_objects, lambda _: none_left):
         yield
 
 

@@ -73,7 +73,7 @@ def from_deployment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[K
     new = change.new
     if new is None or (change.old is not None and carried(change.old) == carried(new)):
         return
-    for instance in view.cached(INSTANCE).labelled(labels.DEPLOYMENT_NAME, new.metadata.name):
+    for instance in view.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
         waits = REFERENCED_DATA in gate_names(instance)
         if waits and instance.metadata.namespace == new.metadata.namespace:
             yield Key(view.plane, ref_of(instance))

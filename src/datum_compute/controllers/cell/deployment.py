@@ -146,8 +146,8 @@ def _pause(deployment: WorkloadDeployment, instances: int) -> Debounce | None:
     settings = deployment.spec.scale_settings
     each = ORDERED if settings.instance_management_policy == "OrderedReady" else PARALLEL
     many = max(instances, settings.min_replicas, FEWEST)
-    quiet_s = each.quiet_s * many
-    return Debounce(max(quiet_s, SHORTEST_S) if each is PARALLEL else quiet_s, each.most_s * many)
+    quiet_s = each.idle_s * many
+    return Debounce(max(quiet_s, SHORTEST_S) if each is PARALLEL else quiet_s, each.max_s * many)
 
 
 def _instances_of(view: CachedClient, deployment: WorkloadDeployment) -> list[Instance]:

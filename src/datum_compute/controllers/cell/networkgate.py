@@ -49,7 +49,7 @@ def from_deployment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[K
         return
     if old is not None and old.spec.network_attachment == new.spec.network_attachment:
         return
-    for instance in view.cached(INSTANCE).labelled(labels.DEPLOYMENT_NAME, new.metadata.name):
+    for instance in view.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
         waits = NETWORK in gate_names(instance)
         if waits and instance.metadata.namespace == new.metadata.namespace:
             yield Key(view.plane, ref_of(instance))

@@ -114,7 +114,7 @@ async def check_owner(context: Context, key: Key) -> Outcome:
     owner = find_owner(
         server,
         view.read(INSTANCE).get,
-        view.read(SERVER).labelled(labels.INSTANCE_UID, uid) if uid else (),
+        view.read(SERVER).with_label(labels.INSTANCE_UID, uid) if uid else (),
     )
     context.mapped("server-owner", owner.match)
     if owner.match.is_hit:

@@ -52,7 +52,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def _instances(view: CachedClient, deployment: Ref) -> list[Instance]:
-    named = view.read(INSTANCE).labelled(labels.DEPLOYMENT_NAME, deployment.name)
+    named = view.read(INSTANCE).with_label(labels.DEPLOYMENT_NAME, deployment.name)
     return sorted((i for i in named if i.metadata.namespace == deployment.namespace), key=ref_of)
 
 

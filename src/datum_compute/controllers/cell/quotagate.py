@@ -38,8 +38,9 @@ from datum_compute.planning.gates import QUOTA, Decision, gate_names
 from datum_compute.planning.grantedslots import is_granted_before
 from datum_compute.planning.ordinals import ordinal
 from datum_compute.planning.sizing import Size
+from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Edge, Key, NotSynced, reads, watches
+from datum_compute.runtime.controller import Edge, Key, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 
 # A project that does not answer within this time counts as unreachable.

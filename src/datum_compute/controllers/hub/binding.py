@@ -100,7 +100,7 @@ def _all_of(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], 
 
 def _travelling(view: CachedClient, kind: KindInfo[Any]) -> list[ApiObject]:
     cached = view.cached(kind)
-    return cached.labelled(labels.REFERENCED_DATA, "true") if kind in MARKED else cached.all()
+    return cached.with_label(labels.REFERENCED_DATA, "true") if kind in MARKED else cached.all()
 
 
 def _marked_key(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

@@ -50,7 +50,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 def _other_clusters_of_city(hub: CachedClient, cluster: Cluster) -> list[Cluster]:
     city = cluster.metadata.labels.get(labels.TOPOLOGY_CITY, "")
-    same = hub.read(CLUSTER).labelled(labels.TOPOLOGY_CITY, city) if city else []
+    same = hub.read(CLUSTER).with_label(labels.TOPOLOGY_CITY, city) if city else []
     return [c for c in same if ref_of(c) != ref_of(cluster) and not c.is_terminating]
 
 
@@ -61,7 +61,7 @@ def map_same_city_clusters(view: CachedClient, change: ObjectChange[Any]) -> Ite
     if len(seen) == 2 and cities[0] == cities[1]:
         return
     for city in dict.fromkeys(filter(None, cities)):
-        for cluster in view.cached(CLUSTER).labelled(labels.TOPOLOGY_CITY, city):
+        for cluster in view.cached(CLUSTER).with_label(labels.TOPOLOGY_CITY, city):
             yield Key(view.plane, ref_of(cluster))
 
 

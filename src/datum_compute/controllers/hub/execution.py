@@ -121,11 +121,11 @@ async def _remove_orphans(context: Context, key: Key) -> Outcome:
         action
         for kind in _COPIED
         for action in plan_orphans(
-            view.plane, key.ref, kind, view.read(kind).labelled(labels.MANAGED, "true")
+            view.plane, key.ref, kind, view.read(kind).with_label(labels.MANAGED, "true")
         ).actions
     ]
     namespaces = plan_orphans(
-        view.plane, key.ref, NAMESPACE, view.read(NAMESPACE).labelled(labels.MANAGED, "true")
+        view.plane, key.ref, NAMESPACE, view.read(NAMESPACE).with_label(labels.MANAGED, "true")
     ).actions
     if (
         not (orphans or namespaces)

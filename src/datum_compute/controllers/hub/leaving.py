@@ -35,7 +35,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
             binding.metadata.uid
             for binding in (*hub.read(BINDING).all(), *hub.read(CLUSTER_BINDING).all())
         ),
-        copies=hub.read(INSTANCE).labelled(labels.CELL, cell),
+        copies=hub.read(INSTANCE).with_label(labels.CELL, cell),
         kept=await _read_infrastructure(hub, cell),
     )
     return await carry_out(context.planes, plan_leaving(cluster, found))

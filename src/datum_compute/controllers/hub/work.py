@@ -72,7 +72,7 @@ async def _remove_unbound_works(context: Context, kind: KindInfo[Any], key: Key)
 
 def _works_of(hub: CachedClient, kind: KindInfo[Any], binding_uid: str, ref: Ref) -> list[Work]:
     """By label and by name: a Work that lost its label is still the only one of that name."""
-    labelled = hub.read(WORK).labelled(labels.BINDING_ID, binding_uid)
+    labelled = hub.read(WORK).with_label(labels.BINDING_ID, binding_uid)
     by_ref = {ref_of(work): work for work in (*labelled, *_works_named(hub, kind, ref))}
     return [by_ref[ref] for ref in sorted(by_ref)]
 

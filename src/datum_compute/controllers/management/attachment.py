@@ -85,7 +85,7 @@ def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]
     if old is None or new is None or old.spec == new.spec:
         return
     name = new.metadata.name
-    for binding in view.cached(NETWORK_BINDING).labelled(labels.NETWORK_CONTEXT, name):
+    for binding in view.cached(NETWORK_BINDING).with_label(labels.NETWORK_CONTEXT, name):
         for owner in binding.metadata.owner_references:
             if owner.kind == DEPLOYMENT.kind:
                 yield Key(view.plane, Ref(binding.metadata.namespace, owner.name))
@@ -93,7 +93,7 @@ def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]
 
 def from_location(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.old is None or change.new is None:
-        for deployment in view.cached(DEPLOYMENT).labelled(
+        for deployment in view.cached(DEPLOYMENT).with_label(
             labels.CITY_CODE, city_of(change.latest)
         ):
             metadata = deployment.metadata

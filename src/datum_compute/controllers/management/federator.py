@@ -75,7 +75,7 @@ async def _remove_orphan(context: Context, view: CachedClient, key: Key) -> Outc
 
 
 def _cells_of(hub: CachedClient, city: str) -> list[Cluster]:
-    found = hub.read(CLUSTER).labelled(labels.TOPOLOGY_CITY, city)
+    found = hub.read(CLUSTER).with_label(labels.TOPOLOGY_CITY, city)
     return sorted((c for c in found if not c.is_terminating), key=ref_of)
 
 

@@ -61,7 +61,7 @@ def _is_used(context: Context, project: CachedClient | None, found: IPAllocation
     """By somebody with an address of it, or by prefixes that were cut from it."""
     cidr = found.spec.cidr
     recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
-    if recorded.labelled(labels.POOL, pool_label(cidr)):
+    if recorded.with_label(labels.POOL, pool_label(cidr)):
         return True
     return bool(observe_user(context, project, cidr))
 

@@ -69,7 +69,9 @@ def _plan_claims(context: Context, label: str, value: str, reason: str) -> Plan:
             action
             for project in projects
             for action in plan_left_claims(
-                project, context.planes.require(project).read(CLAIM).labelled(label, value), reason
+                project,
+                context.planes.require(project).read(CLAIM).with_label(label, value),
+                reason,
             ).actions
         )
     )

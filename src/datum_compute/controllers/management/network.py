@@ -28,7 +28,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     ledger = observe_ledger(context, key.plane, network, IPV6_NETWORKS)
     prefix = network.status.ipam.ipv6_prefix
     recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
-    inside = len(recorded.labelled(labels.POOL, pool_label(prefix))) if prefix else 0
+    inside = len(recorded.with_label(labels.POOL, pool_label(prefix))) if prefix else 0
     plan = plan_network(key.plane, network, contexts, ledger, inside, context.now())
     return await carry_out(context.planes, plan)
 

@@ -38,7 +38,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def _labelled(view: CachedClient, label: str, value: str) -> Iterable[Key]:
-    for binding in view.cached(NETWORK_BINDING).labelled(label, value):
+    for binding in view.cached(NETWORK_BINDING).with_label(label, value):
         yield Key(view.plane, ref_of(binding))
 
 

@@ -55,7 +55,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 async def _is_held(view: CachedClient, context: NetworkContext) -> bool:
     """The cache is enough to see a holder; that there is none only the plane itself can say."""
     name = context.metadata.name
-    cached = view.read(NETWORK_BINDING).labelled(labels.NETWORK_CONTEXT, name)
+    cached = view.read(NETWORK_BINDING).with_label(labels.NETWORK_CONTEXT, name)
     if holders_of(context, cached):
         return True
     listed = await view.client.list(NETWORK_BINDING)

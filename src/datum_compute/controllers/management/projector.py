@@ -142,7 +142,7 @@ def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]
     if are_equally_heard(change.old, change.new):
         return
     copies, cell = view.cached(INSTANCE), change.latest.metadata.name
-    for instance in (*copies.labelled(labels.CELL, cell), *copies.indexed(NOTED, cell)):
+    for instance in (*copies.with_label(labels.CELL, cell), *copies.indexed(NOTED, cell)):
         yield from from_hub_instance(view, ObjectChange(None, instance))
 
 
@@ -151,7 +151,7 @@ def from_deployment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[K
     if change.old is not None and change.new is not None:
         return []
     name = change.latest.metadata.name
-    waiting = view.cached(INSTANCE).labelled(labels.DEPLOYMENT_NAME, name)
+    waiting = view.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, name)
     return [Key(view.plane, ref_of(instance)) for instance in waiting]
 
 

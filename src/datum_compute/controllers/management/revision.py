@@ -28,7 +28,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     found = view.read(REVISION)
     revisions = select_revisions(
         workload,
-        found.labelled(labels.WORKLOAD_NAME, key.ref.name),
+        found.with_label(labels.WORKLOAD_NAME, key.ref.name),
         found.owned_by(workload.metadata.uid),
     )
     return await carry_out(context.planes, plan_revisions(key.plane, workload, revisions))

@@ -59,7 +59,7 @@ def observe_workload(view: CachedClient, workload: Workload) -> WorkloadObjects:
     deployments = view.read(DEPLOYMENT)
     by_ref = {
         ref_of(d): d
-        for d in (*deployments.labelled(labels.WORKLOAD_UID, uid), *deployments.owned_by(uid))
+        for d in (*deployments.with_label(labels.WORKLOAD_UID, uid), *deployments.owned_by(uid))
     }
     return WorkloadObjects(
         workload=workload,
@@ -72,7 +72,7 @@ def observe_workload(view: CachedClient, workload: Workload) -> WorkloadObjects:
 
 def _revisions(view: CachedClient, workload: Workload) -> list[WorkloadRevision]:
     found, metadata = view.read(REVISION), workload.metadata
-    labeled = found.labelled(labels.WORKLOAD_NAME, metadata.name)
+    labeled = found.with_label(labels.WORKLOAD_NAME, metadata.name)
     return select_revisions(workload, labeled, found.owned_by(metadata.uid))
 
 

@@ -25,7 +25,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     assert membership is not None, "projects come and go only where planes are many"
     plane = project_plane(key.ref.name)
     cluster = encoded_cluster(key.ref.name)
-    homes = context.planes.hub.read(NAMESPACE).labelled(labels.UPSTREAM_CLUSTER, cluster)
+    homes = context.planes.hub.read(NAMESPACE).with_label(labels.UPSTREAM_CLUSTER, cluster)
     if homes:
         await membership.engage(plane, entitled=True)
     else:

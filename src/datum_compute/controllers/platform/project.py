@@ -51,7 +51,7 @@ async def _make(context: Context, project: Project) -> Outcome:
     assert maker is not None, "projects are made beside the server of their planes"
     owner = metadata.annotations.get(labels.CREATED_BY, "")
     try:
-        await maker.make(project_plane(metadata.name), owner)
+        await maker.create(project_plane(metadata.name), owner)
     except ApiError as error:
         await carry_out(context.planes, plan_failed(project, str(error), context.now()))
         raise
@@ -63,9 +63,9 @@ async def _remove(context: Context, project: Project) -> Outcome:
     assert maker is not None, "projects are removed beside the server of their planes"
     if labels.PROJECT_FINALIZER not in project.metadata.finalizers:
         return Done()
-    if left := await maker.ask_to_go(plane):
+    if left := await maker.drain(plane):
         return await carry_out(context.planes, plan_cleanup(project, left, context.now()))
-    await maker.remove(plane)
+    await maker.delete(plane)
     return await carry_out(context.planes, plan_release(project))
 
 
