@@ -16,8 +16,8 @@ from datum_compute.api.meta import ApiObject, ObjectMeta, Ref, ref_of
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.server import Server, ServerSpec
 from datum_compute.api.workloaddeployment import NetworkAttachment
-from datum_compute.controllers.cell.addressbook import AddressBook
-from datum_compute.planning.addresses import addresses_of, block_of, interface_of
+from datum_compute.controllers.address_allocator import AddressBook
+from datum_compute.planning.network.addresses import addresses_of, block_of, interface_of
 from testkit.builders import an_attachment, an_instance
 
 T = TypeVar("T", bound=ApiObject)

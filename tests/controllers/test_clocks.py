@@ -20,7 +20,7 @@ from datum_compute.api.plane import HUB, PlaneName, cell_plane, path_prefix
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.hub import cluster
+from datum_compute.controllers.karmada import clusters as cluster
 from datum_compute.controllers.management import quarantine
 from datum_compute.planning.quarantine import NO_IDENTITY
 from datum_compute.runtime.controller import Controller

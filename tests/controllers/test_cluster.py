@@ -15,7 +15,7 @@ from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import HUB, cell_plane, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.controllers.hub.cluster import CONTROLLER, probe_cell
+from datum_compute.controllers.karmada.clusters import CONTROLLER, probe_cell
 from datum_compute.runtime.cached_client import CachedClient
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.controllers.test_clocks import running

@@ -13,9 +13,9 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.references import Source, references_of_server
 from datum_compute.api.secret import Secret
 from datum_compute.api.server import Server
-from datum_compute.controllers.cell.delivery import machine_data
+from datum_compute.controllers.machine_data import machine_data
 from datum_compute.drivers.driver import DataFile, MachineData, PermanentError
-from datum_compute.planning.references import ObservedSources
+from datum_compute.planning.rollout.referenced_data import ObservedSources
 
 WEB = ConfigMap(
     metadata=ObjectMeta(name="web", resource_version="4"),

@@ -18,7 +18,7 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
 from datum_compute.client.client import Client
-from datum_compute.controllers.cell.deployment import CONTROLLER
+from datum_compute.controllers.workload.deployment import CONTROLLER
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState, Observation, unknown_state
 from datum_compute.planes.bootstrap import ensure_plane
 from testkit.builders import a_deployment, an_instance

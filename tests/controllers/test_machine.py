@@ -20,7 +20,7 @@ from datum_compute.api.server import Server, ServerSpec, ServerStatus
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
 from datum_compute.client.client import Client
-from datum_compute.controllers.cell.machine import CONTROLLER
+from datum_compute.controllers.workload.machine import CONTROLLER
 from datum_compute.drivers.driver import (
     NO_DATA,
     NOT_OBSERVED,

@@ -14,8 +14,8 @@ from datum_compute.api.instance import Instance, InstanceSpec, InstanceStatus
 from datum_compute.api.kinds import EVENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import ObjectMeta, OwnerReference, Ref
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.controllers.notices import notices
-from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
+from datum_compute.controllers.events import notices
+from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.server.access.audit import AuditEvent
 from testkit.builders import a_new_workload, a_template
 from testkit.sim.loop import VirtualLoop, run_virtual

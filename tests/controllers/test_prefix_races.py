@@ -20,7 +20,7 @@ from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
 from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingSpec
 from datum_compute.api.plane import PLATFORM, cell_plane, project_plane
 from datum_compute.client.client import Client
-from datum_compute.planning.subnets import prefix_of
+from datum_compute.planning.network.subnets import prefix_of
 from testkit.sim.loop import VirtualLoop, run_virtual
 from testkit.sim.single_host import CrashAt, SingleHost, single_host
 

@@ -27,7 +27,7 @@ from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
 from datum_compute.client.client import Client
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.membership import projects
+from datum_compute.controllers.platform import membership as projects
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop

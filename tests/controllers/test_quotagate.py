@@ -18,10 +18,10 @@ from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PlaneName, cell_plane, project_plane
 from datum_compute.api.resourceclaim import GRANTED
 from datum_compute.api.timestamps import timestamp
-from datum_compute.controllers.cell.quotagate import confirm_grant
 from datum_compute.controllers.context import Context
+from datum_compute.controllers.gates import confirm_grant
 from datum_compute.planes.planes import Planes
-from datum_compute.planning.claims import ClaimHome, claim_ref, new_claim
+from datum_compute.planning.quota.claims import ClaimHome, claim_ref, new_claim
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Key

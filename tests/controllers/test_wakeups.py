@@ -28,10 +28,12 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
 from datum_compute.api.server import Server, ServerSpec, ServerStatus
 from datum_compute.api.timestamps import parse_timestamp, timestamp
-from datum_compute.controllers.cell import claimrelease, instance, machine, provisioner, writeback
+from datum_compute.controllers.cell import claimrelease, writeback
 from datum_compute.controllers.management.networkbinding import concerns_bindings
-from datum_compute.planning.firstword import INITIAL_STATUS_S
-from datum_compute.planning.projection import is_worth_telling
+from datum_compute.controllers.workload import instance, machine
+from datum_compute.controllers.workload import server as provisioner
+from datum_compute.planning.federation.instances import is_worth_telling
+from datum_compute.planning.initial_status import INITIAL_STATUS_S
 from datum_compute.planning.readiness import observed_ready
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
 

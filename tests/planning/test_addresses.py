@@ -15,7 +15,7 @@ from datum_compute.api.workloaddeployment import (
     AttachmentProblem,
     NetworkAttachment,
 )
-from datum_compute.planning.addresses import (
+from datum_compute.planning.network.addresses import (
     block_of,
     held_interfaces,
     interface_of,

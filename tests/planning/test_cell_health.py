@@ -12,7 +12,6 @@ from datum_compute.api.cluster import NO_SCHEDULE, Cluster
 from datum_compute.api.conditions import Condition, Verdict, decided
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.timestamps import timestamp
-from datum_compute.planning.actions import PatchStatus, Plan
 from datum_compute.planning.cell_health import (
     REACHABLE,
     READY,
@@ -21,6 +20,7 @@ from datum_compute.planning.cell_health import (
     plan_cell_health,
     unreachable,
 )
+from datum_compute.planning.plan import PatchStatus, Plan
 
 NOW_S = 1_000_000.0
 BEFORE = timestamp(NOW_S - 500)

@@ -17,8 +17,8 @@ from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.api.resourceclaim import ResourceClaim, ResourceClaimStatus
 from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Create, Delete, PatchStatus, Plan, Wait
-from datum_compute.planning.claims import (
+from datum_compute.planning.plan import Create, Delete, PatchStatus, Plan, Wait
+from datum_compute.planning.quota.claims import (
     GRANTED_BY_RECORD,
     RECENT_GRANT_S,
     REFUSED_S,
@@ -39,7 +39,7 @@ from datum_compute.planning.claims import (
     quota_verdict,
     release_state,
 )
-from datum_compute.planning.gates import FIRST_SYNC_S
+from datum_compute.planning.rollout.gates import FIRST_SYNC_S
 from datum_compute.planning.sizing import Size
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
 

@@ -13,8 +13,12 @@ from datum_compute.api.plane import HUB, project_plane
 from datum_compute.api.propagationpolicy import PropagationPolicy
 from datum_compute.api.secret import Secret
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Create, Delete, Patch, Plan, Wait
-from datum_compute.planning.companions import CompanionState, plan_companion, referenced_by
+from datum_compute.planning.federation.referenced_objects import (
+    CompanionState,
+    plan_companion,
+    referenced_by,
+)
+from datum_compute.planning.plan import Create, Delete, Patch, Plan, Wait
 from testkit.builders import NOW, a_deployment
 
 KEY = (project_plane("alpha"), Ref("default", "db"))

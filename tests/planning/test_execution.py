@@ -14,8 +14,8 @@ from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.work import Work
 from datum_compute.api.workloaddeployment import WorkloadDeploymentStatus
-from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Plan, Wait
-from datum_compute.planning.execution import (
+from datum_compute.planning.initial_status import INITIAL_STATUS_S
+from datum_compute.planning.karmada.works import (
     NAMESPACE_S,
     desired_copy,
     is_copy_of,
@@ -23,7 +23,7 @@ from datum_compute.planning.execution import (
     plan_orphans,
     plan_unreachable,
 )
-from datum_compute.planning.firstword import INITIAL_STATUS_S
+from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan, Wait
 from testkit.builders import NOW, a_deployment
 from tests.planning.propagated import (
     CELL,

@@ -22,18 +22,18 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeployment,
 )
 from datum_compute.cli.commands import VERBS
-from datum_compute.planning.addresses import network_verdict
-from datum_compute.planning.advice import ADVICE, COMMAND_WORDS, FOREIGN, Move, advice_on
-from datum_compute.planning.deployment import deployment_status
-from datum_compute.planning.explain import (
+from datum_compute.planning.explain.advice import ADVICE, COMMAND_WORDS, FOREIGN, Move, advice_on
+from datum_compute.planning.explain.explain import (
     explain_deployment,
     explain_instance,
     explain_workload,
     render_link,
 )
-from datum_compute.planning.placement import desired_deployments
+from datum_compute.planning.network.addresses import network_verdict
 from datum_compute.planning.readiness import observed_ready
-from datum_compute.planning.rollup import workload_status
+from datum_compute.planning.rollout.status import deployment_status
+from datum_compute.planning.workload.deployments import desired_deployments
+from datum_compute.planning.workload.status import workload_status
 from testkit.builders import NOW, a_deployment, a_workload, an_instance
 
 SOURCE = Path(datum_compute.__file__).parent

@@ -25,15 +25,15 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeployment,
     WorkloadDeploymentStatus,
 )
-from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
-from datum_compute.planning.federation import (
+from datum_compute.planning.federation.deployment import (
     LEAVING_S,
     HubState,
     mirrored_status,
     plan_federation,
     plan_orphan,
 )
-from datum_compute.planning.firstword import INITIAL_STATUS_S
+from datum_compute.planning.initial_status import INITIAL_STATUS_S
+from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
 from testkit.builders import NOW, a_deployment
 
 LONG_AGO = "2020-01-01T00:00:00Z"

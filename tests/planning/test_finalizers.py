@@ -6,7 +6,7 @@ from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta import ObjectMeta, owner_reference
 from datum_compute.api.plane import project_plane
 from datum_compute.api.workload import Workload, WorkloadSpec
-from datum_compute.planning.actions import Patch, Wait, add_finalizer, drop_finalizer
+from datum_compute.planning.plan import Patch, Wait, add_finalizer, drop_finalizer
 from testkit.builders import a_template
 
 PLANE = project_plane("p")

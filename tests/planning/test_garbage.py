@@ -10,7 +10,7 @@ from datum_compute.api.holdings import Held
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta import KindInfo, OwnerReference, Ref
-from datum_compute.planning.garbage import (
+from datum_compute.planning.cluster.garbage_collector import (
     DeleteDependent,
     GarbageAction,
     ObservedOwner,

@@ -15,8 +15,7 @@ from datum_compute.api.plane import project_plane
 from datum_compute.api.propagationpolicy import PropagationSpec
 from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Delete, Patch, Plan, Wait
-from datum_compute.planning.homes import (
+from datum_compute.planning.federation.hub_namespaces import (
     RECHECK_S,
     Home,
     namespaces_of_contents,
@@ -25,6 +24,7 @@ from datum_compute.planning.homes import (
     plan_identity,
     plan_removal,
 )
+from datum_compute.planning.plan import Delete, Patch, Plan, Wait
 from datum_compute.planning.policies import plan_policies
 from testkit.builders import a_deployment
 

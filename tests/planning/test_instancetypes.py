@@ -14,8 +14,12 @@ from datum_compute.api.instancetype import (
 )
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.plane import PLATFORM
-from datum_compute.planning.actions import PatchStatus
-from datum_compute.planning.instancetypes import plan_instance_type, type_status, with_size_notice
+from datum_compute.planning.plan import PatchStatus
+from datum_compute.planning.platform.instance_types import (
+    plan_instance_type,
+    type_status,
+    with_size_notice,
+)
 
 NOW, EARLIER = "2026-11-15T10:00:00Z", "2026-10-01T00:00:00Z"
 

@@ -9,8 +9,8 @@ from datum_compute.api.codec import typed
 from datum_compute.api.labels import TOPOLOGY_CITY
 from datum_compute.api.location import Location
 from datum_compute.api.reasons import Reason
-from datum_compute.planning.actions import PatchStatus
-from datum_compute.planning.locations import are_equally_open, plan_location
+from datum_compute.planning.plan import PatchStatus
+from datum_compute.planning.platform.locations import are_equally_open, plan_location
 
 NOW = "2026-01-01T00:00:00Z"
 DFW = typed(

@@ -18,8 +18,8 @@ from datum_compute.api.plane import cell_plane
 from datum_compute.api.references import Reference, Source
 from datum_compute.api.scaletozero import Wake
 from datum_compute.api.server import Phase, Server, ServerSpec, ServerStatus
-from datum_compute.planning.actions import Patch, PatchStatus
-from datum_compute.planning.machines import (
+from datum_compute.planning.plan import Patch, PatchStatus
+from datum_compute.planning.rollout.machine import (
     RECHECK_S,
     SETTLED_S,
     UNSETTLED_S,
@@ -37,7 +37,7 @@ from datum_compute.planning.machines import (
     status_before_start,
     step_after_observation,
 )
-from datum_compute.planning.references import ObservedSources
+from datum_compute.planning.rollout.referenced_data import ObservedSources
 from testkit.builders import an_instance, refused_by_quota
 
 CELL = cell_plane("dfw")

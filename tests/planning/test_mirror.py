@@ -12,14 +12,14 @@ from datum_compute.api.instance import Instance, InstanceStatus
 from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, INSTANCE
 from datum_compute.api.meta import ObjectMeta, owner_reference
 from datum_compute.api.plane import HUB
-from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
-from datum_compute.planning.mirror import (
+from datum_compute.planning.federation.mirror import (
     Marks,
     desired_copy,
     is_waiting,
     plan_copy_deletion,
     plan_mirror,
 )
+from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
 from testkit.builders import NOW, a_deployment, an_instance
 
 OWNER = owner_reference(a_deployment(), DEPLOYMENT)

@@ -9,8 +9,8 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
 from datum_compute.api.plane import project_plane
-from datum_compute.planning.actions import Create
-from datum_compute.planning.networks import plan_default_network
+from datum_compute.planning.network.networks import plan_default_network
+from datum_compute.planning.plan import Create
 from testkit.builders import NOW
 
 PROJECT = project_plane("shop")

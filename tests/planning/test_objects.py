@@ -8,8 +8,8 @@ from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.namespace import Namespace, NamespaceSpec
 from datum_compute.api.plane import HUB
-from datum_compute.planning.actions import Create, Patch
-from datum_compute.planning.objects import plan_object
+from datum_compute.planning.apply import plan_object
+from datum_compute.planning.plan import Create, Patch
 from testkit.builders import a_deployment
 
 

@@ -15,10 +15,10 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeployment,
     WorkloadDeploymentStatus,
 )
-from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
-from datum_compute.planning.placement import desired_deployments, plan_workload
-from datum_compute.planning.rollup import workload_status
+from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.template import template_hash
+from datum_compute.planning.workload.deployments import desired_deployments, plan_workload
+from datum_compute.planning.workload.status import workload_status
 from testkit.builders import NOW, a_workload
 
 PROJECT = project_plane("default")

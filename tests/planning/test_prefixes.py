@@ -14,8 +14,7 @@ from datum_compute.api.kinds import NETWORK
 from datum_compute.api.meta import ObjectMeta, ref_of
 from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
 from datum_compute.api.plane import PLATFORM, project_plane
-from datum_compute.planning.actions import Create, Delete
-from datum_compute.planning.prefixes import (
+from datum_compute.planning.network.prefixes import (
     IPV4_SUBNETS,
     IPV6_NETWORKS,
     Holder,
@@ -26,6 +25,7 @@ from datum_compute.planning.prefixes import (
     plan_giving_back,
     plan_taking,
 )
+from datum_compute.planning.plan import Create, Delete
 
 PROJECT = project_plane("shop")
 SMALL = Pool("10.128.0.0/22", 24)

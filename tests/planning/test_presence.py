@@ -25,10 +25,10 @@ from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingSpec
 from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
 from datum_compute.api.plane import project_plane
 from datum_compute.api.subnet import Subnet, SubnetSpec
-from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus
-from datum_compute.planning.attachment import Presence, location_for, plan_attachment
-from datum_compute.planning.placement import desired_deployments, plan_workload
-from datum_compute.planning.prefixes import IPV4_SUBNETS, Ledger
+from datum_compute.planning.network.attachment import Presence, location_for, plan_attachment
+from datum_compute.planning.network.prefixes import IPV4_SUBNETS, Ledger
+from datum_compute.planning.network.subnets import plan_context, plan_subnet
+from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus
 from datum_compute.planning.presence import (
     Surroundings,
     binding_labels,
@@ -38,7 +38,7 @@ from datum_compute.planning.presence import (
     plan_binding,
     plan_context_removal,
 )
-from datum_compute.planning.subnets import plan_context, plan_subnet
+from datum_compute.planning.workload.deployments import desired_deployments, plan_workload
 from testkit.builders import NOW, a_deployment, a_workload, an_attachment
 
 PLANE = project_plane("shop")

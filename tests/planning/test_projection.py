@@ -9,8 +9,7 @@ from datum_compute.api import labels
 from datum_compute.api.instance import Instance, InstanceStatus
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Plan, Wait
-from datum_compute.planning.projection import (
+from datum_compute.planning.federation.instances import (
     CopyDecision,
     DeleteCopy,
     KeepCopy,
@@ -24,8 +23,9 @@ from datum_compute.planning.projection import (
     plan_withdrawal,
     plan_writeback,
 )
+from datum_compute.planning.federation.unreachable import Silence
+from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan, Wait
 from datum_compute.planning.quarantine import deployment_problem, plan_quarantine, slot_name_problem
-from datum_compute.planning.silence import Silence
 from testkit.builders import NOW, a_deployment, an_instance
 
 CELL, PROJECT = cell_plane("dfw"), project_plane("shop")

@@ -20,9 +20,9 @@ from datum_compute.api.instance import (
 )
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.server import Phase, Server, ServerStatus, machine_fingerprint
-from datum_compute.planning.actions import Create, Delete, Patch, PatchStatus, Wait
-from datum_compute.planning.addresses import interface_of
-from datum_compute.planning.provisioning import (
+from datum_compute.planning.network.addresses import interface_of
+from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
+from datum_compute.planning.rollout.server import (
     machine_verdicts,
     plan_provisioning,
     provisioned_status,

@@ -8,7 +8,7 @@ from datum_compute.api.conditions import UNKNOWN, Verdict, decided, with_conditi
 from datum_compute.api.instance import READY, Container, ContainerPort, Instance
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import PatchStatus
+from datum_compute.planning.plan import PatchStatus
 from datum_compute.planning.publishing import (
     last_ports,
     plan_endpoints,

@@ -11,7 +11,7 @@ from datum_compute.api import labels
 from datum_compute.api.instance import Instance
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.namespace import Namespace
-from datum_compute.planning.actions import Patch
+from datum_compute.planning.plan import Patch
 from datum_compute.planning.quarantine import (
     BAD_IDENTITY,
     FOREIGN_IDENTITY,

@@ -31,9 +31,8 @@ from datum_compute.api.resourcegrant import (
 )
 from datum_compute.api.resourceregistration import ResourceRegistration
 from datum_compute.planes.catalogue import registration_of as a_registration
-from datum_compute.planning.actions import Create, PatchStatus, Plan
-from datum_compute.planning.claims import is_granted
-from datum_compute.planning.quota import (
+from datum_compute.planning.plan import Create, PatchStatus, Plan
+from datum_compute.planning.quota.buckets import (
     WAITING,
     Books,
     active_registrations,
@@ -47,6 +46,7 @@ from datum_compute.planning.quota import (
     registration_verdict,
     rulings,
 )
+from datum_compute.planning.quota.claims import is_granted
 from testkit.builders import NOW
 from testkit.sim.checks.quota import Totals, quota_problem, quota_totals
 

@@ -8,7 +8,7 @@ import pytest
 from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Condition, Verdict, decided
 from datum_compute.api.instance import Instance, InstanceControl, SchedulingGate
 from datum_compute.api.plane import cell_plane
-from datum_compute.planning.actions import PatchStatus
+from datum_compute.planning.plan import PatchStatus
 from datum_compute.planning.readiness import observed_ready, plan_readiness
 from testkit.builders import LONG_AGO, NOW, an_instance
 

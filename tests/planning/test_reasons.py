@@ -13,7 +13,7 @@ from datum_compute.api.reasons import (
     as_quota_granted_reason,
     as_replicas_ready_reason,
 )
-from datum_compute.planning.gates import find_quota_denial
+from datum_compute.planning.rollout.gates import find_quota_denial
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.reasons import Reason
 from datum_compute.api.references import Reference, Source
 from datum_compute.api.secret import Secret
-from datum_compute.planning.gates import first_gates
-from datum_compute.planning.references import (
+from datum_compute.planning.rollout.gates import first_gates
+from datum_compute.planning.rollout.referenced_data import (
     SOURCE_BYTES_MAX,
     ObservedSources,
     data_verdict,

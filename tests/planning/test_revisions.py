@@ -13,8 +13,8 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.plane import project_plane
 from datum_compute.api.workload import Workload
 from datum_compute.api.workloadrevision import WorkloadRevision
-from datum_compute.planning.actions import Create, Delete
-from datum_compute.planning.revisions import KEPT, plan_revisions
+from datum_compute.planning.plan import Create, Delete
+from datum_compute.planning.workload.revisions import KEPT, plan_revisions
 
 PLANE = project_plane("shop")
 

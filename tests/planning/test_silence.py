@@ -19,15 +19,15 @@ from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, InstanceSta
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.reasons import Reason
 from datum_compute.api.workloaddeployment import ObservedSource, WorkloadDeploymentStatus
-from datum_compute.planning.federation import HubState, mirrored_status
-from datum_compute.planning.rollup import workload_status
-from datum_compute.planning.silence import (
+from datum_compute.planning.federation.deployment import HubState, mirrored_status
+from datum_compute.planning.federation.unreachable import (
     Silence,
     are_equally_heard,
     silence_of,
     unheard_deployment,
     unheard_instance,
 )
+from datum_compute.planning.workload.status import workload_status
 from testkit.builders import NOW, a_deployment, a_workload
 
 SINCE, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"

@@ -15,14 +15,14 @@ from datum_compute.api.plane import project_plane
 from datum_compute.api.resourceclaim import GRANTED, ResourceClaim, ResourceClaimStatus
 from datum_compute.api.timestamps import parse_timestamp, timestamp
 from datum_compute.api.workload import Workload
-from datum_compute.planning.actions import Action, Create, Delete, Patch, PatchStatus, Wait
-from datum_compute.planning.placement import (
+from datum_compute.planning.plan import Action, Create, Delete, Patch, PatchStatus, Wait
+from datum_compute.planning.quota.workload_claims import DECIDED_WITHIN_S, plan_workload_claim
+from datum_compute.planning.workload.deployments import (
     WorkloadObjects,
     desired_deployments,
     plan_workload_lifecycle,
 )
-from datum_compute.planning.revisions import plan_revisions
-from datum_compute.planning.workloadclaims import DECIDED_WITHIN_S, plan_workload_claim
+from datum_compute.planning.workload.revisions import plan_revisions
 from testkit.builders import NOW, a_workload
 
 PROJECT = project_plane("default")

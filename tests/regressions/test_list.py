@@ -17,8 +17,8 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.plane import cell_plane
 from datum_compute.app.settings import manager_settings
 from datum_compute.controllers import registry
-from datum_compute.planning.deployment import deployment_status
-from datum_compute.planning.instances import plan_instances
+from datum_compute.planning.rollout.instances import plan_instances
+from datum_compute.planning.rollout.status import deployment_status
 from testkit.builders import NOW, a_deployment
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.controllers.cell import machine
-from datum_compute.planning import deployment, instances
+from datum_compute.controllers.workload import machine
+from datum_compute.planning.rollout import instances
+from datum_compute.planning.rollout import status as deployment
 from datum_compute.runtime.cached_client import CachedClient
 from testkit.sim.mutants.mutant import Mutant, function_replaced
 from testkit.sim.mutants.search import MUTANTS, Finding, find_again, read_findings, write_findings

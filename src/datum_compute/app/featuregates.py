@@ -10,13 +10,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from datum_compute.controllers.management import (
-    catalogue,
-    defaultnetwork,
-    instancetype,
-    quarantine,
-    revision,
-)
+from datum_compute.controllers.management import catalogue, defaultnetwork, quarantine, revision
+from datum_compute.controllers.platform import instance_types as instancetype
 from datum_compute.runtime.controller import Controller
 
 Gates = Mapping[str, bool]

@@ -43,8 +43,8 @@ from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context, uncounted
+from datum_compute.controllers.events import ambiguous_mapping_event
 from datum_compute.controllers.management.quarantine import quarantine_gauge
-from datum_compute.controllers.notices import ambiguous_mapping_event
 from datum_compute.controllers.patience import Patience
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic

@@ -1,6 +1,6 @@
 """``explain``: the chain of causes from what was asked for to what holds it back.
 
-The chain itself is the platform's own (``planning/explain.py``); this file only reads the objects
+The chain itself is the platform's own (``planning/explain/explain.py``); this file only reads the objects
 and prints: what the project sees, and behind that what hub and cell say (``otherplanes.py``).
 """
 
@@ -29,7 +29,12 @@ from datum_compute.cli.output import one_line
 from datum_compute.cli.session import Session, run_in_session
 from datum_compute.cli.times import age_since
 from datum_compute.cli.words import silent_since
-from datum_compute.planning.explain import Explanation, Link, explain_instance, explain_workload
+from datum_compute.planning.explain.explain import (
+    Explanation,
+    Link,
+    explain_instance,
+    explain_workload,
+)
 
 _WHOSE = {
     "you": "your move",

@@ -28,8 +28,8 @@ from datum_compute.client.kubeconfig import (
     connection_of,
     load_kubeconfig,
 )
-from datum_compute.planning.advice import Move, advice_on
-from datum_compute.planning.explain import Link, deployment_ref, explain_instance
+from datum_compute.planning.explain.advice import Move, advice_on
+from datum_compute.planning.explain.explain import Link, deployment_ref, explain_instance
 
 _NOT_TO_BE_HAD = (KubeconfigError, ApiError, Unreachable, DecodeError, ValueError)
 

@@ -29,8 +29,8 @@ from datum_compute.cli.rollout_view import RolloutView, build_view
 from datum_compute.cli.session import Session
 from datum_compute.cli.undo_target import can_undo
 from datum_compute.cli.waiting import Arrived, WatchFor, wait_until
-from datum_compute.planning.advice import Move
-from datum_compute.planning.explain import Link, explain_workload
+from datum_compute.planning.explain.advice import Move
+from datum_compute.planning.explain.explain import Link, explain_workload
 
 OWNER = {
     Move.YOU: "your move",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datum_compute.api.holdings import Holdings
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.timestamps import timestamp
-from datum_compute.controllers.cell.addressbook import AddressBook
+from datum_compute.controllers.address_allocator import AddressBook
 from datum_compute.controllers.patience import Patience
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic

@@ -15,9 +15,9 @@ from datum_compute.api.errors import ApiError, Conflict, Invalid, Unreachable
 from datum_compute.api.holdings import Held
 from datum_compute.api.meta import ApiObject
 from datum_compute.api.plane import PlaneName, plane_role
-from datum_compute.controllers.notices import is_told_about, notices
+from datum_compute.controllers.events import is_told_about, notices
 from datum_compute.planes.planes import Planes
-from datum_compute.planning.actions import (
+from datum_compute.planning.plan import (
     Action,
     Create,
     Delete,

@@ -2,54 +2,51 @@
 
 from __future__ import annotations
 
-from datum_compute.controllers.cell import (
-    claim,
-    claimrelease,
-    deployment,
-    instance,
-    machine,
-    provisioner,
-    publishing,
-    writeback,
-)
+from datum_compute.controllers.cell import claimrelease, writeback
+from datum_compute.controllers.cluster import definitions as definition
+from datum_compute.controllers.cluster import garbage_collector as garbage
+from datum_compute.controllers.cluster import namespaces as namespace
 from datum_compute.controllers.context import SINGLE_CLUSTER, Context
-from datum_compute.controllers.hub import binding, cluster, execution, leaving, work
+from datum_compute.controllers.federation import deployment as federator
+from datum_compute.controllers.federation import hub_namespaces as home
+from datum_compute.controllers.federation import instances as projector
+from datum_compute.controllers.federation import referenced_objects as companion
+from datum_compute.controllers.hub import execution, leaving
+from datum_compute.controllers.karmada import bindings as binding
+from datum_compute.controllers.karmada import clusters as cluster
+from datum_compute.controllers.karmada import works as work
 from datum_compute.controllers.management import (
-    attachment,
     catalogue,
-    companion,
     defaultnetwork,
-    federator,
-    home,
-    instancetype,
-    ipallocation,
     leftclaim,
     locationbinding,
-    network,
     networkbinding,
     networkcontext,
     policy,
-    projector,
     quarantine,
-    quota,
     referenceddata,
     registration,
     revision,
-    subnet,
     subnetclaim,
-    workload,
 )
 from datum_compute.controllers.membership import homes as homes_membership
-from datum_compute.controllers.membership import projects as projects_membership
-from datum_compute.controllers.neighbours import contents, definition, garbage, namespace
-from datum_compute.controllers.platform import (
-    consumer,
-    entitlement,
-    location,
-    organization,
-    project,
-    service,
-)
+from datum_compute.controllers.neighbours import contents
+from datum_compute.controllers.network import attachment
+from datum_compute.controllers.network import ip_allocations as ipallocation
+from datum_compute.controllers.network import networks as network
+from datum_compute.controllers.network import subnets as subnet
+from datum_compute.controllers.platform import consumer, organization
+from datum_compute.controllers.platform import entitlements as entitlement
+from datum_compute.controllers.platform import instance_types as instancetype
+from datum_compute.controllers.platform import locations as location
+from datum_compute.controllers.platform import membership as projects_membership
+from datum_compute.controllers.platform import projects as project
+from datum_compute.controllers.platform import services as service
+from datum_compute.controllers.quota import claims as claim
+from datum_compute.controllers.quota import decisions as quota
+from datum_compute.controllers.workload import deployment, instance, machine, workload
+from datum_compute.controllers.workload import endpoints as publishing
+from datum_compute.controllers.workload import server as provisioner
 from datum_compute.runtime.controller import Controller
 
 MANAGEMENT: tuple[Controller[Context], ...] = (

@@ -15,9 +15,9 @@ from datum_compute.api.reasons import (
     as_deployment_reason,
 )
 from datum_compute.api.workload import BlockedReplicas
-from datum_compute.planning.gates import NETWORK, gate_names
-from datum_compute.planning.ordinals import Slots
-from datum_compute.planning.stopping import stopping_verdict
+from datum_compute.planning.rollout.gates import NETWORK, gate_names
+from datum_compute.planning.rollout.slots import Slots
+from datum_compute.planning.rollout.stopping import stopping_verdict
 
 
 def blocked_slots(slots: Slots, wanted: int) -> list[BlockedReplicas]:

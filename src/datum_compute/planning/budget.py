@@ -18,8 +18,8 @@ from __future__ import annotations
 from datum_compute.api.instance import Instance, ResourceAmounts, Runtime
 from datum_compute.api.reasons import Reason
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.gates import QUOTA, find_quota_denial, gate_names
-from datum_compute.planning.ordinals import Slots, unavailable_max
+from datum_compute.planning.rollout.gates import QUOTA, find_quota_denial, gate_names
+from datum_compute.planning.rollout.slots import Slots, unavailable_max
 
 
 def rollout_budget(

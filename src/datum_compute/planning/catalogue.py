@@ -15,8 +15,13 @@ import msgspec
 from datum_compute.api.instancetype import InstanceType, InstanceTypeLifecycle
 from datum_compute.api.kinds import INSTANCE_TYPE
 from datum_compute.api.plane import PlaneName, plane_role
-from datum_compute.planning.actions import Action
-from datum_compute.planning.mirror import Marks, desired_copy, plan_copy_deletion, plan_mirror
+from datum_compute.planning.federation.mirror import (
+    Marks,
+    desired_copy,
+    plan_copy_deletion,
+    plan_mirror,
+)
+from datum_compute.planning.plan import Action
 
 _PHASES = ("Active", "Deprecated", "Disabled")
 

@@ -27,9 +27,9 @@ from datum_compute.api.conditions import (
 from datum_compute.api.kinds import CLUSTER
 from datum_compute.api.plane import HUB
 from datum_compute.api.timestamps import timestamp
-from datum_compute.planning.actions import Plan
-from datum_compute.planning.objects import plan_status
-from datum_compute.planning.placing import serving
+from datum_compute.planning.apply import plan_status
+from datum_compute.planning.federation.cells import serving
+from datum_compute.planning.plan import Plan
 
 READY = "Ready"
 SERVING = "Serving"

@@ -25,9 +25,9 @@ from datum_compute.api.kinds import CONSUMER
 from datum_compute.api.plane import PLATFORM
 from datum_compute.api.service import Service
 from datum_compute.api.serviceconsumer import ServiceConsumer
-from datum_compute.planning.actions import Plan
-from datum_compute.planning.objects import plan_status
-from datum_compute.planning.services import RETIRED
+from datum_compute.planning.apply import plan_status
+from datum_compute.planning.plan import Plan
+from datum_compute.planning.platform.services import RETIRED
 from datum_compute.planning.verdicts import with_verdicts
 
 _PHASES = {TRUE: ACTIVE, FALSE: DENIED}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datum_compute.api.conditions import is_true
 from datum_compute.api.instance import QUOTA_GRANTED, Instance
 from datum_compute.api.workloaddeployment import GrantedSlots, WorkloadDeployment
-from datum_compute.planning.gates import QUOTA, gate_names
+from datum_compute.planning.rollout.gates import QUOTA, gate_names
 from datum_compute.planning.sizing import Size
 
 _DIGITS_MAX = 6

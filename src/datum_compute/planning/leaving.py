@@ -20,7 +20,7 @@ from datum_compute.api.kinds import CLUSTER, INSTANCE, LEASE, NAMESPACE, SECRET,
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.plane import HUB
 from datum_compute.api.work import Work
-from datum_compute.planning.actions import Action, Delete, Plan, Wait, drop_finalizer
+from datum_compute.planning.plan import Action, Delete, Plan, Wait, drop_finalizer
 
 RECHECK_S = 2.0
 

@@ -13,7 +13,7 @@ from datum_compute.api.kinds import CLAIM
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.resourceclaim import ResourceClaim
-from datum_compute.planning.actions import Action, Delete, Plan, drop_finalizer
+from datum_compute.planning.plan import Action, Delete, Plan, drop_finalizer
 
 
 def plan_left_claims(project: PlaneName, claims: Sequence[ResourceClaim], reason: str) -> Plan:

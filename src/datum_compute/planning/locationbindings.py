@@ -12,9 +12,9 @@ from datum_compute.api.location import Location
 from datum_compute.api.locationbinding import LocationBinding, LocationBindingStatus
 from datum_compute.api.meta import controller_uid
 from datum_compute.api.plane import PlaneName
-from datum_compute.planning.actions import Action
-from datum_compute.planning.locations import not_ready
-from datum_compute.planning.objects import plan_status
+from datum_compute.planning.apply import plan_status
+from datum_compute.planning.plan import Action
+from datum_compute.planning.platform.locations import not_ready
 from datum_compute.planning.verdicts import with_verdicts
 
 AVAILABLE = "Available"

@@ -10,7 +10,7 @@ from datum_compute.api.instance import Instance, InstanceControl, InstanceSpec, 
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta import ObjectMeta, owner_reference
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.gates import first_gates
+from datum_compute.planning.rollout.gates import first_gates
 
 
 def new_instance(deployment: WorkloadDeployment, number: int, current: str) -> Instance:
@@ -26,7 +26,7 @@ def new_instance(deployment: WorkloadDeployment, number: int, current: str) -> I
             annotations=template.metadata.annotations,
             owner_references=[owner_reference(deployment, DEPLOYMENT)],
             # There from the first moment, so that no crash can leave a machine behind an instance
-            # that is gone. For a copy on the hub nothing waits: planning/projection.py says why.
+            # that is gone. For a copy on the hub nothing waits: planning/federation/instances.py says why.
             finalizers=[labels.PROVISIONER_FINALIZER],
         ),
         spec=InstanceSpec(**asked, controller=control, location=location_of(deployment)),

@@ -10,8 +10,8 @@ from datum_compute.api.meta import ObjectMeta, owner_reference
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.organization import Organization, OrganizationStatus
 from datum_compute.api.plane import PLATFORM
-from datum_compute.planning.actions import Create, Plan, Wait
-from datum_compute.planning.objects import plan_status
+from datum_compute.planning.apply import plan_status
+from datum_compute.planning.plan import Create, Plan, Wait
 from datum_compute.planning.verdicts import with_verdicts
 
 

@@ -24,8 +24,8 @@ from datum_compute.api.propagationpolicy import (
     Suspension,
 )
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Action, Delete, Plan
-from datum_compute.planning.objects import plan_object
+from datum_compute.planning.apply import plan_object
+from datum_compute.planning.plan import Action, Delete, Plan
 
 _OURS = {labels.MANAGED_BY: labels.PRODUCT}
 # Karmada would run a deployment on every cell of its city; the embedded hub never does.

@@ -18,7 +18,7 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.meta import ref_of
 from datum_compute.api.work import Work
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.prefixes import IPV4_SUBNETS, IPV6_NETWORKS, IPV6_SUBNET_LENGTH
+from datum_compute.planning.network.prefixes import IPV4_SUBNETS, IPV6_NETWORKS, IPV6_SUBNET_LENGTH
 
 # Lengths of the prefixes that the platform gives out, by IP version.
 _LENGTHS = {

@@ -31,8 +31,8 @@ from datum_compute.api.network import Network
 from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingStatus
 from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
 from datum_compute.api.plane import PlaneName
-from datum_compute.planning.actions import Action, Delete, Patch, Plan
-from datum_compute.planning.objects import plan_object, plan_status
+from datum_compute.planning.apply import plan_object, plan_status
+from datum_compute.planning.plan import Action, Delete, Patch, Plan
 from datum_compute.planning.verdicts import with_verdicts
 
 RECHECK_S = 60.0

@@ -35,7 +35,7 @@ from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.api.workload import PROGRESSING, ReplicaCounts
 from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
 from datum_compute.planning.availability import MinReady
-from datum_compute.planning.stopping import grace_left_s, render_stopping
+from datum_compute.planning.rollout.stopping import grace_left_s, render_stopping
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.reasons import Reason
 from datum_compute.api.workloaddeployment import Endpoint, WorkloadDeployment
-from datum_compute.planning.actions import PatchStatus, Plan
-from datum_compute.planning.ordinals import is_ready
+from datum_compute.planning.plan import PatchStatus, Plan
+from datum_compute.planning.rollout.slots import is_ready
 
 _SCHEMES = {"https": "https", "tcp": "tcp", "grpc": "tcp", "tls": "tcp"}
 

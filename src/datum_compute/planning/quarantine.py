@@ -20,8 +20,8 @@ from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB
-from datum_compute.planning.actions import Patch, Plan
-from datum_compute.planning.ordinals import is_slot_name
+from datum_compute.planning.plan import Patch, Plan
+from datum_compute.planning.rollout.slots import is_slot_name
 
 # How long others have to put a copy right.
 GRACE_S = 60.0

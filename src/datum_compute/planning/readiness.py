@@ -30,8 +30,8 @@ from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.reasons import INSTANCE_RANK, QUOTA_DENIED_ON_INSTANCE, Reason
-from datum_compute.planning.actions import Action, PatchStatus, Plan
-from datum_compute.planning.gates import (
+from datum_compute.planning.plan import Action, PatchStatus, Plan
+from datum_compute.planning.rollout.gates import (
     Decision,
     find_quota_denial,
     gate_names,
@@ -40,7 +40,7 @@ from datum_compute.planning.gates import (
     recorded,
     remaining_gates,
 )
-from datum_compute.planning.stopping import stopping_verdict
+from datum_compute.planning.rollout.stopping import stopping_verdict
 
 _UNTOLD = (Reason.PENDING, Reason.PENDING_PROGRAMMING)
 # Conditions that never speak for themselves. Running was the name of Available once: objects that

@@ -22,8 +22,8 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.api.reasons import Reason
 from datum_compute.api.references import Reference, references, sources
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.actions import Patch, Plan, add_finalizer, drop_finalizer
-from datum_compute.planning.references import (
+from datum_compute.planning.plan import Patch, Plan, add_finalizer, drop_finalizer
+from datum_compute.planning.rollout.referenced_data import (
     Held,
     ObservedSources,
     data_verdict,

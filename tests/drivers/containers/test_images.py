@@ -13,7 +13,7 @@ from datum_compute.api.reasons import Reason
 from datum_compute.drivers.containers.engine import Engine, EngineError
 from datum_compute.drivers.containers.images import ImageStore, ImageUnavailable
 from datum_compute.drivers.registry_errors import is_registry_unreachable
-from datum_compute.planning.advice import Move, advice_on
+from datum_compute.planning.explain.advice import Move, advice_on
 
 SILENT = (
     "pinging container registry reg.example: dial tcp: lookup reg.example: no such host",

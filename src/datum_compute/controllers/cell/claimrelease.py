@@ -21,7 +21,7 @@ from datum_compute.api.resourceclaim import ResourceClaim
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.claims import (
+from datum_compute.planning.quota.claims import (
     ReleaseState,
     claim_home,
     claim_ref,

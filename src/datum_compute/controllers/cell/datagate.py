@@ -17,20 +17,20 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.reasons import Reason
 from datum_compute.api.references import references_of
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.sources import (
+from datum_compute.controllers.referenced_data import (
     index_values,
     observe_sources,
     unreadable_kinds,
     wakes,
 )
-from datum_compute.planning.gates import (
+from datum_compute.planning.resolution import arrival_verdict, carried
+from datum_compute.planning.rollout.gates import (
     FIRST_SYNC_S,
     REFERENCED_DATA,
     Decision,
     gate_names,
     waiting_s,
 )
-from datum_compute.planning.resolution import arrival_verdict, carried
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Edge, Key, watches

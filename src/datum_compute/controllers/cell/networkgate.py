@@ -13,8 +13,8 @@ from datum_compute.api.instance import NETWORK_READY, Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.controllers.context import Context
-from datum_compute.planning.addresses import interface_of, location_fields, network_verdict
-from datum_compute.planning.gates import NETWORK, Decision, gate_names
+from datum_compute.planning.network.addresses import interface_of, location_fields, network_verdict
+from datum_compute.planning.rollout.gates import NETWORK, Decision, gate_names
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Edge, Key, reads, watches
 from datum_compute.runtime.informer import ObjectChange

@@ -1,4 +1,4 @@
-"""Copies the Instances of a cell to the hub. The rules are in planning/projection.py.
+"""Copies the Instances of a cell to the hub. The rules are in planning/federation/instances.py.
 
 A copy on the hub that names this cell is deleted if the cell does not have the instance. The
 instance may have been deleted while the hub was unreachable, or the cell may have lost its store.
@@ -17,15 +17,15 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import cell_plane
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.firstword import INITIAL_STATUS_S, age_s
-from datum_compute.planning.gates import are_going
-from datum_compute.planning.projection import (
+from datum_compute.planning.federation.instances import (
     OWNER_S,
     cells_of_copy,
     is_worth_telling,
     plan_withdrawal,
     plan_writeback,
 )
+from datum_compute.planning.initial_status import INITIAL_STATUS_S, age_s
+from datum_compute.planning.rollout.gates import are_going
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     MANY_WORKERS,

@@ -23,15 +23,15 @@ from datum_compute.api.work import Work
 from datum_compute.api.workname import work_name
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.actions import Delete, Plan, drop_finalizer
-from datum_compute.planning.execution import (
+from datum_compute.planning.federation.unreachable import are_equally_heard
+from datum_compute.planning.karmada.works import (
     RECHECK_S,
     is_copy_of,
     plan_execution,
     plan_orphans,
     plan_unreachable,
 )
-from datum_compute.planning.silence import are_equally_heard
+from datum_compute.planning.plan import Delete, Plan, drop_finalizer
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (

@@ -10,9 +10,9 @@ from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import PLATFORM, PlaneName
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out, for_each_plane
-from datum_compute.planning.actions import Plan
 from datum_compute.planning.catalogue import plan_copy, plan_removal
-from datum_compute.planning.spread import spread
+from datum_compute.planning.jitter import spread
+from datum_compute.planning.plan import Plan
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, watches
 from datum_compute.runtime.informer import ObjectChange

@@ -10,7 +10,7 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.catalogue import default_network
-from datum_compute.planning.networks import plan_default_network
+from datum_compute.planning.network.networks import plan_default_network
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
 from datum_compute.runtime.informer import ObjectChange

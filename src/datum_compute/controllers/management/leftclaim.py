@@ -24,8 +24,8 @@ from datum_compute.api.plane import HUB, plane_role
 from datum_compute.api.work import Work
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.actions import Plan
 from datum_compute.planning.leftclaims import plan_left_claims
+from datum_compute.planning.plan import Plan
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, watches

@@ -14,8 +14,8 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.plane import PLATFORM, PlaneName
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out, for_each_plane
-from datum_compute.planning.actions import Plan
 from datum_compute.planning.locationbindings import plan_availability
+from datum_compute.planning.plan import Plan
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
 from datum_compute.runtime.informer import ObjectChange

@@ -17,13 +17,13 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.networkcontext import NetworkContext
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.network.subnets import plan_context, subnet_name
 from datum_compute.planning.presence import (
     context_ref,
     holders_of,
     network_ref,
     plan_context_removal,
 )
-from datum_compute.planning.subnets import plan_context, subnet_name
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, owns, watches
 from datum_compute.runtime.informer import ObjectChange

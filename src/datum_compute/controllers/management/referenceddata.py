@@ -16,7 +16,7 @@ from datum_compute.api.references import references
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.sources import (
+from datum_compute.controllers.referenced_data import (
     DEPLOYMENTS_BY_SOURCE,
     KINDS,
     observe_sources,
@@ -25,9 +25,8 @@ from datum_compute.controllers.sources import (
     wakes,
 )
 from datum_compute.planes.planes import upstream_key
-from datum_compute.planning.companions import referenced_by
-from datum_compute.planning.federation import hub_namespace_of
-from datum_compute.planning.references import is_companion
+from datum_compute.planning.federation.deployment import hub_namespace_of
+from datum_compute.planning.federation.referenced_objects import referenced_by
 from datum_compute.planning.resolution import (
     Resolved,
     is_settled,
@@ -36,6 +35,7 @@ from datum_compute.planning.resolution import (
     resolve,
     resolved,
 )
+from datum_compute.planning.rollout.referenced_data import is_companion
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     Controller,

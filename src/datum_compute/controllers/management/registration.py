@@ -9,7 +9,7 @@ from datum_compute.api.kinds import REGISTRATION
 from datum_compute.api.meta import ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.quota import plan_registration
+from datum_compute.planning.quota.buckets import plan_registration
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches

@@ -6,7 +6,7 @@ from datum_compute.api import labels
 from datum_compute.api.kinds import REVISION, WORKLOAD
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.revisions import plan_revisions, select_revisions
+from datum_compute.planning.workload.revisions import plan_revisions, select_revisions
 from datum_compute.runtime.controller import (
     Controller,
     Done,

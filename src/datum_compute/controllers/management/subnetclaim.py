@@ -6,7 +6,7 @@ from datum_compute.api.kinds import NETWORK_CONTEXT, SUBNET, SUBNET_CLAIM
 from datum_compute.api.meta import Ref
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.subnets import plan_claim
+from datum_compute.planning.network.subnets import plan_claim
 from datum_compute.runtime.controller import (
     Controller,
     Done,

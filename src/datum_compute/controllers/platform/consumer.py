@@ -10,7 +10,7 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.consumers import plan_consumer
-from datum_compute.planning.services import BY_SERVICE, index_service
+from datum_compute.planning.platform.services import BY_SERVICE, index_service
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
