@@ -76,7 +76,7 @@ def in_neighbourhood(test: Callable[[Neighbourhood], Coroutine[Any, Any, None]])
         here = Neighbourhood(planes)
         ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
         manager = build_manager(
-            registry.NEIGHBOURS,
+            registry.CLUSTER_CONTROLLERS,
             {},
             ports,
             holdings=planes.server.holdings,

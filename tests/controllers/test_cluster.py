@@ -15,7 +15,7 @@ from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.plane import HUB, cell_plane, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.controllers.karmada.clusters import CONTROLLER, probe_cell
+from datum_compute.controllers.karmada.clusters import CLUSTER_CONTROLLER, probe_cell
 from datum_compute.runtime.cached_client import CachedClient
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.controllers.test_clocks import running
@@ -98,7 +98,7 @@ def test_a_cell_that_does_not_answer_serves_its_city_once_the_other_cell_has_lef
         for name in ("dfw", "dfw-2"):
             metadata = ObjectMeta(name=name, labels={labels.TOPOLOGY_CITY: "DFW"})
             await hub.create(CLUSTER, Cluster(metadata=metadata))
-        async with running(CONTROLLER, loop, planes, HUB, CELL):
+        async with running(CLUSTER_CONTROLLER, loop, planes, HUB, CELL):
             await asyncio.sleep(15)
             await record_reason()
             planes.intercept = cut

@@ -18,7 +18,7 @@ from datum_compute.api.plane import HUB, cell_plane
 from datum_compute.api.workname import work_name
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
-from datum_compute.controllers.hub import execution
+from datum_compute.controllers.karmada import works as execution
 from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
@@ -54,7 +54,7 @@ def test_a_namespace_without_a_work(has_source: bool, has_deployment: bool, stay
                 DEPLOYMENT, msgspec.structs.replace(a_deployment(), metadata=metadata)
             )
         ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1), loop.time)
-        manager = build_manager([execution.CONTROLLER], {}, ports)
+        manager = build_manager([execution.EXECUTION_CONTROLLER], {}, ports)
         for plane in (HUB, CELL):
             manager.engage(plane, planes.client(plane))
         running = loop.create_task(manager.run())

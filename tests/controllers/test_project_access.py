@@ -89,7 +89,7 @@ def test_deployments_are_deleted_by_the_live_consumer_not_by_a_stale_one(suspend
 
         planes.intercept = silence_consumers
         ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1), loop.time)
-        controllers = [projects.CONTROLLER, ENTITLED_ONLY]
+        controllers = [projects.PROJECT_CONTROLLER, ENTITLED_ONLY]
         manager = build_manager(controllers, {}, ports, reach=reach)
         manager.engage(PLATFORM, planes.client(PLATFORM))
         running = loop.create_task(manager.run())

@@ -28,13 +28,14 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
 from datum_compute.api.server import Server, ServerSpec, ServerStatus
 from datum_compute.api.timestamps import parse_timestamp, timestamp
-from datum_compute.controllers.cell import claimrelease, writeback
-from datum_compute.controllers.management.networkbinding import concerns_bindings
+from datum_compute.controllers.federation import instances as writeback
+from datum_compute.controllers.network.networks import concerns_bindings
+from datum_compute.controllers.quota import claims as claimrelease
 from datum_compute.controllers.workload import instance, machine
 from datum_compute.controllers.workload import server as provisioner
 from datum_compute.planning.federation.instances import is_worth_telling
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
-from datum_compute.planning.readiness import observed_ready
+from datum_compute.planning.rollout.gates import observed_ready
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
 
 SPEC = ServerSpec(instance_type="datumcloud/d1-standard-2", template_hash="", containers=[])

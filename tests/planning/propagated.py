@@ -17,9 +17,9 @@ from datum_compute.api.propagationpolicy import PropagationPolicy
 from datum_compute.api.resourcebinding import ResourceBinding, TargetCluster
 from datum_compute.api.work import ManifestStatus, Work, WorkStatus
 from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.federation.hub_namespaces import plan_policies
 from datum_compute.planning.karmada.bindings import plan_binding, plan_works
 from datum_compute.planning.plan import Create
-from datum_compute.planning.policies import plan_policies
 from testkit.builders import NOW, a_deployment
 
 CELL = cell_plane("dfw")

@@ -10,8 +10,8 @@ from datum_compute.api.instance import Container, ContainerPort
 from datum_compute.api.timestamps import timestamp
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.availability import MinReady, min_ready_seconds
-from datum_compute.planning.template import template_hash
+from datum_compute.planning.rollout.slots import MinReady, min_ready_seconds
+from datum_compute.planning.workload.templates import template_hash
 from testkit.builders import NOW, a_deployment, an_instance
 
 

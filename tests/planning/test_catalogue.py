@@ -13,8 +13,8 @@ from datum_compute.api.instancetype import (
 )
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.plane import cell_plane, project_plane
-from datum_compute.planning.catalogue import plan_copy, plan_removal
 from datum_compute.planning.plan import Create, Delete, Patch, Wait
+from datum_compute.planning.platform.instance_types import plan_copy, plan_removal
 
 CELL = cell_plane("dfw")
 

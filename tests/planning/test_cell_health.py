@@ -12,7 +12,7 @@ from datum_compute.api.cluster import NO_SCHEDULE, Cluster
 from datum_compute.api.conditions import Condition, Verdict, decided
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.timestamps import timestamp
-from datum_compute.planning.cell_health import (
+from datum_compute.planning.federation.cells import (
     REACHABLE,
     READY,
     SERVING,

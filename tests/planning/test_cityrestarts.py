@@ -13,10 +13,9 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeployment,
     WorkloadDeploymentStatus,
 )
-from datum_compute.planning.template import template_hash
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.planning.workload.status import workload_status
-from datum_compute.planning.workload.templates import current_templates, template_in
+from datum_compute.planning.workload.templates import current_templates, template_hash, template_in
 from testkit.builders import NOW, a_workload
 
 

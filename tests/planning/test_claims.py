@@ -25,6 +25,7 @@ from datum_compute.planning.quota.claims import (
     ClaimHome,
     ObservedQuota,
     ReleaseState,
+    Size,
     claim_home,
     claim_ref,
     decide_quota_gate,
@@ -40,7 +41,6 @@ from datum_compute.planning.quota.claims import (
     release_state,
 )
 from datum_compute.planning.rollout.gates import FIRST_SYNC_S
-from datum_compute.planning.sizing import Size
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
 
 CELL = cell_plane("dfw")

@@ -14,8 +14,8 @@ from datum_compute.api.serviceconsumer import (
     ServiceConsumerSpec,
     ServiceConsumerStatus,
 )
-from datum_compute.planning.consumers import plan_consumer
 from datum_compute.planning.plan import PatchStatus, Plan
+from datum_compute.planning.platform.services import plan_consumer
 
 NOW, BEFORE = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
 

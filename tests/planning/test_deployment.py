@@ -17,8 +17,7 @@ from datum_compute.api.timestamps import timestamp
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan
-from datum_compute.planning.progress import is_complete
-from datum_compute.planning.rollout.status import deployment_status, plan_deployment
+from datum_compute.planning.rollout.status import deployment_status, is_complete, plan_deployment
 from testkit.builders import NOW, a_deployment, an_instance
 
 CELL = cell_plane("dfw")

@@ -15,9 +15,9 @@ from datum_compute.api.timestamps import parse_timestamp, timestamp
 from datum_compute.api.workload import BlockedReplicas, CityFloor, Workload
 from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
 from datum_compute.planning.plan import Create, Delete
-from datum_compute.planning.template import template_hash
 from datum_compute.planning.workload.deployments import desired_deployments, plan_workload
 from datum_compute.planning.workload.fallback import Share, city_shares
+from datum_compute.planning.workload.templates import template_hash
 from testkit.builders import NOW, a_workload
 
 AFTER_S = 120

@@ -10,9 +10,8 @@ from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict, find_con
 from datum_compute.api.instance import Instance, InstanceControl, SchedulingGate
 from datum_compute.api.plane import cell_plane
 from datum_compute.planning.plan import PatchStatus, RemoveItems
-from datum_compute.planning.readiness import plan_readiness
 from datum_compute.planning.rollout import gates
-from datum_compute.planning.rollout.gates import Decision, first_gates
+from datum_compute.planning.rollout.gates import Decision, first_gates, plan_readiness
 from testkit.builders import NOW, a_deployment, an_instance
 
 CELL = cell_plane("dfw")

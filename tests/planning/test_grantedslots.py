@@ -12,8 +12,7 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeployment,
     WorkloadDeploymentStatus,
 )
-from datum_compute.planning.grantedslots import is_granted_before, ordinals_of, recorded_slots
-from datum_compute.planning.sizing import Size
+from datum_compute.planning.quota.claims import Size, is_granted_before, ordinals_of, recorded_slots
 from testkit.builders import NOW, a_deployment, an_instance
 
 SMALL, LARGE = Size(1000, 2048), Size(2000, 4096)

@@ -22,10 +22,10 @@ from datum_compute.planning.federation.hub_namespaces import (
     plan_home,
     plan_hub_namespace,
     plan_identity,
+    plan_policies,
     plan_removal,
 )
 from datum_compute.planning.plan import Delete, Patch, Plan, Wait
-from datum_compute.planning.policies import plan_policies
 from testkit.builders import a_deployment
 
 IDENTITY = {labels.UPSTREAM_CLUSTER: "cluster-alpha", labels.UPSTREAM_NAMESPACE: "team"}

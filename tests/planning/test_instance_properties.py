@@ -13,11 +13,9 @@ from datum_compute.api.instance import Instance, RuntimeResources
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.availability import MinReady
-from datum_compute.planning.budget import can_return, quota_waiters
 from datum_compute.planning.plan import Create, Delete, Plan, is_skipped
-from datum_compute.planning.rollout.instances import plan_instances
-from datum_compute.planning.rollout.slots import Slots, serves, slots_of, unavailable_max
+from datum_compute.planning.rollout.instances import can_return, plan_instances, quota_waiters
+from datum_compute.planning.rollout.slots import MinReady, Slots, serves, slots_of, unavailable_max
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota, without_status
 
 CELL = cell_plane("dfw")

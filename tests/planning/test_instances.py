@@ -14,10 +14,10 @@ from datum_compute.api.instance import READY, Instance, SchedulingGate
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.workload import ScaleSettings
-from datum_compute.planning.availability import MinReady
 from datum_compute.planning.explain.explain import describe_action
 from datum_compute.planning.plan import Action, Create, Delete, Patch, Wait, is_skipped
 from datum_compute.planning.rollout.instances import plan_instances
+from datum_compute.planning.rollout.slots import MinReady
 from testkit.builders import NOW, a_deployment, an_instance, without_status
 
 CELL = cell_plane("dfw")

@@ -7,7 +7,7 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.plane import project_plane
 from datum_compute.api.quotametrics import consumer_of
 from datum_compute.api.resourceclaim import ResourceClaim, ResourceClaimSpec
-from datum_compute.planning.leftclaims import plan_left_claims
+from datum_compute.planning.federation.cells import plan_left_claims
 from datum_compute.planning.plan import Delete, Patch
 from testkit.builders import NOW
 

@@ -11,8 +11,8 @@ from datum_compute.api.location import Location, LocationSpec, LocationStatus
 from datum_compute.api.locationbinding import LocationBinding, LocationBindingSpec
 from datum_compute.api.meta import ObjectMeta, OwnerReference
 from datum_compute.api.plane import project_plane
-from datum_compute.planning.locationbindings import plan_availability
 from datum_compute.planning.plan import PatchStatus
+from datum_compute.planning.platform.locations import plan_availability
 
 NOW = "2026-01-01T00:00:00Z"
 PLANE = project_plane("demo")

@@ -12,7 +12,7 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta import ObjectMeta, OwnerReference, Ref, owner_reference, ref_of
 from datum_compute.api.server import Server, ServerSpec
-from datum_compute.planning.ownership import (
+from datum_compute.planning.rollout.server import (
     Match,
     belongs,
     claims_of,

@@ -16,9 +16,9 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeploymentStatus,
 )
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
-from datum_compute.planning.template import template_hash
 from datum_compute.planning.workload.deployments import desired_deployments, plan_workload
 from datum_compute.planning.workload.status import workload_status
+from datum_compute.planning.workload.templates import template_hash
 from testkit.builders import NOW, a_workload
 
 PROJECT = project_plane("default")

@@ -14,8 +14,14 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.reasons import Reason
 from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
-from datum_compute.planning.federation.cells import placed_on_all, placed_on_one, refused, serving
-from datum_compute.planning.leaving import Belongings, plan_leaving
+from datum_compute.planning.federation.cells import (
+    Belongings,
+    placed_on_all,
+    placed_on_one,
+    plan_leaving,
+    refused,
+    serving,
+)
 from datum_compute.planning.plan import Delete, Patch, Plan, Wait
 from testkit.builders import NOW, an_instance
 

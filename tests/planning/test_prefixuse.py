@@ -11,7 +11,7 @@ from datum_compute.api.instance import Instance, InterfaceAddress, NetworkInterf
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
 from datum_compute.api.workloaddeployment import AttachedPrefix, NetworkAttachment
-from datum_compute.planning.prefixuse import (
+from datum_compute.planning.network.prefixes import (
     addressed_prefixes,
     attached_prefixes,
     carried_prefixes,

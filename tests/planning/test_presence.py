@@ -26,10 +26,7 @@ from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
 from datum_compute.api.plane import project_plane
 from datum_compute.api.subnet import Subnet, SubnetSpec
 from datum_compute.planning.network.attachment import Presence, location_for, plan_attachment
-from datum_compute.planning.network.prefixes import IPV4_SUBNETS, Ledger
-from datum_compute.planning.network.subnets import plan_context, plan_subnet
-from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus
-from datum_compute.planning.presence import (
+from datum_compute.planning.network.networks import (
     Surroundings,
     binding_labels,
     binding_verdict,
@@ -38,6 +35,9 @@ from datum_compute.planning.presence import (
     plan_binding,
     plan_context_removal,
 )
+from datum_compute.planning.network.prefixes import IPV4_SUBNETS, Ledger
+from datum_compute.planning.network.subnets import plan_context, plan_subnet
+from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus
 from datum_compute.planning.workload.deployments import desired_deployments, plan_workload
 from testkit.builders import NOW, a_deployment, a_workload, an_attachment
 

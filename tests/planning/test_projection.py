@@ -18,14 +18,16 @@ from datum_compute.planning.federation.instances import (
     ReleaseFromQuarantine,
     cells_of_copy,
     decide_project_copy,
+    deployment_problem,
     plan_projection,
+    plan_quarantine,
     plan_unprojection,
     plan_withdrawal,
     plan_writeback,
+    slot_name_problem,
 )
 from datum_compute.planning.federation.unreachable import Silence
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan, Wait
-from datum_compute.planning.quarantine import deployment_problem, plan_quarantine, slot_name_problem
 from testkit.builders import NOW, a_deployment, an_instance
 
 CELL, PROJECT = cell_plane("dfw"), project_plane("shop")

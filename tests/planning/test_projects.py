@@ -7,12 +7,12 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.organization import Organization
 from datum_compute.api.project import Project, ProjectOwner, ProjectSpec
-from datum_compute.planning.organizations import plan_organization
 from datum_compute.planning.plan import Create, Patch, PatchStatus
 from datum_compute.planning.platform.projects import (
     CLEANUP_S,
     plan_cleanup,
     plan_guard,
+    plan_organization,
     plan_ready,
     plan_release,
     told_of,

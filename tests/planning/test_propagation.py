@@ -18,9 +18,9 @@ from datum_compute.api.propagationpolicy import Suspension
 from datum_compute.api.resourcebinding import ResourceBinding
 from datum_compute.api.work import Work
 from datum_compute.api.workloaddeployment import WorkloadDeploymentStatus
+from datum_compute.planning.federation.hub_namespaces import plan_policies
 from datum_compute.planning.karmada.bindings import plan_binding, plan_unbound_works, plan_works
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
-from datum_compute.planning.policies import plan_policies
 from testkit.builders import NOW
 from tests.planning.propagated import (
     HOME,

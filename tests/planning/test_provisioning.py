@@ -22,12 +22,12 @@ from datum_compute.api.plane import cell_plane
 from datum_compute.api.server import Phase, Server, ServerStatus, machine_fingerprint
 from datum_compute.planning.network.addresses import interface_of
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
+from datum_compute.planning.quota.claims import Size
 from datum_compute.planning.rollout.server import (
     machine_verdicts,
     plan_provisioning,
     provisioned_status,
 )
-from datum_compute.planning.sizing import Size
 from testkit.builders import NOW, an_attachment, an_instance
 
 CELL = cell_plane("dfw")

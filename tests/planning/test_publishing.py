@@ -9,7 +9,7 @@ from datum_compute.api.instance import READY, Container, ContainerPort, Instance
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.plan import PatchStatus
-from datum_compute.planning.publishing import (
+from datum_compute.planning.rollout.server import (
     last_ports,
     plan_endpoints,
     published_ports,

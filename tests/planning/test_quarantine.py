@@ -11,8 +11,7 @@ from datum_compute.api import labels
 from datum_compute.api.instance import Instance
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.namespace import Namespace
-from datum_compute.planning.plan import Patch
-from datum_compute.planning.quarantine import (
+from datum_compute.planning.federation.instances import (
     BAD_IDENTITY,
     FOREIGN_IDENTITY,
     GRACE_S,
@@ -26,6 +25,7 @@ from datum_compute.planning.quarantine import (
     plan_readmission,
     quarantine_reason,
 )
+from datum_compute.planning.plan import Patch
 from testkit.builders import NOW, an_instance
 
 PROBLEM = deployment_problem("shop", "default", "web-dfw")

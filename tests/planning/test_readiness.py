@@ -9,7 +9,7 @@ from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Condition, Verdic
 from datum_compute.api.instance import Instance, InstanceControl, SchedulingGate
 from datum_compute.api.plane import cell_plane
 from datum_compute.planning.plan import PatchStatus
-from datum_compute.planning.readiness import observed_ready, plan_readiness
+from datum_compute.planning.rollout.gates import observed_ready, plan_readiness
 from testkit.builders import LONG_AGO, NOW, an_instance
 
 CELL = cell_plane("dfw")

@@ -15,9 +15,7 @@ from datum_compute.api.plane import project_plane
 from datum_compute.api.references import Source, references
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.api.workname import work_names
-from datum_compute.planning.karmada.bindings import binding_name
-from datum_compute.planning.plan import Patch, Plan, Wait
-from datum_compute.planning.resolution import (
+from datum_compute.planning.federation.referenced_objects import (
     NAME_MAX,
     arrival_verdict,
     carried,
@@ -26,8 +24,10 @@ from datum_compute.planning.resolution import (
     plan_resolution,
     resolve,
 )
+from datum_compute.planning.karmada.bindings import binding_name
+from datum_compute.planning.plan import Patch, Plan, Wait
 from datum_compute.planning.rollout.referenced_data import ObservedSources
-from datum_compute.planning.template import template_hash
+from datum_compute.planning.workload.templates import template_hash
 from testkit.builders import NOW, a_deployment
 
 PROJECT = project_plane("alpha")

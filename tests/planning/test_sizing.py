@@ -20,7 +20,7 @@ from datum_compute.api.instancetype import (
     InstanceTypeSpec,
 )
 from datum_compute.api.quantities import mebibytes, millicores
-from datum_compute.planning.sizing import Size, requests_of, size_of
+from datum_compute.planning.quota.claims import Size, requests_of, size_of
 
 HUGE = InstanceType(spec=InstanceTypeSpec(resources=InstanceTypeResources(cpu=16, memory="64Gi")))
 

@@ -11,7 +11,7 @@ from datum_compute.api.codec import ApiStruct, decode_as, encode, plain, typed
 from datum_compute.api.fields import says
 from datum_compute.api.instance import InstanceTemplate, TemplateMeta, TemplateSpec
 from datum_compute.api.scaletozero import ScaleToZero
-from datum_compute.planning.template import template_hash
+from datum_compute.planning.workload.templates import template_hash
 from testkit.builders import a_template
 
 

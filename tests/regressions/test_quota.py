@@ -210,7 +210,7 @@ def test_a_workload_beyond_the_limit_waits_and_says_so_until_there_is_room() -> 
 
 
 def test_a_workload_whose_quota_nobody_decides_says_what_it_waits_for() -> None:
-    undecided = tuple(c for c in EVERYTHING if c not in quota.CONTROLLERS)
+    undecided = tuple(c for c in EVERYTHING if c not in quota.DECISION_CONTROLLERS)
 
     async def story(platform: Platform) -> str:
         await platform.deploy()

@@ -1,7 +1,8 @@
 """Every reason that Workloads, WorkloadDeployments, Instances and Servers give in a condition.
 
 Clients branch on these words, so they are kept in one place and never reused for another meaning.
-A new one needs a line here and an entry in ``planning/explain/explain.py``: a test fails until both are
+A new one needs a line here and an entry in ``planning/explain/explain.py``: a test fails until
+both are
 there. Providers and gates of others may use words of their own; those are passed on as they are.
 """
 

@@ -373,8 +373,8 @@ def _following(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
     if not (settings.management or settings.cell):
         return ()
     if settings.discovery.mode != MILO:
-        return registry.TELL_OF_CITIES if settings.management else ()
-    return registry.FOLLOW_PROJECTS if settings.management else registry.FOLLOW_HOMES
+        return registry.LOCATION_BINDINGS if settings.management else ()
+    return registry.PROJECT_MEMBERSHIP if settings.management else registry.HUB_NAMESPACE_MEMBERSHIP
 
 
 async def _elections(world: _World) -> list[Election]:

@@ -1,6 +1,7 @@
 """``explain``: the chain of causes from what was asked for to what holds it back.
 
-The chain itself is the platform's own (``planning/explain/explain.py``); this file only reads the objects
+The chain itself is the platform's own (``planning/explain/explain.py``); this file only reads the
+objects
 and prints: what the project sees, and behind that what hub and cell say (``otherplanes.py``).
 """
 

@@ -38,11 +38,10 @@ from datum_compute.cli.plan import Plan
 from datum_compute.cli.quota import bucket_name, bucket_order, shown_amount, shown_unit
 from datum_compute.cli.rollout import place_of
 from datum_compute.cli.session import Session
-from datum_compute.planning.quota.claims import is_granted
+from datum_compute.planning.quota.claims import is_granted, requests_of, size_of
 from datum_compute.planning.rollout.slots import slots_of
-from datum_compute.planning.sizing import requests_of, size_of
-from datum_compute.planning.template import template_hash
 from datum_compute.planning.workload.deployments import desired_deployments
+from datum_compute.planning.workload.templates import template_hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Context: what every controller receives, and the state that the process keeps in memory."""
+"""Context: what every controller receives, and the state that the process keeps in memory.
+
+How long the hub waits for a cell before it says that the cell does not answer.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,22 @@ from datum_compute.api.holdings import Holdings
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.timestamps import timestamp
 from datum_compute.controllers.address_allocator import AddressBook
-from datum_compute.controllers.patience import Patience
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
 from datum_compute.planes.lifecycle import PlaneLifecycle
 from datum_compute.planes.membership import ProjectMembership
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.controller import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """A cell is asked every ``probe_s``; one that answered before is called silent only when it has
+    not answered for ``grace_s``, and then from the first moment of that."""
+
+    probe_s: float = 10.0
+    grace_s: float = 30.0
+
 
 # Deployment modes, for `Controller.modes`. Federated: projects, hub and cells are separate planes.
 # Single cluster: one API server serves all roles, so nothing is copied between planes.

@@ -2,11 +2,19 @@
 
 The claim is read from the cache, also while its project cannot be reached: a slot that has its
 claim needs no new decision for its next instance. A cell that restarts while the project cannot be
-reached uses its own record (``planning/grantedslots.py``).
+reached uses its own record (``planning/quota/claims.py``).
 
 A live read confirms a claim that was granted a while ago before it clears a gate. The hub releases
 the claims of a cell that was forced to leave, and the cache and the record of that cell still have
 them when it comes back.
+
+The Network gate of an instance: cleared with the addresses that it gets from its deployment's
+attachment, in one write with the condition.
+
+The ReferencedData gate of an instance: cleared when the ConfigMaps and Secrets that it refers to
+are on its plane, with the keys it asks for.
+
+An instance that waits is found by what it waits for, so a source that appears wakes exactly those.
 """
 
 from __future__ import annotations
@@ -16,29 +24,47 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import TRUE, find_condition
+from datum_compute.api.codec import plain
+from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.instance import Instance
-from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE_TYPE, NAMESPACE
-from datum_compute.api.meta import Ref
+from datum_compute.api.instance import NETWORK_READY, REFERENCED_DATA_READY, Instance
+from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, INSTANCE_TYPE, NAMESPACE, SERVER
+from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.reasons import Reason
+from datum_compute.api.references import references_of
 from datum_compute.api.resourceclaim import GRANTED, ResourceClaim
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.instance_quota import from_claim, home_of, size_on
-from datum_compute.planning.grantedslots import is_granted_before
+from datum_compute.controllers.referenced_data import (
+    index_values,
+    observe_sources,
+    unreadable_kinds,
+    wakes,
+)
+from datum_compute.planning.federation.referenced_objects import arrival_verdict, carried
+from datum_compute.planning.network.addresses import interface_of, location_fields, network_verdict
 from datum_compute.planning.quota.claims import (
     ClaimHome,
     ObservedQuota,
+    Size,
     claim_ref,
     decide_quota_gate,
     is_for,
     is_granted,
+    is_granted_before,
     is_recent_grant,
 )
-from datum_compute.planning.rollout.gates import QUOTA, Decision, gate_names
+from datum_compute.planning.rollout.gates import (
+    FIRST_SYNC_S,
+    NETWORK,
+    QUOTA,
+    REFERENCED_DATA,
+    Decision,
+    gate_names,
+    waiting_s,
+)
 from datum_compute.planning.rollout.slots import ordinal
-from datum_compute.planning.sizing import Size
-from datum_compute.runtime.cache import NotSynced
+from datum_compute.runtime.cache import Index, NotSynced
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Edge, Key, reads, watches
 from datum_compute.runtime.informer import ObjectChange
@@ -147,3 +173,92 @@ EDGES: tuple[Edge, ...] = (
     reads(DEPLOYMENT),
     reads(INSTANCE_TYPE),
 )
+
+
+# Nobody says that an address of a full prefix has become free.
+RECHECK_S = 30.0
+
+
+def decide_network(context: Context, key: Key, instance: Instance) -> Decision | None:
+    if NETWORK not in gate_names(instance) or instance.is_terminating:
+        return None
+    view = context.planes.require(key.plane)
+    owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
+    deployment = view.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
+    attachment = deployment.spec.network_attachment if deployment is not None else None
+    interfaces, records = instance.status.network_interfaces, {}
+    if not interfaces and attachment is not None and attachment.prefixes:
+        addresses = context.state.addresses.addresses(view, attachment, instance)
+        if addresses is not None:
+            interfaces = [interface_of(instance, attachment, addresses)]
+            records = {"networkInterfaces": plain(interfaces)}
+    verdict = network_verdict(instance, attachment, interfaces)
+    recheck_s = None if verdict.status == TRUE else RECHECK_S
+    fields = location_fields(instance, attachment)
+    return Decision(NETWORK, NETWORK_READY, verdict, recheck_s, records, fields)
+
+
+def from_deployment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Instances that wait for the network of their deployment."""
+    old, new = change.old, change.new
+    if new is None:
+        return
+    if old is not None and old.spec.network_attachment == new.spec.network_attachment:
+        return
+    for instance in view.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
+        waits = NETWORK in gate_names(instance)
+        if waits and instance.metadata.namespace == new.metadata.namespace:
+            yield Key(view.plane, ref_of(instance))
+
+
+NETWORK_EDGES: tuple[Edge, ...] = (
+    watches(DEPLOYMENT, from_deployment),
+    reads(SERVER),
+)
+
+
+# The sources' own events come at once; this repairs what was missed.
+
+
+def decide_data(context: Context, key: Key, instance: Instance) -> Decision | None:
+    if REFERENCED_DATA not in gate_names(instance) or instance.is_terminating:
+        return None
+    view = context.planes.require(key.plane)
+    unread = unreadable_kinds(view, references_of(instance.spec))
+    if unread and waiting_s(instance, context.unix_s()) >= FIRST_SYNC_S:
+        message = f"The platform cannot read {' and '.join(unread)} on this plane"
+        verdict = Verdict(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
+    else:
+        verdict = _verdict(view, instance)
+    recheck_s = None if verdict.status == TRUE else RECHECK_S
+    return Decision(REFERENCED_DATA, REFERENCED_DATA_READY, verdict, recheck_s)
+
+
+def _verdict(view: CachedClient, instance: Instance) -> Verdict:
+    namespace, wanted = instance.metadata.namespace, references_of(instance.spec)
+    owner = Ref(namespace, instance.metadata.labels.get(labels.DEPLOYMENT_NAME, ""))
+    deployment = view.read(DEPLOYMENT).get(owner)
+    template = instance.spec.controller.template_hash
+    observed = observe_sources(view, namespace, wanted)
+    return arrival_verdict(deployment, template, wanted, observed)
+
+
+def waits_for(instance: Instance) -> Iterable[str]:
+    if REFERENCED_DATA in gate_names(instance):
+        yield from index_values(instance.metadata.namespace, references_of(instance.spec))
+
+
+def from_deployment_data(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Instances that wait for what their project says about their data."""
+    new = change.new
+    if new is None or (change.old is not None and carried(change.old) == carried(new)):
+        return
+    for instance in view.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
+        waits = REFERENCED_DATA in gate_names(instance)
+        if waits and instance.metadata.namespace == new.metadata.namespace:
+            yield Key(view.plane, ref_of(instance))
+
+
+WAITING = Index(INSTANCE, "waits-for-data", waits_for)
+
+DATA_EDGES: tuple[Edge, ...] = (*wakes(WAITING), watches(DEPLOYMENT, from_deployment_data))

@@ -1,4 +1,5 @@
-"""Quarantine an Instance on the hub, or release it. The rules are in planning/quarantine.py.
+"""Quarantine an Instance on the hub, or release it. The rules are in
+planning/federation/instances.py.
 
 Two controllers call this: the one that checks the identity labels of every copy on the hub, and the
 one that looks for the deployment of a copy in its project.
@@ -12,7 +13,7 @@ from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import HUB
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.quarantine import Problem, plan_quarantine, plan_readmission
+from datum_compute.planning.federation.instances import Problem, plan_quarantine, plan_readmission
 from datum_compute.runtime.controller import Key, Outcome
 from datum_compute.runtime.event_recorder import EventRequest, reference_to
 

@@ -12,8 +12,7 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE_TYPE, NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.controllers.context import Context
-from datum_compute.planning.quota.claims import ClaimHome, claim_home, instance_of
-from datum_compute.planning.sizing import Size, size_of
+from datum_compute.planning.quota.claims import ClaimHome, Size, claim_home, instance_of, size_of
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Key
 from datum_compute.runtime.informer import ObjectChange

@@ -10,12 +10,14 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, IP_ALLOCATION, WORK
 from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.api.plane import PLATFORM, PlaneName, member_name, project_plane
 from datum_compute.controllers.context import Context
-from datum_compute.planning.network.prefixes import Ledger, Pool, pool_label
-from datum_compute.planning.prefixuse import (
+from datum_compute.planning.network.prefixes import (
+    Ledger,
+    Pool,
     addressed_prefixes,
     attached_prefixes,
     carried_prefixes,
     is_indexed,
+    pool_label,
     user_of,
 )
 from datum_compute.runtime.cache import Index

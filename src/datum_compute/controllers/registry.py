@@ -2,131 +2,111 @@
 
 from __future__ import annotations
 
-from datum_compute.controllers.cell import claimrelease, writeback
-from datum_compute.controllers.cluster import definitions as definition
-from datum_compute.controllers.cluster import garbage_collector as garbage
-from datum_compute.controllers.cluster import namespaces as namespace
+from datum_compute.controllers.cluster import definitions, garbage_collector, namespaces
 from datum_compute.controllers.context import SINGLE_CLUSTER, Context
-from datum_compute.controllers.federation import deployment as federator
-from datum_compute.controllers.federation import hub_namespaces as home
-from datum_compute.controllers.federation import instances as projector
-from datum_compute.controllers.federation import referenced_objects as companion
-from datum_compute.controllers.hub import execution, leaving
-from datum_compute.controllers.karmada import bindings as binding
-from datum_compute.controllers.karmada import clusters as cluster
-from datum_compute.controllers.karmada import works as work
-from datum_compute.controllers.management import (
-    catalogue,
-    defaultnetwork,
-    leftclaim,
-    locationbinding,
-    networkbinding,
-    networkcontext,
-    policy,
-    quarantine,
-    referenceddata,
-    registration,
-    revision,
-    subnetclaim,
+from datum_compute.controllers.federation import deployment as federated_deployment
+from datum_compute.controllers.federation import hub_namespaces, instances, referenced_objects
+from datum_compute.controllers.karmada import bindings, clusters, works
+from datum_compute.controllers.network import attachment, ip_allocations, networks, subnets
+from datum_compute.controllers.platform import (
+    entitlements,
+    instance_types,
+    locations,
+    membership,
+    projects,
+    services,
 )
-from datum_compute.controllers.membership import homes as homes_membership
-from datum_compute.controllers.neighbours import contents
-from datum_compute.controllers.network import attachment
-from datum_compute.controllers.network import ip_allocations as ipallocation
-from datum_compute.controllers.network import networks as network
-from datum_compute.controllers.network import subnets as subnet
-from datum_compute.controllers.platform import consumer, organization
-from datum_compute.controllers.platform import entitlements as entitlement
-from datum_compute.controllers.platform import instance_types as instancetype
-from datum_compute.controllers.platform import locations as location
-from datum_compute.controllers.platform import membership as projects_membership
-from datum_compute.controllers.platform import projects as project
-from datum_compute.controllers.platform import services as service
-from datum_compute.controllers.quota import claims as claim
-from datum_compute.controllers.quota import decisions as quota
-from datum_compute.controllers.workload import deployment, instance, machine, workload
-from datum_compute.controllers.workload import endpoints as publishing
-from datum_compute.controllers.workload import server as provisioner
+from datum_compute.controllers.quota import claims, decisions
+from datum_compute.controllers.workload import (
+    deployment,
+    endpoints,
+    instance,
+    machine,
+    server,
+    workload,
+)
 from datum_compute.runtime.controller import Controller
 
 MANAGEMENT: tuple[Controller[Context], ...] = (
-    workload.CONTROLLER,
-    federator.CONTROLLER,
-    policy.CONTROLLER,
-    referenceddata.CONTROLLER,
-    *companion.CONTROLLERS,
-    home.CONTROLLER,
-    *leftclaim.CONTROLLERS,
-    projector.CONTROLLER,
-    quarantine.CONTROLLER,
-    catalogue.CONTROLLER,
-    defaultnetwork.CONTROLLER,
-    instancetype.CONTROLLER,
-    network.CONTROLLER,
-    networkbinding.CONTROLLER,
-    networkcontext.CONTROLLER,
-    subnetclaim.CONTROLLER,
-    subnet.CONTROLLER,
+    workload.WORKLOAD_CONTROLLER,
+    federated_deployment.CONTROLLER,
+    hub_namespaces.POLICY_CONTROLLER,
+    referenced_objects.REFERENCE_CONTROLLER,
+    *referenced_objects.COPY_CONTROLLERS,
+    hub_namespaces.NAMESPACE_CONTROLLER,
+    *claims.ORPHANED_CLAIM_CONTROLLERS,
+    instances.PROJECT_COPY_CONTROLLER,
+    instances.QUARANTINE_CONTROLLER,
+    instance_types.COPY_CONTROLLER,
+    networks.DEFAULT_NETWORK_CONTROLLER,
+    instance_types.INSTANCE_TYPE_CONTROLLER,
+    networks.NETWORK_CONTROLLER,
+    networks.BINDING_CONTROLLER,
+    networks.CONTEXT_CONTROLLER,
+    subnets.SUBNET_CLAIM_CONTROLLER,
+    subnets.SUBNET_CONTROLLER,
     attachment.CONTROLLER,
-    ipallocation.CONTROLLER,
-    registration.CONTROLLER,
-    location.CONTROLLER,
-    *quota.CONTROLLERS,
-    revision.CONTROLLER,
+    ip_allocations.CONTROLLER,
+    decisions.REGISTRATION_CONTROLLER,
+    locations.LOCATION_CONTROLLER,
+    *decisions.DECISION_CONTROLLERS,
+    workload.REVISION_CONTROLLER,
 )
 
+# The stand-in for Karmada. A real Karmada runs its own controllers instead.
 HUB: tuple[Controller[Context], ...] = (
-    *binding.CONTROLLERS,
-    *work.CONTROLLERS,
-    execution.CONTROLLER,
-    cluster.CONTROLLER,
-    leaving.CONTROLLER,
+    *bindings.CONTROLLERS,
+    *works.WORK_CONTROLLERS,
+    works.EXECUTION_CONTROLLER,
+    clusters.CLUSTER_CONTROLLER,
+    clusters.LEAVING_CONTROLLER,
 )
 
 CELL: tuple[Controller[Context], ...] = (
     deployment.CONTROLLER,
     instance.CONTROLLER,
-    claim.CONTROLLER,
-    claimrelease.CONTROLLER,
-    *provisioner.CONTROLLERS,
+    claims.CLAIM_CONTROLLER,
+    claims.RELEASE_CONTROLLER,
+    *server.CONTROLLERS,
     *machine.CONTROLLERS,
-    writeback.CONTROLLER,
+    instances.HUB_COPY_CONTROLLER,
 )
 
 # Only with real machines: simulated ones have no ports to publish.
-PUBLISHING: tuple[Controller[Context], ...] = (publishing.CONTROLLER,)
+PUBLISHING: tuple[Controller[Context], ...] = (endpoints.CONTROLLER,)
 
-NEIGHBOURS: tuple[Controller[Context], ...] = (
-    *garbage.CONTROLLERS,
-    *namespace.CONTROLLERS,
-    *contents.CONTROLLERS,
-    *definition.CONTROLLERS,
-    organization.CONTROLLER,
-    project.CONTROLLER,
-    *service.CONTROLLERS,
-    consumer.CONTROLLER,
-    entitlement.CONTROLLER,
+# What a Kubernetes cluster, or the platform beside it, does on its own. They run with the planes
+# of the embedded server, because they read its store.
+CLUSTER_CONTROLLERS: tuple[Controller[Context], ...] = (
+    *garbage_collector.CONTROLLERS,
+    *namespaces.NAMESPACE_CONTROLLERS,
+    *namespaces.CONTENT_CONTROLLERS,
+    *definitions.CONTROLLERS,
+    projects.ORGANIZATION_CONTROLLER,
+    projects.PROJECT_CONTROLLER,
+    *services.SERVICE_CONTROLLERS,
+    services.CONSUMER_CONTROLLER,
+    entitlements.CONTROLLER,
 )
 
-# Which projects a process works on: whoever sees the platform follows its projects, a cell alone
-# the homes of their namespaces on the hub.
-FOLLOW_PROJECTS: tuple[Controller[Context], ...] = (projects_membership.CONTROLLER,)
-FOLLOW_HOMES: tuple[Controller[Context], ...] = (homes_membership.CONTROLLER,)
+# Which projects a process works on. A process that reads the platform plane follows its projects; a
+# cell on its own follows the hub namespaces of their namespaces.
+PROJECT_MEMBERSHIP: tuple[Controller[Context], ...] = (membership.PROJECT_CONTROLLER,)
+HUB_NAMESPACE_MEMBERSHIP: tuple[Controller[Context], ...] = (membership.HUB_NAMESPACE_CONTROLLER,)
 
-# Where projects, and the cities they may use, are listed by hand.
-TELL_OF_CITIES: tuple[Controller[Context], ...] = (locationbinding.CONTROLLER,)
+# For platforms where an operator lists the projects and the cities that each may use.
+LOCATION_BINDINGS: tuple[Controller[Context], ...] = (locations.BINDING_CONTROLLER,)
 
-# The two halves of a platform in several processes: what works beside the hub, and what beside each
-# cell. The neighbours stay with the planes whose store they look into.
-BESIDE_HUB: tuple[Controller[Context], ...] = (
+# A platform of several processes: one beside the hub, and one beside each cell.
+HUB_PROCESS: tuple[Controller[Context], ...] = (
     *MANAGEMENT,
     *HUB,
-    *(c for c in NEIGHBOURS if c.role != "cell"),
-    *FOLLOW_PROJECTS,
+    *(c for c in CLUSTER_CONTROLLERS if c.role != "cell"),
+    *PROJECT_MEMBERSHIP,
 )
-BESIDE_CELL: tuple[Controller[Context], ...] = (
+CELL_PROCESS: tuple[Controller[Context], ...] = (
     *CELL,
-    *(c for c in NEIGHBOURS if c.role == "cell"),
+    *(c for c in CLUSTER_CONTROLLERS if c.role == "cell"),
 )
 
 
@@ -135,8 +115,8 @@ def runs_in(controller: Controller[Context], mode: str) -> bool:
 
 
 def single_cluster(project: str) -> tuple[Controller[Context], ...]:
-    """The controllers of a single cluster, which belongs to `project`."""
-    kept = (c for c in (*MANAGEMENT, *CELL) if runs_in(c, SINGLE_CLUSTER))
-    release = claimrelease.controller(project)
-    bindings = locationbinding.controller(alone=True)
-    return (*(release if c is claimrelease.CONTROLLER else c for c in kept), bindings)
+    """Return the controllers of a single cluster, which belongs to `project`."""
+    selected = (c for c in (*MANAGEMENT, *CELL) if runs_in(c, SINGLE_CLUSTER))
+    release = claims.controller(project)
+    binding = locations.controller(alone=True)
+    return (*(release if c is claims.RELEASE_CONTROLLER else c for c in selected), binding)

@@ -473,9 +473,9 @@ def exclusion_watched(complain: Callable[[str], None]) -> Iterator[None]:
         registry.MANAGEMENT,
         registry.HUB,
         registry.CELL,
-        registry.NEIGHBOURS,
-        registry.FOLLOW_PROJECTS,
-        registry.FOLLOW_HOMES,
+        registry.CLUSTER_CONTROLLERS,
+        registry.PROJECT_MEMBERSHIP,
+        registry.HUB_NAMESPACE_MEMBERSHIP,
     )
     found = [(controller, controller.reconcile) for group in groups for controller in group]
     for controller, reconcile in found:

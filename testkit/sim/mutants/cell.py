@@ -22,16 +22,19 @@ from datum_compute.controllers.gates import confirm_grant
 from datum_compute.controllers.workload import machine
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
 from datum_compute.drivers.simulated.driver import SimulatedDriver
-from datum_compute.planning.availability import min_ready_seconds
-from datum_compute.planning.budget import has_unavailable_replacement, out_of_service
 from datum_compute.planning.federation.instances import plan_writeback
 from datum_compute.planning.plan import Create, Delete, Plan, drop_finalizer
 from datum_compute.planning.quota.buckets import rulings
 from datum_compute.planning.quota.claims import quota_verdict
-from datum_compute.planning.readiness import plan_readiness
-from datum_compute.planning.rollout.instances import plan_slots, wanted_replicas
+from datum_compute.planning.rollout.gates import plan_readiness
+from datum_compute.planning.rollout.instances import (
+    has_unavailable_replacement,
+    out_of_service,
+    plan_slots,
+    wanted_replicas,
+)
 from datum_compute.planning.rollout.machine import machine_id_of
-from datum_compute.planning.rollout.slots import Slots, build_slots, slots_of
+from datum_compute.planning.rollout.slots import Slots, build_slots, min_ready_seconds, slots_of
 from testkit.sim.mutants.mutant import Make, Mutant, attribute_replaced, function_replaced
 from testkit.sim.mutants.runtime import unsynced_reads
 

@@ -225,7 +225,7 @@ class _OwnWorld:
             on_exit=self._on_exit,
             on_answer=lambda _request, _response: None,
         )
-        neighbours = tuple(c for c in registry.NEIGHBOURS if c.role in ("hub", "platform"))
+        neighbours = tuple(c for c in registry.CLUSTER_CONTROLLERS if c.role in ("hub", "platform"))
         process = partial(_OwnProcess, program=self._program)
         cast = (
             Duties(CENTRE, _PLANES, True, neighbours, ()),

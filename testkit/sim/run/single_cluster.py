@@ -241,7 +241,7 @@ class SingleClusterWorld:
         controllers = registry.single_cluster(PROJECT)
         for number, duties in enumerate(
             (
-                Duties(SERVER_HOST, (PLATFORM, HUB), True, registry.NEIGHBOURS, ()),
+                Duties(SERVER_HOST, (PLATFORM, HUB), True, registry.CLUSTER_CONTROLLERS, ()),
                 Duties(MANAGER_HOST, (), False, controllers, names, single_project=PROJECT),
             )
         ):

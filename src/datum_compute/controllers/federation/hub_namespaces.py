@@ -1,7 +1,10 @@
 """Restores the labels of hub namespaces, and deletes a hub namespace whose source is gone.
 
-The rules are in planning/federation/hub_namespaces.py. Before it deletes, the controller confirms what its caches show:
+The rules are in planning/federation/hub_namespaces.py. Before it deletes, the controller confirms
+what its caches show:
 it lists the namespaces of the project and the contents of the hub namespace.
+
+Hub namespace of a project -> the policies that route what lies in it to its cities.
 """
 
 from __future__ import annotations
@@ -18,22 +21,33 @@ from datum_compute.api.kinds import (
     DEPLOYMENT,
     INSTANCE,
     NAMESPACE,
+    POLICY,
     WORK,
 )
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, PlaneName, plane_role
-from datum_compute.controllers.context import Context
+from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.federation.hub_namespaces import (
     Home,
     namespaces_of_contents,
     plan_hub_namespace,
+    plan_policies,
     plan_removal,
 )
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    reads,
+    spec_or_metadata_changed,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
 
 _CONTENT_KINDS: tuple[KindInfo[Any], ...] = (DEPLOYMENT, INSTANCE, BINDING)
@@ -138,7 +152,7 @@ def from_policy(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     yield Key(view.plane, Ref("", change.latest.metadata.name))
 
 
-CONTROLLER = Controller(
+NAMESPACE_CONTROLLER = Controller(
     name="home",
     role="hub",
     reconcile=reconcile,
@@ -152,4 +166,42 @@ CONTROLLER = Controller(
         watches(NAMESPACE, from_source, on="project"),
     ),
     indexes=(WORKS_BY_CONTENT_NAMESPACE,),
+)
+
+
+async def reconcile_policy(context: Context, key: Key) -> Outcome:
+    hub = context.planes.require(key.plane)
+    namespace = hub.read(NAMESPACE).get(key.ref)
+    if namespace is None or labels.UPSTREAM_CLUSTER not in namespace.metadata.labels:
+        return Done()
+    name = namespace.metadata.name
+    plan = plan_policies(
+        namespace,
+        hub.read(DEPLOYMENT).in_namespace(name),
+        hub.read(POLICY).in_namespace(name),
+        hub.read(CLUSTER_POLICY).get(Ref("", name)),
+    )
+    return await carry_out(context.planes, plan)
+
+
+def to_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """The hub namespace that a deployment or policy lies in."""
+    yield Key(view.plane, Ref("", change.latest.metadata.namespace))
+
+
+def to_namespace_of_same_name(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    yield Key(view.plane, Ref("", change.latest.metadata.name))
+
+
+POLICY_CONTROLLER = Controller(
+    name="policy",
+    role="hub",
+    reconcile=reconcile_policy,
+    edges=(
+        for_(NAMESPACE),
+        watches(DEPLOYMENT, to_namespace, update_filter=spec_or_metadata_changed),
+        watches(POLICY, to_namespace),
+        watches(CLUSTER_POLICY, to_namespace_of_same_name),
+    ),
+    modes=(FEDERATED,),
 )

@@ -1,7 +1,10 @@
 """Probes the cells, and sets the Ready and Serving conditions of their Clusters.
 
-The rules are in planning/cell_health.py. A disconnected cell sends no events, so the controller
+The rules are in planning/federation/cells.py. A disconnected cell sends no events, so the
+controller
 probes periodically.
+
+Deletes what the hub has of a cell that leaves. The rules are in planning/federation/cells.py.
 """
 
 from __future__ import annotations
@@ -15,14 +18,30 @@ from datum_compute.api import labels
 from datum_compute.api.cluster import Cluster
 from datum_compute.api.conditions import TRUE, Verdict
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.kinds import CLUSTER, NAMESPACE
-from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.identity import execution_namespace
+from datum_compute.api.kinds import (
+    BINDING,
+    CLUSTER,
+    CLUSTER_BINDING,
+    INSTANCE,
+    NAMESPACE,
+    WORK,
+)
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.cell_health import REACHABLE, CellProbe, plan_cell_health, unreachable
+from datum_compute.planning.federation.cells import (
+    REACHABLE,
+    Belongings,
+    CellProbe,
+    infrastructure_refs,
+    plan_cell_health,
+    plan_leaving,
+    unreachable,
+)
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 
 # Upper limit for a probe, even if the transport has a longer timeout.
@@ -108,10 +127,58 @@ def _by_cell(key: Key) -> str:
     return key.ref.name
 
 
-CONTROLLER = Controller(
+CLUSTER_CONTROLLER = Controller(
     name="cluster",
     role="hub",
     reconcile=reconcile,
     edges=(for_(CLUSTER), watches(CLUSTER, map_same_city_clusters)),
     lane=_by_cell,  # one unreachable cell does not delay the others
+)
+
+
+async def reconcile_leaving(context: Context, key: Key) -> Outcome:
+    hub = context.planes.require(key.plane)
+    cluster = hub.read(CLUSTER).get(key.ref)
+    if cluster is None or not cluster.is_terminating:
+        return Done()
+    cell = cluster.metadata.name
+    found = Belongings(
+        works=hub.read(WORK).in_namespace(execution_namespace(cell)),
+        bindings=frozenset(
+            binding.metadata.uid
+            for binding in (*hub.read(BINDING).all(), *hub.read(CLUSTER_BINDING).all())
+        ),
+        copies=hub.read(INSTANCE).with_label(labels.CELL, cell),
+        kept=await _read_infrastructure(hub, cell),
+    )
+    return await carry_out(context.planes, plan_leaving(cluster, found))
+
+
+async def _read_infrastructure(
+    hub: CachedClient, cell: str
+) -> list[tuple[KindInfo[Any], ApiObject]]:
+    """Read from the hub: Leases change all the time, and no cache has them."""
+    found = [(kind, await hub.get_uncached(kind, ref)) for kind, ref in infrastructure_refs(cell)]
+    return [(kind, obj) for kind, obj in found if obj is not None]
+
+
+def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a deleted Work to the Cluster of its cell."""
+    if change.new is None:
+        space = change.latest.metadata.namespace
+        yield Key(view.plane, Ref("", space.removeprefix(execution_namespace(""))))
+
+
+LEAVING_CONTROLLER = Controller(
+    name="leaving",
+    role="hub",
+    reconcile=reconcile_leaving,
+    edges=(
+        for_(CLUSTER),
+        watches(WORK, from_work),
+        reads(INSTANCE),
+        reads(BINDING),
+        reads(CLUSTER_BINDING),
+    ),
+    finalizers=(labels.CLUSTER_FINALIZER,),
 )

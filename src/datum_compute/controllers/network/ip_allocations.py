@@ -19,10 +19,15 @@ from datum_compute.api.plane import PLATFORM
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.prefix_ledger import USER_EDGES, USER_INDEXES, observe_user
-from datum_compute.planning.network.prefixes import allocation_name, plan_giving_back, pool_label
+from datum_compute.planning.network.prefixes import (
+    allocation_name,
+    attached_prefixes,
+    carried_prefixes,
+    plan_giving_back,
+    pool_label,
+)
 from datum_compute.planning.network.subnets import prefix_of
 from datum_compute.planning.plan import Plan
-from datum_compute.planning.prefixuse import attached_prefixes, carried_prefixes
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, watches
 from datum_compute.runtime.informer import ObjectChange

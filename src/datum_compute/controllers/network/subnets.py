@@ -1,4 +1,7 @@
-"""Subnet -> its prefix on record with the platform; given back when the subnet goes."""
+"""Subnet -> its prefix on record with the platform; given back when the subnet goes.
+
+SubnetClaim -> the Subnet of its name, and what came of it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.kinds import IP_ALLOCATION, NETWORK, NETWORK_CONTEXT, SUBNET
+from datum_compute.api.kinds import IP_ALLOCATION, NETWORK, NETWORK_CONTEXT, SUBNET, SUBNET_CLAIM
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.network import Network
 from datum_compute.api.subnet import Subnet
@@ -19,9 +22,23 @@ from datum_compute.controllers.prefix_ledger import (
     observe_user,
     to_holder,
 )
-from datum_compute.planning.network.subnets import plan_subnet, plan_subnet_removal, pool_of
+from datum_compute.planning.network.subnets import (
+    plan_claim,
+    plan_subnet,
+    plan_subnet_removal,
+    pool_of,
+)
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    own_key,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
 
 
@@ -58,7 +75,7 @@ def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]
             yield Key(view.plane, ref_of(subnet))
 
 
-CONTROLLER = Controller(
+SUBNET_CONTROLLER = Controller(
     name="subnet",
     role="project",
     reconcile=reconcile,
@@ -71,4 +88,28 @@ CONTROLLER = Controller(
     ),
     indexes=USER_INDEXES,
     finalizers=(labels.SUBNET_FINALIZER,),
+)
+
+
+async def reconcile_subnet_claim(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    claim = view.read(SUBNET_CLAIM).get(key.ref)
+    if claim is None:
+        return Done()
+    around = Ref(key.ref.namespace, claim.spec.network_context.name)
+    plan = plan_claim(
+        key.plane,
+        claim,
+        view.read(NETWORK_CONTEXT).get(around),
+        view.read(SUBNET).get(key.ref),
+        context.now(),
+    )
+    return await carry_out(context.planes, plan)
+
+
+SUBNET_CLAIM_CONTROLLER = Controller(
+    name="subnet-claim",
+    role="project",
+    reconcile=reconcile_subnet_claim,
+    edges=(for_(SUBNET_CLAIM), reads(NETWORK_CONTEXT), watches(SUBNET, own_key)),
 )

@@ -1,19 +1,27 @@
-"""Location -> Ready, as the cells of its city answer."""
+"""Location -> Ready, as the cells of its city answer.
+
+Sets the Available condition of the LocationBindings in projects that name a Location.
+
+Only for LocationBindings that people write. Entitlements set the condition of those they create.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from datum_compute.api.kinds import CLUSTER, LOCATION
+from datum_compute.api.kinds import CLUSTER, LOCATION, LOCATION_BINDING
 from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PLATFORM
+from datum_compute.api.plane import PLATFORM, PlaneName
 from datum_compute.controllers.context import FEDERATED, Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import carry_out, for_each_plane
+from datum_compute.planning.plan import Plan
 from datum_compute.planning.platform.locations import (
     are_equally_open,
     city_of_cell,
     location_of,
+    plan_availability,
     plan_location,
 )
 from datum_compute.runtime.cached_client import CachedClient
@@ -37,7 +45,7 @@ def from_cluster(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
         yield from (Key(PLATFORM, Ref("", location_of(city))) for city in cities)
 
 
-CONTROLLER = Controller(
+LOCATION_CONTROLLER = Controller(
     name="location",
     role="platform",
     reconcile=reconcile,
@@ -45,3 +53,34 @@ CONTROLLER = Controller(
     workers=1,
     modes=(FEDERATED,),
 )
+
+
+async def reconcile_binding(context: Context, key: Key, *, alone: bool) -> Outcome:
+    location = context.planes.require(key.plane).read(LOCATION).get(key.ref)
+
+    async def report(plane: PlaneName) -> None:
+        for binding in context.planes.require(plane).read(LOCATION_BINDING).all():
+            if binding.spec.location_ref.name == key.ref.name:
+                actions = plan_availability(plane, binding, location, context.now(), alone=alone)
+                await carry_out(context.planes, Plan(tuple(actions)))
+
+    await for_each_plane(context.planes, ("project",), report)
+    return Done()
+
+
+def to_location(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    yield Key(PLATFORM, Ref("", change.latest.spec.location_ref.name))
+
+
+def controller(*, alone: bool) -> Controller[Context]:
+    """``alone``: all planes are one API server."""
+    return Controller(
+        name="locationbinding",
+        role="platform",
+        reconcile=partial(reconcile_binding, alone=alone),
+        edges=(for_(LOCATION), watches(LOCATION_BINDING, to_location, on="project")),
+        workers=1,
+    )
+
+
+BINDING_CONTROLLER = controller(alone=False)

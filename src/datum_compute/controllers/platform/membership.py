@@ -3,6 +3,10 @@
 A project that is no longer entitled is drained first: its workloads are asked to go, and the
 controllers are at work until they have left hub and cells. Then its consumer is let go. A workload
 that slipped in while access ended is drained in the same way.
+
+Namespaces of the hub -> which projects a cell works on: those that have a home there.
+
+A cell knows of no platform, and needs a project only for the quota claims of its instances.
 """
 
 from __future__ import annotations
@@ -13,9 +17,10 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.conditions import is_true
 from datum_compute.api.entitlements import ACTIVE, READY, consumer_name, is_open
-from datum_compute.api.kinds import CONSUMER, DEPLOYMENT, ENTITLEMENT, PROJECT, WORKLOAD
+from datum_compute.api.identity import decoded_project, encoded_cluster
+from datum_compute.api.kinds import CONSUMER, DEPLOYMENT, ENTITLEMENT, NAMESPACE, PROJECT, WORKLOAD
 from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import PLATFORM, PlaneName, member_name, project_plane
+from datum_compute.api.plane import HUB, PLATFORM, PlaneName, member_name, project_plane
 from datum_compute.api.quotametrics import SERVICE, SERVICE_NAME
 from datum_compute.api.serviceconsumer import ServiceConsumer
 from datum_compute.controllers.context import Context
@@ -146,7 +151,7 @@ def _only_coming_and_going(_old: Any, _new: Any) -> bool:
     return False
 
 
-CONTROLLER = Controller(
+PROJECT_CONTROLLER = Controller(
     name="membership",
     role="platform",
     reconcile=reconcile,
@@ -159,4 +164,35 @@ CONTROLLER = Controller(
     ),
     finalizers=(labels.CONSUMER_FINALIZER,),
     workers=4,
+)
+
+
+async def reconcile_hub_namespaces(context: Context, key: Key) -> Outcome:
+    """The key is a project."""
+    membership = context.membership
+    assert membership is not None, "projects come and go only where planes are many"
+    plane = project_plane(key.ref.name)
+    cluster = encoded_cluster(key.ref.name)
+    homes = context.planes.hub.read(NAMESPACE).with_label(labels.UPSTREAM_CLUSTER, cluster)
+    if homes:
+        await membership.engage(plane, entitled=True)
+    else:
+        membership.disengage(plane)
+    return Done()
+
+
+def to_project(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Also the one that a home said before."""
+    for home in filter(None, (change.new, change.old)):
+        name = decoded_project(home.metadata.labels.get(labels.UPSTREAM_CLUSTER, ""))
+        if name:
+            yield Key(HUB, Ref("", name))
+
+
+HUB_NAMESPACE_CONTROLLER = Controller(
+    name="membership",
+    role="hub",
+    reconcile=reconcile_hub_namespaces,
+    edges=(watches(NAMESPACE, to_project),),
+    workers=1,
 )

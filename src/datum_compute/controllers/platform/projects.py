@@ -2,6 +2,8 @@
 
 Deleted, it first asks everything in its plane to go that stands for something elsewhere; the
 controllers are at work there until that is done. Then the plane goes, and the project last.
+
+Organization -> its namespace, and that it is ready.
 """
 
 from __future__ import annotations
@@ -11,22 +13,24 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.errors import ApiError
-from datum_compute.api.kinds import ORGANIZATION, PROJECT
+from datum_compute.api.kinds import NAMESPACE, ORGANIZATION, PROJECT
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import project_plane
 from datum_compute.api.project import Project
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.platform.projects import (
+    organization_namespace,
     plan_cleanup,
     plan_failed,
     plan_guard,
+    plan_organization,
     plan_ready,
     plan_release,
 )
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, owns, watches
 from datum_compute.runtime.informer import ObjectChange
 
 BY_OWNER = "owner"
@@ -77,7 +81,7 @@ def from_organization(view: CachedClient, change: ObjectChange[Any]) -> Iterable
         yield Key(view.plane, ref_of(project))
 
 
-CONTROLLER = Controller(
+PROJECT_CONTROLLER = Controller(
     name="project",
     role="platform",
     reconcile=reconcile,
@@ -85,4 +89,23 @@ CONTROLLER = Controller(
     indexes=(Index(PROJECT, BY_OWNER, lambda project: (project.spec.owner_ref.name,)),),
     finalizers=(labels.PROJECT_FINALIZER,),
     workers=4,
+)
+
+
+async def reconcile_organization(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    organization = view.read(ORGANIZATION).get(key.ref)
+    if organization is None:
+        return Done()
+    namespace = view.read(NAMESPACE).get(Ref("", organization_namespace(key.ref.name)))
+    plan = plan_organization(organization, namespace, context.now())
+    return await carry_out(context.planes, plan)
+
+
+ORGANIZATION_CONTROLLER = Controller(
+    name="organization",
+    role="platform",
+    reconcile=reconcile_organization,
+    edges=(for_(ORGANIZATION), owns(NAMESPACE)),
+    workers=1,
 )

@@ -1,11 +1,14 @@
-"""Service and ServiceConfiguration -> what they say of themselves, and what is counted for them."""
+"""Service and ServiceConfiguration -> what they say of themselves, and what is counted for them.
+
+ServiceConsumer -> whether its project may use the service.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from datum_compute.api.kinds import REGISTRATION, SERVICE, SERVICE_CONFIGURATION
+from datum_compute.api.kinds import CONSUMER, REGISTRATION, SERVICE, SERVICE_CONFIGURATION
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
@@ -13,6 +16,7 @@ from datum_compute.planning.platform.services import (
     BY_SERVICE,
     index_service,
     plan_configuration,
+    plan_consumer,
     plan_service,
 )
 from datum_compute.runtime.cache import Index
@@ -52,7 +56,7 @@ def from_registration(view: CachedClient, change: ObjectChange[Any]) -> Iterable
             yield Key(view.plane, ref_of(configuration))
 
 
-CONTROLLER = Controller(
+SERVICES_CONTROLLER = Controller(
     name="service", role="platform", reconcile=reconcile, edges=(for_(SERVICE),), workers=1
 )
 
@@ -69,4 +73,27 @@ CONFIGURATION = Controller(
     workers=1,
 )
 
-CONTROLLERS = (CONTROLLER, CONFIGURATION)
+SERVICE_CONTROLLERS = (SERVICES_CONTROLLER, CONFIGURATION)
+
+
+async def reconcile_consumer(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    consumer = view.read(CONSUMER).get(key.ref)
+    if consumer is None:
+        return Done()
+    service = view.read(SERVICE).get(Ref("", consumer.spec.service_ref.name))
+    return await carry_out(context.planes, plan_consumer(consumer, service, context.now()))
+
+
+def from_consumed_service(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    for consumer in view.cached(CONSUMER).indexed(BY_SERVICE, change.latest.metadata.name):
+        yield Key(view.plane, ref_of(consumer))
+
+
+CONSUMER_CONTROLLER = Controller(
+    name="service-consumer",
+    role="platform",
+    reconcile=reconcile_consumer,
+    edges=(for_(CONSUMER), watches(SERVICE, from_consumed_service)),
+    indexes=(Index(CONSUMER, BY_SERVICE, index_service),),
+)

@@ -3,6 +3,8 @@
 One key for each project, so that its claims are decided one pass after the other and never two
 passes at once. Granted claims are counted by an index and not looked at: what a decision costs
 depends on who waits, not on who has.
+
+Report whether a ResourceRegistration is active.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import PLATFORM, member_name
 from datum_compute.api.quotametrics import QUOTA_NAMESPACE, consumer_of
 from datum_compute.api.resourceclaim import ResourceClaim
@@ -26,10 +28,20 @@ from datum_compute.planning.quota.buckets import (
     filed_under,
     plan_buckets,
     plan_decisions,
+    plan_registration,
 )
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Debounce, Key, Outcome, reads, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    Debounce,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
 
 THE_PROJECT = Ref("", "quota")
@@ -109,4 +121,37 @@ BUCKETS = Controller(
     indexes=(INDEX,),
 )
 
-CONTROLLERS = (DECIDER, BUCKETS)
+DECISION_CONTROLLERS = (DECIDER, BUCKETS)
+
+
+BY_RESOURCE_TYPE = "resource-type"
+
+
+async def reconcile_registration(context: Context, key: Key) -> Outcome:
+    found = context.planes.require(key.plane).read(REGISTRATION)
+    registration = found.get(key.ref)
+    if registration is None:
+        return Done()
+    same_type = found.indexed(BY_RESOURCE_TYPE, registration.spec.resource_type)
+    plan = plan_registration(key.plane, registration, same_type, context.now())
+    return await carry_out(context.planes, plan)
+
+
+def from_other(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """When a registration is deleted, the next one for its resource type becomes active."""
+    if change.new is None:
+        resource_type = change.latest.spec.resource_type
+        for registration in view.cached(REGISTRATION).indexed(BY_RESOURCE_TYPE, resource_type):
+            yield Key(view.plane, ref_of(registration))
+
+
+REGISTRATION_CONTROLLER = Controller(
+    name="registration",
+    role="platform",
+    reconcile=reconcile_registration,
+    edges=(
+        for_(REGISTRATION),
+        watches(REGISTRATION, from_other),
+    ),
+    indexes=(Index(REGISTRATION, BY_RESOURCE_TYPE, lambda found: (found.spec.resource_type,)),),
+)

@@ -22,6 +22,7 @@ from datum_compute.drivers.driver import (
     NotObserved,
     Observation,
 )
+from datum_compute.planning.quota.claims import Size, size_of
 from datum_compute.planning.rollout.machine import (
     confirms_not_ready,
     machine_id_of,
@@ -30,8 +31,7 @@ from datum_compute.planning.rollout.machine import (
 )
 from datum_compute.planning.rollout.slots import is_ready
 from datum_compute.planning.rollout.status import plan_deployment
-from datum_compute.planning.sizing import Size, size_of
-from datum_compute.planning.template import template_hash
+from datum_compute.planning.workload.templates import template_hash
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (

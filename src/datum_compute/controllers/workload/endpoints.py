@@ -15,13 +15,13 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.drivers.traffic import Backend, SleepPolicy
 from datum_compute.planning.network.addresses import addresses_of
-from datum_compute.planning.publishing import (
+from datum_compute.planning.rollout.machine import machine_id_of
+from datum_compute.planning.rollout.server import (
     last_ports,
     plan_endpoints,
     published_ports,
     takes_connections,
 )
-from datum_compute.planning.rollout.machine import machine_id_of
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads, watches
 from datum_compute.runtime.informer import ObjectChange

@@ -7,13 +7,19 @@ from collections.abc import Callable
 from datum_compute.api.errors import Conflict
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE
+from datum_compute.controllers import gates as datagate
+from datum_compute.controllers import gates as networkgate
 from datum_compute.controllers import gates as quotagate
-from datum_compute.controllers.cell import datagate, networkgate
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
-from datum_compute.planning.readiness import is_ready_said, plan_readiness
-from datum_compute.planning.rollout.gates import Decision, are_going, should_defer_gates
+from datum_compute.planning.rollout.gates import (
+    Decision,
+    are_going,
+    is_ready_said,
+    plan_readiness,
+    should_defer_gates,
+)
 from datum_compute.runtime.controller import (
     MANY_WORKERS,
     Controller,
@@ -74,9 +80,9 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(INSTANCE, update_filter=concerns_readiness),
-        *networkgate.EDGES,
+        *networkgate.NETWORK_EDGES,
         *quotagate.EDGES,
-        *datagate.EDGES,
+        *datagate.DATA_EDGES,
     ),
     indexes=(datagate.WAITING,),
     workers=MANY_WORKERS,

@@ -1,6 +1,7 @@
 """Server -> a machine of the cell's driver, and the machine's state back into the Server status.
 
-``planning/rollout/machine.py`` decides the steps. A second controller removes machines that belong to no
+``planning/rollout/machine.py`` decides the steps. A second controller removes machines that
+belong to no
 Server: a provider may report a machine late, twice, or after it reported its removal, and none of
 that causes an event.
 """

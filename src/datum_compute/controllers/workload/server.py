@@ -15,9 +15,13 @@ from datum_compute.api.server import Server
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.instance_quota import size_on
-from datum_compute.planning.ownership import claims_of, find_owner, refs_to_reconcile
 from datum_compute.planning.rollout.gates import is_quota_denied
-from datum_compute.planning.rollout.server import plan_provisioning
+from datum_compute.planning.rollout.server import (
+    claims_of,
+    find_owner,
+    plan_provisioning,
+    refs_to_reconcile,
+)
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (

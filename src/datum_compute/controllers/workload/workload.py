@@ -1,4 +1,7 @@
-"""Workload -> one WorkloadDeployment per placement and city, and the status of them all."""
+"""Workload -> one WorkloadDeployment per placement and city, and the status of them all.
+
+Record every change of a Workload as a WorkloadRevision.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.quota.workload_claims import workload_claim_ref, workload_of_claim
 from datum_compute.planning.workload.deployments import WorkloadObjects, plan_workload_lifecycle
-from datum_compute.planning.workload.revisions import select_revisions
+from datum_compute.planning.workload.revisions import plan_revisions, select_revisions
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
@@ -29,6 +32,7 @@ from datum_compute.runtime.controller import (
     for_,
     owns,
     reads,
+    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
@@ -101,7 +105,7 @@ def from_type(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         yield Key(view.plane, ref_of(workload))
 
 
-CONTROLLER = Controller(
+WORKLOAD_CONTROLLER = Controller(
     name="workload",
     role="project",
     reconcile=reconcile,
@@ -116,5 +120,30 @@ CONTROLLER = Controller(
     ),
     indexes=(Index(WORKLOAD, BY_INSTANCE_TYPE, lambda workload: (size_of(workload),)),),
     finalizers=(labels.WORKLOAD_FINALIZER,),
+    entitled_only=True,
+)
+
+
+async def reconcile_revision(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    workload = view.read(WORKLOAD).get(key.ref)
+    if workload is None:
+        return Done()
+    if labels.WORKLOAD_FINALIZER not in workload.metadata.finalizers:
+        return Done()  # the finalizer comes first: it removes the revisions
+    found = view.read(REVISION)
+    revisions = select_revisions(
+        workload,
+        found.with_label(labels.WORKLOAD_NAME, key.ref.name),
+        found.owned_by(workload.metadata.uid),
+    )
+    return await carry_out(context.planes, plan_revisions(key.plane, workload, revisions))
+
+
+REVISION_CONTROLLER = Controller(
+    name="revision",
+    role="project",
+    reconcile=reconcile_revision,
+    edges=(for_(WORKLOAD, update_filter=spec_or_metadata_changed), owns(REVISION)),
     entitled_only=True,
 )

@@ -23,11 +23,10 @@ from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
 from datum_compute.api.server import Server
 from datum_compute.api.workload import PROGRESSING, Workload
 from datum_compute.api.workloaddeployment import REPLICAS_READY, WorkloadDeployment
-from datum_compute.planning.availability import WITHOUT_DELAY, MinReady, min_ready_seconds
 from datum_compute.planning.explain.advice import Move, advice_on
 from datum_compute.planning.plan import Create, Delete, Wait, is_skipped
 from datum_compute.planning.rollout.instances import plan_instances
-from datum_compute.planning.rollout.slots import ordinal
+from datum_compute.planning.rollout.slots import WITHOUT_DELAY, MinReady, min_ready_seconds, ordinal
 
 T = TypeVar("T", bound=ApiObject)
 

@@ -37,6 +37,7 @@ from datum_compute.planning.federation.mirror import (
     plan_copy_deletion,
     plan_mirror,
 )
+from datum_compute.planning.federation.referenced_objects import carried
 from datum_compute.planning.federation.unreachable import Silence, unheard_deployment
 from datum_compute.planning.initial_status import INITIAL_STATUS_S, should_defer
 from datum_compute.planning.plan import (
@@ -48,8 +49,7 @@ from datum_compute.planning.plan import (
     add_finalizer,
     drop_finalizer,
 )
-from datum_compute.planning.resolution import carried
-from datum_compute.planning.template import template_hash
+from datum_compute.planning.workload.templates import template_hash
 
 # A missed event costs at most this long.
 RECHECK_S = 60.0

@@ -1,11 +1,19 @@
 """What the embedded hub does in Karmada's place: policy + cluster -> binding -> work.
 
 A binding says to which clusters an object goes; a work is the object for one cluster.
+
+Which objects and clusters a policy means.
+
+What is not sent to cells: held by its policy, or by a hold of its own.
+
+Both are operators' to set and to lift, and both are said in one field of the binding, as with
+Karmada. A note on the binding says what the policy has added, so that a policy that is resumed
+takes its own hold along and no other; with Karmada it takes both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from datum_compute.api import labels
@@ -28,7 +36,15 @@ from datum_compute.api.kinds import BINDING, CLUSTER_BINDING, DEPLOYMENT, WORK
 from datum_compute.api.mergepatch import merge_patch
 from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, owner_reference, ref_of
 from datum_compute.api.plane import HUB
-from datum_compute.api.propagationpolicy import PropagationPolicy, Suspension
+from datum_compute.api.propagationpolicy import (
+    ClusterAffinity,
+    LabelRequirement,
+    LabelSelector,
+    PropagationPolicy,
+    ResourceSelector,
+    SuspendClusters,
+    Suspension,
+)
 from datum_compute.api.resourcebinding import (
     AggregatedStatusItem,
     ObjectReference,
@@ -43,8 +59,81 @@ from datum_compute.api.workname import work_name
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.federation.cells import Placing, placed_on_all, placed_on_one
 from datum_compute.planning.plan import Action, Delete, PatchStatus, Plan, Wait, drop_finalizer
-from datum_compute.planning.selectors import cluster_selected, object_selected
-from datum_compute.planning.suspension import plan_hold
+
+
+def labels_match(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    """All requirements hold; a selector without any matches everything."""
+    pairs = all(labels.get(key) == value for key, value in selector.match_labels.items())
+    return pairs and all(_requirement_holds(r, labels) for r in selector.match_expressions)
+
+
+def object_selected(selector: ResourceSelector, kind: KindInfo[Any], obj: ApiObject) -> bool:
+    """The kind matches, and the name if one is given, else the labels."""
+    if (selector.api_version, selector.kind) != (kind.api_version, kind.kind):
+        return False
+    if selector.namespace and selector.namespace != obj.metadata.namespace:
+        return False
+    if selector.name:
+        return selector.name == obj.metadata.name
+    if selector.label_selector is not None:
+        return labels_match(selector.label_selector, obj.metadata.labels)
+    return True
+
+
+def cluster_selected(affinity: ClusterAffinity, name: str, labels: Mapping[str, str]) -> bool:
+    if affinity.cluster_names and name not in affinity.cluster_names:
+        return False
+    return affinity.label_selector is None or labels_match(affinity.label_selector, labels)
+
+
+def _requirement_holds(requirement: LabelRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+
+
+Hold = frozenset[str]  # names of clusters
+EVERYWHERE = "*"
+
+
+def plan_hold(
+    binding: ResourceBinding | ClusterResourceBinding | None, policy: Suspension | None
+) -> tuple[Suspension | None, dict[str, str]]:
+    """What the binding shall say, and its note of what comes from the policy."""
+    present = binding.spec.suspension if binding is not None else None
+    note = binding.metadata.annotations.get(labels.HELD_BY_POLICY) if binding is not None else None
+    said, theirs = _hold(present), _hold(policy)
+    own = said - frozenset((note or "").split(","))
+    added = ",".join(sorted(theirs - own))
+    # As it was written, if it says the same.
+    wanted = present if said == own | theirs else _suspension(own | theirs)
+    return wanted, {labels.HELD_BY_POLICY: added} if added or note else {}
+
+
+def _hold(suspension: Suspension | None) -> Hold:
+    if suspension is None:
+        return frozenset()
+    named = suspension.dispatching_on_clusters
+    clusters = named.cluster_names if named is not None else []
+    return frozenset([*clusters, *([EVERYWHERE] if suspension.dispatching else [])])
+
+
+def _suspension(hold: Hold) -> Suspension | None:
+    if not hold:
+        return None
+    clusters = sorted(hold - {EVERYWHERE})
+    return Suspension(
+        dispatching=True if EVERYWHERE in hold else None,
+        dispatching_on_clusters=SuspendClusters(cluster_names=clusters) if clusters else None,
+    )
+
 
 Policy = PropagationPolicy | ClusterPropagationPolicy
 AnyBinding = ResourceBinding | ClusterResourceBinding

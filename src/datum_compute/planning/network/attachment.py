@@ -39,9 +39,9 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeployment,
 )
 from datum_compute.planning.apply import plan_object
+from datum_compute.planning.network.networks import binding_labels
 from datum_compute.planning.network.subnets import prefix_of, subnet_name
 from datum_compute.planning.plan import Action, Delete, Patch, Plan, Wait
-from datum_compute.planning.presence import binding_labels
 
 RECHECK_S = 60.0
 

@@ -16,6 +16,7 @@ from datum_compute.api.conditions import (
     Verdict,
     find_condition,
     is_true,
+    with_verdicts,
 )
 from datum_compute.api.fields import IpFamily, LocalReference
 from datum_compute.api.kinds import NETWORK_CONTEXT, SUBNET, SUBNET_CLAIM
@@ -41,7 +42,6 @@ from datum_compute.planning.network.prefixes import (
     plan_taking,
 )
 from datum_compute.planning.plan import Action, Plan, Wait, add_finalizer, drop_finalizer
-from datum_compute.planning.verdicts import with_verdicts
 
 RECHECK_S = 30.0
 IPAM_ALLOCATED, ALLOCATED, PROGRAMMED, READY = "IPAMAllocated", "Allocated", "Programmed", "Ready"

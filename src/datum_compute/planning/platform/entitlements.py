@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition
+from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition, with_verdicts
 from datum_compute.api.entitlements import (
     ACTIVE,
     DENIED,
@@ -51,7 +51,6 @@ from datum_compute.api.serviceconfiguration import ServiceConfiguration
 from datum_compute.api.serviceconsumer import ServiceConsumer, ServiceConsumerSpec
 from datum_compute.api.serviceentitlement import ServiceEntitlement, ServiceEntitlementSpec
 from datum_compute.planning.apply import plan_status
-from datum_compute.planning.consumers import suspension
 from datum_compute.planning.plan import (
     Action,
     Create,
@@ -66,8 +65,7 @@ from datum_compute.planning.platform.provisioned_objects import (
     plan_grant_removal,
     plan_grants,
 )
-from datum_compute.planning.platform.services import is_published
-from datum_compute.planning.verdicts import with_verdicts
+from datum_compute.planning.platform.services import is_published, suspension
 
 # Whether all that was written is still there; what goes is seen, so this is for what was missed.
 RESYNC_S = 300.0

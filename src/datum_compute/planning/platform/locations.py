@@ -1,24 +1,39 @@
 """A Location is Ready while a cell of its city answers and takes new work; else it says which is
-drained, or does not answer and since when."""
+drained, or does not answer and since when.
+
+Whether a project can use a location, where no entitlement keeps its LocationBindings.
+
+What an entitlement has made is told of by that one (``provisions.py``); this is for bindings that
+somebody has written by hand.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from datum_compute.api.cluster import Cluster
-from datum_compute.api.conditions import FALSE, TRUE, Condition, Verdict, is_true
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    Condition,
+    Verdict,
+    find_condition,
+    is_true,
+    with_verdicts,
+)
 from datum_compute.api.fields import CITY_CODE_KEY
 from datum_compute.api.identity import normalized_city
-from datum_compute.api.kinds import LOCATION
+from datum_compute.api.kinds import LOCATION, LOCATION_BINDING
 from datum_compute.api.labels import TOPOLOGY_CITY
 from datum_compute.api.location import Location, LocationStatus
-from datum_compute.api.plane import PLATFORM
+from datum_compute.api.locationbinding import LocationBinding, LocationBindingStatus
+from datum_compute.api.meta import controller_uid
+from datum_compute.api.plane import PLATFORM, PlaneName
 from datum_compute.api.reasons import Reason
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.federation.cells import drained, is_drained
 from datum_compute.planning.federation.unreachable import are_equally_heard, silence_of
-from datum_compute.planning.plan import Plan
-from datum_compute.planning.verdicts import with_verdicts
+from datum_compute.planning.plan import Action, Plan
 
 READY = "Ready"
 # Cells wake the location that is named for their city; others look by themselves.
@@ -76,3 +91,40 @@ def _verdict(city: str, cells: list[Cluster]) -> Verdict | None:
     if silences:
         return Verdict(FALSE, Reason.CELL_UNREACHABLE, silences[0].verdict.message)
     return None if cells else Verdict(FALSE, "NoCell", f"No cell serves {city}")
+
+
+AVAILABLE = "Available"
+
+
+def plan_availability(
+    plane: PlaneName, binding: LocationBinding, location: Location | None, now: str, *, alone: bool
+) -> list[Action]:
+    """``alone``: one cluster serves every city, and says nothing of locations."""
+    if controller_uid(binding) or binding.is_terminating:
+        return []
+    verdict = _verdict_locationbindings(binding, location, alone=alone)
+    if verdict is None:
+        return []
+    generation = binding.metadata.generation
+    told = with_verdicts(
+        binding.status.conditions, {AVAILABLE: verdict}, generation=generation, now=now
+    )
+    status = LocationBindingStatus(conditions=told, observed_generation=generation)
+    return plan_status(plane, LOCATION_BINDING, binding, status)
+
+
+def _verdict_locationbindings(
+    binding: LocationBinding, location: Location | None, *, alone: bool
+) -> Verdict | None:
+    """None while nobody has said anything of the location yet."""
+    if location is None:
+        name = binding.spec.location_ref.name
+        return Verdict(FALSE, "LocationNotFound", f"The platform has no location {name}")
+    if alone:
+        return Verdict(TRUE, "AllGatesOpen", "This cluster serves every city")
+    ready = find_condition(location.status.conditions, "Ready")
+    if ready is None:
+        return None
+    if ready.status == TRUE:
+        return Verdict(TRUE, "AllGatesOpen", "The location is ready")
+    return not_ready(ready)

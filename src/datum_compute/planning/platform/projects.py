@@ -4,6 +4,8 @@ The plane is made and removed by whoever keeps planes; here is what that looks l
 - Nothing is made before the finalizer is there, so nothing is ever left behind.
 - Ready comes after the plane, and goes as soon as the project is being deleted.
 - The finalizer goes last, when the plane is gone with all its data.
+
+Organization -> its namespace on the platform, and that it is ready.
 """
 
 from __future__ import annotations
@@ -13,16 +15,16 @@ from collections.abc import Sequence
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject, plain
-from datum_compute.api.conditions import FALSE, TRUE, Verdict
+from datum_compute.api.conditions import FALSE, TRUE, Verdict, with_verdicts
 from datum_compute.api.entitlements import READY
-from datum_compute.api.kinds import ORGANIZATION, PROJECT
-from datum_compute.api.meta import OwnerReference, ref_of
-from datum_compute.api.organization import Organization
+from datum_compute.api.kinds import NAMESPACE, ORGANIZATION, PROJECT
+from datum_compute.api.meta import ObjectMeta, OwnerReference, owner_reference, ref_of
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.organization import Organization, OrganizationStatus
 from datum_compute.api.plane import PLATFORM
 from datum_compute.api.project import Project, ProjectStatus
 from datum_compute.planning.apply import plan_status
-from datum_compute.planning.plan import Patch, Plan, drop_finalizer
-from datum_compute.planning.verdicts import with_verdicts
+from datum_compute.planning.plan import Create, Patch, Plan, Wait, drop_finalizer
 
 CLEANUP = "ResourceCleanup"
 # How soon a project that is being deleted is looked at again; what goes wakes nobody.
@@ -93,4 +95,38 @@ def _owner(organization: Organization) -> OwnerReference:
         name=organization.metadata.name,
         uid=organization.metadata.uid,
         block_owner_deletion=True,
+    )
+
+
+def organization_namespace(organization: str) -> str:
+    return f"organization-{organization}"
+
+
+def plan_organization(organization: Organization, namespace: Namespace | None, now: str) -> Plan:
+    """Its namespace and its projects are owned by it: the garbage collector takes them."""
+    if organization.is_terminating:
+        return Plan()
+    if namespace is None:
+        return Plan((Create(PLATFORM, NAMESPACE, _namespace(organization), "of its own"),))
+    if namespace.is_terminating:
+        return Plan((Wait("the namespace of an earlier one is leaving"),), requeue_after_s=30.0)
+    generation = organization.metadata.generation
+    told = with_verdicts(
+        organization.status.conditions,
+        {READY: Verdict(TRUE, "Ready", f"Namespace {namespace.metadata.name} is there")},
+        generation=generation,
+        now=now,
+    )
+    status = OrganizationStatus(conditions=told, observed_generation=generation)
+    return Plan(tuple(plan_status(PLATFORM, ORGANIZATION, organization, status)))
+
+
+def _namespace(organization: Organization) -> Namespace:
+    name = organization.metadata.name
+    return Namespace(
+        metadata=ObjectMeta(
+            name=organization_namespace(name),
+            labels={labels.ORGANIZATION: name},
+            owner_references=[owner_reference(organization, ORGANIZATION)],
+        )
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition
+from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition, with_verdicts
 from datum_compute.api.entitlements import grant_name
 from datum_compute.api.fields import CITY_CODE_KEY, LocalReference
 from datum_compute.api.kinds import ENTITLEMENT, GRANT, LOCATION_BINDING
@@ -32,7 +32,6 @@ from datum_compute.api.serviceentitlement import ServiceEntitlement
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.plan import Action, Create, Delete, Patch
 from datum_compute.planning.platform.locations import not_ready
-from datum_compute.planning.verdicts import with_verdicts
 
 AVAILABLE = "Available"
 

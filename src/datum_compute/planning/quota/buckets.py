@@ -27,7 +27,7 @@ from datum_compute.api.allowancebucket import (
     ContributingGrant,
 )
 from datum_compute.api.codec import decode_as, encode, plain
-from datum_compute.api.conditions import FALSE, TRUE, Verdict
+from datum_compute.api.conditions import FALSE, TRUE, Verdict, with_verdicts
 from datum_compute.api.fields import ObjectReference
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION
 from datum_compute.api.meta import ObjectMeta
@@ -48,7 +48,6 @@ from datum_compute.api.resourceregistration import (
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.plan import Action, Plan
 from datum_compute.planning.quota.claims import is_granted
-from datum_compute.planning.verdicts import with_verdicts
 
 ACTIVE = "Active"
 # Nobody tells a project that the platform has registered something.

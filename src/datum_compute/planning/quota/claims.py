@@ -8,30 +8,67 @@ where the instance is: on which cell, in which namespace.
 Whoever deletes a claim, or the namespace it lies in, frees nothing while a machine runs: a granted
 claim is held by a finalizer until its slot is empty, counts until then, and is as good as any other
 to whoever comes into the slot meanwhile.
+
+Which slots of a deployment have quota, as the cell keeps it on record in its status.
+
+A claim lies in the project, which may be away when the cell starts anew. A slot that was granted
+its size needs nobody's consent for the next instance of that size, so what was granted is written
+down where the cell can read it: with the counts, for which it writes anyway. While the project can
+be read its claims decide, and the record is only kept.
+
+How large an instance is: what its quota is claimed for, and the most that its machine may use.
+
+The first source that says both amounts counts:
+1. The limits of its containers, added up, if every one of them has both.
+2. What the instance itself asks for.
+3. Its instance type: an object of the plane, or one of those that always exist.
+Otherwise only the instance is counted. A provider's machine is never asked.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 
 import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.codec import plain
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict, find_condition, is_true
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    Verdict,
+    find_condition,
+    is_true,
+    with_verdicts,
+)
 from datum_compute.api.errors import AlreadyExists, ApiError, NotFound
 from datum_compute.api.identity import decoded_project
-from datum_compute.api.instance import QUOTA_GRANTED, QUOTA_UNDECIDED, Instance
+from datum_compute.api.instance import (
+    QUOTA_GRANTED,
+    QUOTA_UNDECIDED,
+    Instance,
+    ResourceAmounts,
+    Runtime,
+)
+from datum_compute.api.instancetype import BUILT_IN_SIZES, InstanceType, size_name
 from datum_compute.api.kinds import CLAIM, INSTANCE
 from datum_compute.api.meta import ObjectMeta, Ref, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PlaneName, cell_plane, member_name, project_plane
-from datum_compute.api.quotametrics import consumer_of
+from datum_compute.api.quantities import mebibytes, millicores
+from datum_compute.api.quotametrics import INSTANCES, MEMORY, VCPUS, consumer_of
 from datum_compute.api.reasons import Reason, as_quota_granted_reason
-from datum_compute.api.resourceclaim import GRANTED, ResourceClaim, ResourceClaimSpec
+from datum_compute.api.resourceclaim import (
+    GRANTED,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceRequest,
+)
 from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.workloaddeployment import GrantedSlots, WorkloadDeployment
 from datum_compute.planning.plan import (
     Create,
     Delete,
@@ -48,8 +85,54 @@ from datum_compute.planning.rollout.gates import (
     gate_names,
     waiting_s,
 )
-from datum_compute.planning.sizing import Size, requests_of
-from datum_compute.planning.verdicts import with_verdicts
+
+
+class Size(msgspec.Struct, frozen=True):
+    millicores: int
+    mebibytes: int
+
+
+TypeNamed = Callable[[str], InstanceType | None]
+
+
+def size_of(runtime: Runtime, type_named: TypeNamed) -> Size | None:
+    limits = [_both(c.resources.limits) for c in runtime.sandbox.containers]
+    complete = [size for size in limits if size is not None]
+    if len(complete) == len(limits):
+        return Size(sum(s.millicores for s in complete), sum(s.mebibytes for s in complete))
+    asked = _both(runtime.resources.requests)
+    if asked is not None:
+        return asked
+    name = size_name(runtime.resources.instance_type)
+    found = type_named(name)
+    if found is not None:
+        resources = found.spec.resources
+        return Size(millicores(resources.cpu), mebibytes(resources.memory))
+    built_in = BUILT_IN_SIZES.get(name)
+    return Size(millicores(built_in[0]), mebibytes(built_in[1])) if built_in else None
+
+
+def _both(amounts: ResourceAmounts) -> Size | None:
+    if amounts.cpu is None or amounts.memory is None:
+        return None
+    return Size(millicores(amounts.cpu), mebibytes(amounts.memory))
+
+
+def amounts_of(size: Size | None) -> ResourceAmounts:
+    """The size in the words of the API."""
+    if size is None:
+        return ResourceAmounts()
+    return ResourceAmounts(cpu=f"{size.millicores}m", memory=f"{size.mebibytes}Mi")
+
+
+def requests_of(size: Size | None) -> list[ResourceRequest]:
+    """What an instance of the size claims; one of unknown size counts as an instance only."""
+    amounts = {INSTANCES.resource_type: 1}
+    if size is not None:
+        amounts[VCPUS.resource_type] = size.millicores
+        amounts[MEMORY.resource_type] = size.mebibytes
+    return [ResourceRequest(resource_type=name, amount=amount) for name, amount in amounts.items()]
+
 
 _PREFIX = "instance-"
 # As a new instance says itself, so that nothing has to be written before the decision.
@@ -306,7 +389,7 @@ class ObservedQuota(msgspec.Struct, frozen=True):
 
     ``claim`` is the claim of its name, unless it is being released. ``is_readable`` is False if the
     claims of the project were never read. ``is_recorded``: the cell has recorded that the slot was
-    granted this size (``planning/grantedslots.py``).
+    granted this size (``planning/quota/claims.py``).
     """
 
     home: ClaimHome | None
@@ -379,3 +462,65 @@ def _add_jitter(delay_s: float, uid: str) -> float:
     """Lengthen the delay by a share that depends on the uid, so that checks spread over time."""
     share = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4]) / 2**32
     return delay_s * (1 + _JITTER * share)
+
+
+_DIGITS_MAX = 6
+SizeOf = Callable[[Instance], Size | None]
+
+
+def size_text(size: Size | None) -> str:
+    """One of unknown size counts as an instance only."""
+    return f"{size.millicores}m/{size.mebibytes}Mi" if size is not None else "any"
+
+
+def recorded_slots(
+    deployment: WorkloadDeployment, held: Mapping[int, Instance], wanted: int, size_of: SizeOf
+) -> list[GrantedSlots]:
+    """``held`` are the instances by ordinal. A slot that is empty for a while keeps what it had;
+    one that is no longer wanted loses it, as it loses its claim."""
+    before = {n: slots.size for slots in deployment.status.granted for n in ordinals_of(slots)}
+    sizes: dict[str, list[int]] = {}
+    known: dict[str, str] = {}  # by template: computed once, not for each of its instances
+    for number in range(wanted):
+        instance = held.get(number)
+        kept = before.get(number, "")
+        if instance is not None:
+            template = instance.spec.controller.template_hash
+            if template not in known:
+                known[template] = size_text(size_of(instance))
+            size = known[template]
+            kept = size if _has_quota(instance) or kept == size else ""
+        if kept:
+            sizes.setdefault(kept, []).append(number)
+    return [GrantedSlots(size=size, ordinals=_text(sizes[size])) for size in sorted(sizes)]
+
+
+def is_granted_before(deployment: WorkloadDeployment, number: int, size: Size | None) -> bool:
+    wanted = size_text(size)
+    found = (slots for slots in deployment.status.granted if slots.size == wanted)
+    return any(number in ordinals_of(slots) for slots in found)
+
+
+def ordinals_of(slots: GrantedSlots) -> Iterator[int]:
+    """Of what is no such text nothing is granted."""
+    for part in slots.ordinals.split(","):
+        first, _, last = part.partition("-")
+        last = last or first
+        if all(n.isdecimal() and len(n) <= _DIGITS_MAX for n in (first, last)):
+            yield from range(int(first), int(last) + 1)
+
+
+def _has_quota(instance: Instance) -> bool:
+    granted = is_true(instance.status.conditions, QUOTA_GRANTED)
+    return granted and QUOTA not in gate_names(instance)
+
+
+def _text(numbers: list[int]) -> str:
+    """Ascending ordinals, runs of them in short: 0-3,7."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

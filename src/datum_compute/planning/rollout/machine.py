@@ -33,9 +33,9 @@ from datum_compute.api.scaletozero import Wake
 from datum_compute.api.server import Phase, Server, ServerStatus
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.jitter import spread
-from datum_compute.planning.ownership import belongs
 from datum_compute.planning.plan import Plan, add_finalizer, drop_finalizer
 from datum_compute.planning.rollout.referenced_data import ObservedSources, data_verdict, pinned
+from datum_compute.planning.rollout.server import belongs
 from datum_compute.planning.rollout.slots import has_gates, is_observed_not_ready
 
 # Events of the driver arrive at once. These delays repair an event that was lost.

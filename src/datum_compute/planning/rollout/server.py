@@ -1,8 +1,23 @@
-"""From an Instance without gates to its Server, and from the Server's state back."""
+"""From an Instance without gates to its Server, and from the Server's state back.
+
+Maps a Server to its Instance: by tag, else controller owner, else uid label, else name.
+
+A Server has the name of its Instance. Tag, owner and label add the Instance's uid, so that the
+Server of an earlier Instance of the same name does not match. Each of them may be lost or edited by
+hand, so the first that names an existing Instance decides. The name alone decides only if none of
+them names a uid. The provisioner restores what is missing.
+
+The platform reports a Server that does not match exactly one Instance. Lookups use keys and
+indexes and never scan.
+
+Which ports of a deployment are published, and what is said of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
 import msgspec
 
@@ -15,30 +30,159 @@ from datum_compute.api.conditions import (
     Verdict,
     decided,
     find_condition,
+    is_true,
     with_condition,
 )
 from datum_compute.api.instance import (
     AVAILABLE,
     PROGRAMMED,
+    READY,
+    ContainerPort,
     Instance,
     InstanceControlStatus,
     InstanceStatus,
     NetworkInterfaceStatus,
     ResourceAmounts,
 )
-from datum_compute.api.kinds import INSTANCE, SERVER
-from datum_compute.api.meta import ObjectMeta, owner_reference, ref_of
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
+from datum_compute.api.meta import ObjectMeta, Ref, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.reasons import QUOTA_DENIED_ON_INSTANCE, Reason
 from datum_compute.api.server import Server, ServerSpec, runs_other_spec
+from datum_compute.api.workloaddeployment import Endpoint, WorkloadDeployment
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.jitter import spread
 from datum_compute.planning.network.addresses import held_interfaces, reached_interfaces
-from datum_compute.planning.ownership import belongs, instance_tag
-from datum_compute.planning.plan import Action, Delete, Plan, Wait, drop_finalizer
-from datum_compute.planning.readiness import ready_condition
-from datum_compute.planning.rollout.gates import find_quota_denial
-from datum_compute.planning.sizing import Size, amounts_of
+from datum_compute.planning.plan import Action, Delete, PatchStatus, Plan, Wait, drop_finalizer
+from datum_compute.planning.quota.claims import Size, amounts_of
+from datum_compute.planning.rollout.gates import find_quota_denial, ready_condition
+from datum_compute.planning.rollout.slots import is_ready
+
+FindInstance = Callable[[Ref], Instance | None]
+
+
+class Match(StrEnum):
+    """The result of a lookup; the values of ``reverse_map_total{outcome}``."""
+
+    HIT = "hit"
+    HIT_BY_OWNER = "hit_by_owner"
+    HIT_BY_LABEL = "hit_by_label"
+    HIT_BY_NAME = "hit_by_name"
+    MISSING_TAG = "missing_tag"
+    UNKNOWN_OWNER = "unknown_owner"
+    AMBIGUOUS = "ambiguous"
+    DUPLICATE = "duplicate"
+
+    @property
+    def is_hit(self) -> bool:
+        return self in _HITS
+
+
+_HITS = (Match.HIT, Match.HIT_BY_OWNER, Match.HIT_BY_LABEL, Match.HIT_BY_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The result for one Server; ``message`` states the problem unless ``match`` is a hit."""
+
+    match: Match
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An Instance that a Server names, and by what (``match``). An empty uid matches any Instance
+    of the name."""
+
+    match: Match
+    ref: Ref
+    uid: str
+
+    def is_for(self, instance: Instance | None) -> bool:
+        return instance is not None and self.uid in ("", instance.metadata.uid)
+
+
+def instance_tag(instance: Instance) -> str:
+    metadata = instance.metadata
+    return f"{metadata.namespace}/{metadata.name}/{metadata.uid}"
+
+
+def claims_of(server: Server) -> list[Claim]:
+    """Return the Instances that a Server names, by tag first; at least one."""
+    own = ref_of(server)
+    found = [*_tag_claims(server), *_owner_claims(server)]
+    uid = server.metadata.labels.get(labels.INSTANCE_UID)
+    if uid:
+        found.append(Claim(Match.HIT_BY_LABEL, own, uid))
+    return found or [Claim(Match.HIT_BY_NAME, own, "")]
+
+
+def _tag_claims(server: Server) -> list[Claim]:
+    parts = server.spec.tags.get(labels.INSTANCE_TAG, "").split("/")
+    if len(parts) != 3 or not all(parts):
+        return []
+    namespace, name, uid = parts
+    return [Claim(Match.HIT, Ref(namespace, name), uid)]
+
+
+def _owner_claims(server: Server) -> list[Claim]:
+    metadata = server.metadata
+    return [
+        Claim(Match.HIT_BY_OWNER, Ref(metadata.namespace, owner.name), owner.uid)
+        for owner in metadata.owner_references
+        if owner.controller and owner.kind == INSTANCE.kind
+    ]
+
+
+def belongs(server: Server, instance: Instance) -> bool:
+    """Whether the Server of an Instance's name is the machine of that Instance.
+
+    A claim on an Instance of another name was edited by hand and is ignored, because no Instance
+    uses a Server of another name.
+    """
+    assert ref_of(server) == ref_of(instance), "a Server has the name of its Instance"
+    claims = [claim for claim in claims_of(server) if claim.ref == ref_of(server)]
+    return not claims or any(claim.is_for(instance) for claim in claims)
+
+
+def refs_to_reconcile(server: Server, exists: Callable[[Ref], bool]) -> list[Ref]:
+    """Return the Instances that a change of a Server may concern: one, unless it was edited.
+
+    They always include the Instance of the Server's own name if it exists: only that Instance can
+    use the Server, and its reconciler restores what was edited.
+    """
+    refs = list(dict.fromkeys(claim.ref for claim in claims_of(server)))
+    own = ref_of(server)
+    return refs if own in refs or not exists(own) else [*refs, own]
+
+
+def find_owner(server: Server, find_instance: FindInstance, same_uid: Sequence[Server]) -> Owner:
+    """Find the one Instance that a Server names, or the reason why there is none.
+
+    ``same_uid`` are all Servers whose uid label is the uid of the first claim of this one.
+    """
+    name = f"server {ref_of(server)}"
+    claims = claims_of(server)
+    hits = [claim for claim in claims if claim.is_for(find_instance(claim.ref))]
+    if not hits:
+        return _without_instance(name, claims[0])
+    refs = list(dict.fromkeys(hit.ref for hit in hits))
+    if len(refs) > 1:
+        message = f"{name} names several instances: {', '.join(map(str, refs))}"
+        return Owner(Match.AMBIGUOUS, message)
+    others = sorted(str(ref_of(s)) for s in same_uid if ref_of(s) != ref_of(server))
+    if others:
+        message = f"{name} and {', '.join(others)} are all servers of instance {refs[0]}"
+        return Owner(Match.DUPLICATE, message)
+    return Owner(hits[0].match)
+
+
+def _without_instance(name: str, claim: Claim) -> Owner:
+    if claim.match is Match.HIT_BY_NAME:
+        return Owner(Match.MISSING_TAG, f"{name} names no instance, and none has its name")
+    message = f"{name} names instance {claim.ref} ({claim.uid}), which does not exist"
+    return Owner(Match.UNKNOWN_OWNER, message)
+
 
 # Programmed and Available; None leaves the recorded condition as it is.
 Verdicts = tuple[Verdict | None, Verdict]
@@ -287,3 +431,58 @@ def _plan_removal(plane: PlaneName, instance: Instance, server: Server | None) -
         return Plan((waiting,), requeue_after_s=30)
     delete = Delete(plane, SERVER, ref_of(server), server.metadata.uid, "its instance goes")
     return Plan((delete, waiting), requeue_after_s=30)
+
+
+_SCHEMES = {"https": "https", "tcp": "tcp", "grpc": "tcp", "tls": "tcp"}
+
+
+def published_ports(deployment: WorkloadDeployment) -> list[ContainerPort]:
+    """The named TCP ports of all containers; none of a deployment that goes."""
+    if deployment.is_terminating:
+        return []
+    containers = deployment.spec.template.spec.runtime.sandbox.containers
+    return [port for c in containers for port in c.ports if port.protocol == "TCP"]
+
+
+def takes_connections(instance: Instance) -> bool:
+    """Whether connections are passed on to the instance: it is ready, or it was set up and the
+    driver cannot observe it now. An engine that does not answer stops no instance."""
+    if instance.is_terminating:
+        return False
+    ready = find_condition(instance.status.conditions, READY)
+    unobserved = ready is not None and (ready.status, ready.reason) == (
+        UNKNOWN,
+        Reason.NOT_OBSERVED,
+    )
+    programmed = is_true(instance.status.conditions, PROGRAMMED)
+    return is_ready(instance) or (unobserved and programmed)
+
+
+def last_ports(deployment: WorkloadDeployment) -> dict[str, int]:
+    return {endpoint.name: endpoint.port for endpoint in deployment.status.endpoints}
+
+
+def plan_endpoints(
+    plane: PlaneName, deployment: WorkloadDeployment, published: Mapping[str, tuple[str, int]]
+) -> Plan:
+    """``published`` is the host and port of each name."""
+    endpoints = [
+        Endpoint(name=name, host=host, port=port, url=f"{_scheme(name)}://{host}:{port}")
+        for name, (host, port) in sorted(published.items())
+    ]
+    if endpoints == deployment.status.endpoints:
+        return Plan()
+    return Plan((_write(plane, deployment, endpoints),))
+
+
+def _scheme(name: str) -> str:
+    return _SCHEMES.get(name.partition("-")[0], "http")
+
+
+def _write(
+    plane: PlaneName, deployment: WorkloadDeployment, endpoints: Sequence[Endpoint]
+) -> PatchStatus:
+    said = [{"name": e.name, "host": e.host, "port": e.port, "url": e.url} for e in endpoints]
+    version = deployment.metadata.resource_version
+    status = {"endpoints": said or None}
+    return PatchStatus(plane, DEPLOYMENT, ref_of(deployment), version, status, "ports published")

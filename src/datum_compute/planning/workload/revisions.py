@@ -23,7 +23,7 @@ from datum_compute.api.workload import Workload
 from datum_compute.api.workloaddeployment import WorkloadRef
 from datum_compute.api.workloadrevision import WorkloadRevision, WorkloadRevisionSpec
 from datum_compute.planning.plan import Action, Create, Delete, Plan
-from datum_compute.planning.template import template_hash
+from datum_compute.planning.workload.templates import template_hash
 
 KEPT = 20
 _CHANGES_MAX, _LINE_MAX = 100, 200

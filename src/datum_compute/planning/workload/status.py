@@ -31,11 +31,14 @@ from datum_compute.api.workload import (
     WorkloadStatus,
 )
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.blocking import blocked_sum
 from datum_compute.planning.platform.instance_types import with_size_notice
-from datum_compute.planning.template import template_hash
+from datum_compute.planning.rollout.status import blocked_sum
 from datum_compute.planning.workload.fallback import fallback_message, stands_for
-from datum_compute.planning.workload.templates import CurrentTemplates, current_templates
+from datum_compute.planning.workload.templates import (
+    CurrentTemplates,
+    current_templates,
+    template_hash,
+)
 
 FELL_BACK = "FellBack"  # the condition of a workload
 Fallbacks = Mapping[str, Sequence[PlacementFallback]]  # by placement

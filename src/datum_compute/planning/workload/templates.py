@@ -2,6 +2,8 @@
 
 A city that was restarted on its own has a template with one annotation more; every other city has
 the template as it is, so nothing rolls for those who never do that.
+
+The identity of a template: equal templates have equal hashes, whoever wrote them.
 """
 
 from __future__ import annotations
@@ -11,10 +13,15 @@ from dataclasses import dataclass
 import msgspec
 
 from datum_compute.api import labels
+from datum_compute.api.codec import canonical_hash
 from datum_compute.api.identity import normalized_city
 from datum_compute.api.instance import InstanceTemplate
 from datum_compute.api.workload import Workload
-from datum_compute.planning.template import template_hash
+
+
+def template_hash(template: InstanceTemplate) -> str:
+    """Over template spec and metadata; fields equal to their default do not count."""
+    return canonical_hash(template)[:32]
 
 
 def template_in(workload: Workload, city: str) -> InstanceTemplate:
