@@ -22,7 +22,7 @@ from datum_compute.planning.federation.hub_namespaces import plan_policies
 from datum_compute.planning.karmada.bindings import plan_binding, plan_unbound_works, plan_works
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
 from testkit.builders import NOW
-from tests.planning.propagated import (
+from tests.planning.karmada.propagated import (
     HOME,
     a_binding,
     a_cluster,

@@ -30,7 +30,7 @@ from datum_compute.api.serviceentitlement import (
 from datum_compute.planes.catalogue import platform_objects
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan
 from datum_compute.planning.platform.entitlements import Requested, plan_entitlement
-from tests.planning.test_consumers import BEFORE, NOW, a_consumer, a_service
+from tests.planning.platform.test_services import BEFORE, NOW, a_consumer, a_service
 
 PLANE = project_plane("shop")
 

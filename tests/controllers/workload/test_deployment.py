@@ -23,7 +23,7 @@ from datum_compute.drivers.driver import NOT_OBSERVED, MachineState, Observation
 from datum_compute.planes.bootstrap import ensure_plane
 from testkit.builders import a_deployment, an_instance
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.controllers.test_machine import CELL, RUNNING, ScriptedDriver, a_server
+from tests.controllers.workload.test_machine import CELL, RUNNING, ScriptedDriver, a_server
 from tests.runtime.planes_in_process import InProcessPlanes
 
 SLEEPING = MachineState("Sleeping")

@@ -25,11 +25,7 @@ from datum_compute.planning.karmada.works import (
 )
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan, Wait
 from testkit.builders import NOW, a_deployment
-from tests.planning.propagated import (
-    CELL,
-    a_work,
-    stored,
-)
+from tests.planning.karmada.propagated import CELL, a_work, stored
 
 
 def test_that_a_copy_has_arrived_is_told_with_its_first_word() -> None:
