@@ -1,4 +1,7 @@
-"""A network in a city: bindings, the context they share, subnets, what deployments are told."""
+"""A network in a city: bindings, the context they share, subnets, what deployments are told.
+
+When the default network of a project is created.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.locationbinding import LocationBinding, LocationBindingSpec
 from datum_compute.api.meta import ObjectMeta, Ref, owner_reference
+from datum_compute.api.namespace import Namespace
 from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
 from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingSpec
 from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
@@ -34,6 +38,7 @@ from datum_compute.planning.network.networks import (
     holders_of,
     plan_binding,
     plan_context_removal,
+    plan_default_network,
 )
 from datum_compute.planning.network.prefixes import IPV4_SUBNETS, Ledger
 from datum_compute.planning.network.subnets import plan_context, plan_subnet
@@ -259,3 +264,34 @@ def test_a_city_is_found_whatever_its_case_and_the_first_of_two_counts() -> None
     assert found is not None
     assert found.metadata.name == "a"
     assert location_for("LHR", [a_location()]) is None
+
+
+PROJECT = project_plane("shop")
+NETWORK_of_networks = Network(
+    metadata=ObjectMeta(name="default", namespace="default"),
+    spec=NetworkSpec(ipam=NetworkIpam(mode="Auto"), ip_families=["IPv4"]),
+)
+OPEN = Namespace(metadata=ObjectMeta(name="default"))
+REVOKED = Namespace(metadata=ObjectMeta(name="default", annotations={labels.REVOKED: NOW}))
+TERMINATING = Namespace(metadata=ObjectMeta(name="default", deletion_timestamp=NOW))
+
+
+def test_a_project_without_a_default_network_gets_one() -> None:
+    (create,) = plan_default_network(PROJECT, OPEN, None, NETWORK_of_networks).actions
+    assert isinstance(create, Create)
+    assert create.object == NETWORK_of_networks
+
+
+@pytest.mark.parametrize(
+    ("namespace", "existing"),
+    [
+        pytest.param(OPEN, NETWORK_of_networks, id="network-exists"),
+        pytest.param(REVOKED, None, id="access-revoked"),
+        pytest.param(TERMINATING, None, id="namespace-terminating"),
+        pytest.param(None, None, id="no-namespace"),
+    ],
+)
+def test_nothing_is_created_where_a_network_exists_or_cannot_be_used(
+    namespace: Namespace | None, existing: Network | None
+) -> None:
+    assert plan_default_network(PROJECT, namespace, existing, NETWORK_of_networks).is_settled

@@ -1,4 +1,9 @@
-"""The claim of a slot: where it lies, when it is made, replaced and given back, what it tells."""
+"""The claim of a slot: where it lies, when it is made, replaced and given back, what it tells.
+
+What a cell remembers of quota: enough to go on alone, and nothing that it has given back.
+
+How large an instance is for its quota: which source counts.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +15,32 @@ from hypothesis import strategies as st
 from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionStatus, Verdict, decided
 from datum_compute.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
-from datum_compute.api.instance import QUOTA_GRANTED, Instance
+from datum_compute.api.instance import (
+    QUOTA_GRANTED,
+    Container,
+    ContainerResources,
+    Instance,
+    ResourceAmounts,
+    Runtime,
+    RuntimeResources,
+    Sandbox,
+)
+from datum_compute.api.instancetype import (
+    InstanceType,
+    InstanceTypeResources,
+    InstanceTypeSpec,
+)
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import cell_plane, project_plane
+from datum_compute.api.quantities import mebibytes, millicores
 from datum_compute.api.resourceclaim import ResourceClaim, ResourceClaimStatus
 from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.workloaddeployment import (
+    GrantedSlots,
+    WorkloadDeployment,
+    WorkloadDeploymentStatus,
+)
 from datum_compute.planning.plan import Create, Delete, PatchStatus, Plan, Wait
 from datum_compute.planning.quota.claims import (
     GRANTED_BY_RECORD,
@@ -30,15 +54,20 @@ from datum_compute.planning.quota.claims import (
     claim_ref,
     decide_quota_gate,
     instance_of,
+    is_granted_before,
     is_recent_grant,
     needs_claim,
     new_claim,
+    ordinals_of,
     pending_requeue_s,
     plan_claim,
     plan_claim_error,
     plan_release,
     quota_verdict,
+    recorded_slots,
     release_state,
+    requests_of,
+    size_of,
 )
 from datum_compute.planning.rollout.gates import FIRST_SYNC_S
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
@@ -326,3 +355,118 @@ def test_a_grant_is_recent_for_a_while() -> None:
     assert is_recent_grant(a_claim(), CREATED_S + RECENT_GRANT_S - 1)
     assert not is_recent_grant(a_claim(), CREATED_S + RECENT_GRANT_S)
     assert not is_recent_grant(a_claim(FALSE), CREATED_S)
+
+
+SMALL, LARGE = Size(1000, 2048), Size(2000, 4096)
+
+
+def granted(number: int) -> Instance:
+    instance = an_instance(number)
+    said = decided(QUOTA_GRANTED, Verdict(TRUE, "QuotaAvailable", ""), generation=1, now=NOW)
+    status = msgspec.structs.replace(instance.status, conditions=[said])
+    return msgspec.structs.replace(instance, status=status)
+
+
+def remembering(*slots: GrantedSlots) -> WorkloadDeployment:
+    return msgspec.structs.replace(
+        a_deployment(replicas=9), status=WorkloadDeploymentStatus(granted=list(slots))
+    )
+
+
+def test_slots_with_quota_are_recorded_in_short() -> None:
+    held = {n: granted(n) for n in (0, 1, 2, 5)} | {3: an_instance(3)}
+    found = recorded_slots(remembering(), held, 6, lambda _: SMALL)
+    assert found == [GrantedSlots(size="1000m/2048Mi", ordinals="0-2,5")]
+
+
+def test_an_empty_slot_keeps_its_record_and_one_that_is_not_wanted_loses_it() -> None:
+    before = remembering(GrantedSlots(size="1000m/2048Mi", ordinals="0-4"))
+    found = recorded_slots(before, {0: granted(0)}, 3, lambda _: SMALL)
+    assert found == [GrantedSlots(size="1000m/2048Mi", ordinals="0-2")]
+    assert recorded_slots(before, {0: granted(0)}, 0, lambda _: SMALL) == []
+
+
+def test_an_instance_of_another_size_ends_the_record_until_it_is_granted_its_own() -> None:
+    before = remembering(GrantedSlots(size="1000m/2048Mi", ordinals="0"))
+    assert recorded_slots(before, {0: an_instance(0)}, 1, lambda _: LARGE) == []
+    found = recorded_slots(before, {0: granted(0)}, 1, lambda _: LARGE)
+    assert found == [GrantedSlots(size="2000m/4096Mi", ordinals="0")]
+
+
+def test_only_the_slot_and_the_size_on_record_are_granted() -> None:
+    before = remembering(GrantedSlots(size="1000m/2048Mi", ordinals="0-1"))
+    assert is_granted_before(before, 1, SMALL)
+    assert not is_granted_before(before, 2, SMALL)
+    assert not is_granted_before(before, 1, LARGE)
+    assert not is_granted_before(before, 1, None)
+
+
+@pytest.mark.parametrize("text", ["", "-", "a", "1-b", "9" * 40, "-3"])
+def test_of_an_unreadable_record_nothing_is_granted(text: str) -> None:
+    assert not list(ordinals_of(GrantedSlots(size="any", ordinals=text)))
+
+
+HUGE = InstanceType(spec=InstanceTypeSpec(resources=InstanceTypeResources(cpu=16, memory="64Gi")))
+
+
+def runtime(
+    *limits: ResourceAmounts,
+    type_: str = "datumcloud/d1-standard-2",
+    requests: ResourceAmounts | None = None,
+) -> Runtime:
+    containers = [
+        Container(name=f"c{n}", image="web:1", resources=ContainerResources(limits=amounts))
+        for n, amounts in enumerate(limits or (ResourceAmounts(),))
+    ]
+    resources = RuntimeResources(instance_type=type_, requests=requests or ResourceAmounts())
+    return Runtime(sandbox=Sandbox(containers=containers), resources=resources)
+
+
+BOTH = ResourceAmounts(cpu="250m", memory="512Mi")
+HALF = ResourceAmounts(cpu=4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "size"),
+    [
+        pytest.param(runtime(BOTH, BOTH), Size(500, 1024), id="limits add up"),
+        pytest.param(
+            runtime(BOTH, HALF, requests=BOTH), Size(250, 512), id="some limits are no limits"
+        ),
+        pytest.param(runtime(requests=HALF), Size(1000, 2048), id="half a request is none"),
+        pytest.param(runtime(), Size(1000, 2048), id="an old name of a type"),
+        pytest.param(runtime(type_="d1-standard-8"), Size(4000, 8192), id="a type"),
+        pytest.param(runtime(type_="huge"), Size(16000, 65536), id="a type of the catalogue"),
+        pytest.param(runtime(type_="unheard-of"), None, id="an unknown type"),
+    ],
+)
+def test_the_first_complete_source_counts(asked: Runtime, size: Size | None) -> None:
+    assert size_of(asked, lambda name: HUGE if name == "huge" else None) == size
+
+
+def test_an_instance_of_unknown_size_counts_as_one_instance() -> None:
+    assert [(r.resource_type, r.amount) for r in requests_of(None)] == [
+        ("compute.datumapis.com/instances", 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"), [("500m", 500), (2, 2000), ("1.5", 1500), ("0.0001", 1), ("1m", 1)]
+)
+def test_processors_in_thousandths(text: int | str, amount: int) -> None:
+    assert millicores(text) == amount
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [("512Mi", 512), ("2Gi", 2048), (1 << 20, 1), (1, 1), ("1.5Gi", 1536), ("1G", 954), ("1Ki", 1)],
+)
+def test_memory_in_mebibytes(text: int | str, amount: int) -> None:
+    assert mebibytes(text) == amount
+
+
+@given(st.integers(1, 10**9), st.sampled_from(["", "k", "M", "Ki", "Mi", "Gi"]))
+def test_nobody_gets_more_than_is_counted(number: int, unit: str) -> None:
+    factors = {"": 1, "k": 10**3, "M": 10**6, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+    asked_bytes = number * factors[unit]
+    assert (mebibytes(f"{number}{unit}") << 20) - asked_bytes in range(1 << 20)
