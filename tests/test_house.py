@@ -438,7 +438,7 @@ def test_a_missing_line_of_a_list_is_caught() -> None:
         return find_unlisted(sources, "CONTROLLER", listing)
 
     from_module = "from datum_compute.controllers.karmada.works import CONTROLLER as work"
-    from_folder = "from datum_compute.controllers.cell import instance"
+    from_folder = "from datum_compute.controllers.workload import instance"
     assert missing(f"{from_module}\n{from_folder}") == []
     assert missing(f"{from_module}\nNAMES = ['datum_compute.controllers.workload.instance']") == []
     assert missing(from_module) == [

@@ -63,7 +63,7 @@ def _unreachable_read_as_absent() -> Iterator[None]:
 
         return live
 
-    with attribute_replaced(CachedClient, "live", make):
+    with attribute_replaced(CachedClient, "get_uncached", make):
         yield
 
 
