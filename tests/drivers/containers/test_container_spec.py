@@ -95,7 +95,7 @@ def test_command_replaces_the_entry_point_and_args_the_arguments(
 
 
 def test_an_image_that_says_nothing_to_run_is_refused() -> None:
-    with pytest.raises(PermanentError, match="does not say what to run; give a command"):
+    with pytest.raises(PermanentError, match="has no command; set the command"):
         command_line(a_container(), ImageInfo("id", "digest"))
 
 

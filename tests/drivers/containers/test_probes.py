@@ -27,7 +27,7 @@ from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.containers.inspection import InspectedContainer
 from datum_compute.drivers.containers.machine import Machine, MachineRecord, MachineSnapshot
 from datum_compute.drivers.containers.probes import (
-    PORTS_AT_ONCE,
+    CONCURRENT_PORT_CHECKS_MAX,
     ProbeCounter,
     ProbeTarget,
     check_probe,
@@ -163,7 +163,7 @@ async def test_few_ports_are_checked_at_the_same_time(monkeypatch: pytest.Monkey
     monkeypatch.setattr(probes, "connect_on_link", connections.open)
     assert await answer(*(ContainerPort(name="p", port=number) for number in range(1, 2001))) == ""
     assert connections.attempted == list(range(1, 2001))
-    assert connections.open_at_most == PORTS_AT_ONCE
+    assert connections.open_at_most == CONCURRENT_PORT_CHECKS_MAX
 
 
 async def test_a_port_is_checked_once_and_none_after_a_closed_one(
@@ -173,7 +173,7 @@ async def test_a_port_is_checked_once_and_none_after_a_closed_one(
     monkeypatch.setattr(probes, "connect_on_link", connections.open)
     numbers = [1, 1, 2, 2, 3, *range(4, 2001)]
     assert "port 3 " in await answer(*(ContainerPort(name="p", port=number) for number in numbers))
-    assert connections.attempted == list(range(1, PORTS_AT_ONCE + 1))
+    assert connections.attempted == list(range(1, CONCURRENT_PORT_CHECKS_MAX + 1))
 
 
 def test_an_adopted_machine_is_not_observed_before_its_ports_were_checked() -> None:
@@ -187,8 +187,8 @@ def test_an_adopted_machine_is_not_observed_before_its_ports_were_checked() -> N
 async def test_a_machine_of_an_earlier_release_with_a_closed_port_is_not_ready_and_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pause_s = ProbeCounter.pause_s
-    monkeypatch.setattr(ProbeCounter, "pause_s", lambda tally: pause_s(tally) / 100)
+    pause_s = ProbeCounter.next_pause_s
+    monkeypatch.setattr(ProbeCounter, "next_pause_s", lambda counter: pause_s(counter) / 100)
     engine, clock = MemoryEngine(OWNER), Clock()
     port = ContainerPort(name="http", port=await a_closed_port())
     engine.add(ID, a_plan(port))

@@ -197,21 +197,21 @@ def test_probes_decide_whether_it_serves() -> None:
 
 
 def test_a_probe_counts_periods_before_the_first_good_answer_and_answers_after_it() -> None:
-    tally = ProbeCounter(Probe(period_seconds=2, failure_threshold=3))
+    counter = ProbeCounter(Probe(period_seconds=2, failure_threshold=3))
     waited_s = 0.0
     verdicts: list[tuple[bool, float]] = []
     while not verdicts:
-        verdict = tally.count(is_good=False)
+        verdict = counter.add_result(is_good=False)
         if verdict is not None:
             verdicts.append((verdict, waited_s))
-        pause_s = tally.pause_s()
+        pause_s = counter.next_pause_s()
         assert pause_s <= 1.0, "until the first good answer it is asked often"
         waited_s += pause_s
     assert verdicts[0][0] is False
     assert 4.0 <= verdicts[0][1] < 6.0
-    assert tally.count(is_good=True) is True
-    assert tally.pause_s() == 2.0
-    assert [tally.count(is_good=False) for _ in range(3)] == [None, None, False]
+    assert counter.add_result(is_good=True) is True
+    assert counter.next_pause_s() == 2.0
+    assert [counter.add_result(is_good=False) for _ in range(3)] == [None, None, False]
 
 
 def test_use_is_what_was_counted_between_two_moments() -> None:

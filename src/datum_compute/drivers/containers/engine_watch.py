@@ -1,8 +1,8 @@
 """Detects whether the container engine answers, and receives its events.
 
 - Every response of the engine counts as an answer, also an error and a piece of a stream.
-- An engine that has answered nothing for PING_AFTER_S is pinged: a loss must be detected between two
-  lists of containers, and the stream of events may be idle for hours.
+- An engine that has answered nothing for PING_AFTER_S is pinged: lists of containers are rare, and
+  the stream of events may be idle for hours.
 - A loss starts with the last answer, and ends when the driver has listed the containers again.
 """
 
