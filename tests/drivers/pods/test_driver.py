@@ -94,16 +94,16 @@ def test_a_cluster_that_is_lost_makes_machines_unknown_and_not_at_once() -> None
         pods.away = True
         await asyncio.sleep(OBSERVATION_DEADLINE_S - 3)
         assert await driver.observe(ID) is NOT_OBSERVED
-        driver._news.clear()
+        driver._pending_changes.clear()
         await asyncio.sleep(5)
-        assert list(driver._news) == [ID], "the controller is called"
+        assert list(driver._pending_changes) == [ID], "the controller is called"
         lost = await driver.observe(ID)
         assert isinstance(lost, MachineState)
         assert (lost.phase, lost.reason) == ("Unknown", "NotObserved")
-        driver._news.clear()
+        driver._pending_changes.clear()
         pods.away = False
         await asyncio.sleep(3)
-        assert list(driver._news) == [ID], "and again when the cluster is back"
+        assert list(driver._pending_changes) == [ID], "and again when the cluster is back"
         assert await driver.observe(ID) == before
         assert pods.created == 1
 
@@ -169,7 +169,7 @@ def seen(image: str, after_s: float) -> MachineState:
         ("fail.example/web:1", "Failed", "ImageUnavailable", "Back-off pulling image"),
         ("config.example/web:1", "Failed", "ConfigurationError", 'secret "key" not found'),
         ("command.example/web:1", "Failed", "ConfigurationError", "executable file not found"),
-        ("crash.example/web:1", "Failed", "InstanceCrashing", "ended with code 1"),
+        ("crash.example/web:1", "Failed", "InstanceCrashing", "exited with code 1"),
         ("oom.example/web:1", "Failed", "InstanceCrashing", "OOM, exit code 137"),
         ("nonode.example/web:1", "Pending", "Unschedulable", "3 Insufficient cpu"),
         ("unready.example/web:1", "Running", "Starting", "readiness"),
