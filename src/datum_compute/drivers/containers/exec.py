@@ -48,15 +48,15 @@ _START_ERRORS = (
 
 
 async def start_exec(
-    engine: Engine, container_id: str, wish: ExecWish, kill_process: KillProcess
+    engine: Engine, container_id: str, request: ExecWish, kill_process: KillProcess
 ) -> ContainerExecSession:
     """Start the command. The session has ended already if the command cannot be started."""
     body = {
-        "Cmd": wish.command,
-        "AttachStdin": wish.stdin,
+        "Cmd": request.command,
+        "AttachStdin": request.stdin,
         "AttachStdout": True,
         "AttachStderr": True,
-        "Tty": wish.tty,
+        "Tty": request.tty,
     }
     try:
         created = await engine.request("POST", f"/containers/{container_id}/exec", body=body)
@@ -64,14 +64,14 @@ async def start_exec(
         raise NotRunning(error.message) from None
     exec_id = str(created["Id"])
     try:
-        start = {"Detach": False, "Tty": wish.tty}
+        start = {"Detach": False, "Tty": request.tty}
         connection = await open_hijacked(engine.socket, f"/exec/{exec_id}/start", start)
     except EngineError as error:
         return ContainerExecSession(
             engine, exec_id, container_id, None, kill_process, start_error=error.message
         )
     return ContainerExecSession(
-        engine, exec_id, container_id, connection, kill_process, is_framed=not wish.tty
+        engine, exec_id, container_id, connection, kill_process, is_framed=not request.tty
     )
 
 

@@ -52,10 +52,10 @@ class MachineQueries:
         self._kill_process = kill_process
         self._meter = UsageMeter()
 
-    async def log_page(self, server: str, wish: LogQuery) -> LogPage:
+    async def log_page(self, server: str, query: LogQuery) -> LogPage:
         """Return lines of the machines of the Server, also of deleted ones."""
         machines = [m for m in (await self._list_machines()).values() if m.server == server]
-        return await read_page(self._operations, self._log_archive, server, machines, wish)
+        return await read_page(self._operations, self._log_archive, server, machines, query)
 
     async def usage(self, server: str) -> Usage | None:
         """Return the current usage; None if there is no machine."""
@@ -101,13 +101,13 @@ class MachineQueries:
             without_init=without_init,
         )
 
-    async def execute(self, server: str, wish: ExecWish) -> ExecSession | None:
+    async def execute(self, server: str, request: ExecWish) -> ExecSession | None:
         """Start a command in the machine; None if there is no machine."""
         machine = await self._find_machine(server)
         if machine is None:
             return None
         names = machine.container_names
-        name = wish.container or names[0]
+        name = request.container or names[0]
         if name not in names:
             raise NoSuchContainer(f"no container {name}; the containers are: {', '.join(names)}")
         machine.inspected = await self._operations.inspect(machine)
@@ -115,7 +115,7 @@ class MachineQueries:
         if container is None or container.state != "running":
             state = machine_state(machine, self._unix_s())
             raise NotRunning(f"container {name} does not run: {state.message or state.phase}")
-        return await start_exec(self._operations.engine, container.id, wish, self._kill_process)
+        return await start_exec(self._operations.engine, container.id, request, self._kill_process)
 
     async def _find_machine(self, server: str) -> Machine | None:
         """Return the machine of the Server that is not being removed."""

@@ -62,7 +62,7 @@ class PodQueryApi(Protocol):
         """Return the usage of the containers; None before the first measurement."""
         ...
 
-    async def execute(self, pod: Pod, wish: ExecWish) -> ExecSession: ...
+    async def execute(self, pod: Pod, request: ExecWish) -> ExecSession: ...
 
 
 class PodQueries:
@@ -70,16 +70,16 @@ class PodQueries:
         self._api = api
         self._log_reads = asyncio.Semaphore(CONCURRENT_LOG_READS_MAX)
 
-    async def log_page(self, server: str, wish: LogQuery) -> LogPage:
+    async def log_page(self, server: str, query: LogQuery) -> LogPage:
         found = [
             (pod, container.name)
             for pod in await self._list_pods(server)
             for container in pod.spec.containers
-            if not wish.container or container.name == wish.container
+            if not query.container or container.name == query.container
         ]
-        builder = PageBuilder(wish, len(found))
+        builder = PageBuilder(query, len(found))
         for pod, container in found:
-            builder.add(await self._read_log(pod, container, wish, builder))
+            builder.add(await self._read_log(pod, container, query, builder))
         return builder.page()
 
     async def usage(self, server: str) -> Usage | None:
@@ -99,19 +99,21 @@ class PodQueries:
     ) -> ImageCheck:
         raise NotFound(NO_REGISTRY)
 
-    async def execute(self, server: str, wish: ExecWish) -> ExecSession | None:
+    async def execute(self, server: str, request: ExecWish) -> ExecSession | None:
         pod = await self._find_pod(server)
         if pod is None:
             return None
         names = [container.name for container in pod.spec.containers]
-        name = wish.container or names[0]
+        name = request.container or names[0]
         if name not in names:
             raise NoSuchContainer(f"no container {name}; the containers are: {', '.join(names)}")
         statuses = {status.name: status for status in pod.status.container_statuses}
         if name not in statuses or statuses[name].state.running is None:
             phase = pod.status.phase or "Pending"
             raise NotRunning(f"container {name} does not run: its pod is {phase}")
-        complete = ExecWish(command=wish.command, container=name, stdin=wish.stdin, tty=wish.tty)
+        complete = ExecWish(
+            command=request.command, container=name, stdin=request.stdin, tty=request.tty
+        )
         return await self._api.execute(pod, complete)
 
     async def driver(self) -> DriverReport:
@@ -134,20 +136,20 @@ class PodQueries:
     # --- logs
 
     async def _read_log(
-        self, pod: Pod, container: str, wish: LogQuery, builder: PageBuilder
+        self, pod: Pod, container: str, query: LogQuery, builder: PageBuilder
     ) -> LogSource:
         key = source_key(machine_id_of(pod), container)
         selection = builder.selection(key)
-        parameters = _log_parameters(wish, selection.position)
+        parameters = _log_parameters(query, selection.position)
         collector = LineCollector(container, selection, is_framed=False)
-        if wish.cursor and not wish.previous and _restart_count(pod, container):
+        if query.cursor and not query.previous and _restart_count(pod, container):
             # The last lines of the previous run.
             await self._collect(collector, pod, container, {**parameters, "previous": "true"})
         await self._collect(collector, pod, container, parameters)
         if "tailLines" in parameters and len(collector.seconds) == 1:
             # All lines are of one second: read the whole second to find the place in it.
             since = {"sinceTime": _timestamp(min(collector.seconds))}
-            since |= {"previous": "true"} if wish.previous else {}
+            since |= {"previous": "true"} if query.previous else {}
             collector = LineCollector(container, selection, is_framed=False)
             await self._collect(collector, pod, container, since)
         return LogSource(key, collector.lines, collector.position)
@@ -171,14 +173,14 @@ class PodQueries:
             await collect_pieces(collector, whole)
 
 
-def _log_parameters(wish: LogQuery, place: LogPosition | None) -> dict[str, str]:
-    parameters = {"previous": "true"} if wish.previous else {}
-    if place is not None and place.second:
-        parameters["sinceTime"] = _timestamp(place.second)
-    elif wish.since_s:
-        parameters["sinceTime"] = _timestamp(int(wish.since_s))
-    elif not wish.cursor:
-        parameters["tailLines"] = str(requested_tail(wish))
+def _log_parameters(query: LogQuery, position: LogPosition | None) -> dict[str, str]:
+    parameters = {"previous": "true"} if query.previous else {}
+    if position is not None and position.second:
+        parameters["sinceTime"] = _timestamp(position.second)
+    elif query.since_s:
+        parameters["sinceTime"] = _timestamp(int(query.since_s))
+    elif not query.cursor:
+        parameters["tailLines"] = str(requested_tail(query))
     return parameters
 
 
