@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,7 +12,15 @@ import pytest
 
 from datum_compute.api.reasons import Reason
 from datum_compute.drivers.containers.engine import Engine, EngineError
-from datum_compute.drivers.containers.images import ImageStore, ImageUnavailable
+from datum_compute.drivers.containers.images import (
+    ImageStore,
+    ImageUnavailable,
+    default_pull_policy,
+    find_credentials,
+    parse_image,
+    registry_host,
+    split_reference,
+)
 from datum_compute.drivers.registry_errors import is_registry_unreachable
 from datum_compute.planning.advice import Move, advice_on
 
@@ -74,3 +83,38 @@ async def test_what_a_registry_refuses_is_the_images_fault(words: str) -> None:
     error = await refusal(words)
     assert error.reason == Reason.IMAGE_UNAVAILABLE
     assert advice_on(error.reason).move is Move.YOU
+
+
+@pytest.mark.parametrize(
+    ("image", "name", "tag", "policy", "registry"),
+    [
+        ("web", "web", "latest", "Always", "docker.io"),
+        ("web:1", "web", "1", "IfNotPresent", "docker.io"),
+        ("team/web:latest", "team/web", "latest", "Always", "docker.io"),
+        ("host:5000/web", "host:5000/web", "latest", "Always", "host:5000"),
+        ("host:5000/a/web:2", "host:5000/a/web", "2", "IfNotPresent", "host:5000"),
+        ("localhost/web:1", "localhost/web", "1", "IfNotPresent", "localhost"),
+        ("r.io/web:1@sha256:ab", "r.io/web", "sha256:ab", "IfNotPresent", "r.io"),
+    ],
+)
+def test_images_are_taken_apart(
+    image: str, name: str, tag: str, policy: str, registry: str
+) -> None:
+    assert split_reference(image) == (name, tag)
+    assert default_pull_policy(image) == policy
+    assert registry_host(image) == registry
+
+
+def test_credentials_are_those_of_the_registry_in_the_order_of_the_secrets() -> None:
+    first = json.dumps({"auths": {"r.io": {"username": "a", "password": "b"}, "x": {}}}).encode()
+    packed = base64.b64encode(b"c:d:e").decode()
+    second = json.dumps({"auths": {"https://r.io/v1/": {"auth": packed}}}).encode()
+    found = list(find_credentials("r.io/web:1", [b"no json", first, second]))
+    assert [(f["username"], f["password"]) for f in found] == [("a", "b"), ("c", "d:e")]
+    assert list(find_credentials("other.io/web:1", [first, second])) == []
+
+
+def test_a_digest_is_that_of_the_repository_that_was_asked() -> None:
+    found = {"Id": "sha256:id", "RepoDigests": ["x/web@sha256:1", "r.io/web@sha256:2"]}
+    assert parse_image("r.io/web:1", found).digest == "sha256:2"
+    assert parse_image("local:1", {"Id": "sha256:id"}).digest == "sha256:id"

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from datum_compute.api.codec import decode
-from datum_compute.api.containeroptions import Probe, TcpSocket
+from datum_compute.api.containeroptions import HttpGet, Probe, TcpSocket
 from datum_compute.api.instance import ContainerPort
 from datum_compute.drivers.container_defaults import PORT_CHECK
 from datum_compute.drivers.containers import probes
@@ -23,12 +23,18 @@ from datum_compute.drivers.containers.container_spec import (
     container_labels,
     read_plan,
 )
+from datum_compute.drivers.containers.crash_reports import build_crash_report
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.containers.inspection import InspectedContainer
-from datum_compute.drivers.containers.machine import Machine, MachineRecord, MachineSnapshot
+from datum_compute.drivers.containers.machine import (
+    Machine,
+    MachineRecord,
+    MachineSnapshot,
+)
 from datum_compute.drivers.containers.probes import (
     CONCURRENT_PORT_CHECKS_MAX,
     ProbeCounter,
+    ProbeRunner,
     ProbeTarget,
     check_probe,
 )
@@ -225,3 +231,59 @@ async def test_a_sleeping_machine_is_not_checked(tmp_path: Path) -> None:
         assert isinstance(state, MachineState)
         assert state.phase == "Sleeping"
         assert driver._machines[ID].probe_tasks == {}
+
+
+def test_a_probe_counts_periods_before_the_first_good_answer_and_answers_after_it() -> None:
+    counter = ProbeCounter(Probe(period_seconds=2, failure_threshold=3))
+    waited_s = 0.0
+    verdicts: list[tuple[bool, float]] = []
+    while not verdicts:
+        verdict = counter.add_result(is_good=False)
+        if verdict is not None:
+            verdicts.append((verdict, waited_s))
+        pause_s = counter.next_pause_s()
+        assert pause_s <= 1.0, "until the first good answer it is asked often"
+        waited_s += pause_s
+    assert verdicts[0][0] is False
+    assert 4.0 <= verdicts[0][1] < 6.0
+    assert counter.add_result(is_good=True) is True
+    assert counter.next_pause_s() == 2.0
+    assert [counter.add_result(is_good=False) for _ in range(3)] == [None, None, False]
+
+
+async def test_an_answer_that_an_end_cut_off_is_not_the_last_one_of_what_ended() -> None:
+    now_s = 1.0
+    told = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal now_s
+        await reader.readuntil(b"\r\n\r\n")
+        now_s += 1.0
+        writer.write(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
+        writer.close()
+
+    async def heard(machine: Machine, name: str, good: bool, words: str) -> None:
+        told.set()
+
+    server = await asyncio.start_server(answer, HOST, 0)
+    port = server.sockets[0].getsockname()[1]
+    probe = Probe(http_get=HttpGet(port=port), failure_threshold=1, period_seconds=60)
+    plan = MachinePlan(
+        containers=[ContainerPlan(name="a", image="web:1", readiness=probe)], addresses=[HOST]
+    )
+    machine = Machine(
+        "ns/web-0/uid", plan, inspected={"a": InspectedContainer("a", "id", "running", None)}
+    )
+    probing = ProbeRunner(Engine("unused"), heard, heard, lambda: now_s)
+    async with server, asyncio.TaskGroup() as group:
+        probing.begin(machine, group.create_task)
+        await told.wait()
+        probing.end(machine)
+    words = f"GET http://{HOST}:{port}/: 503"
+    assert card_probes(machine, ended_s=1.5) == {}, "it came at 2"
+    assert card_probes(machine, ended_s=2.5) == {"readiness probe of a": words}
+
+
+def card_probes(machine: Machine, ended_s: float) -> dict[str, str]:
+    machine.record = MachineRecord(container="a", is_down=True, ended_s=ended_s)
+    return build_crash_report(machine, ended_s).probes

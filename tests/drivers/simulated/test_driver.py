@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from random import Random
 from typing import TypeVar
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from datum_compute.api.instance import Container
 from datum_compute.app.machines import simulated_driver
@@ -237,3 +239,25 @@ def test_the_boot_time_comes_from_the_flag_else_from_the_environment() -> None:
     assert local_settings(["--state-dir", "s"], {}).boot_s == 0
     assert local_settings(["--state-dir", "s"], told).boot_s == 3
     assert local_settings(["--state-dir", "s", "--simulated-boot-seconds=2"], told).boot_s == 2
+
+
+MACHINE = SimulatedMachine(number=1, image="web:1", runs_from_s=0.0)
+ids = st.builds(lambda name, uid: f"ns/{name}/{uid}", st.sampled_from("abc"), st.integers(0, 3))
+
+
+@given(st.lists(st.tuples(st.sampled_from(("set", "pop", "clear")), ids), max_size=40))
+def test_names_always_equal_a_scan(steps: list[tuple[str, str]]) -> None:
+    table = MachineTable()
+    model: dict[str, SimulatedMachine] = {}
+    for step, machine_id in steps:
+        both: tuple[MutableMapping[str, SimulatedMachine], ...] = (table, model)
+        for machines in both:
+            if step == "set":
+                machines[machine_id] = MACHINE
+            elif step == "pop":
+                machines.pop(machine_id, None)
+            elif machine_id.endswith("0"):
+                machines.clear()
+        assert dict(table) == model
+        for name in ("ns/a/", "ns/b/", "ns/c/"):
+            assert table.list_ids(name) == sorted(m for m in model if m.startswith(name))
