@@ -25,7 +25,7 @@ def limited(cpu: str, memory: str) -> ContainerResources:
     return ContainerResources(limits=ResourceAmounts(cpu=cpu, memory=memory))
 
 
-def test_limits_together_are_never_more_than_those_of_the_machine() -> None:
+def test_all_limits_together_do_not_exceed_those_of_the_machine() -> None:
     spec = a_spec(
         a_container("one", resources=limited("500m", "256Mi")),
         a_container("two"),

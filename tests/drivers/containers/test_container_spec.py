@@ -1,4 +1,4 @@
-"""What the engine is asked for, from what a Server says."""
+"""Requests to create containers, from the spec of a Server."""
 
 from __future__ import annotations
 
@@ -76,35 +76,35 @@ def test_command_replaces_the_entry_point_and_args_the_arguments(
     assert command_line(a_container(command=command, args=args), IMAGE) == expected
 
 
-def test_an_image_that_says_nothing_to_run_is_refused() -> None:
+def test_an_image_without_a_command_is_rejected() -> None:
     with pytest.raises(PermanentError, match="has no command; set the command"):
         command_line(a_container(), ImageInfo("id", "digest"))
 
 
-def test_nobody_gains_privileges() -> None:
+def test_containers_get_no_privileges() -> None:
     config = body(a_spec(a_container()))["HostConfig"]
     assert config["Privileged"] is False
     assert config["CapDrop"] == ["ALL"]
     assert "SYS_ADMIN" not in config["CapAdd"]
     assert config["SecurityOpt"] == ["no-new-privileges"]
-    assert config["RestartPolicy"] == {"Name": "no"}, "restarts are ours"
+    assert config["RestartPolicy"] == {"Name": "no"}, "the driver restarts containers"
 
 
-def test_user_and_read_only_root_are_as_asked_for() -> None:
+def test_user_and_read_only_root_are_those_of_the_security_context() -> None:
     context = SecurityContext(run_as_user=5, run_as_group=6, read_only_root_filesystem=True)
-    made = body(a_spec(a_container(security_context=context)))
-    assert made["User"] == "5:6"
-    assert made["HostConfig"]["ReadonlyRootfs"] is True
-    assert "/tmp" in made["HostConfig"]["Tmpfs"]
+    created = body(a_spec(a_container(security_context=context)))
+    assert created["User"] == "5:6"
+    assert created["HostConfig"]["ReadonlyRootfs"] is True
+    assert "/tmp" in created["HostConfig"]["Tmpfs"]
 
 
-def test_memory_has_no_swap_on_top() -> None:
+def test_containers_get_no_swap() -> None:
     config = body(a_spec(a_container(resources=limited("250m", "64Mi"))))["HostConfig"]
     assert config["Memory"] == config["MemorySwap"] == 64 * 1024 * 1024
     assert config["NanoCpus"] == 250_000_000
 
 
-def test_only_the_first_container_has_a_network_and_the_others_are_in_it() -> None:
+def test_containers_join_the_network_namespace_of_the_first() -> None:
     given = InterfaceAddress(
         family="IPv4", address="10.1.2.3", prefix_length=24, gateway="10.1.2.1"
     )
@@ -116,37 +116,37 @@ def test_only_the_first_container_has_a_network_and_the_others_are_in_it() -> No
     first, second = body(spec, 0), body(spec, 1)
     (network,) = first["NetworkingConfig"]["EndpointsConfig"]
     assert first["HostConfig"]["NetworkMode"] == network
-    ends = first["NetworkingConfig"]["EndpointsConfig"][network]
-    assert ends == {
+    endpoint = first["NetworkingConfig"]["EndpointsConfig"][network]
+    assert endpoint == {
         "IPAMConfig": {"IPv4Address": "10.1.2.3"},
         "MacAddress": hardware_address("10.1.2.3"),
     }
-    holder = container_name(OWNER, ID, "one")
-    assert second["HostConfig"]["NetworkMode"] == f"container:{holder}"
+    first_name = container_name(OWNER, ID, "one")
+    assert second["HostConfig"]["NetworkMode"] == f"container:{first_name}"
     assert "NetworkingConfig" not in second
 
 
-def test_an_address_has_always_the_same_hardware_address() -> None:
+def test_the_hardware_address_is_derived_from_the_ip_address() -> None:
     first = hardware_address("10.1.2.3")
     assert first == hardware_address("10.1.2.3") != hardware_address("10.1.2.4")
-    assert first.startswith("02:"), "one that nobody else gives out"
+    assert first.startswith("02:"), "a locally administered address"
     assert hardware_address("fd00::1") == hardware_address("fd00:0::1")
 
 
-def test_data_wins_over_what_the_spec_says_in_words() -> None:
-    spec = a_spec(a_container(env=[EnvVar(name="A", value="words")]))
-    assert body(spec)["Env"] == ["A=words"]
+def test_variables_of_the_data_replace_those_of_the_spec() -> None:
+    spec = a_spec(a_container(env=[EnvVar(name="A", value="spec")]))
+    assert body(spec)["Env"] == ["A=spec"]
     data = MachineData(variables={"app": {"A": "data"}})
     assert body(spec, data=data)["Env"] == ["A=data"]
 
 
-def test_volumes_are_there_to_be_read() -> None:
+def test_volumes_are_mounted_read_only() -> None:
     attached = [VolumeAttachment(name="v", mount_path="/data")]
-    made = body(a_spec(a_container(volume_attachments=attached)), v="/state/v")
-    assert made["HostConfig"]["Binds"] == ["/state/v:/data:ro"]
+    created = body(a_spec(a_container(volume_attachments=attached)), v="/state/v")
+    assert created["HostConfig"]["Binds"] == ["/state/v:/data:ro"]
 
 
-def test_a_plan_is_found_again_in_the_labels_and_holds_no_secret() -> None:
+def test_the_plan_is_read_from_the_labels_and_contains_no_secret() -> None:
     spec = a_spec(a_container(env=[EnvVar(name="A", value="hidden")]))
     plan = build_plan(OWNER, spec, {"app": 64})
     labels = container_labels(OWNER, ID, "app", plan)
@@ -155,7 +155,7 @@ def test_a_plan_is_found_again_in_the_labels_and_holds_no_secret() -> None:
     assert read_plan({}) is None
 
 
-def test_names_differ_between_machines_and_platforms() -> None:
+def test_container_names_differ_between_machines_and_platforms() -> None:
     names = {
         container_name(owner, machine, container)
         for owner in (OWNER, ContainerOwner("other", "dfw"), ContainerOwner("platform", "iad"))
@@ -169,15 +169,15 @@ def test_names_differ_between_machines_and_platforms() -> None:
     ("use", "has_init", "label"),
     [("on", True, None), ("off", False, None), ("missing", False, INIT_MISSING)],
 )
-def test_a_container_states_its_init_process_and_that_the_engine_has_none(
+def test_the_body_states_whether_there_is_an_init_process(
     use: InitUse, has_init: bool, label: str | None
 ) -> None:
     spec = a_spec(a_container())
     plan = build_plan(OWNER, spec, {})
     making = CreationInputs(OWNER, ID, spec, NO_DATA, plan, container_limits(spec), {})
-    made = container_body(making, spec.containers[0], IMAGE, use)
-    assert made["HostConfig"]["Init"] is has_init
-    assert made["Labels"].get(INIT) == label
+    created = container_body(making, spec.containers[0], IMAGE, use)
+    assert created["HostConfig"]["Init"] is has_init
+    assert created["Labels"].get(INIT) == label
 
 
 @pytest.mark.parametrize(
@@ -191,18 +191,18 @@ def test_a_container_states_its_init_process_and_that_the_engine_has_none(
         ("web", ["PATH=relative"], []),
     ],
 )
-def test_where_the_program_of_a_container_can_be(
+def test_the_paths_of_a_program_follow_from_path(
     program: str, variables: list[str], places: list[str]
 ) -> None:
     assert program_paths(program, variables) == places
 
 
-def test_without_a_path_of_its_own_a_container_has_the_usual_one() -> None:
+def test_a_container_without_path_gets_the_default() -> None:
     assert "/usr/bin/web" in program_paths("web", ["A=1"])
 
 
-def test_the_init_process_is_no_part_of_the_plan() -> None:
-    """Existing containers carry the plan of an earlier release, and must be found equal to it."""
+def test_the_init_process_is_not_part_of_the_plan() -> None:
+    """The labels of existing containers contain the plan of an earlier release."""
     on, off = (build_plan(OWNER, a_spec(a_container(init=init)), {}) for init in (True, False))
     assert on.containers == off.containers
 
@@ -221,8 +221,8 @@ def test_the_init_process_is_no_part_of_the_plan() -> None:
         {"volume_attachments": [VolumeAttachment(name="v", mount_path="//")]},
     ],
 )
-def test_what_no_process_can_be_started_with_is_never_sent(fields: dict[str, Any]) -> None:
-    """An object may be older than the rule that rejects it."""
+def test_invalid_process_input_is_not_sent_to_the_engine(fields: dict[str, Any]) -> None:
+    """An object may have been stored before the rule that rejects it."""
     with pytest.raises(PermanentError, match=r"NUL byte|must not be"):
         body(a_spec(a_container(**fields)))
 

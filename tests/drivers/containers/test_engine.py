@@ -11,7 +11,7 @@ from datum_compute.drivers.containers.engine import (
 
 
 @pytest.mark.parametrize(
-    ("words", "shown"),
+    ("message", "shown"),
     [
         (
             'error mounting "/var/lib/docker/overlay2/ab/merged" to rootfs',
@@ -29,5 +29,5 @@ from datum_compute.drivers.containers.engine import (
         ("/run/dockerfiles/x: not found", "/run/dockerfiles/x: not found"),
     ],
 )
-def test_words_of_the_engine_have_no_paths_of_the_host(words: str, shown: str) -> None:
-    assert parse_error_message(encode({"message": words})) == shown
+def test_error_messages_contain_no_host_paths(message: str, shown: str) -> None:
+    assert parse_error_message(encode({"message": message})) == shown

@@ -6,7 +6,7 @@ from datum_compute.api.timestamps import unix_time
 from datum_compute.drivers.containers.inspection import parse_container
 
 
-def test_containers_are_read_as_engines_show_them() -> None:
+def test_the_response_of_podman_is_parsed() -> None:
     podman = {
         "Id": "abc",
         "State": {

@@ -70,13 +70,13 @@ async def read(engine: Engine, query: LogQuery) -> tuple[list[str], dict[str, Lo
     return [line.text for line in page.lines], page.cursor
 
 
-async def test_a_tail_since_some_time_is_taken_by_the_engine() -> None:
+async def test_tail_and_since_are_applied_by_the_engine() -> None:
     engine = ScriptedEngine(timed(1, "a") + timed(2, "b"))
     await read(engine, LogQuery(tail=5, since_s=7.5))
     assert (engine.queries[0]["tail"], engine.queries[0]["since"]) == ("5", "7")
 
 
-async def test_a_reader_of_no_lines_knows_its_place() -> None:
+async def test_a_reader_of_no_lines_gets_a_position() -> None:
     engine = ScriptedEngine(timed(1, "a"), timed(1, "a"))
     assert await read(engine, LogQuery(tail=0)) == (
         [],

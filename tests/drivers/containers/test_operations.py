@@ -52,7 +52,7 @@ def a_spec(*containers: Container, **fields: Any) -> ServerSpec:
 
 
 @pytest.mark.parametrize(
-    ("info", "lacks"),
+    ("info", "is_missing"),
     [
         ({"InitBinary": "", "InitCommit": {"ID": "", "Expected": ""}}, False),  # podman, always
         ({"InitBinary": "docker-init", "InitCommit": {"ID": "de40ad0"}}, False),
@@ -61,8 +61,8 @@ def a_spec(*containers: Container, **fields: Any) -> ServerSpec:
         ({}, False),
     ],
 )
-def test_docker_reports_that_its_init_program_is_missing(info: Any, lacks: bool) -> None:
-    assert is_init_missing(info) is lacks
+def test_docker_reports_that_its_init_program_is_missing(info: Any, is_missing: bool) -> None:
+    assert is_init_missing(info) is is_missing
 
 
 class InitEngine(MemoryEngine):
@@ -72,7 +72,7 @@ class InitEngine(MemoryEngine):
         super().__init__(OWNER)
         self.has_init = False
         self.created: list[Any] = []
-        self.failures = 0  # requests to create a container that fail, whatever is asked for
+        self.failures = 0  # requests to create a container that fail, of any kind
         self.refuses_init = False  # like podman without its init program
         self.files: dict[str, JsonObject] = {"/bin/web": {"mode": 0o755}}
 
@@ -112,7 +112,7 @@ class InitEngine(MemoryEngine):
 
 
 async def create(engine: InitEngine, folder: Path, program: str = "/bin/web") -> Any:
-    """Create a container with an init process, and return what the engine was asked for last."""
+    """Create a container with an init process, and return the body of the last request."""
     archive = LogFiles(folder / "logs", lambda: 2e9)
     operations = ContainerOperations(engine, OWNER, HostFolders(folder / "data"), archive)
     spec = a_spec(a_container(command=[program]))
@@ -132,13 +132,13 @@ DIRECTORY, SYMLINK = 1 << 31, 1 << 27
         ("/bin/none", False),
         ("/bin/link", True),
         ("/bin/link-to-data", False),
-        ("/bin/strange", True),
+        ("/bin/unknown", True),
     ],
 )
 async def test_a_program_that_cannot_be_run_gets_no_init_process(
     tmp_path: Path, program: str, has_init: bool
 ) -> None:
-    """The engine then refuses to start it; an init process would start, and end with code 1."""
+    """The engine then refuses to start it; an init process would start, and exit with code 1."""
     engine = InitEngine()
     engine.has_init = True
     engine.files |= {
@@ -146,11 +146,11 @@ async def test_a_program_that_cannot_be_run_gets_no_init_process(
         "/bin/data": {"mode": 0o644},
         "/bin/link": {"mode": SYMLINK | 0o777, "linkTarget": "/bin/web"},
         "/bin/link-to-data": {"mode": SYMLINK | 0o777, "linkTarget": "/bin/data"},
-        "/bin/strange": {},
+        "/bin/unknown": {},
     }
-    made = await create(engine, tmp_path, program)
-    assert made["HostConfig"]["Init"] is has_init
-    assert INIT not in made["Labels"]
+    created = await create(engine, tmp_path, program)
+    assert created["HostConfig"]["Init"] is has_init
+    assert INIT not in created["Labels"]
 
 
 async def test_one_failure_of_the_engine_does_not_mean_that_it_has_no_init_program(
@@ -158,20 +158,20 @@ async def test_one_failure_of_the_engine_does_not_mean_that_it_has_no_init_progr
 ) -> None:
     engine = InitEngine()
     engine.has_init, engine.failures = True, 1
-    made = await create(engine, tmp_path)
-    assert made["HostConfig"]["Init"] is True
-    assert INIT not in made["Labels"]
+    created = await create(engine, tmp_path)
+    assert created["HostConfig"]["Init"] is True
+    assert INIT not in created["Labels"]
 
 
 async def test_an_engine_that_refuses_only_init_processes_has_none(tmp_path: Path) -> None:
     engine = InitEngine()
     engine.has_init = engine.refuses_init = True
-    made = await create(engine, tmp_path)
-    assert made["HostConfig"]["Init"] is False
-    assert made["Labels"][INIT] == INIT_MISSING
+    created = await create(engine, tmp_path)
+    assert created["HostConfig"]["Init"] is False
+    assert created["Labels"][INIT] == INIT_MISSING
 
 
-async def test_an_engine_that_creates_nothing_is_not_said_to_lack_its_init_program(
+async def test_an_engine_that_creates_nothing_may_have_an_init_program(
     tmp_path: Path,
 ) -> None:
     engine = InitEngine()
@@ -197,7 +197,7 @@ async def test_an_init_program_that_is_installed_later_is_used(tmp_path: Path) -
     assert (await create())["HostConfig"]["Init"] is True
 
 
-def test_folders_of_volumes_are_not_shown() -> None:
-    words = "statfs /state/data/ns-web/v/key: no such file or directory"
-    shown = hide_folders(words, {"v": "/state/data/ns-web/v"})
+def test_error_messages_contain_no_volume_folders() -> None:
+    message = "statfs /state/data/ns-web/v/key: no such file or directory"
+    shown = hide_folders(message, {"v": "/state/data/ns-web/v"})
     assert shown == "statfs (volume v)/key: no such file or directory"

@@ -1,4 +1,4 @@
-"""What engines and registries say, read."""
+"""The reported state of a machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UP = InspectedContainer("app", "id", "running", started_at="2026-01-01T00:00:00Z
 ENDED = InspectedContainer("app", "id", "exited", 137, finished_s=200.0)
 
 
-def test_a_machine_that_runs_has_its_address_and_digest() -> None:
+def test_a_running_machine_has_its_address_and_digest() -> None:
     state = snapshot_state(
         PLAN, MachineSnapshot(["app"], {"app": UP}, now_s=500.0), ReadinessResults(), ""
     )
@@ -29,7 +29,7 @@ def test_a_machine_that_runs_has_its_address_and_digest() -> None:
     assert [i.digest for i in state.images] == ["sha256:d"]
 
 
-def test_out_of_memory_is_said_with_the_limit() -> None:
+def test_the_message_of_an_out_of_memory_kill_contains_the_limit() -> None:
     record = MachineRecord(
         is_down=True, container="app", exit_code=137, out_of_memory=True, ended_s=200.0
     )
@@ -40,14 +40,14 @@ def test_out_of_memory_is_said_with_the_limit() -> None:
     assert "ran out of memory (its limit is 64Mi)" in state.message
 
 
-def test_one_that_ended_before_is_believed_only_after_a_while() -> None:
+def test_a_restarted_machine_counts_as_crashed_until_it_is_proven() -> None:
     record = MachineRecord(
-        restarts=1, container="app", exit_code=1, ended_s=90.0, last_lines=["bye"]
+        restarts=1, container="app", exit_code=1, ended_s=90.0, last_lines=["panic"]
     )
     early = snapshot_state(
         PLAN, MachineSnapshot(["app"], {"app": UP}, record, now_s=105.0), ReadinessResults(), ""
     )
-    assert (early.phase, early.last_lines) == ("Failed", ("bye",))
+    assert (early.phase, early.last_lines) == ("Failed", ("panic",))
     late = snapshot_state(
         PLAN, MachineSnapshot(["app"], {"app": UP}, record, now_s=110.0), ReadinessResults(), ""
     )
@@ -71,14 +71,14 @@ def test_a_machine_that_was_just_restarted_stays_crashed_until_it_is_inspected()
     assert (state.phase, state.restarts) == ("Pending", 3)
 
 
-def test_a_problem_speaks_before_everything_else() -> None:
+def test_a_setup_problem_is_reported_before_anything_else() -> None:
     problem = SetupProblem(Reason.IMAGE_UNAVAILABLE, "no such image", 60.0, 10.0)
     snapshot = MachineSnapshot(["app"], {}, problem=problem, can_create=True)
     state = snapshot_state(PLAN, snapshot, ReadinessResults(), "")
     assert (state.phase, state.reason) == ("Failed", Reason.IMAGE_UNAVAILABLE)
 
 
-def test_probes_decide_whether_it_serves() -> None:
+def test_the_readiness_probe_decides_the_reason() -> None:
     probed = MachinePlan(containers=[ContainerPlan(name="app", image="w", readiness=Probe())])
     snapshot = MachineSnapshot(["app"], {"app": UP}, now_s=500.0)
     assert snapshot_state(probed, snapshot, ReadinessResults(), "").reason == Reason.STARTING

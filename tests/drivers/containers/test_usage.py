@@ -19,24 +19,24 @@ PLAN = MachinePlan(
 )
 
 
-def test_use_is_what_was_counted_between_two_moments() -> None:
-    told = {
+def test_usage_is_computed_from_two_samples() -> None:
+    stats = {
         "read": "2026-01-01T00:00:00.5Z",
         "cpu_stats": {"cpu_usage": {"total_usage": 5_000_000_000}},
         "memory_stats": {"usage": 3 * 1024 * 1024, "limit": 64 * 1024 * 1024},
     }
-    before = parse_sample(told)
-    later = {**told, "read": "2026-01-01T00:00:01.0Z"}
+    before = parse_sample(stats)
+    later = {**stats, "read": "2026-01-01T00:00:01.0Z"}
     after = parse_sample({**later, "cpu_stats": {"cpu_usage": {"total_usage": 5_125_000_000}}})
-    used = compute_usage([before, before], [after, None])
-    assert (used.cpu_millicores, used.memory_mebibytes) == (250, 3)
+    usage = compute_usage([before, before], [after, None])
+    assert (usage.cpu_millicores, usage.memory_mebibytes) == (250, 3)
     assert compute_usage([before], [before]).cpu_millicores == 0, "no time has passed"
     assert parse_sample(None) is None
 
 
-async def test_one_that_does_not_run_uses_nothing_that_can_be_told() -> None:
-    nobody = cast(ContainerOperations, None)  # nobody is asked
+async def test_a_machine_that_does_not_run_has_no_usage() -> None:
+    unused = cast(ContainerOperations, None)
     machine = Machine("ns/web/uid", PLAN)
-    assert await read_usage(nobody, machine) is None
+    assert await read_usage(unused, machine) is None
     machine.record = record_sleep(machine.record, "stop")
-    assert await read_usage(nobody, machine) == Usage(asleep=True)
+    assert await read_usage(unused, machine) == Usage(asleep=True)
