@@ -53,8 +53,8 @@ def a_spec(*containers: Container, **fields: Any) -> ServerSpec:
 
 def body(spec: ServerSpec, index: int = 0, data: MachineData = NO_DATA, **folders: str) -> Any:
     plan = build_plan(OWNER, spec, {})
-    making = CreationInputs(OWNER, ID, spec, data, plan, container_limits(spec), folders)
-    return container_body(making, spec.containers[index], IMAGE)
+    inputs = CreationInputs(OWNER, ID, spec, data, plan, container_limits(spec), folders)
+    return container_body(inputs, spec.containers[index], IMAGE)
 
 
 def limited(cpu: str, memory: str) -> ContainerResources:
@@ -174,14 +174,14 @@ def test_the_body_states_whether_there_is_an_init_process(
 ) -> None:
     spec = a_spec(a_container())
     plan = build_plan(OWNER, spec, {})
-    making = CreationInputs(OWNER, ID, spec, NO_DATA, plan, container_limits(spec), {})
-    created = container_body(making, spec.containers[0], IMAGE, use)
+    inputs = CreationInputs(OWNER, ID, spec, NO_DATA, plan, container_limits(spec), {})
+    created = container_body(inputs, spec.containers[0], IMAGE, use)
     assert created["HostConfig"]["Init"] is has_init
     assert created["Labels"].get(INIT) == label
 
 
 @pytest.mark.parametrize(
-    ("program", "variables", "places"),
+    ("program", "variables", "paths"),
     [
         ("/bin/web", ["PATH=/x"], ["/bin/web"]),
         ("web", ["A=PATH=/y", "PATH=/x:/bin/:"], ["/x/web", "/bin/web"]),
@@ -192,9 +192,9 @@ def test_the_body_states_whether_there_is_an_init_process(
     ],
 )
 def test_the_paths_of_a_program_follow_from_path(
-    program: str, variables: list[str], places: list[str]
+    program: str, variables: list[str], paths: list[str]
 ) -> None:
-    assert program_paths(program, variables) == places
+    assert program_paths(program, variables) == paths
 
 
 def test_a_container_without_path_gets_the_default() -> None:

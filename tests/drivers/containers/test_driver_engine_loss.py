@@ -227,8 +227,8 @@ def test_a_timeout_does_not_count_if_the_engine_answers_no_ping_after_it(kind: s
     async def main(_loop: VirtualLoop) -> None:
         engine = HalfHungEngine(OWNER)
         engine.hangs_commands = True
-        seen = {"app": InspectedContainer("app", "id", "running")}
-        machine = Machine(ID, with_probe(kind), inspected=seen)
+        inspected = {"app": InspectedContainer("app", "id", "running")}
+        machine = Machine(ID, with_probe(kind), inspected=inspected)
         runner = ProbeRunner(engine, receive, receive, lambda: 2e9)
         async with asyncio.TaskGroup() as group:
             runner.begin(machine, group.create_task)

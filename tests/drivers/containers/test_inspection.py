@@ -18,11 +18,11 @@ def test_the_response_of_podman_is_parsed() -> None:
         },
         "NetworkSettings": {"Networks": {"n": {"IPAddress": "10.0.0.9"}}},
     }
-    seen = parse_container("app", podman)
-    assert (seen.state, seen.exit_code, seen.out_of_memory) == ("exited", 3, True)
-    assert seen.started_at == "2026-11-15T18:53:46Z"
-    assert 35.9 < seen.finished_s - seen.started_s < 36.0
-    assert seen.addresses == ("10.0.0.9",)
+    container = parse_container("app", podman)
+    assert (container.state, container.exit_code, container.out_of_memory) == ("exited", 3, True)
+    assert container.started_at == "2026-11-15T18:53:46Z"
+    assert 35.9 < container.finished_s - container.started_s < 36.0
+    assert container.addresses == ("10.0.0.9",)
     assert unix_time("0001-01-01T00:00:00Z") == 0.0
     assert unix_time("nonsense") == 0.0
     assert parse_container("app", {"State": {"Status": "restarting"}}).state == "running"

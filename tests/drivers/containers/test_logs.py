@@ -37,7 +37,7 @@ class ScriptedEngine(Engine):
     """Answers each request for a log with the next content, in pieces."""
 
     def __init__(self, *contents: bytes) -> None:
-        super().__init__("/nowhere")
+        super().__init__("unused")
         self.contents = list(contents)
         self.queries: list[dict[str, str]] = []
         self.passed_bytes = 0

@@ -53,16 +53,16 @@ def a_plan(*ports: ContainerPort, readiness: Probe | None = None) -> MachinePlan
 
 
 def a_snapshot(record: MachineRecord | None = None, started_s: float = 0.0) -> MachineSnapshot:
-    seen = {
+    inspected = {
         "app": InspectedContainer("app", "id", "running", started_at="then", started_s=started_s)
     }
-    return MachineSnapshot(["app"], seen, record or MachineRecord(), now_s=50.0)
+    return MachineSnapshot(["app"], inspected, record or MachineRecord(), now_s=50.0)
 
 
 def state(
-    plan: MachinePlan, answers: ReadinessResults, record: MachineRecord | None = None
+    plan: MachinePlan, results: ReadinessResults, record: MachineRecord | None = None
 ) -> MachineState:
-    return snapshot_state(plan, a_snapshot(record), answers, "")
+    return snapshot_state(plan, a_snapshot(record), results, "")
 
 
 def test_a_container_with_a_tcp_port_is_not_ready_before_its_port_check() -> None:
@@ -190,8 +190,8 @@ async def test_a_port_is_checked_once_and_none_after_a_closed_one(
 
 
 def test_an_adopted_machine_is_not_observed_before_its_port_check() -> None:
-    seen = {"app": InspectedContainer("app", "id", "running", started_s=1.0)}
-    machine = Machine(ID, a_plan(HTTP), inspected=seen)
+    inspected = {"app": InspectedContainer("app", "id", "running", started_s=1.0)}
+    machine = Machine(ID, a_plan(HTTP), inspected=inspected)
     assert not machine.is_readiness_known(50.0)
     machine.readiness["app"] = False
     assert machine.is_readiness_known(50.0)
@@ -262,7 +262,7 @@ async def test_a_crash_report_contains_only_probe_results_from_before_the_exit()
     now_s = 1.0
     has_verdict = asyncio.Event()
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal now_s
         await reader.readuntil(b"\r\n\r\n")
         now_s += 1.0
@@ -272,7 +272,7 @@ async def test_a_crash_report_contains_only_probe_results_from_before_the_exit()
     async def receive(machine: Machine, name: str, is_good: bool, failure: str) -> None:
         has_verdict.set()
 
-    server = await asyncio.start_server(answer, HOST, 0)
+    server = await asyncio.start_server(serve, HOST, 0)
     port = server.sockets[0].getsockname()[1]
     probe = Probe(http_get=HttpGet(port=port), failure_threshold=1, period_seconds=60)
     plan = MachinePlan(

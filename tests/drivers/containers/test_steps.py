@@ -35,11 +35,11 @@ DOWN = MachineRecord(is_down=True, start_after_s=100.0, backoff_s=10.0, exit_cod
 def snapshot(
     record: MachineRecord = EMPTY_RECORD, *, now_s: float = 50.0, **states: RunState
 ) -> MachineSnapshot:
-    seen = {
+    inspected = {
         n: InspectedContainer(n, f"id-{n}", s, 1 if s == "exited" else None)
         for n, s in states.items()
     }
-    return MachineSnapshot(["a", "b"], seen, record, now_s=now_s)
+    return MachineSnapshot(["a", "b"], inspected, record, now_s=now_s)
 
 
 def test_missing_containers_are_created_if_the_spec_is_known() -> None:
@@ -84,8 +84,8 @@ def test_a_setup_problem_delays_creation_but_not_removal() -> None:
 
 
 def test_an_unwanted_machine_is_dropped_when_its_containers_are_gone() -> None:
-    seen = {"a": InspectedContainer("a", "id", "exited", 0)}
-    assert next_step(MachineSnapshot(["a", "b"], seen, is_wanted=False)) == RemoveContainers()
+    inspected = {"a": InspectedContainer("a", "id", "exited", 0)}
+    assert next_step(MachineSnapshot(["a", "b"], inspected, is_wanted=False)) == RemoveContainers()
     assert next_step(MachineSnapshot(["a", "b"], {}, is_wanted=False)) == ForgetMachine()
 
 
@@ -138,10 +138,12 @@ def decide(
     is_wanted: bool,
     can_create: bool,
 ) -> Step:
-    seen = {n: InspectedContainer(n, n, s, 1 if s == "exited" else None) for n, s in states.items()}
+    inspected = {
+        n: InspectedContainer(n, n, s, 1 if s == "exited" else None) for n, s in states.items()
+    }
     return next_step(
         MachineSnapshot(
-            ["a", "b"], seen, record, is_wanted=is_wanted, can_create=can_create, now_s=now_s
+            ["a", "b"], inspected, record, is_wanted=is_wanted, can_create=can_create, now_s=now_s
         )
     )
 

@@ -49,15 +49,15 @@ def snapshot(
     requested_mode: SleepMode | Literal[""] = "",
     **states: RunState,
 ) -> MachineSnapshot:
-    seen = {
+    inspected = {
         name: InspectedContainer(
             name, name, state, 0 if state == "exited" else None, started_at="then"
         )
         for name, state in states.items()
     }
     return MachineSnapshot(
-        sorted(seen),
-        seen,
+        sorted(inspected),
+        inspected,
         record,
         is_wake_requested=is_wake_requested,
         requested_sleep=requested_mode,
@@ -146,17 +146,17 @@ def test_a_woken_machine_is_reported_as_sleeping_until_it_is_ready_for_a_limited
 
 def test_an_old_crash_does_not_delay_a_woken_machine() -> None:
     crashed = MachineRecord(exit_code=1, ended_s=10.0)
-    changed = record_wake(record_sleep(crashed, "stop"))
-    seen = {"a": InspectedContainer("a", "a", "running", started_at="now", started_s=49.0)}
+    woken = record_wake(record_sleep(crashed, "stop"))
+    inspected = {"a": InspectedContainer("a", "a", "running", started_at="now", started_s=49.0)}
     assert (
         snapshot_state(
-            PLAN, MachineSnapshot(["a"], seen, crashed, now_s=50.0), ReadinessResults(), ""
+            PLAN, MachineSnapshot(["a"], inspected, crashed, now_s=50.0), ReadinessResults(), ""
         ).phase
         == "Failed"
     )
     assert (
         snapshot_state(
-            PLAN, MachineSnapshot(["a"], seen, changed, now_s=50.0), ReadinessResults(), ""
+            PLAN, MachineSnapshot(["a"], inspected, woken, now_s=50.0), ReadinessResults(), ""
         ).phase
         == "Running"
     )

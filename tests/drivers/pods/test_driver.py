@@ -165,7 +165,7 @@ def state_after(image: str, after_s: float) -> MachineState:
 
 
 @pytest.mark.parametrize(
-    ("image", "phase", "reason", "words"),
+    ("image", "phase", "reason", "message"),
     [
         ("web:1", "Running", "", ""),
         ("fail.example/web:1", "Failed", "ImageUnavailable", "Back-off pulling image"),
@@ -178,11 +178,11 @@ def state_after(image: str, after_s: float) -> MachineState:
     ],
 )
 def test_messages_of_the_kubelet_are_reported(
-    image: str, phase: str, reason: str, words: str
+    image: str, phase: str, reason: str, message: str
 ) -> None:
     state = state_after(image, 2)
     assert (state.phase, state.reason) == (phase, reason)
-    assert words in state.message
+    assert message in state.message
 
 
 def test_a_closed_port_is_reported() -> None:

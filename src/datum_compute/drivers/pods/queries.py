@@ -147,7 +147,7 @@ class PodQueries:
             await self._collect(collector, pod, container, {**parameters, "previous": "true"})
         await self._collect(collector, pod, container, parameters)
         if "tailLines" in parameters and len(collector.seconds) == 1:
-            # All lines are of one second: read the whole second to find the place in it.
+            # All lines are of one second: read the whole second to find the position in it.
             since = {"sinceTime": _timestamp(min(collector.seconds))}
             since |= {"previous": "true"} if query.previous else {}
             collector = LineCollector(container, selection, is_framed=False)
@@ -167,10 +167,9 @@ class PodQueries:
         async with self._log_reads:
             content = await self._api.log(pod, {**common, **parameters})
             # The cluster may cut the last line; the next page begins with that line.
-            whole = (
-                content if len(content) < SCANNED_BYTES_MAX else content[: content.rfind(b"\n") + 1]
-            )
-            await collect_pieces(collector, whole)
+            if len(content) >= SCANNED_BYTES_MAX:
+                content = content[: content.rfind(b"\n") + 1]
+            await collect_pieces(collector, content)
 
 
 def _log_parameters(query: LogQuery, position: LogPosition | None) -> dict[str, str]:

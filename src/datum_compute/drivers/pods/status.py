@@ -119,7 +119,7 @@ def _waiting_problem(
 
 
 def _last_exit(status: ContainerStatus, now_s: float, *, is_probed: bool) -> Terminated | None:
-    """Return the exit of a container that is down or not proven since; None for any other."""
+    """Return the last exit of a container that is down, or restarted and not proven yet."""
     last = status.last_state.terminated
     if status.state.terminated is not None:
         return status.state.terminated

@@ -117,7 +117,7 @@ def next_change_s(machine: SimulatedMachine, now_s: float) -> float | None:
 
 
 def wake_machine(machine: SimulatedMachine, now_s: float) -> SimulatedMachine:
-    """Return the machine awake. It falls asleep again if its behavior says so."""
+    """Return the machine awake. Its behavior may put it to sleep again."""
     sleeps_after_s = behavior_of(machine.image).sleeps_after_s
     asleep_from_s = None if sleeps_after_s is None else now_s + sleeps_after_s
     return msgspec.structs.replace(machine, asleep_from_s=asleep_from_s)
