@@ -24,7 +24,7 @@ from datum_compute.client.kubeconfig import build_client, connection_of, load_ku
 from datum_compute.drivers.driver import Driver, MachineState, NotObserved, PermanentError
 from datum_compute.drivers.pods.driver import PodsDriver
 from datum_compute.testing.driver_conformance import LIFE, SPEC, Settle
-from tests.drivers.pods.test_pod_spec import SERVER_SPEC
+from tests.drivers.pods.test_pod_spec import SAID
 from tests.kubernetes.kubelet import Kubelet
 from tests.kubernetes.servers import RealPlane
 
@@ -89,7 +89,7 @@ async def test_a_pod_with_everything_is_accepted_where_the_restricted_standard_h
     plane: RealPlane,
 ) -> None:
     async with running(plane) as cell:
-        await cell.driver.start("ns/whole/1", typed(SERVER_SPEC, ServerSpec))
+        await cell.driver.start("ns/whole/1", typed(SAID, ServerSpec))
         await settled(cell, lambda s: s is not None and s.phase == "Running", "ns/whole/1")
 
 

@@ -9,7 +9,7 @@ from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.pods.pod_spec import MACHINE, PORT_CHECKED, pod_body, pod_name
 
 ID = "ns-1/web-0/0e0f3c1e-0000-4000-8000-000000000001"
-SERVER_SPEC: dict[str, Any] = {
+SAID: dict[str, Any] = {
     "instanceType": "datumcloud/d1-standard-2",
     "templateHash": "abc",
     "resources": {"cpu": "1", "memory": "2Gi"},
@@ -44,7 +44,7 @@ SERVER_SPEC: dict[str, Any] = {
 
 
 def build_pod() -> Any:
-    return pod_body(ID, typed(SERVER_SPEC, ServerSpec))
+    return pod_body(ID, typed(SAID, ServerSpec))
 
 
 def test_a_container_has_the_fields_of_the_server() -> None:
@@ -110,7 +110,7 @@ def test_pod_names_differ_between_machines() -> None:
 def with_ports(*ports: dict[str, Any], **fields: Any) -> Any:
     container = {"name": "app", "image": "web:1", "ports": list(ports), **fields}
     side = {"name": "side", "image": "web:1"}
-    return pod_body(ID, typed({**SERVER_SPEC, "containers": [container, side]}, ServerSpec))
+    return pod_body(ID, typed({**SAID, "containers": [container, side]}, ServerSpec))
 
 
 def test_a_container_without_a_readiness_probe_has_its_first_tcp_port_checked() -> None:
