@@ -21,7 +21,7 @@ from datum_compute.drivers.containers.images import (
     registry_host,
     split_reference,
 )
-from datum_compute.drivers.registry_errors import is_registry_unreachable
+from datum_compute.drivers.engine_errors import is_registry_unreachable
 from datum_compute.planning.advice import Move, advice_on
 
 UNREACHABLE = (

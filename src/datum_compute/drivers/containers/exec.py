@@ -29,6 +29,7 @@ from datum_compute.drivers.containers.engine import (
     open_hijacked,
 )
 from datum_compute.drivers.driver import DriverError, TransientError
+from datum_compute.drivers.engine_errors import start_error_code
 from datum_compute.drivers.logs import FrameDecoder
 from datum_compute.drivers.queries import NotRunning
 
@@ -37,14 +38,6 @@ KillProcess = Callable[[int, str, bool], None]
 GRACE_S = 2.0  # between terminating and killing it
 _EXIT_POLL_MIN_S, _EXIT_POLL_MAX_S = 0.02, 0.5
 _RESIZE_ATTEMPTS, _RESIZE_RETRY_S = 5, 0.05
-# Exit codes of a shell that cannot start a command.
-NOT_FOUND, NOT_EXECUTABLE = 127, 126
-# Parts of the engine's messages, which are the only source: it has no error code for this.
-_START_ERRORS = (
-    ("executable file not found", NOT_FOUND),
-    ("no such file or directory", NOT_FOUND),
-    ("permission denied", NOT_EXECUTABLE),
-)
 
 
 async def start_exec(
@@ -153,9 +146,7 @@ class ContainerExecSession:
 
     def _report_start_error(self, message: str) -> None:
         """Report the error like a shell: on stderr, and with its exit code."""
-        lower = message.lower()
-        code = next((code for error, code in _START_ERRORS if error in lower), None)
-        ending = Ending(exit_code=code, message=message)
+        ending = Ending(exit_code=start_error_code(message), message=message)
         self._messages += [bytes((STDERR,)) + f"{message}\n".encode(), ending_message(ending)]
         self._has_ended = True
 

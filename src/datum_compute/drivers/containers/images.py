@@ -15,7 +15,7 @@ from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
 from datum_compute.api.reasons import Reason
 from datum_compute.drivers.containers.engine import Engine, EngineError, parse_json_lines
 from datum_compute.drivers.driver import DriverError, TransientError
-from datum_compute.drivers.registry_errors import is_registry_unreachable
+from datum_compute.drivers.engine_errors import is_registry_unreachable
 
 PULL_TIMEOUT_S = 1800.0
 PULL_IDLE_TIMEOUT_S = 120.0  # without any progress

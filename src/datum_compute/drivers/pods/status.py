@@ -16,8 +16,8 @@ from datum_compute.api.reasons import Reason
 from datum_compute.api.timestamps import unix_time
 from datum_compute.drivers.container_defaults import render_closed_port
 from datum_compute.drivers.driver import MachineState
+from datum_compute.drivers.engine_errors import is_registry_unreachable
 from datum_compute.drivers.pods.pod_spec import MACHINE, PORT_CHECKED, pod_name
-from datum_compute.drivers.registry_errors import is_registry_unreachable
 
 PROVEN_AFTER_S = 10.0
 
