@@ -1,4 +1,4 @@
-"""Machines are not touched by a process that may not lead any more."""
+"""A process that may not lead anymore changes no machines."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def a_spec() -> ServerSpec:
 
 
 class Closed(Exception):
-    """The fence is down."""
+    """The fence is closed."""
 
 
-async def test_a_closed_fence_keeps_machines_as_they_are_and_lets_everybody_look() -> None:
+async def test_a_closed_fence_permits_only_reads() -> None:
     is_open = True
 
     def check() -> None:

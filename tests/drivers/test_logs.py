@@ -1,23 +1,14 @@
-"""A reader gets every line once, for all sizes of pages, at bounded cost."""
+"""A reader gets every line once, with pages of any size, at bounded cost."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.drivers.containers.container_spec import (
-    ContainerOwner,
-    ContainerPlan,
-    MachinePlan,
-)
-from datum_compute.drivers.containers.engine import Engine
-from datum_compute.drivers.containers.logs import read_page
-from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.operations import ContainerOperations
 from datum_compute.drivers.logs import (
     LINE_BYTES_MAX,
     LINE_CHARACTERS_MAX,
@@ -67,8 +58,10 @@ def texts(collector: LineCollector) -> list[str]:
     st.lists(st.integers(0, 20), max_size=6),
     st.integers(1, 4),
 )
-def test_pages_together_are_the_log(gaps: list[int], cuts: list[int], lines_max: int) -> None:
-    """The log grows between reads; the engine returns whole seconds again, as it always does."""
+def test_consecutive_pages_contain_each_line_once(
+    gaps: list[int], cuts: list[int], lines_max: int
+) -> None:
+    """The log grows between reads; the engine returns whole seconds again."""
     second, log = 0, []
     for number, gap in enumerate(gaps):
         second += gap
@@ -85,7 +78,7 @@ def test_pages_together_are_the_log(gaps: list[int], cuts: list[int], lines_max:
 
 
 def test_seconds_out_of_order_are_counted() -> None:
-    """Both streams are written at once; one may be a little behind the other."""
+    """Both streams are written concurrently; one may be a little behind the other."""
     log = [timed(1, "a"), timed(2, "b", 2), timed(1, "c"), timed(2, "d", 2)]
     position = collect(b"".join(log)).position
     assert position == LogPosition(second=SECOND + 2, lines=2)
@@ -93,7 +86,7 @@ def test_seconds_out_of_order_are_counted() -> None:
     assert texts(collect(b"".join(log), LineSelection(position=position, is_first=True))) == ["e"]
 
 
-def test_lines_come_with_their_time_and_stream() -> None:
+def test_lines_have_their_time_and_stream() -> None:
     out, err = lines_of(
         framed(b"2026-01-01T00:00:00Z hello there\n") + framed(b"2026-01-01T00:00:01Z\n", 2)
     )
@@ -106,7 +99,7 @@ def test_only_a_line_feed_ends_a_line() -> None:
     assert line.text == "10 %\r20 %\u2028done"
 
 
-def test_what_is_kept_are_whole_lines_from_the_end() -> None:
+def test_the_last_whole_frames_are_kept() -> None:
     frames = [framed(b"%03d\n" % number) for number in range(10)]
     last = LastFrames(30)
     for start in range(0, 120, 7):
@@ -155,8 +148,8 @@ def test_decoding_many_frames_copies_each_byte_a_few_times(piece: int) -> None:
 
 
 @pytest.mark.parametrize("length", [2**32 - 1, 2**20])
-def test_a_frame_of_any_length_is_passed_on_as_it_arrives(length: int) -> None:
-    """The length in a header allocates nothing."""
+def test_a_frame_of_any_length_is_returned_as_it_arrives(length: int) -> None:
+    """No memory is allocated for the length in a header."""
     decoder = FrameDecoder()
     assert decoder.feed(b"\1\0\0\0" + length.to_bytes(4)) == []
     assert decoder.feed(b"x" * 1000) == [(1, b"x" * 1000, False)]
@@ -177,7 +170,7 @@ def test_a_line_without_end_is_cut(is_framed: bool) -> None:
     assert last.texts() == ("y" * LINE_CHARACTERS_MAX,)
 
 
-def test_a_collector_holds_no_more_than_was_selected() -> None:
+def test_a_collector_keeps_no_more_than_the_selection() -> None:
     content = b"".join(timed(number // 100, "x" * 100) for number in range(2000))
     collector = LineCollector("app", LineSelection(lines_max=50, bytes_max=5000))
     for start in range(0, len(content), 4096):
@@ -187,7 +180,7 @@ def test_a_collector_holds_no_more_than_was_selected() -> None:
     assert collector.position == LogPosition(second=SECOND + 19, lines=100)
 
 
-def test_a_reader_that_goes_on_stops_the_read_at_a_full_page() -> None:
+def test_a_full_page_ends_the_read_for_a_follower() -> None:
     collector = LineCollector("app", LineSelection(is_first=True, lines_max=10))
     assert collector.feed(b"".join(timed(1, str(number)) for number in range(10)))
     assert collector.position == LogPosition(second=SECOND + 1, lines=10)
@@ -216,61 +209,30 @@ def test_a_page_of_many_containers_is_bounded() -> None:
     assert len(builder.page().cursor) == 50
 
 
-class ScriptedEngine(Engine):
-    """Answers each request for a log with the next content, in pieces."""
-
-    def __init__(self, *contents: bytes) -> None:
-        super().__init__("/nowhere")
-        self.contents = list(contents)
-        self.queries: list[dict[str, str]] = []
-        self.passed_bytes = 0
-
-    async def read_into(
-        self, consume: Any, method: str, path: str, query: Any = None, *_: Any, **limits: Any
-    ) -> bool:
-        self.queries.append(dict(query))
-        content = self.contents.pop(0)
-        for start in range(0, len(content), 1000):
-            self.passed_bytes += 1000
-            if consume(content[start : start + 1000]) or self.passed_bytes >= limits["bytes_max"]:
-                return False
-        return True
+@given(st.lists(st.tuples(st.integers(1, 2), st.binary(max_size=40)), max_size=8), st.data())
+def test_frames_are_decoded_from_pieces_of_any_size(
+    frames: list[tuple[int, bytes]], data: st.DataObject
+) -> None:
+    whole = b"".join(bytes([s, 0, 0, 0]) + len(b).to_bytes(4) + b for s, b in frames)
+    decoder, found = FrameDecoder(), [b""]
+    streams = []
+    while whole:
+        cut = data.draw(st.integers(1, len(whole)))
+        for stream, part, is_end in decoder.feed(whole[:cut]):
+            found[-1] += part
+            if is_end:
+                streams.append(stream)
+                found.append(b"")
+        whole = whole[cut:]
+    assert list(zip(streams, found, strict=False)) == [frame for frame in frames if frame[1]]
 
 
-class EmptyArchive:
-    async def save(self, machine_id: str, container: str, framed: bytes) -> None: ...
-
-    async def load(self, server: str) -> list[tuple[str, str, bytes]]:
-        return []
-
-
-async def read(engine: Engine, query: LogQuery) -> tuple[list[str], dict[str, LogPosition]]:
-    plan = MachinePlan(containers=[ContainerPlan(name="app", image="web:1")])
-    operations = ContainerOperations(
-        engine, ContainerOwner("p", "dfw"), cast(Any, None), EmptyArchive()
+def test_the_last_lines_include_both_streams() -> None:
+    framed = b"".join(
+        bytes([stream, 0, 0, 0]) + len(text).to_bytes(4) + text
+        for stream, text in ((1, b"one\ntwo\n"), (2, b"three\n"))
     )
-    page = await read_page(operations, EmptyArchive(), "ns/web", [Machine("ns/web/u", plan)], query)
-    return [line.text for line in page.lines], page.cursor
-
-
-async def test_a_tail_since_some_time_is_taken_by_the_engine() -> None:
-    engine = ScriptedEngine(timed(1, "a") + timed(2, "b"))
-    await read(engine, LogQuery(tail=5, since_s=7.5))
-    assert (engine.queries[0]["tail"], engine.queries[0]["since"]) == ("5", "7")
-
-
-async def test_a_reader_of_no_lines_knows_its_place() -> None:
-    engine = ScriptedEngine(timed(1, "a"), timed(1, "a"))
-    assert await read(engine, LogQuery(tail=0)) == (
-        [],
-        {"u/app": LogPosition(second=SECOND + 1, lines=1)},
-    )
-
-
-async def test_the_rest_of_a_long_log_is_not_read() -> None:
-    engine = ScriptedEngine(b"".join(timed(1, str(number)) for number in range(20_000)))
-    found, cursor = await read(
-        engine, LogQuery(cursor={"u/app": LogPosition(second=SECOND, lines=0)})
-    )
-    assert (len(found), cursor) == (5000, {"u/app": LogPosition(second=SECOND + 1, lines=5000)})
-    assert engine.passed_bytes < 5001 * 45
+    last = LastLines(2)
+    for start in range(len(framed)):
+        last.feed(framed[start : start + 1])
+    assert last.texts() == ("two", "three")

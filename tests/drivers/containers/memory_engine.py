@@ -1,4 +1,4 @@
-"""An engine in memory: enough of its API for a driver that adopts containers."""
+"""An engine in memory, with the part of the API that an adopting driver uses."""
 
 from __future__ import annotations
 
@@ -31,10 +31,14 @@ STARTED_AT = "2026-01-01T00:00:00Z"
 
 
 class MemoryEngine(Engine):
-    """``set_away`` makes every request fail and ends the stream of events; while ``set_hung``
-    requests wait for their answer and the stream is silent; ``broken`` are containers that the
-    engine lists and cannot inspect; while ``hangs_commands`` no command ends; with
-    ``hang_at_command`` the engine hangs from its next start of a command."""
+    """An engine whose failures a test controls.
+
+    - ``set_away``: every request fails, and the stream of events ends.
+    - ``set_hung``: requests wait for their response, and the stream is idle.
+    - ``broken``: containers that the engine lists and cannot inspect.
+    - ``hangs_commands``: no command ends.
+    - ``hang_at_command``: the engine hangs from the next start of a command.
+    """
 
     def __init__(self, owner: ContainerOwner) -> None:
         super().__init__("memory")
@@ -47,11 +51,11 @@ class MemoryEngine(Engine):
         self.hangs_commands = False
         self.pings = 0
         self.hang_at_command = False
-        self._serves = asyncio.Event()
-        self._serves.set()
+        self._is_serving = asyncio.Event()
+        self._is_serving.set()
 
     def add(self, machine_id: str, plan: MachinePlan, status: str = "running") -> None:
-        """The containers of a machine as an earlier process has left them."""
+        """Add the containers of a machine that an earlier process created."""
         for container in plan.containers:
             name = container_name(self.owner, machine_id, container.name)
             self.containers[name] = {
@@ -73,9 +77,9 @@ class MemoryEngine(Engine):
 
     def set_hung(self, *, is_hung: bool) -> None:
         if is_hung:
-            self._serves.clear()
+            self._is_serving.clear()
         else:
-            self._serves.set()
+            self._is_serving.set()
 
     async def _answer(self, timeout_s: float) -> None:
         """Wait until the engine answers a request."""
@@ -84,7 +88,7 @@ class MemoryEngine(Engine):
             raise TransientError("the container engine at memory does not answer")
         try:
             async with asyncio.timeout(timeout_s):
-                await self._serves.wait()
+                await self._is_serving.wait()
         except TimeoutError:
             raise EngineTimeout("no answer in time") from None
         self.notify_response()
@@ -94,7 +98,7 @@ class MemoryEngine(Engine):
         await self._answer(timeout_s)
 
     def changed(self) -> list[str]:
-        """The requests that changed a container."""
+        """Return the requests that changed a container."""
         return [r for r in self.requests if not r.startswith("GET ") and not r.endswith("/exec")]
 
     async def request(

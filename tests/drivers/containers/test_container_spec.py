@@ -1,15 +1,12 @@
-"""What the engine is asked for, from what a Server says."""
+"""Requests to create containers, from the spec of a Server."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.containeroptions import ExecAction, Probe, SecurityContext
 from datum_compute.api.datasources import VolumeAttachment
 from datum_compute.api.instance import (
@@ -22,8 +19,7 @@ from datum_compute.api.instance import (
 )
 from datum_compute.api.server import ServerSpec
 from datum_compute.app.datafolders import HostFolders
-from datum_compute.app.logarchive import LogFiles
-from datum_compute.drivers.container_defaults import ContainerLimits, container_limits
+from datum_compute.drivers.container_defaults import container_limits
 from datum_compute.drivers.containers.container_spec import (
     INIT,
     INIT_MISSING,
@@ -39,22 +35,8 @@ from datum_compute.drivers.containers.container_spec import (
     program_paths,
     read_plan,
 )
-from datum_compute.drivers.containers.engine import (
-    REQUEST_TIMEOUT_S,
-    EngineError,
-    Query,
-    parse_error_message,
-)
 from datum_compute.drivers.containers.images import ImageInfo
-from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.operations import (
-    PATH_STAT,
-    ContainerOperations,
-    hide_folders,
-    is_init_missing,
-)
 from datum_compute.drivers.driver import NO_DATA, DataFile, MachineData, PermanentError
-from tests.drivers.containers.memory_engine import MemoryEngine
 
 OWNER = ContainerOwner("platform", "dfw")
 ID = "ns/web-0/uid"
@@ -71,8 +53,8 @@ def a_spec(*containers: Container, **fields: Any) -> ServerSpec:
 
 def body(spec: ServerSpec, index: int = 0, data: MachineData = NO_DATA, **folders: str) -> Any:
     plan = build_plan(OWNER, spec, {})
-    making = CreationInputs(OWNER, ID, spec, data, plan, container_limits(spec), folders)
-    return container_body(making, spec.containers[index], IMAGE)
+    inputs = CreationInputs(OWNER, ID, spec, data, plan, container_limits(spec), folders)
+    return container_body(inputs, spec.containers[index], IMAGE)
 
 
 def limited(cpu: str, memory: str) -> ContainerResources:
@@ -94,50 +76,35 @@ def test_command_replaces_the_entry_point_and_args_the_arguments(
     assert command_line(a_container(command=command, args=args), IMAGE) == expected
 
 
-def test_an_image_that_says_nothing_to_run_is_refused() -> None:
-    with pytest.raises(PermanentError, match="does not say what to run; give a command"):
+def test_an_image_without_a_command_is_rejected() -> None:
+    with pytest.raises(PermanentError, match="has no command; set the command"):
         command_line(a_container(), ImageInfo("id", "digest"))
 
 
-def test_limits_together_are_never_more_than_those_of_the_machine() -> None:
-    spec = a_spec(
-        a_container("one", resources=limited("500m", "256Mi")),
-        a_container("two"),
-        a_container("three"),
-        resources=ResourceAmounts(cpu="2", memory="1Gi"),
-    )
-    assert container_limits(spec) == {
-        "one": ContainerLimits(500, 256),
-        "two": ContainerLimits(750, 384),
-        "three": ContainerLimits(750, 384),
-    }
-    assert container_limits(a_spec(a_container())) == {"app": ContainerLimits(0, 0)}
-
-
-def test_nobody_gains_privileges() -> None:
+def test_containers_get_no_privileges() -> None:
     config = body(a_spec(a_container()))["HostConfig"]
     assert config["Privileged"] is False
     assert config["CapDrop"] == ["ALL"]
     assert "SYS_ADMIN" not in config["CapAdd"]
     assert config["SecurityOpt"] == ["no-new-privileges"]
-    assert config["RestartPolicy"] == {"Name": "no"}, "restarts are ours"
+    assert config["RestartPolicy"] == {"Name": "no"}, "the driver restarts containers"
 
 
-def test_user_and_read_only_root_are_as_asked_for() -> None:
+def test_user_and_read_only_root_are_those_of_the_security_context() -> None:
     context = SecurityContext(run_as_user=5, run_as_group=6, read_only_root_filesystem=True)
-    made = body(a_spec(a_container(security_context=context)))
-    assert made["User"] == "5:6"
-    assert made["HostConfig"]["ReadonlyRootfs"] is True
-    assert "/tmp" in made["HostConfig"]["Tmpfs"]
+    created = body(a_spec(a_container(security_context=context)))
+    assert created["User"] == "5:6"
+    assert created["HostConfig"]["ReadonlyRootfs"] is True
+    assert "/tmp" in created["HostConfig"]["Tmpfs"]
 
 
-def test_memory_has_no_swap_on_top() -> None:
+def test_containers_get_no_swap() -> None:
     config = body(a_spec(a_container(resources=limited("250m", "64Mi"))))["HostConfig"]
     assert config["Memory"] == config["MemorySwap"] == 64 * 1024 * 1024
     assert config["NanoCpus"] == 250_000_000
 
 
-def test_only_the_first_container_has_a_network_and_the_others_are_in_it() -> None:
+def test_containers_join_the_network_namespace_of_the_first() -> None:
     given = InterfaceAddress(
         family="IPv4", address="10.1.2.3", prefix_length=24, gateway="10.1.2.1"
     )
@@ -149,37 +116,37 @@ def test_only_the_first_container_has_a_network_and_the_others_are_in_it() -> No
     first, second = body(spec, 0), body(spec, 1)
     (network,) = first["NetworkingConfig"]["EndpointsConfig"]
     assert first["HostConfig"]["NetworkMode"] == network
-    ends = first["NetworkingConfig"]["EndpointsConfig"][network]
-    assert ends == {
+    endpoint = first["NetworkingConfig"]["EndpointsConfig"][network]
+    assert endpoint == {
         "IPAMConfig": {"IPv4Address": "10.1.2.3"},
         "MacAddress": hardware_address("10.1.2.3"),
     }
-    holder = container_name(OWNER, ID, "one")
-    assert second["HostConfig"]["NetworkMode"] == f"container:{holder}"
+    first_name = container_name(OWNER, ID, "one")
+    assert second["HostConfig"]["NetworkMode"] == f"container:{first_name}"
     assert "NetworkingConfig" not in second
 
 
-def test_an_address_has_always_the_same_hardware_address() -> None:
+def test_the_hardware_address_is_derived_from_the_ip_address() -> None:
     first = hardware_address("10.1.2.3")
     assert first == hardware_address("10.1.2.3") != hardware_address("10.1.2.4")
-    assert first.startswith("02:"), "one that nobody else gives out"
+    assert first.startswith("02:"), "a locally administered address"
     assert hardware_address("fd00::1") == hardware_address("fd00:0::1")
 
 
-def test_data_wins_over_what_the_spec_says_in_words() -> None:
-    spec = a_spec(a_container(env=[EnvVar(name="A", value="words")]))
-    assert body(spec)["Env"] == ["A=words"]
+def test_variables_of_the_data_replace_those_of_the_spec() -> None:
+    spec = a_spec(a_container(env=[EnvVar(name="A", value="spec")]))
+    assert body(spec)["Env"] == ["A=spec"]
     data = MachineData(variables={"app": {"A": "data"}})
     assert body(spec, data=data)["Env"] == ["A=data"]
 
 
-def test_volumes_are_there_to_be_read() -> None:
+def test_volumes_are_mounted_read_only() -> None:
     attached = [VolumeAttachment(name="v", mount_path="/data")]
-    made = body(a_spec(a_container(volume_attachments=attached)), v="/state/v")
-    assert made["HostConfig"]["Binds"] == ["/state/v:/data:ro"]
+    created = body(a_spec(a_container(volume_attachments=attached)), v="/state/v")
+    assert created["HostConfig"]["Binds"] == ["/state/v:/data:ro"]
 
 
-def test_a_plan_is_found_again_in_the_labels_and_holds_no_secret() -> None:
+def test_the_plan_is_read_from_the_labels_and_contains_no_secret() -> None:
     spec = a_spec(a_container(env=[EnvVar(name="A", value="hidden")]))
     plan = build_plan(OWNER, spec, {"app": 64})
     labels = container_labels(OWNER, ID, "app", plan)
@@ -188,7 +155,7 @@ def test_a_plan_is_found_again_in_the_labels_and_holds_no_secret() -> None:
     assert read_plan({}) is None
 
 
-def test_names_differ_between_machines_and_platforms() -> None:
+def test_container_names_differ_between_machines_and_platforms() -> None:
     names = {
         container_name(owner, machine, container)
         for owner in (OWNER, ContainerOwner("other", "dfw"), ContainerOwner("platform", "iad"))
@@ -202,19 +169,19 @@ def test_names_differ_between_machines_and_platforms() -> None:
     ("use", "has_init", "label"),
     [("on", True, None), ("off", False, None), ("missing", False, INIT_MISSING)],
 )
-def test_a_container_states_its_init_process_and_that_the_engine_has_none(
+def test_the_body_states_whether_there_is_an_init_process(
     use: InitUse, has_init: bool, label: str | None
 ) -> None:
     spec = a_spec(a_container())
     plan = build_plan(OWNER, spec, {})
-    making = CreationInputs(OWNER, ID, spec, NO_DATA, plan, container_limits(spec), {})
-    made = container_body(making, spec.containers[0], IMAGE, use)
-    assert made["HostConfig"]["Init"] is has_init
-    assert made["Labels"].get(INIT) == label
+    inputs = CreationInputs(OWNER, ID, spec, NO_DATA, plan, container_limits(spec), {})
+    created = container_body(inputs, spec.containers[0], IMAGE, use)
+    assert created["HostConfig"]["Init"] is has_init
+    assert created["Labels"].get(INIT) == label
 
 
 @pytest.mark.parametrize(
-    ("program", "variables", "places"),
+    ("program", "variables", "paths"),
     [
         ("/bin/web", ["PATH=/x"], ["/bin/web"]),
         ("web", ["A=PATH=/y", "PATH=/x:/bin/:"], ["/x/web", "/bin/web"]),
@@ -224,166 +191,20 @@ def test_a_container_states_its_init_process_and_that_the_engine_has_none(
         ("web", ["PATH=relative"], []),
     ],
 )
-def test_where_the_program_of_a_container_can_be(
-    program: str, variables: list[str], places: list[str]
+def test_the_paths_of_a_program_follow_from_path(
+    program: str, variables: list[str], paths: list[str]
 ) -> None:
-    assert program_paths(program, variables) == places
+    assert program_paths(program, variables) == paths
 
 
-def test_without_a_path_of_its_own_a_container_has_the_usual_one() -> None:
+def test_a_container_without_path_gets_the_default() -> None:
     assert "/usr/bin/web" in program_paths("web", ["A=1"])
 
 
-def test_the_init_process_is_no_part_of_the_plan() -> None:
-    """Existing containers carry the plan of an earlier release, and must be found equal to it."""
+def test_the_init_process_is_not_part_of_the_plan() -> None:
+    """The labels of existing containers contain the plan of an earlier release."""
     on, off = (build_plan(OWNER, a_spec(a_container(init=init)), {}) for init in (True, False))
     assert on.containers == off.containers
-
-
-@pytest.mark.parametrize(
-    ("info", "lacks"),
-    [
-        ({"InitBinary": "", "InitCommit": {"ID": "", "Expected": ""}}, False),  # podman, always
-        ({"InitBinary": "docker-init", "InitCommit": {"ID": "de40ad0"}}, False),
-        ({"InitBinary": "docker-init", "InitCommit": {"ID": ""}}, False),  # built without a commit
-        ({"InitBinary": "docker-init", "InitCommit": {"ID": "N/A"}}, True),
-        ({}, False),
-    ],
-)
-def test_docker_reports_that_its_init_program_is_missing(info: Any, lacks: bool) -> None:
-    assert is_init_missing(info) is lacks
-
-
-class InitEngine(MemoryEngine):
-    """An engine that reports whether it has an init program, and records created containers."""
-
-    def __init__(self) -> None:
-        super().__init__(OWNER)
-        self.has_init = False
-        self.created: list[Any] = []
-        self.failures = 0  # requests to create a container that fail, whatever is asked for
-        self.refuses_init = False  # like podman without its init program
-        self.files: dict[str, JsonObject] = {"/bin/web": {"mode": 0o755}}
-
-    def _create(self, body: JsonObject) -> JsonObject:
-        has_init = body["HostConfig"]["Init"]
-        if self.failures or (has_init and self.refuses_init):
-            self.failures = max(0, self.failures - 1)
-            raise EngineError(500, "it cannot be created")
-        self.created.append(body)
-        return {"Id": "new"}
-
-    async def head(self, path: str, query: Query | None = None) -> Mapping[str, str]:
-        stat = self.files.get(str((query or {})["path"]))
-        if stat is None:
-            raise EngineError(404, "no such file")
-        return {PATH_STAT: base64.b64encode(encode(stat)).decode()}
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        query: Query | None = None,
-        body: JsonObject | None = None,
-        *,
-        timeout_s: float = REQUEST_TIMEOUT_S,
-    ) -> Any:
-        if path == "/info":
-            commit = "de40ad0" if self.has_init else "N/A"
-            return {"InitBinary": "docker-init", "InitCommit": {"ID": commit}}
-        if path == "/containers/create":
-            return self._create(body or {})
-        if path.endswith("/json"):
-            return {"Config": {"Env": []}}
-        if method == "DELETE":
-            return None
-        return await super().request(method, path, query, body, timeout_s=timeout_s)
-
-
-async def create(engine: InitEngine, folder: Path, program: str = "/bin/web") -> Any:
-    """Create a container with an init process, and return what the engine was asked for last."""
-    archive = LogFiles(folder / "logs", lambda: 2e9)
-    operations = ContainerOperations(engine, OWNER, HostFolders(folder / "data"), archive)
-    spec = a_spec(a_container(command=[program]))
-    await operations.create(Machine(ID, build_plan(OWNER, spec, {}), spec=spec), {"app": IMAGE})
-    return engine.created[-1]
-
-
-DIRECTORY, SYMLINK = 1 << 31, 1 << 27
-
-
-@pytest.mark.parametrize(
-    ("program", "has_init"),
-    [
-        ("/bin/web", True),
-        ("/bin/data", False),
-        ("/bin", False),
-        ("/bin/none", False),
-        ("/bin/link", True),
-        ("/bin/link-to-data", False),
-        ("/bin/strange", True),
-    ],
-)
-async def test_a_program_that_cannot_be_run_gets_no_init_process(
-    tmp_path: Path, program: str, has_init: bool
-) -> None:
-    """The engine then refuses to start it; an init process would start, and end with code 1."""
-    engine = InitEngine()
-    engine.has_init = True
-    engine.files |= {
-        "/bin": {"mode": DIRECTORY | 0o755},
-        "/bin/data": {"mode": 0o644},
-        "/bin/link": {"mode": SYMLINK | 0o777, "linkTarget": "/bin/web"},
-        "/bin/link-to-data": {"mode": SYMLINK | 0o777, "linkTarget": "/bin/data"},
-        "/bin/strange": {},
-    }
-    made = await create(engine, tmp_path, program)
-    assert made["HostConfig"]["Init"] is has_init
-    assert INIT not in made["Labels"]
-
-
-async def test_one_failure_of_the_engine_does_not_mean_that_it_has_no_init_program(
-    tmp_path: Path,
-) -> None:
-    engine = InitEngine()
-    engine.has_init, engine.failures = True, 1
-    made = await create(engine, tmp_path)
-    assert made["HostConfig"]["Init"] is True
-    assert INIT not in made["Labels"]
-
-
-async def test_an_engine_that_refuses_only_init_processes_has_none(tmp_path: Path) -> None:
-    engine = InitEngine()
-    engine.has_init = engine.refuses_init = True
-    made = await create(engine, tmp_path)
-    assert made["HostConfig"]["Init"] is False
-    assert made["Labels"][INIT] == INIT_MISSING
-
-
-async def test_an_engine_that_creates_nothing_is_not_said_to_lack_its_init_program(
-    tmp_path: Path,
-) -> None:
-    engine = InitEngine()
-    engine.has_init, engine.failures = True, 10
-    with pytest.raises(PermanentError, match="it cannot be created"):
-        await create(engine, tmp_path)
-    assert engine.created == []
-
-
-async def test_an_init_program_that_is_installed_later_is_used(tmp_path: Path) -> None:
-    engine = InitEngine()
-    archive = LogFiles(tmp_path / "logs", lambda: 2e9)
-    operations = ContainerOperations(engine, OWNER, HostFolders(tmp_path / "data"), archive)
-    spec = a_spec(a_container(command=["/bin/web"]))
-
-    async def create() -> Any:
-        machine = Machine(ID, build_plan(OWNER, spec, {}), spec=spec)
-        await operations.create(machine, {"app": IMAGE})
-        return engine.created[-1]
-
-    assert (await create())["Labels"][INIT] == INIT_MISSING
-    engine.has_init = True
-    assert (await create())["HostConfig"]["Init"] is True
 
 
 @pytest.mark.parametrize(
@@ -400,8 +221,8 @@ async def test_an_init_program_that_is_installed_later_is_used(tmp_path: Path) -
         {"volume_attachments": [VolumeAttachment(name="v", mount_path="//")]},
     ],
 )
-def test_what_no_process_can_be_started_with_is_never_sent(fields: dict[str, Any]) -> None:
-    """An object may be older than the rule that rejects it."""
+def test_invalid_process_input_is_not_sent_to_the_engine(fields: dict[str, Any]) -> None:
+    """An object may have been stored before the rule that rejects it."""
     with pytest.raises(PermanentError, match=r"NUL byte|must not be"):
         body(a_spec(a_container(**fields)))
 
@@ -409,32 +230,3 @@ def test_what_no_process_can_be_started_with_is_never_sent(fields: dict[str, Any
 def test_a_file_whose_path_has_a_nul_byte_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(PermanentError, match="NUL byte"):
         HostFolders(tmp_path / "data").write(ID, "v", [DataFile("a\0b", b"x")])
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"),
-    [
-        (
-            'error mounting "/var/lib/docker/overlay2/ab/merged" to rootfs',
-            'error mounting "(path on the host)" to rootfs',
-        ),
-        (
-            "crun: open /srv/me/.local/share/containers/storage/overlay/x/etc: denied",
-            "crun: open (path on the host): denied",
-        ),
-        ("dial unix /run/user/1000/podman/podman.sock: no", "dial unix (path on the host): no"),
-        ("dial unix /var/run/docker.sock: no", "dial unix (path on the host): no"),
-        ("open /proc/4242/ns/net", "open (path on the host)"),
-        ('exec: "/app/server": no such file', 'exec: "/app/server": no such file'),
-        ("/opt/app/run.sh: permission denied", "/opt/app/run.sh: permission denied"),
-        ("/run/dockerfiles/x: not found", "/run/dockerfiles/x: not found"),
-    ],
-)
-def test_words_of_the_engine_have_no_paths_of_the_host(words: str, shown: str) -> None:
-    assert parse_error_message(encode({"message": words})) == shown
-
-
-def test_folders_of_volumes_are_not_shown() -> None:
-    words = "statfs /state/data/ns-web/v/key: no such file or directory"
-    shown = hide_folders(words, {"v": "/state/data/ns-web/v"})
-    assert shown == "statfs (volume v)/key: no such file or directory"

@@ -1,4 +1,4 @@
-"""A machine of an earlier process reports nothing until it was observed."""
+"""Adopted machines are reported when they have been observed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def running(driver: ContainersDriver) -> AsyncIterator[ContainersDriver]:
 
 
 async def first_report(driver: ContainersDriver) -> MachineState:
-    """The first that is more than NOT_OBSERVED."""
+    """Return the first observation that is not NOT_OBSERVED."""
     async with asyncio.timeout(20):
         while not isinstance(state := await driver.observe(ID), MachineState):
             assert state is NOT_OBSERVED
@@ -97,7 +97,7 @@ async def first_report(driver: ContainersDriver) -> MachineState:
 def in_virtual_time(
     tmp_path: Path, story: Callable[[ContainersDriver, MemoryEngine], Awaitable[T]]
 ) -> T:
-    """A driver that has adopted one machine without a probe."""
+    """Run the story with a driver that has adopted one machine without a probe."""
 
     async def main(loop: VirtualLoop) -> T:
         engine = MemoryEngine(OWNER)
@@ -118,12 +118,12 @@ async def test_an_adopted_machine_waits_for_its_inspection(tmp_path: Path) -> No
 
 
 async def test_an_adopted_machine_waits_for_its_first_readiness_probe(tmp_path: Path) -> None:
-    """And not for the initial delay, which passed long ago."""
+    """The initial delay has passed long ago."""
     engine, clock = MemoryEngine(OWNER), Clock()
-    asked = asyncio.Event()
+    is_probed = asyncio.Event()
 
     async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.set()
+        is_probed.set()
         writer.close()
 
     server = await asyncio.start_server(serve, HOST, 0)
@@ -133,7 +133,7 @@ async def test_an_adopted_machine_waits_for_its_first_readiness_probe(tmp_path: 
     async with server, running(a_driver(engine, tmp_path, clock)) as driver:
         state = await first_report(driver)
         assert (state.phase, state.reason) == ("Running", "")
-        assert asked.is_set()
+        assert is_probed.is_set()
 
 
 async def test_a_probe_that_fails_is_an_observation(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ async def test_a_first_probe_that_never_ends_makes_the_machine_unknown(tmp_path:
 
 
 async def test_an_adopted_machine_that_has_ended_is_observed_and_restarted(tmp_path: Path) -> None:
-    """A restart of the engine may have ended it: that is an observation."""
+    """A restart of the engine may have ended it."""
     engine, clock = MemoryEngine(OWNER), Clock()
     engine.add(ID, probed(Probe(tcp_socket=TcpSocket(port=1))))
     engine.set_status(ID, "exited", exit_code=137)
@@ -188,8 +188,8 @@ async def test_an_adopted_machine_that_sleeps_needs_no_probe(tmp_path: Path) -> 
         assert (await first_report(driver)).phase == "Sleeping"
 
 
-def test_before_the_engine_has_answered_nothing_is_reported(tmp_path: Path) -> None:
-    """Not even that there is no such machine."""
+def test_nothing_is_reported_before_the_first_list(tmp_path: Path) -> None:
+    """Not even that a machine does not exist."""
 
     async def main(loop: VirtualLoop) -> list[Observation]:
         engine = MemoryEngine(OWNER)
@@ -200,7 +200,7 @@ def test_before_the_engine_has_answered_nothing_is_reported(tmp_path: Path) -> N
             engine.set_away(is_away=False)
             await asyncio.sleep(3)
             reports.append(await driver.observe(ID))
-            reports.append(await driver.observe("ns/nobody/1"))
+            reports.append(await driver.observe("ns/absent/1"))
         return reports
 
     reports = run_virtual(Random(1), main)
@@ -208,7 +208,7 @@ def test_before_the_engine_has_answered_nothing_is_reported(tmp_path: Path) -> N
     assert phases == [*[NOT_OBSERVED] * 5, *["Unknown"] * 3, "Running", None]
 
 
-def test_an_engine_that_is_lost_makes_machines_unknown_and_not_at_once(tmp_path: Path) -> None:
+def test_machines_of_a_lost_engine_become_unknown_after_the_deadline(tmp_path: Path) -> None:
     async def story(driver: ContainersDriver, engine: MemoryEngine) -> list[str]:
         await asyncio.sleep(1)
         before = await driver.observe(ID)
@@ -220,7 +220,7 @@ def test_an_engine_that_is_lost_makes_machines_unknown_and_not_at_once(tmp_path:
             await asyncio.sleep(5)
             lost = await driver.observe(ID)
             assert isinstance(lost, MachineState)
-            assert announced == [ID], "the controller is called when the machine becomes Unknown"
+            assert announced == [ID], "the machine is announced when it becomes Unknown"
             engine.set_away(is_away=False)
             await asyncio.sleep(5)
             assert announced == [ID, ID], "and when it is observed again"
@@ -233,7 +233,7 @@ def test_an_engine_that_is_lost_makes_machines_unknown_and_not_at_once(tmp_path:
 
 @asynccontextmanager
 async def announcements(driver: ContainersDriver) -> AsyncIterator[list[str]]:
-    """The announcements that come from now on."""
+    """Collect the announcements from now on."""
     announced: list[str] = []
 
     async def collect() -> None:
@@ -250,7 +250,7 @@ async def announcements(driver: ContainersDriver) -> AsyncIterator[list[str]]:
         await asyncio.wait([task])
 
 
-def test_an_engine_that_is_back_in_time_changes_nothing(tmp_path: Path) -> None:
+def test_an_engine_that_returns_before_the_deadline_changes_nothing(tmp_path: Path) -> None:
     async def story(driver: ContainersDriver, engine: MemoryEngine) -> None:
         await asyncio.sleep(1)
         before = await driver.observe(ID)
@@ -267,7 +267,7 @@ def test_an_engine_that_is_back_in_time_changes_nothing(tmp_path: Path) -> None:
     in_virtual_time(tmp_path, story)
 
 
-def test_containers_that_ended_with_the_engine_are_an_observed_end(tmp_path: Path) -> None:
+def test_exits_during_the_loss_of_the_engine_are_observed(tmp_path: Path) -> None:
     async def story(driver: ContainersDriver, engine: MemoryEngine) -> None:
         await asyncio.sleep(1)
         engine.set_away(is_away=True)
@@ -301,8 +301,8 @@ def test_a_container_that_cannot_be_inspected_makes_its_machine_unknown(tmp_path
     in_virtual_time(tmp_path, story)
 
 
-def test_a_machine_that_is_being_set_up_is_pending_whatever_the_engine_does(tmp_path: Path) -> None:
-    """This process knows that it has not made the containers yet."""
+def test_a_machine_that_is_being_created_stays_pending_without_the_engine(tmp_path: Path) -> None:
+    """This process has not created the containers yet."""
 
     async def story(driver: ContainersDriver, engine: MemoryEngine) -> None:
         await driver.machines()
@@ -318,8 +318,8 @@ def test_a_machine_that_is_being_set_up_is_pending_whatever_the_engine_does(tmp_
 
 
 @pytest.mark.parametrize("kind", ["readiness", "liveness"])
-def test_a_command_that_the_engine_cannot_run_is_no_answer(tmp_path: Path, kind: str) -> None:
-    """A probe that runs in the container fails with the engine, and proves nothing."""
+def test_a_command_that_the_engine_cannot_run_is_inconclusive(tmp_path: Path, kind: str) -> None:
+    """A probe in the container fails with the engine, and proves nothing."""
     probe = Probe(exec_=ExecAction(command=["true"]), period_seconds=1)
     container = ContainerPlan(name="app", image="web:1")
     container = msgspec.structs.replace(container, **{kind: probe})

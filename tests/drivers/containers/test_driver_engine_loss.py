@@ -1,4 +1,4 @@
-"""An engine that does not answer proves nothing about containers; its loss is noticed in time."""
+"""The loss of the engine is detected in time, and proves nothing about its containers."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def stops(engine: MemoryEngine) -> list[str]:
     return [request for request in engine.requests if request.endswith("/stop")]
 
 
-def test_drivers_that_share_an_engine_do_not_ping_one_that_answers(tmp_path: Path) -> None:
-    """An answer counts for every driver; one that missed it would ping without a pause."""
+def test_drivers_that_share_an_engine_do_not_ping_it_while_it_answers(tmp_path: Path) -> None:
+    """A response counts for every driver; a driver that missed it would ping all the time."""
 
     async def main(loop: VirtualLoop) -> None:
         engine = MemoryEngine(OWNER)
@@ -86,15 +86,15 @@ def test_drivers_that_share_an_engine_do_not_ping_one_that_answers(tmp_path: Pat
 @KINDS
 @pytest.mark.parametrize("failure_threshold", [1, 3])
 @pytest.mark.parametrize("hang_s", [1.5, 4.0, 12.0, 25.0])
-@pytest.mark.parametrize("is_command_begun", [False, True])
+@pytest.mark.parametrize("is_command_started", [False, True])
 def test_an_engine_that_hangs_for_a_while_fails_no_probe(
-    tmp_path: Path, kind: str, failure_threshold: int, hang_s: float, is_command_begun: bool
+    tmp_path: Path, kind: str, failure_threshold: int, hang_s: float, is_command_started: bool
 ) -> None:
     async def story(driver: ContainersDriver, engine: MemoryEngine) -> None:
         before = await driver.observe(ID)
         assert isinstance(before, MachineState)
         assert (before.phase, before.reason) == ("Running", "")
-        if is_command_begun:
+        if is_command_started:
             engine.hang_at_command = True
             while engine.hang_at_command:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
@@ -140,7 +140,7 @@ def test_a_command_that_hangs_while_the_engine_answers_stops_its_container(tmp_p
 def test_a_machine_is_unknown_30_s_after_the_last_answer_of_an_engine_that_hangs(
     tmp_path: Path, after_s: float
 ) -> None:
-    """Not 30 s after a list failed: lists are far apart, and take long to fail."""
+    """Not 30 s after a list failed: lists are rare, and take long to fail."""
 
     async def story(driver: ContainersDriver, engine: MemoryEngine) -> None:
         await asyncio.sleep(after_s)
@@ -155,7 +155,7 @@ def test_a_machine_is_unknown_30_s_after_the_last_answer_of_an_engine_that_hangs
             state = await driver.observe(ID)
             assert isinstance(state, MachineState)
             assert state.phase == "Unknown"
-            assert announced == [ID], "the controller is told when the deadline passes"
+            assert announced == [ID], "the machine is announced when the deadline passes"
             engine.set_hung(is_hung=False)
             await asyncio.sleep(5)
         state = await driver.observe(ID)
@@ -166,7 +166,7 @@ def test_a_machine_is_unknown_30_s_after_the_last_answer_of_an_engine_that_hangs
 
 
 class CrowdedEngine(Engine):
-    """Answers every request ``delay_s`` after its turn."""
+    """Answers every request ``delay_s`` after it got a slot."""
 
     def __init__(self, delay_s: float) -> None:
         super().__init__("unused")
@@ -188,7 +188,7 @@ class CrowdedEngine(Engine):
         yield await self._read_body(answer)
 
 
-def test_the_time_of_a_command_does_not_include_the_wait_for_its_turn() -> None:
+def test_the_timeout_of_a_command_does_not_include_the_wait_for_a_request_slot() -> None:
     async def main(_loop: VirtualLoop) -> None:
         engine = CrowdedEngine(delay_s=0.5)
         commands = (
@@ -200,7 +200,7 @@ def test_the_time_of_a_command_does_not_include_the_wait_for_its_turn() -> None:
     run_virtual(Random(1), main)
 
 
-async def test_a_ping_needs_no_turn() -> None:
+async def test_a_ping_needs_no_request_slot() -> None:
     engine = CrowdedEngine(delay_s=0.0)
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(CONCURRENT_REQUESTS_MAX):
@@ -221,14 +221,14 @@ class HalfHungEngine(MemoryEngine):
 def test_a_timeout_does_not_count_if_the_engine_answers_no_ping_after_it(kind: str) -> None:
     verdicts: list[bool] = []
 
-    async def receive(_machine: Machine, _name: str, is_good: bool, _words: str) -> None:
+    async def receive(_machine: Machine, _name: str, is_good: bool, _failure: str) -> None:
         verdicts.append(is_good)
 
     async def main(_loop: VirtualLoop) -> None:
         engine = HalfHungEngine(OWNER)
         engine.hangs_commands = True
-        seen = {"app": InspectedContainer("app", "id", "running")}
-        machine = Machine(ID, with_probe(kind), inspected=seen)
+        inspected = {"app": InspectedContainer("app", "id", "running")}
+        machine = Machine(ID, with_probe(kind), inspected=inspected)
         runner = ProbeRunner(engine, receive, receive, lambda: 2e9)
         async with asyncio.TaskGroup() as group:
             runner.begin(machine, group.create_task)
@@ -241,7 +241,7 @@ def test_a_timeout_does_not_count_if_the_engine_answers_no_ping_after_it(kind: s
 
 
 @pytest.mark.parametrize("is_removed", [False, True])
-def test_an_end_without_an_event_is_seen_within_5_s(tmp_path: Path, is_removed: bool) -> None:
+def test_an_exit_without_an_event_is_detected_within_5_s(tmp_path: Path, is_removed: bool) -> None:
     async def story(driver: ContainersDriver, engine: MemoryEngine) -> None:
         for _ in range(5):
             assert isinstance(before := await driver.observe(ID), MachineState)

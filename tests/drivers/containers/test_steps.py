@@ -1,4 +1,4 @@
-"""What to do next follows from what is seen; all roads lead to a machine that runs, or to none."""
+"""The next step follows from a snapshot; every sequence of steps settles the machine."""
 
 from __future__ import annotations
 
@@ -33,30 +33,32 @@ DOWN = MachineRecord(is_down=True, start_after_s=100.0, backoff_s=10.0, exit_cod
 
 
 def snapshot(
-    record: MachineRecord = EMPTY_RECORD, *, now_s: float = 50.0, **standings: RunState
+    record: MachineRecord = EMPTY_RECORD, *, now_s: float = 50.0, **states: RunState
 ) -> MachineSnapshot:
-    seen = {
+    inspected = {
         n: InspectedContainer(n, f"id-{n}", s, 1 if s == "exited" else None)
-        for n, s in standings.items()
+        for n, s in states.items()
     }
-    return MachineSnapshot(["a", "b"], seen, record, now_s=now_s)
+    return MachineSnapshot(["a", "b"], inspected, record, now_s=now_s)
 
 
-def test_what_is_not_there_is_made_if_we_know_what_from() -> None:
-    makeable = MachineSnapshot(["a", "b"], {}, can_create=True)
-    assert next_step(makeable) == CreateContainers()
+def test_missing_containers_are_created_if_the_spec_is_known() -> None:
+    creatable = MachineSnapshot(["a", "b"], {}, can_create=True)
+    assert next_step(creatable) == CreateContainers()
     assert next_step(snapshot()) == ForgetMachine()
-    assert next_step(snapshot(a="running")) == ForgetMachine(), "half a machine cannot be completed"
+    assert next_step(snapshot(a="running")) == ForgetMachine(), (
+        "an incomplete machine cannot be completed"
+    )
 
 
-def test_all_are_started_in_order_and_then_left_alone() -> None:
+def test_all_containers_are_started_in_order() -> None:
     assert next_step(snapshot(a="created", b="created")) == StartContainers(("a", "b"))
     assert next_step(snapshot(a="running", b="created")) == StartContainers(("b",))
     assert next_step(snapshot(a="running", b="running")) == WaitForChange(is_up=True)
     assert next_step(snapshot(a="paused", b="running")) == WaitForChange(is_up=True)
 
 
-def test_an_end_is_noted_once_then_the_rest_is_stopped_then_it_is_waited() -> None:
+def test_an_exit_is_recorded_then_the_others_are_stopped_then_the_backoff_passes() -> None:
     assert next_step(snapshot(a="running", b="exited")) == RecordExit("b")
     assert next_step(snapshot(DOWN, a="running", b="exited")) == StopContainers(("a",))
     assert next_step(snapshot(DOWN, a="exited", b="exited")) == WaitForChange(100.0)
@@ -65,34 +67,34 @@ def test_an_end_is_noted_once_then_the_rest_is_stopped_then_it_is_waited() -> No
     )
 
 
-def test_one_that_came_up_again_by_itself_is_not_stopped() -> None:
+def test_a_machine_that_runs_again_is_not_stopped() -> None:
     assert next_step(snapshot(DOWN, a="running", b="running")) == WaitForChange(is_up=True)
 
 
-def test_a_problem_is_given_time_and_removal_is_not_held_up_by_it() -> None:
+def test_a_setup_problem_delays_creation_but_not_removal() -> None:
     problem = SetupProblem("ImageUnavailable", "none", retry_at_s=60.0, backoff_s=10.0)
-    held = MachineSnapshot(["a"], {}, problem=problem, can_create=True, now_s=50.0)
-    assert next_step(held) == WaitForChange(60.0)
+    delayed = MachineSnapshot(["a"], {}, problem=problem, can_create=True, now_s=50.0)
+    assert next_step(delayed) == WaitForChange(60.0)
     late = MachineSnapshot(["a"], {}, problem=problem, can_create=True, now_s=60.0)
     assert next_step(late) == CreateContainers()
-    leaving = MachineSnapshot(
+    unwanted = MachineSnapshot(
         ["a"], {}, problem=problem, is_wanted=False, can_create=True, now_s=50.0
     )
-    assert next_step(leaving) == ForgetMachine()
+    assert next_step(unwanted) == ForgetMachine()
 
 
-def test_what_is_not_wanted_goes_and_is_forgotten_only_when_nothing_is_seen() -> None:
-    seen = {"a": InspectedContainer("a", "id", "exited", 0)}
-    assert next_step(MachineSnapshot(["a", "b"], seen, is_wanted=False)) == RemoveContainers()
+def test_an_unwanted_machine_is_dropped_when_its_containers_are_gone() -> None:
+    inspected = {"a": InspectedContainer("a", "id", "exited", 0)}
+    assert next_step(MachineSnapshot(["a", "b"], inspected, is_wanted=False)) == RemoveContainers()
     assert next_step(MachineSnapshot(["a", "b"], {}, is_wanted=False)) == ForgetMachine()
 
 
-def test_waits_double_up_to_a_limit_and_begin_anew_after_a_long_run() -> None:
-    record, waits = EMPTY_RECORD, []
+def test_the_backoff_doubles_up_to_a_limit_and_is_reset_by_a_long_run() -> None:
+    record, backoffs_s = EMPTY_RECORD, []
     for _ in range(7):
         record = record_start(record_exit(record, InspectedContainer("a", "id", "exited", 1), 0.0))
-        waits.append(record.backoff_s)
-    assert waits == [10.0, 20.0, 40.0, 80.0, 160.0, BACKOFF_MAX_S, BACKOFF_MAX_S]
+        backoffs_s.append(record.backoff_s)
+    assert backoffs_s == [10.0, 20.0, 40.0, 80.0, 160.0, BACKOFF_MAX_S, BACKOFF_MAX_S]
     assert record.restarts == 7
     long = InspectedContainer(
         "a", "id", "exited", 1, started_s=1.0, finished_s=1.0 + RECOVERED_AFTER_S
@@ -108,14 +110,14 @@ def test_waits_double_up_to_a_limit_and_begin_anew_after_a_long_run() -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_whatever_is_found_a_few_steps_lead_to_rest(
+def test_a_few_steps_settle_a_machine_from_any_state(
     found: dict[str, RunState], is_wanted: bool, can_create: bool, is_down: bool
 ) -> None:
-    """Carried out on a model, steps end; and a machine that is wanted is never removed."""
-    standings, now_s = dict(found), 0.0
+    """The steps are applied to a model. A wanted machine is never removed."""
+    states, now_s = dict(found), 0.0
     record = DOWN if is_down else EMPTY_RECORD
     for _ in range(12):
-        step = _look(standings, record, now_s, is_wanted=is_wanted, can_create=can_create)
+        step = decide(states, record, now_s, is_wanted=is_wanted, can_create=can_create)
         assert is_wanted or not isinstance(step, StartContainers | CreateContainers)
         assert not (is_wanted and isinstance(step, RemoveContainers))
         if isinstance(step, ForgetMachine) or (
@@ -124,43 +126,43 @@ def test_whatever_is_found_a_few_steps_lead_to_rest(
             return
         if isinstance(step, WaitForChange):
             now_s = step.until_s or now_s
-        record = _carried_out(standings, record, step, now_s)
-    raise AssertionError(f"still {step} with {standings}")
+        record = apply_to_model(states, record, step, now_s)
+    raise AssertionError(f"still {step} with {states}")
 
 
-def _look(
-    standings: dict[str, RunState],
+def decide(
+    states: dict[str, RunState],
     record: MachineRecord,
     now_s: float,
     *,
     is_wanted: bool,
     can_create: bool,
 ) -> Step:
-    seen = {
-        n: InspectedContainer(n, n, s, 1 if s == "exited" else None) for n, s in standings.items()
+    inspected = {
+        n: InspectedContainer(n, n, s, 1 if s == "exited" else None) for n, s in states.items()
     }
     return next_step(
         MachineSnapshot(
-            ["a", "b"], seen, record, is_wanted=is_wanted, can_create=can_create, now_s=now_s
+            ["a", "b"], inspected, record, is_wanted=is_wanted, can_create=can_create, now_s=now_s
         )
     )
 
 
-def _carried_out(
-    standings: dict[str, RunState], record: MachineRecord, step: Step, now_s: float
+def apply_to_model(
+    states: dict[str, RunState], record: MachineRecord, step: Step, now_s: float
 ) -> MachineRecord:
     match step:
         case CreateContainers():
-            standings.update(a="created", b="created")
+            states.update(a="created", b="created")
         case StartContainers(names):
-            standings.update(dict.fromkeys(names, "running"))
+            states.update(dict.fromkeys(names, "running"))
             return record_start(record)
         case StopContainers(names):
-            standings.update(dict.fromkeys(names, "exited"))
+            states.update(dict.fromkeys(names, "exited"))
         case RecordExit(name):
             return record_exit(record, InspectedContainer(name, name, "exited", 1), now_s)
         case RemoveContainers():
-            standings.clear()
+            states.clear()
         case _:
             return msgspec.structs.replace(record)
     return record

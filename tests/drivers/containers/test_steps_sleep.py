@@ -1,4 +1,4 @@
-"""How a machine falls asleep and wakes follows from what is seen, whoever was interrupted at it."""
+"""The steps by which a machine falls asleep and wakes, from any intermediate state."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def snapshot(
     *,
     is_wake_requested: bool = False,
     requested_mode: SleepMode | Literal[""] = "",
-    **standings: RunState,
+    **states: RunState,
 ) -> MachineSnapshot:
-    seen = {
+    inspected = {
         name: InspectedContainer(
             name, name, state, 0 if state == "exited" else None, started_at="then"
         )
-        for name, state in standings.items()
+        for name, state in states.items()
     }
     return MachineSnapshot(
-        sorted(seen),
-        seen,
+        sorted(inspected),
+        inspected,
         record,
         is_wake_requested=is_wake_requested,
         requested_sleep=requested_mode,
@@ -76,7 +76,7 @@ def snapshot(
         ("stop", "exited", WaitForChange()),
     ],
 )
-def test_one_that_is_to_sleep_is_brought_there_and_left_alone(
+def test_a_sleeping_machine_is_paused_or_stopped_once(
     mode: SleepMode, state: RunState, step: Step
 ) -> None:
     asleep = record_sleep(EMPTY_RECORD, mode)
@@ -86,8 +86,8 @@ def test_one_that_is_to_sleep_is_brought_there_and_left_alone(
     )
 
 
-def test_only_one_that_is_seen_to_run_falls_asleep() -> None:
-    """The end of one that ended by itself, just before, would never be told."""
+def test_only_a_running_machine_falls_asleep() -> None:
+    """Otherwise an exit just before the request would not be recorded."""
     assert next_step(snapshot(requested_mode="stop", a="running")) == RecordSleep("stop")
     assert next_step(snapshot(requested_mode="stop", a="exited")) == RecordExit("a")
     assert next_step(snapshot(requested_mode="stop", a="running", b="exited")) == RecordExit("b")
@@ -95,17 +95,17 @@ def test_only_one_that_is_seen_to_run_falls_asleep() -> None:
     assert next_step(snapshot(down, requested_mode="stop", a="exited")) == WaitForChange(60.0)
 
 
-def test_whoever_does_not_run_is_woken_and_then_it_is_awake() -> None:
+def test_a_wake_starts_the_containers_that_do_not_run() -> None:
     asleep = record_sleep(EMPTY_RECORD, "stop")
     assert next_step(snapshot(asleep, is_wake_requested=True, a="exited")) == WakeContainers(("a",))
     assert next_step(snapshot(asleep, is_wake_requested=True, a="running")) == WakeContainers(())
     assert next_step(snapshot(EMPTY_RECORD, is_wake_requested=True, a="paused")) == WakeContainers(
         ("a",)
-    ), "by somebody else"
+    ), "paused by another client"
     assert next_step(snapshot(record_wake(asleep), a="running")) == WaitForChange(is_up=True)
 
 
-def test_only_the_end_of_one_that_is_awake_is_a_crash() -> None:
+def test_an_exit_is_a_crash_only_while_the_machine_is_awake() -> None:
     asleep = record_sleep(EMPTY_RECORD, "stop")
     assert next_step(snapshot(record_wake(asleep), a="exited")) == RecordExit("a")
     assert next_step(snapshot(asleep, a="exited")) == WaitForChange()
@@ -120,43 +120,43 @@ def test_a_machine_sleeps_and_wakes_as_a_whole() -> None:
     assert next_step(both) == WakeContainers(("a", "b"))
 
 
-def test_one_that_cannot_be_woken_is_started_again_like_any_that_ended() -> None:
+def test_a_machine_that_cannot_be_woken_is_restarted_after_the_backoff() -> None:
     failed = record_failed_wake(record_sleep(EMPTY_RECORD, "stop"), retry_at_s=60.0)
     assert next_step(snapshot(failed, a="exited")) == WaitForChange(60.0)
     late = msgspec.structs.replace(failed, start_after_s=0.0)
     assert next_step(snapshot(late, a="exited")) == StartContainers(("a",))
 
 
-def test_one_that_was_woken_is_called_asleep_until_it_is_ready_but_not_for_ever() -> None:
+def test_a_woken_machine_is_reported_as_sleeping_until_it_is_ready_for_a_limited_time() -> None:
     up = snapshot(record_wake(record_sleep(EMPTY_RECORD, "pause")), a="running")
-    drowsy = MachineSnapshot(
+    waking = MachineSnapshot(
         up.container_names, up.inspected, up.record, shown_asleep_until_s=60.0, now_s=50.0
     )
-    assert snapshot_state(PROBED, drowsy, ReadinessResults(), "").phase == "Sleeping"
+    assert snapshot_state(PROBED, waking, ReadinessResults(), "").phase == "Sleeping"
     assert (
-        snapshot_state(PROBED, drowsy, ReadinessResults(verdicts={"a": True}), "").phase
+        snapshot_state(PROBED, waking, ReadinessResults(verdicts={"a": True}), "").phase
         == "Running"
     )
     late = MachineSnapshot(
         up.container_names, up.inspected, up.record, shown_asleep_until_s=60.0, now_s=60.0
     )
-    told = snapshot_state(PROBED, late, ReadinessResults(), "")
-    assert (told.phase, told.reason) == ("Running", "Starting")
+    result = snapshot_state(PROBED, late, ReadinessResults(), "")
+    assert (result.phase, result.reason) == ("Running", "Starting")
 
 
-def test_one_that_crashed_long_ago_is_believed_when_it_wakes() -> None:
+def test_an_old_crash_does_not_delay_a_woken_machine() -> None:
     crashed = MachineRecord(exit_code=1, ended_s=10.0)
-    changed = record_wake(record_sleep(crashed, "stop"))
-    seen = {"a": InspectedContainer("a", "a", "running", started_at="now", started_s=49.0)}
+    woken = record_wake(record_sleep(crashed, "stop"))
+    inspected = {"a": InspectedContainer("a", "a", "running", started_at="now", started_s=49.0)}
     assert (
         snapshot_state(
-            PLAN, MachineSnapshot(["a"], seen, crashed, now_s=50.0), ReadinessResults(), ""
+            PLAN, MachineSnapshot(["a"], inspected, crashed, now_s=50.0), ReadinessResults(), ""
         ).phase
         == "Failed"
     )
     assert (
         snapshot_state(
-            PLAN, MachineSnapshot(["a"], seen, changed, now_s=50.0), ReadinessResults(), ""
+            PLAN, MachineSnapshot(["a"], inspected, woken, now_s=50.0), ReadinessResults(), ""
         ).phase
         == "Running"
     )
@@ -167,26 +167,26 @@ def test_one_that_crashed_long_ago_is_believed_when_it_wakes() -> None:
     st.sampled_from(("pause", "stop")),
     st.booleans(),
 )
-def test_whatever_is_found_of_a_sleeper_a_few_steps_lead_to_rest(
+def test_a_few_steps_settle_a_sleeping_machine_from_any_state(
     found: dict[str, RunState], mode: SleepMode, is_wake_requested: bool
 ) -> None:
-    standings: dict[str, RunState] = {"a": "running", "b": "running", **found}
+    states: dict[str, RunState] = {"a": "running", "b": "running", **found}
     record = record_sleep(EMPTY_RECORD, mode)
     for _ in range(6):
         step = next_step(
-            snapshot(record, is_wake_requested=is_wake_requested, requested_mode="", **standings)
+            snapshot(record, is_wake_requested=is_wake_requested, requested_mode="", **states)
         )
         match step:
             case PauseContainers(names):
-                standings.update(dict.fromkeys(names, "paused"))
+                states.update(dict.fromkeys(names, "paused"))
             case StopContainers(names):
-                standings.update(dict.fromkeys(names, "exited"))
+                states.update(dict.fromkeys(names, "exited"))
             case WakeContainers(names):
-                standings.update(dict.fromkeys(names, "running"))
+                states.update(dict.fromkeys(names, "running"))
                 record, is_wake_requested = record_wake(record), False
             case WaitForChange(is_up=is_up):
                 assert is_up == (not record.sleep_mode)
                 return
             case _:
-                raise AssertionError(f"{step} with {standings}")
-    raise AssertionError(f"no rest with {standings}")
+                raise AssertionError(f"{step} with {states}")
+    raise AssertionError(f"not settled: {states}")

@@ -1,4 +1,4 @@
-"""A Server as a pod: everything that was said is said, and nothing is allowed that was not."""
+"""The pod of a Server has all fields of its spec and no privileges."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ SAID: dict[str, Any] = {
 }
 
 
-def made() -> Any:
+def build_pod() -> Any:
     return pod_body(ID, typed(SAID, ServerSpec))
 
 
-def test_a_container_is_as_the_server_says() -> None:
-    app = made()["spec"]["containers"][0]
+def test_a_container_has_the_fields_of_the_server() -> None:
+    app = build_pod()["spec"]["containers"][0]
     assert app["command"] == ["run"]
     assert app["args"] == ["fast"]
     reference = {"secretKeyRef": {"name": "key", "key": "k"}}
@@ -62,15 +62,15 @@ def test_a_container_is_as_the_server_says() -> None:
     assert {"name": "files", "mountPath": "/etc/app", "readOnly": True} in app["volumeMounts"]
 
 
-def test_limits_are_its_own_or_its_share_of_the_machine() -> None:
-    app, side = made()["spec"]["containers"]
+def test_limits_are_stated_or_a_share_of_the_machine() -> None:
+    app, side = build_pod()["spec"]["containers"]
     assert app["resources"]["limits"] == {"cpu": "250m", "memory": "256Mi"}
     assert side["resources"]["limits"] == {"cpu": "750m", "memory": "1792Mi"}
     assert side["resources"]["requests"] == side["resources"]["limits"]
 
 
-def test_volumes_and_pull_secrets_are_referred_to_by_name() -> None:
-    spec = made()["spec"]
+def test_volumes_and_pull_secrets_are_references_by_name() -> None:
+    spec = build_pod()["spec"]
     files, keys = spec["volumes"][:2]
     assert files["configMap"]["name"] == "settings"
     assert files["configMap"]["items"] == [{"key": "a", "path": "b"}]
@@ -80,8 +80,8 @@ def test_volumes_and_pull_secrets_are_referred_to_by_name() -> None:
     assert spec["restartPolicy"] == "Always"
 
 
-def test_it_keeps_the_restricted_standard() -> None:
-    spec = made()["spec"]
+def test_pods_satisfy_the_restricted_standard() -> None:
+    spec = build_pod()["spec"]
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert spec["automountServiceAccountToken"] is False
     for container in spec["containers"]:
@@ -92,19 +92,19 @@ def test_it_keeps_the_restricted_standard() -> None:
     assert not {"hostNetwork", "hostPID", "hostIPC", "serviceAccountName"} & set(spec)
 
 
-def test_a_read_only_root_still_has_places_to_write() -> None:
-    spec = made()["spec"]
+def test_a_read_only_root_has_writable_folders() -> None:
+    spec = build_pod()["spec"]
     mounts = {m["mountPath"]: m["name"] for m in spec["containers"][0]["volumeMounts"]}
     empty = {volume["name"] for volume in spec["volumes"] if "emptyDir" in volume}
     assert {mounts["/tmp"], mounts["/run"]} == empty
-    assert "volumeMounts" not in spec["containers"][1], "the other one did not ask for it"
+    assert "volumeMounts" not in spec["containers"][1], "the other container has a writable root"
 
 
-def test_names_are_told_apart_by_the_machine() -> None:
+def test_pod_names_differ_between_machines() -> None:
     assert pod_name("ns/web-0/1") != pod_name("ns/web-0/2")
     assert pod_name(ID).startswith("web-0-")
     assert len(pod_name(f"ns/{'a' * 63}/1")) <= 63
-    assert made()["metadata"]["annotations"][MACHINE] == ID
+    assert build_pod()["metadata"]["annotations"][MACHINE] == ID
 
 
 def with_ports(*ports: dict[str, Any], **fields: Any) -> Any:
@@ -123,7 +123,7 @@ def test_a_container_without_a_readiness_probe_has_its_first_tcp_port_checked() 
     assert pod["metadata"]["annotations"][PORT_CHECKED] == "app"
 
 
-def test_only_what_is_not_probed_is_checked() -> None:
+def test_only_containers_without_a_readiness_probe_are_port_checked() -> None:
     own = {"httpGet": {"port": 8080}}
     probed = with_ports({"name": "http", "port": 8080}, readinessProbe=own)
     assert "tcpSocket" not in probed["spec"]["containers"][0]["readinessProbe"]

@@ -1,4 +1,4 @@
-"""What people ask of pods: every line once, whatever restarts; what they use; how they ended."""
+"""Logs across restarts, usage, crash reports and exec sessions of pods."""
 
 from __future__ import annotations
 
@@ -44,29 +44,29 @@ def pod(status: JsonObject | None = None, machine_id: str = ID, **metadata: Any)
 
 @dataclass
 class Cluster:
-    """Keeps lines as a kubelet does: of the run that is, and of the one before."""
+    """Keeps lines as a kubelet does: of the current and of the previous run."""
 
     pods: list[Pod] = field(default_factory=lambda: [pod()])
     lines: list[str] = field(default_factory=list)
-    before: list[str] = field(default_factory=list)
-    measured: JsonObject | None = None
-    wishes: list[ExecWish] = field(default_factory=list)
+    previous: list[str] = field(default_factory=list)
+    usage: JsonObject | None = None
+    requests: list[ExecWish] = field(default_factory=list)
 
     async def list_pods(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
         return self.pods
 
     async def log(self, pod: Pod, query: Mapping[str, str]) -> bytes:
-        lines = self.before if query.get("previous") else self.lines
+        lines = self.previous if query.get("previous") else self.lines
         since = query.get("sinceTime", "")
         lines = [line for line in lines if line[:19] >= since[:19]]
         tail = int(query.get("tailLines", len(lines)))
         return "".join(f"{line}\n" for line in lines[max(0, len(lines) - tail) :]).encode()
 
     async def metrics(self, pod: Pod) -> JsonObject | None:
-        return self.measured
+        return self.usage
 
-    async def execute(self, pod: Pod, wish: ExecWish) -> ExecSession:
-        self.wishes.append(wish)
+    async def execute(self, pod: Pod, query: ExecWish) -> ExecSession:
+        self.requests.append(query)
         raise NotImplementedError
 
 
@@ -74,9 +74,9 @@ def at(second: int, text: str, nanoseconds: int = 0) -> str:
     return f"2026-01-01T00:00:{second:02}.{nanoseconds:09}Z {text}"
 
 
-async def read(cluster: Cluster, wish: LogQuery | None = None) -> tuple[list[str], LogQuery]:
-    """The lines, and how to ask for what comes after them."""
-    page = await PodQueries(cluster).log_page("ns/web-0", wish or LogQuery())
+async def read(cluster: Cluster, query: LogQuery | None = None) -> tuple[list[str], LogQuery]:
+    """Return the lines, and the query for the lines after them."""
+    page = await PodQueries(cluster).log_page("ns/web-0", query or LogQuery())
     return [line.text for line in page.lines], LogQuery(cursor=page.cursor)
 
 
@@ -98,33 +98,33 @@ async def test_a_short_tail_of_one_busy_second_loses_the_reader_no_line() -> Non
     assert (await read(cluster, more))[0] == ["e"]
 
 
-async def test_what_was_said_before_a_restart_is_not_lost() -> None:
+async def test_lines_from_before_a_restart_are_not_lost() -> None:
     cluster = Cluster(lines=[at(1, "a")])
     _, more = await read(cluster)
     cluster.pods = [pod({**RUNNING, "restartCount": 1})]
-    cluster.before, cluster.lines = [at(1, "a"), at(2, "last words")], [at(3, "again")]
-    assert (await read(cluster, more))[0] == ["last words", "again"]
+    cluster.previous, cluster.lines = [at(1, "a"), at(2, "last line")], [at(3, "again")]
+    assert (await read(cluster, more))[0] == ["last line", "again"]
     previous = LogQuery(previous=True)
-    assert (await read(cluster, previous))[0] == ["a", "last words"]
+    assert (await read(cluster, previous))[0] == ["a", "last line"]
 
 
-async def test_pods_of_other_servers_say_nothing_here() -> None:
+async def test_logs_of_other_servers_are_left_out() -> None:
     cluster = Cluster(pods=[pod(machine_id="ns/web-00/1")], lines=[at(1, "a")])
     page = await PodQueries(cluster).log_page("ns/web-0", LogQuery())
     assert (page.lines, page.cursor) == ([], {})
 
 
-async def test_usage_is_that_of_all_containers_and_none_before_it_is_measured() -> None:
+async def test_usage_includes_all_containers_and_is_none_before_the_first_measurement() -> None:
     cluster = Cluster()
     assert await PodQueries(cluster).usage("ns/web-0") is None
-    cluster.measured = {"containers": [{"usage": {"cpu": "1500u", "memory": "2000Ki"}}]}
+    cluster.usage = {"containers": [{"usage": {"cpu": "1500u", "memory": "2000Ki"}}]}
     usage = await PodQueries(cluster).usage("ns/web-0")
     assert usage is not None
     found = (usage.cpu_millicores, usage.memory_mebibytes, usage.memory_limit_mebibytes)
     assert found == (2, 2, 256)
 
 
-async def test_the_last_end_of_a_container_is_told() -> None:
+async def test_the_last_exit_of_a_container_is_reported() -> None:
     ended = {
         "exitCode": 137,
         "reason": "OOMKilled",
@@ -133,9 +133,9 @@ async def test_the_last_end_of_a_container_is_told() -> None:
         "finishedAt": "2026-01-01T00:00:09Z",
     }
     status = {**RUNNING, "restartCount": 2, "lastState": {"terminated": ended}}
-    (card,) = await PodQueries(Cluster(pods=[pod(status)])).crashes("ns/web-0")
-    assert (card.exit_code, card.out_of_memory, card.restarts) == (137, True, 2)
-    assert (card.ended_at, card.lines) == ("2026-01-01T00:00:09Z", ["first", "last"])
+    (report,) = await PodQueries(Cluster(pods=[pod(status)])).crashes("ns/web-0")
+    assert (report.exit_code, report.out_of_memory, report.restarts) == (137, True, 2)
+    assert (report.ended_at, report.lines) == ("2026-01-01T00:00:09Z", ["first", "last"])
 
 
 @pytest.mark.parametrize(
@@ -145,21 +145,21 @@ async def test_the_last_end_of_a_container_is_told() -> None:
         (Cluster(pods=[pod({"name": "app", "state": {"waiting": {}}})]), "", NotRunning),
     ],
 )
-async def test_no_command_runs_where_nothing_does(
+async def test_no_command_is_run_without_a_running_container(
     cluster: Cluster, container: str, error: type[Exception]
 ) -> None:
-    wish = ExecWish(command=["sh"], container=container)
+    query = ExecWish(command=["sh"], container=container)
     with pytest.raises(error):
-        await PodQueries(cluster).execute("ns/web-0", wish)
-    assert cluster.wishes == []
+        await PodQueries(cluster).execute("ns/web-0", query)
+    assert cluster.requests == []
 
 
-async def test_a_pod_that_goes_runs_no_command() -> None:
+async def test_no_command_is_run_in_a_terminating_pod() -> None:
     cluster = Cluster(pods=[pod(deletionTimestamp="2026-01-01T00:00:00Z")])
     assert await PodQueries(cluster).execute("ns/web-0", ExecWish(command=["sh"])) is None
 
 
-async def test_nothing_here_can_ask_a_registry() -> None:
+async def test_images_cannot_be_checked() -> None:
     with pytest.raises(NotFound):
         await PodQueries(Cluster()).check_image("web:1", "", ())
 

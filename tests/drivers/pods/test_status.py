@@ -11,7 +11,7 @@ from datum_compute.drivers.pods.status import pod_state
 
 
 def state_with(*conditions: dict[str, str]) -> MachineState:
-    """The state of a pod with these conditions, whose container is ready."""
+    """Return the state of a pod with these conditions, whose container is ready."""
     container = {
         "name": "app",
         "ready": True,
@@ -30,7 +30,7 @@ def state_with(*conditions: dict[str, str]) -> MachineState:
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
-def test_a_pod_that_the_cluster_calls_not_ready_does_not_serve(status: str) -> None:
+def test_a_pod_with_a_ready_condition_that_is_not_true_is_not_ready(status: str) -> None:
     """The kubelet of a lost node no longer updates the state of the containers."""
     lost = {"type": "Ready", "status": status, "reason": "NodeNotReady", "message": "no heartbeat"}
     state = state_with(lost)
@@ -38,6 +38,6 @@ def test_a_pod_that_the_cluster_calls_not_ready_does_not_serve(status: str) -> N
     assert state.message == "the pod is not ready: NodeNotReady: no heartbeat"
 
 
-def test_a_pod_that_is_ready_or_has_no_condition_serves() -> None:
+def test_a_pod_that_is_ready_or_has_no_condition_is_ready() -> None:
     for conditions in ([], [{"type": "Ready", "status": "True"}]):
         assert (state_with(*conditions).phase, state_with(*conditions).reason) == ("Running", "")

@@ -1,16 +1,18 @@
-"""The simulated driver keeps the protocol, and its machines outlive it."""
+"""The simulated driver follows the protocol, and its machines outlive it."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from random import Random
 from typing import TypeVar
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from datum_compute.api.instance import Container
 from datum_compute.app.machines import simulated_driver
@@ -73,7 +75,7 @@ def test_adoption_conformance(
 
 
 def adopted(after_s: float, adoption_s: float) -> Observation:
-    """The machine so long after its adoption by a driver that observes it after ``adoption_s``."""
+    """Observe a machine ``after_s`` after its adoption by a driver with this adoption delay."""
 
     async def main(loop: VirtualLoop) -> Observation:
         table = MachineTable()
@@ -85,7 +87,7 @@ def adopted(after_s: float, adoption_s: float) -> Observation:
     return run_virtual(Random(1), main)
 
 
-def test_an_adopted_machine_is_unknown_when_it_is_not_observed_in_time() -> None:
+def test_an_adopted_machine_is_unknown_if_it_is_not_observed_before_the_deadline() -> None:
     assert adopted(OBSERVATION_DEADLINE_S - 1, adoption_s=100.0) is NOT_OBSERVED
     late = adopted(OBSERVATION_DEADLINE_S, adoption_s=100.0)
     assert isinstance(late, MachineState)
@@ -108,8 +110,8 @@ def test_the_first_observation_of_an_adopted_machine_is_announced() -> None:
     assert run_virtual(Random(1), main) == pytest.approx(7.0, abs=0.01)
 
 
-def seen(image: str, after_s: float, **pace: float) -> MachineState:
-    """The machine of an image so long after it was asked for."""
+def state_after(image: str, after_s: float, **pace: float) -> MachineState:
+    """Return the state of a machine ``after_s`` after its start."""
 
     async def story(driver: SimulatedDriver) -> Observation:
         container = Container(name="app", image=image)
@@ -122,13 +124,13 @@ def seen(image: str, after_s: float, **pace: float) -> MachineState:
     return state
 
 
-def test_a_machine_that_is_starting_says_so() -> None:
-    assert seen("web:1", 0, boot_s=2.0).phase == "Pending"
-    assert seen("web:1", 3, boot_s=2.0).phase == "Running"
+def test_a_booting_machine_is_pending() -> None:
+    assert state_after("web:1", 0, boot_s=2.0).phase == "Pending"
+    assert state_after("web:1", 3, boot_s=2.0).phase == "Running"
 
 
-def test_by_default_a_machine_runs_at_once() -> None:
-    assert seen("web:1", 0).phase == "Running"
+def test_a_machine_boots_at_once_by_default() -> None:
+    assert state_after("web:1", 0).phase == "Running"
 
 
 @pytest.mark.parametrize(
@@ -152,21 +154,21 @@ def test_by_default_a_machine_runs_at_once() -> None:
         ("ghcr.io/fail.example/web:1", 0, "Running", ""),
     ],
 )
-def test_the_registry_of_an_image_says_how_it_behaves(
+def test_the_registry_of_an_image_determines_the_behavior(
     image: str, after_s: float, phase: str, reason: str
 ) -> None:
-    state = seen(image, after_s)
+    state = state_after(image, after_s)
     assert (state.phase, state.reason) == (phase, reason)
 
 
-def test_a_crash_loop_is_told_with_its_numbers_and_last_words() -> None:
-    state = seen("crash.example/web:1", 0)
+def test_a_crash_loop_reports_restarts_exit_code_and_last_lines() -> None:
+    state = state_after("crash.example/web:1", 0)
     assert (state.restarts, state.exit_code) == (0, 1)
     assert state.last_lines
 
 
 def test_a_crash_loop_backs_off() -> None:
-    """10, 20, 40, 80, 160 seconds, then every five minutes."""
+    """After 10, 20, 40, 80 and 160 seconds, then every five minutes."""
     machine = SimulatedMachine(number=0, image="crash.example/web:1", runs_from_s=0.0)
     times = [0.0]
     while len(times) < 8:
@@ -181,12 +183,12 @@ def test_a_crash_loop_backs_off() -> None:
 
 def test_every_restart_of_a_crash_loop_is_announced() -> None:
     async def story(driver: SimulatedDriver) -> int:
-        news = aiter(driver.changes())
+        changes = aiter(driver.changes())
         container = Container(name="app", image="crash.example/web:1")
         await driver.start(ID, msgspec.structs.replace(SPEC, containers=[container]))
         restarts = 0
         for _ in range(3):
-            await anext(news)
+            await anext(changes)
             state = await driver.observe(ID)
             assert isinstance(state, MachineState)
             restarts = state.restarts
@@ -218,7 +220,7 @@ async def test_machines_in_a_file_outlive_the_driver(tmp_path: Path) -> None:
     assert (state.phase, state.started_at) == ("Running", "1970-01-01T00:16:40Z")
 
 
-async def test_an_empty_file_as_a_machine_that_went_down_may_leave_it_holds_nothing(
+async def test_an_empty_file_contains_no_machines(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "machines.json"
@@ -227,13 +229,37 @@ async def test_an_empty_file_as_a_machine_that_went_down_may_leave_it_holds_noth
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "nan", "1e9"])
-def test_a_boot_time_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_boot_time_is_rejected(text: str) -> None:
     with pytest.raises(SystemExit):
         local_settings(["--state-dir", "s", f"--simulated-boot-seconds={text}"], {})
 
 
-def test_the_boot_time_comes_from_the_flag_else_from_the_environment() -> None:
-    told = {"DATUM_SIMULATED_BOOT_SECONDS": "3"}
+def test_the_flag_of_the_boot_time_overrides_the_environment() -> None:
+    environment = {"DATUM_SIMULATED_BOOT_SECONDS": "3"}
     assert local_settings(["--state-dir", "s"], {}).boot_s == 0
-    assert local_settings(["--state-dir", "s"], told).boot_s == 3
-    assert local_settings(["--state-dir", "s", "--simulated-boot-seconds=2"], told).boot_s == 2
+    assert local_settings(["--state-dir", "s"], environment).boot_s == 3
+    assert (
+        local_settings(["--state-dir", "s", "--simulated-boot-seconds=2"], environment).boot_s == 2
+    )
+
+
+MACHINE = SimulatedMachine(number=1, image="web:1", runs_from_s=0.0)
+ids = st.builds(lambda name, uid: f"ns/{name}/{uid}", st.sampled_from("abc"), st.integers(0, 3))
+
+
+@given(st.lists(st.tuples(st.sampled_from(("set", "pop", "clear")), ids), max_size=40))
+def test_the_index_by_server_equals_a_scan(steps: list[tuple[str, str]]) -> None:
+    table = MachineTable()
+    model: dict[str, SimulatedMachine] = {}
+    for step, machine_id in steps:
+        both: tuple[MutableMapping[str, SimulatedMachine], ...] = (table, model)
+        for machines in both:
+            if step == "set":
+                machines[machine_id] = MACHINE
+            elif step == "pop":
+                machines.pop(machine_id, None)
+            elif machine_id.endswith("0"):
+                machines.clear()
+        assert dict(table) == model
+        for name in ("ns/a/", "ns/b/", "ns/c/"):
+            assert table.list_ids(name) == sorted(m for m in model if m.startswith(name))

@@ -1,4 +1,10 @@
-"""A Server as the requests that make its containers. Pure: values in, bodies for the engine out."""
+"""The containers of a Server: their plan, which is kept in labels, and the requests to create them.
+
+- A plan contains all that a process needs to supervise a machine that an earlier process created.
+  It contains no secret.
+- The name of a container is derived from its machine, so the engine itself rejects a duplicate.
+- Everything here is pure.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +32,29 @@ PLAN = f"{_PREFIX}plan"
 # Label of containers that should have an init process and run without, because the engine has none.
 # It is not part of the plan, so that installing an init program recreates no container.
 INIT, INIT_MISSING = f"{_PREFIX}init", "missing"
-DEFAULT_NETWORK = "bridge"  # the engine's own, for machines that were given no address
+# The engine's own network, for machines without an assigned address.
+DEFAULT_NETWORK = "bridge"
+# Podman's default; that of Docker is a little larger.
+CAPABILITIES = (
+    *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP"),
+    *("SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
+)
+# Stated, because the engine's own limits are rejected where the kernel allows less.
+OPEN_FILES_MAX, PROCESSES_MAX = 4096, 4096
+LOG_BYTES_MAX = "10m"
+# PATH of containers whose image sets none.
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# File systems in memory for containers with a read-only root.
+_WRITABLE_FOLDERS = {"/tmp": "rw,mode=1777", "/run": "rw,mode=755"}  # noqa: S108 - in the container
+
+# Whether a container runs under the engine's init process; "missing" if it should and the engine
+# has none.
+InitUse = Literal["on", "off", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerOwner:
-    """Whose machines these are: one cell of one platform. Those of others are never touched."""
+    """One cell of one platform. Containers of other owners are never changed."""
 
     platform: str
     cell: str
@@ -42,19 +65,19 @@ class ContainerOwner:
 
 
 class ContainerPlan(ApiStruct, frozen=True, kw_only=True):
-    """One container of the machine."""
+    """One container of a machine, as far as it is needed after its creation."""
 
     name: str
     image: str
     ports: list[ContainerPort] = []
     readiness: Probe | None = None
     liveness: Probe | None = None
-    memory_mebibytes: int = 0  # the most it may use; 0 if nobody said
-    digest: str = ""  # of the image that it was made from
+    memory_mebibytes: int = 0  # its limit; 0 if there is none
+    digest: str = ""  # of the image that it was created from
 
     @property
     def readiness_check(self) -> Probe | None:
-        """How the container is checked for readiness; None if it declares nothing to check."""
+        """The probe or port check; None if there is nothing to check."""
         return self.readiness or (PORT_CHECK if self.checked_ports else None)
 
     @property
@@ -63,7 +86,7 @@ class ContainerPlan(ApiStruct, frozen=True, kw_only=True):
 
 
 class MachinePlan(ApiStruct, frozen=True, kw_only=True):
-    """The first container holds the network namespace; the others are in it."""
+    """The first container holds the network namespace; the others join it."""
 
     containers: list[ContainerPlan]
     network: str = DEFAULT_NETWORK
@@ -83,7 +106,7 @@ class MachinePlan(ApiStruct, frozen=True, kw_only=True):
 def build_plan(owner: ContainerOwner, spec: ServerSpec, memory: Mapping[str, int]) -> MachinePlan:
     addresses = [a.address for i in spec.interfaces for a in i.addresses]
     return MachinePlan(
-        containers=[_container(c, memory.get(c.name, 0)) for c in spec.containers],
+        containers=[_plan_container(c, memory.get(c.name, 0)) for c in spec.containers],
         network=network_name(owner, network_prefixes(spec)) if addresses else DEFAULT_NETWORK,
         addresses=addresses,
         grace_s=spec.termination_grace_period_seconds,
@@ -97,7 +120,7 @@ def with_digests(plan: MachinePlan, digests: Mapping[str, str]) -> MachinePlan:
     return replace(plan, containers=containers)
 
 
-def _container(container: Container, memory_mebibytes: int) -> ContainerPlan:
+def _plan_container(container: Container, memory_mebibytes: int) -> ContainerPlan:
     return ContainerPlan(
         name=container.name,
         image=container.image,
@@ -109,14 +132,14 @@ def _container(container: Container, memory_mebibytes: int) -> ContainerPlan:
 
 
 def network_prefixes(spec: ServerSpec) -> list[tuple[str, str]]:
-    """Each prefix with its gateway."""
+    """Return each prefix of the interfaces with its gateway."""
     found = [a for i in spec.interfaces for a in i.addresses]
     return [(str(ip_interface(f"{a.address}/{a.prefix_length}").network), a.gateway) for a in found]
 
 
 def network_name(owner: ContainerOwner, prefixes: list[tuple[str, str]]) -> str:
-    told = " ".join(prefix for prefix, _ in prefixes)
-    return f"datum-{owner.cell}-{_digest(owner.platform, told)}"
+    names = " ".join(prefix for prefix, _ in prefixes)
+    return f"datum-{owner.cell}-{_digest(owner.platform, names)}"
 
 
 def container_name(owner: ContainerOwner, machine_id: str, container: str) -> str:
@@ -137,7 +160,7 @@ def container_labels(
 
 
 def read_plan(labels: Mapping[str, str]) -> MachinePlan | None:
-    """None if the label is not one of ours, or of a release that we cannot read."""
+    """Return the plan; None if the label is missing or was written by an incompatible release."""
     try:
         return decode_as(labels.get(PLAN, "").encode(), MachinePlan)
     except DecodeError:
@@ -148,22 +171,9 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
-# What podman leaves a container by default; Docker leaves a little more.
-CAPABILITIES = (
-    *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP"),
-    *("SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
-)
-# Said by us, because the engine's own are refused where the kernel allows less.
-OPEN_FILES_MAX, PROCESSES_MAX = 4096, 4096
-LOG_BYTES_MAX = "10m"
-# PATH of containers whose image sets none.
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_WRITABLE = {"/tmp": "rw,mode=1777", "/run": "rw,mode=755"}  # noqa: S108 - in the container
-
-
 @dataclass(frozen=True, slots=True)
 class CreationInputs:
-    """Everything that containers of one machine are made from."""
+    """Everything that determines the containers of one machine."""
 
     owner: ContainerOwner
     machine_id: str
@@ -174,15 +184,10 @@ class CreationInputs:
     folders: Mapping[str, str]  # volume -> folder of this host
 
 
-# Whether a container runs under the engine's init process; "missing" if it should and the engine
-# has none.
-InitUse = Literal["on", "off", "missing"]
-
-
 def container_body(
-    making: CreationInputs, container: Container, image: ImageInfo, init: InitUse = "on"
+    inputs: CreationInputs, container: Container, image: ImageInfo, init: InitUse = "on"
 ) -> JsonObject:
-    """For ``POST /containers/create``."""
+    """Return the body of ``POST /containers/create``."""
     check_container_input(container)
     argv = command_line(container, image)
     security = container.security_context
@@ -190,9 +195,9 @@ def container_body(
         "Image": image.id,
         "Entrypoint": argv[:1],
         "Cmd": argv[1:],
-        "Env": [f"{name}={value}" for name, value in environment(making.data, container).items()],
-        "Labels": container_labels(making.owner, making.machine_id, container.name, making.plan),
-        "HostConfig": _host_config(making, container),
+        "Env": [f"{name}={value}" for name, value in environment(inputs.data, container).items()],
+        "Labels": container_labels(inputs.owner, inputs.machine_id, container.name, inputs.plan),
+        "HostConfig": _host_config(inputs, container),
     }
     # Always stated: engines may be configured to add an init process by default.
     body["HostConfig"]["Init"] = init == "on"
@@ -201,11 +206,11 @@ def container_body(
     if security.run_as_user is not None:
         group = "" if security.run_as_group is None else f":{security.run_as_group}"
         body["User"] = f"{security.run_as_user}{group}"
-    if container.name == making.plan.containers[0].name:
-        body["Hostname"] = making.machine_id.split("/")[1][:63]
-        body["NetworkingConfig"] = _networking(making.plan)
-        if making.plan.addresses:  # read by Docker before version 25
-            body["MacAddress"] = hardware_address(making.plan.addresses[0])
+    if container.name == inputs.plan.containers[0].name:
+        body["Hostname"] = inputs.machine_id.split("/")[1][:63]
+        body["NetworkingConfig"] = _networking_config(inputs.plan)
+        if inputs.plan.addresses:  # read by Docker before version 25
+            body["MacAddress"] = hardware_address(inputs.plan.addresses[0])
     return body
 
 
@@ -215,13 +220,13 @@ def check_container_input(container: Container) -> None:
 
 
 def command_line(container: Container, image: ImageInfo) -> list[str]:
-    """command replaces ENTRYPOINT (and with it what CMD was for), args replace CMD."""
+    """Return the command line: command replaces ENTRYPOINT and CMD, args replace CMD."""
     if container.command:
         return [*container.command, *container.args]
     argv = [*image.entrypoint, *(container.args or image.command)]
     if not argv:
-        why = f"container {container.name}: image {container.image} does not say what to run"
-        raise PermanentError(f"{why}; give a command")
+        problem = f"container {container.name}: image {container.image} has no command"
+        raise PermanentError(f"{problem}; set the command of the container")
     return argv
 
 
@@ -245,37 +250,44 @@ def environment(data: MachineData, container: Container) -> Mapping[str, str]:
 
 
 def hardware_address(address: str) -> str:
-    """Always the same one for an address: who had talked to it before finds its successor at once,
-    instead of after the seconds in which the host still remembers the old one."""
+    """Return the hardware address that belongs to an IP address, always the same.
+
+    The host caches it. With another one, a new machine with the IP address of an old machine would
+    be unreachable until the cached entry expires, which takes up to 55 s under load.
+    """
     digest = hashlib.sha256(ip_address(address).packed).digest()[:5]
     return ":".join(f"{byte:02x}" for byte in (0x02, *digest))
 
 
 def network_body(name: str, owner: ContainerOwner, prefixes: list[tuple[str, str]]) -> JsonObject:
-    """For ``POST /networks/create``."""
+    """Return the body of ``POST /networks/create``."""
     return {
         "Name": name,
         "Driver": "bridge",
         "CheckDuplicate": True,
         "EnableIPv6": any(ip_network(prefix).version == 6 for prefix, _ in prefixes),
-        "IPAM": {"Config": [{"Subnet": prefix, "Gateway": way} for prefix, way in prefixes]},
+        "IPAM": {
+            "Config": [{"Subnet": prefix, "Gateway": gateway} for prefix, gateway in prefixes]
+        },
         "Labels": owner.labels,
     }
 
 
-def _host_config(making: CreationInputs, container: Container) -> JsonObject:
-    first = making.plan.containers[0].name
-    holder = container_name(making.owner, making.machine_id, first)
-    security, limits = container.security_context, making.limits[container.name]
+def _host_config(inputs: CreationInputs, container: Container) -> JsonObject:
+    first = inputs.plan.containers[0].name
+    namespace_owner = container_name(inputs.owner, inputs.machine_id, first)
+    security, limits = container.security_context, inputs.limits[container.name]
     config: JsonObject = {
-        "NetworkMode": making.plan.network if container.name == first else f"container:{holder}",
+        "NetworkMode": inputs.plan.network
+        if container.name == first
+        else f"container:{namespace_owner}",
         "Privileged": False,
         "CapDrop": ["ALL"],
         "CapAdd": list(CAPABILITIES),
         "SecurityOpt": ["no-new-privileges"],
         "ReadonlyRootfs": security.read_only_root_filesystem,
-        "Tmpfs": _WRITABLE if security.read_only_root_filesystem else {},
-        "Binds": _binds(making, container),
+        "Tmpfs": _WRITABLE_FOLDERS if security.read_only_root_filesystem else {},
+        "Binds": _volume_binds(inputs, container),
         "RestartPolicy": {"Name": "no"},
         "PidsLimit": PROCESSES_MAX,
         "Ulimits": [
@@ -287,26 +299,23 @@ def _host_config(making: CreationInputs, container: Container) -> JsonObject:
     if limits.millicores:
         config["NanoCpus"] = limits.millicores * 1_000_000
     if limits.mebibytes:
-        # Equal to the memory: no swap on top of it.
+        # Equal limits: the container gets no swap.
         config["Memory"] = config["MemorySwap"] = limits.mebibytes * 1024 * 1024
     return config
 
 
-def _binds(making: CreationInputs, container: Container) -> list[str]:
+def _volume_binds(inputs: CreationInputs, container: Container) -> list[str]:
     return [
-        f"{making.folders[attached.name]}:{attached.mount_path}:ro"
-        for attached in container.volume_attachments
-        if attached.name in making.folders
+        f"{inputs.folders[attachment.name]}:{attachment.mount_path}:ro"
+        for attachment in container.volume_attachments
+        if attachment.name in inputs.folders
     ]
 
 
-def _networking(plan: MachinePlan) -> JsonObject:
+def _networking_config(plan: MachinePlan) -> JsonObject:
     """Return the network of a machine, its IP addresses and its hardware address.
 
-    The hardware address of the machine is derived from its IP address. Otherwise a machine that
-    takes over the IP address of another one is unreachable until the host's neighbor entry with the
-    old hardware address expires, which takes up to 55 s under load. Podman and Docker 25 or newer
-    read the hardware address here, for each network.
+    Podman and Docker 25 or newer read the hardware address here, for each network.
     """
     if plan.network == DEFAULT_NETWORK:
         return {}

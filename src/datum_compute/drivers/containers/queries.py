@@ -1,5 +1,7 @@
-"""What people ask of the machines of a cell: what they say and use, how they ended, and to run
-something in them. ``server`` is always a Server's name, ``namespace/name``."""
+"""Queries about the machines of a cell: logs, usage, crash reports, images and exec sessions.
+
+``server`` is always the name of a Server, ``namespace/name``.
+"""
 
 from __future__ import annotations
 
@@ -27,52 +29,52 @@ from datum_compute.drivers.queries import (
     Usage,
 )
 
-ENGINE_ANSWER_S = 5.0  # somebody waits for it
+VERSION_TIMEOUT_S = 5.0
 
 
 class MachineQueries:
-    """``known`` are the machines by id; it raises while nobody knows them."""
+    """``list_machines`` returns the machines by id, or raises if they are not known yet."""
 
     def __init__(
         self,
         operations: ContainerOperations,
-        known: Callable[[], Awaitable[dict[str, Machine]]],
-        archive: LogArchive,
+        list_machines: Callable[[], Awaitable[dict[str, Machine]]],
+        log_archive: LogArchive,
         crash_reports: CrashReportArchive,
         unix_s: Callable[[], float],
         kill_process: KillProcess,
     ) -> None:
         self._operations = operations
-        self._known = known
-        self._archive = archive
+        self._list_machines = list_machines
+        self._log_archive = log_archive
         self._crash_reports = crash_reports
         self._unix_s = unix_s
         self._kill_process = kill_process
         self._meter = UsageMeter()
 
-    async def log_page(self, server: str, wish: LogQuery) -> LogPage:
-        """What the machines of that name say, and said."""
-        tended = [m for m in (await self._known()).values() if m.id.rpartition("/")[0] == server]
-        return await read_page(self._operations, self._archive, server, tended, wish)
+    async def log_page(self, server: str, query: LogQuery) -> LogPage:
+        """Return lines of the machines of the Server, also of deleted ones."""
+        machines = [m for m in (await self._list_machines()).values() if m.server == server]
+        return await read_page(self._operations, self._log_archive, server, machines, query)
 
     async def usage(self, server: str) -> Usage | None:
-        """What the machine uses now; None if there is none."""
-        machine = await self._wanted(server)
+        """Return the current usage; None if there is no machine."""
+        machine = await self._find_machine(server)
         return await read_usage(self._operations, machine) if machine is not None else None
 
     async def measure_usage(self) -> dict[str, MachineUsage]:
-        """What every machine uses, by its id; for whoever asks again and again."""
-        machines = [machine for machine in (await self._known()).values() if machine.is_wanted]
-        return await self._meter.read(self._operations, machines)
+        """Return the usage of each machine since the last call, by its id."""
+        machines = [m for m in (await self._list_machines()).values() if m.is_wanted]
+        return await self._meter.measure(self._operations, machines)
 
     async def crashes(self, server: str) -> list[CrashReport]:
-        """How machines of that name ended within a day, the last one last."""
+        """Return how machines of the Server ended within a day, oldest first."""
         return self._crash_reports.load(server)
 
     async def check_image(
         self, image: str, policy: str, pull_configs: Sequence[bytes]
     ) -> ImageCheck:
-        """Whether the image can be had: from this host if it may be, else from its registry."""
+        """Check whether this host has the image, if the policy allows that, or its registry."""
         policy = policy or default_pull_policy(image)
         found = None if policy == "Always" else await self._operations.find_image(image)
         if found is not None:
@@ -82,42 +84,42 @@ class MachineQueries:
         return await check_registry(image, pull_configs)
 
     async def driver(self) -> DriverReport:
-        """That the engine does not answer is an answer, too."""
+        """Report the driver. An engine that does not answer is reported, not raised."""
         engine = self._operations.engine
         try:
-            facts = await engine.read_version(ENGINE_ANSWER_S)
+            version = await engine.read_version(VERSION_TIMEOUT_S)
             without_init = await self._operations.count_without_init()
         except DriverError as error:
-            words = str(error)
+            message = str(error)
             return DriverReport(
-                driver="containers", engine=engine.socket, answers=False, words=words
+                driver="containers", engine=engine.socket, answers=False, words=message
             )
         return DriverReport(
             driver="containers",
             engine=engine.socket,
-            words=f"{facts.name} {facts.version}".strip(),
+            words=f"{version.name} {version.version}".strip(),
             without_init=without_init,
         )
 
-    async def execute(self, server: str, wish: ExecWish) -> ExecSession | None:
-        """Run a command in the machine; None if there is none."""
-        machine = await self._wanted(server)
+    async def execute(self, server: str, request: ExecWish) -> ExecSession | None:
+        """Start a command in the machine; None if there is no machine."""
+        machine = await self._find_machine(server)
         if machine is None:
             return None
-        name = wish.container or machine.container_names[0]
-        if name not in machine.container_names:
-            there = ", ".join(machine.container_names)
-            raise NoSuchContainer(f"it has no container {name}; there are: {there}")
+        names = machine.container_names
+        name = request.container or names[0]
+        if name not in names:
+            raise NoSuchContainer(f"no container {name}; the containers are: {', '.join(names)}")
         machine.inspected = await self._operations.inspect(machine)
-        found = machine.inspected.get(name)
-        if found is None or found.state != "running":
+        container = machine.inspected.get(name)
+        if container is None or container.state != "running":
             state = machine_state(machine, self._unix_s())
             raise NotRunning(f"container {name} does not run: {state.message or state.phase}")
-        return await start_exec(self._operations.engine, found.id, wish, self._kill_process)
+        return await start_exec(self._operations.engine, container.id, request, self._kill_process)
 
-    async def _wanted(self, server: str) -> Machine | None:
-        """The machine of that name that is to be there."""
-        for machine in (await self._known()).values():
-            if machine.id.rpartition("/")[0] == server and machine.is_wanted:
+    async def _find_machine(self, server: str) -> Machine | None:
+        """Return the machine of the Server that is not being removed."""
+        for machine in (await self._list_machines()).values():
+            if machine.server == server and machine.is_wanted:
                 return machine
         return None

@@ -1,4 +1,4 @@
-"""How much of the host a machine uses now: what the engine counts, at two moments."""
+"""CPU and memory usage of machines, from samples of the engine's counters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.operations import ContainerOperations
 from datum_compute.drivers.queries import Usage
 
-APART_S = 0.5
+SAMPLE_INTERVAL_S = 0.5
+_MEBIBYTE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +28,20 @@ class UsageSample:
 
 
 async def read_usage(operations: ContainerOperations, machine: Machine) -> Usage | None:
-    """None of one that does not run; one that sleeps uses nothing, which is worth knowing."""
-    names = [container.name for container in machine.inspected.values() if container.is_up]
+    """Return the usage between two samples; None if the machine neither runs nor sleeps."""
+    names = _running_containers(machine)
     if not names:
         return Usage(asleep=True) if machine.record.sleep_mode else None
-    before = await asyncio.gather(*(_sample(operations, machine, name) for name in names))
-    await asyncio.sleep(APART_S)
-    after = await asyncio.gather(*(_sample(operations, machine, name) for name in names))
+    before = await asyncio.gather(*(_read_sample(operations, machine, name) for name in names))
+    await asyncio.sleep(SAMPLE_INTERVAL_S)
+    after = await asyncio.gather(*(_read_sample(operations, machine, name) for name in names))
     usage = compute_usage(before, after)
     return msgspec.structs.replace(usage, asleep=bool(machine.record.sleep_mode))
 
 
 @dataclass(frozen=True, slots=True)
 class MachineUsage:
-    """What a machine uses; the processor is known from the second look on."""
+    """``cpu_cores`` is None in the first measurement of a container."""
 
     memory_bytes: int
     limit_bytes: int
@@ -48,36 +49,41 @@ class MachineUsage:
 
 
 class UsageMeter:
-    """What every machine uses, from one look to the next."""
+    """Measures the usage of all machines since the last measurement."""
 
     def __init__(self) -> None:
+        # By machine and container. Containers that are gone are dropped.
         self._last: dict[tuple[str, str], UsageSample] = {}
 
-    async def read(
+    async def measure(
         self, operations: ContainerOperations, machines: Iterable[Machine]
     ) -> dict[str, MachineUsage]:
-        """One after the other: the engine has other things to do. Who goes is forgotten."""
-        found: dict[str, MachineUsage] = {}
+        """Return the usage of each machine that runs, by its id.
+
+        The containers are read one after the other, to leave request slots for other work.
+        """
+        usage: dict[str, MachineUsage] = {}
         samples: dict[tuple[str, str], UsageSample] = {}
         for machine in machines:
             own = {}
-            for name in [
-                container.name for container in machine.inspected.values() if container.is_up
-            ]:
-                sample = await _sample(operations, machine, name)
+            for name in _running_containers(machine):
+                sample = await _read_sample(operations, machine, name)
                 if sample is not None:
                     own[machine.id, name] = sample
             if own:
-                found[machine.id] = machine_usage(own, self._last)
+                usage[machine.id] = machine_usage(own, self._last)
                 samples |= own
         self._last = samples
-        return found
+        return usage
 
 
 def machine_usage(
     now: Mapping[tuple[str, str], UsageSample], last: Mapping[tuple[str, str], UsageSample]
 ) -> MachineUsage:
-    """Of the containers of one machine. One that has started anew counts from nothing."""
+    """Return the usage of the containers of one machine.
+
+    The counters of a restarted container start at 0: its usage counts as 0 once.
+    """
     pairs = [(last[key], sample) for key, sample in now.items() if key in last]
     cores = [max(0, _millicores(before, after)) / 1000 for before, after in pairs]
     return MachineUsage(
@@ -88,22 +94,25 @@ def machine_usage(
 
 
 def compute_usage(before: list[UsageSample | None], after: list[UsageSample | None]) -> Usage:
-    """One that went in between counts no more."""
+    """Return the usage of the containers that have both samples."""
     pairs = [(b, a) for b, a in zip(before, after, strict=True) if b is not None and a is not None]
-    mebibyte = 1024 * 1024
     return Usage(
         cpu_millicores=sum(_millicores(b, a) for b, a in pairs),
-        memory_mebibytes=sum(a.memory_bytes for _, a in pairs) // mebibyte,
-        memory_limit_mebibytes=sum(a.limit_bytes for _, a in pairs) // mebibyte,
+        memory_mebibytes=sum(a.memory_bytes for _, a in pairs) // _MEBIBYTE,
+        memory_limit_mebibytes=sum(a.limit_bytes for _, a in pairs) // _MEBIBYTE,
     )
 
 
 def _millicores(before: UsageSample, after: UsageSample) -> int:
-    passed_s = after.at_s - before.at_s
-    return round((after.cpu_ns - before.cpu_ns) / passed_s / 1_000_000) if passed_s > 0 else 0
+    elapsed_s = after.at_s - before.at_s
+    return round((after.cpu_ns - before.cpu_ns) / elapsed_s / 1_000_000) if elapsed_s > 0 else 0
 
 
-async def _sample(
+def _running_containers(machine: Machine) -> list[str]:
+    return [container.name for container in machine.inspected.values() if container.is_up]
+
+
+async def _read_sample(
     operations: ContainerOperations, machine: Machine, name: str
 ) -> UsageSample | None:
     query = {"stream": "false", "one-shot": "true"}
@@ -114,13 +123,13 @@ async def _sample(
         return None
 
 
-def parse_sample(found: JsonObject | None) -> UsageSample | None:
-    if not found:
+def parse_sample(stats: JsonObject | None) -> UsageSample | None:
+    if not stats:
         return None
-    memory = found.get("memory_stats") or {}
+    memory = stats.get("memory_stats") or {}
     return UsageSample(
-        at_s=unix_time(str(found.get("read", ""))),
-        cpu_ns=int((found.get("cpu_stats") or {}).get("cpu_usage", {}).get("total_usage", 0)),
+        at_s=unix_time(str(stats.get("read", ""))),
+        cpu_ns=int((stats.get("cpu_stats") or {}).get("cpu_usage", {}).get("total_usage", 0)),
         memory_bytes=int(memory.get("usage", 0)),
         limit_bytes=int(memory.get("limit", 0)),
     )

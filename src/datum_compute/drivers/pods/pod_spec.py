@@ -1,11 +1,10 @@
-"""A Server as a pod. Pure: values in, a body for the API out.
+"""The pod of a Server. Pure.
 
-A pod is confined as the restricted pod security standard wants it, whatever the namespace demands:
-no root, no privileges, no capabilities, no token of an account. Restarts are the kubelet's: it
-starts a container again in place, with a growing pause.
-
-A container without a readiness probe gets a ``tcpSocket`` probe of its first TCP port. Kubernetes
-allows one readiness probe for each container, so its other ports are not checked.
+- Pods satisfy the restricted Pod Security Standard, whatever the namespace demands: no root, no
+  privileges, no capabilities, no service account token.
+- The kubelet restarts containers in place, with its own backoff.
+- A container without a readiness probe gets a ``tcpSocket`` probe of its first TCP port. Kubernetes
+  allows one readiness probe for each container, so its other ports are not checked.
 """
 
 from __future__ import annotations
@@ -26,32 +25,32 @@ from datum_compute.drivers.container_defaults import (
     container_limits,
 )
 
-# By which the driver finds its pods.
+# Labels of all pods of the driver.
 POD_LABELS = {"app.kubernetes.io/managed-by": "datum-compute"}
 MACHINE_UID = "region.datumapis.com/machine-uid"
 SERVER_NAME = "region.datumapis.com/server"
-# A name of a machine has more letters than a label may hold.
+# An annotation, because the id of a machine is too long for a label.
 MACHINE = "region.datumapis.com/machine"
 SPEC_FINGERPRINT = "region.datumapis.com/spec-fingerprint"
 # Names the containers whose readiness probe is the port check of the platform.
 PORT_CHECKED = "region.datumapis.com/port-checked"
 
-_WRITABLE = {"writable-tmp": "/tmp", "writable-run": "/run"}  # noqa: S108 - in the container
+_WRITABLE_FOLDERS = {"writable-tmp": "/tmp", "writable-run": "/run"}  # noqa: S108 - in the container
 
 
 def pod_name(machine_id: str) -> str:
-    """Another one for each machine, also of the same Server name."""
+    """Return a name that differs between the machines of a Server."""
     _, name, uid = machine_id.split("/")
     return f"{name[:54]}-{hashlib.sha256(uid.encode()).hexdigest()[:8]}"
 
 
 def server_label(name: str) -> str:
-    """What fits into a label of a Server's name; those of others may begin alike."""
+    """Return the name of a Server, cut to the length of a label. Other names may start with it."""
     return name[:63].rstrip("-")
 
 
 def pod_body(machine_id: str, spec: ServerSpec) -> JsonObject:
-    """For ``POST /api/v1/namespaces/NAMESPACE/pods``."""
+    """Return the body of ``POST /api/v1/namespaces/NAMESPACE/pods``."""
     namespace, name, uid = machine_id.split("/")
     limits = container_limits(spec)
     body: JsonObject = {
@@ -63,7 +62,7 @@ def pod_body(machine_id: str, spec: ServerSpec) -> JsonObject:
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "hostname": server_label(name),
     }
-    volumes = [*map(_said, spec.volumes), *_writable(spec)]
+    volumes = [*map(_to_json, spec.volumes), *_writable_volumes(spec)]
     if volumes:
         body["volumes"] = volumes
     if spec.image_pull_secrets:
@@ -78,7 +77,7 @@ def pod_body(machine_id: str, spec: ServerSpec) -> JsonObject:
             "annotations": {
                 MACHINE: machine_id,
                 SPEC_FINGERPRINT: machine_fingerprint(spec),
-                **_port_checked(spec),
+                **_port_check_annotation(spec),
             },
         },
         "spec": body,
@@ -86,34 +85,34 @@ def pod_body(machine_id: str, spec: ServerSpec) -> JsonObject:
 
 
 def _container(container: Container, limits: ContainerLimits) -> JsonObject:
-    amounts = _amounts(limits)
+    resources = _resources(limits)
     mounts = [
-        {"name": attached.name, "mountPath": attached.mount_path, "readOnly": True}
-        for attached in container.volume_attachments
+        {"name": attachment.name, "mountPath": attachment.mount_path, "readOnly": True}
+        for attachment in container.volume_attachments
     ]
     if container.security_context.read_only_root_filesystem:
-        mounts += [{"name": name, "mountPath": path} for name, path in _WRITABLE.items()]
+        mounts += [{"name": name, "mountPath": path} for name, path in _WRITABLE_FOLDERS.items()]
     body: JsonObject = {
         "name": container.name,
         "image": container.image,
         "command": container.command,
         "args": container.args,
-        "env": [_said(variable) for variable in container.env],
-        "envFrom": [_said(source) for source in container.env_from],
+        "env": [_to_json(variable) for variable in container.env],
+        "envFrom": [_to_json(source) for source in container.env_from],
         "ports": [
             {"name": port.name, "containerPort": port.port, "protocol": port.protocol}
             for port in container.ports
         ],
-        "resources": {"limits": amounts, "requests": amounts} if amounts else {},
+        "resources": {"limits": resources, "requests": resources} if resources else {},
         "volumeMounts": mounts,
         "imagePullPolicy": container.image_pull_policy,
-        "readinessProbe": _said(_readiness_probe(container)),
-        "livenessProbe": _said(container.liveness_probe),
+        "readinessProbe": _to_json(_readiness_probe(container)),
+        "livenessProbe": _to_json(container.liveness_probe),
     }
     return {
         **{key: value for key, value in body.items() if value},
-        "securityContext": _security(container),
-        # The last lines of what it said, when it ends badly: they come with the pod's status.
+        "securityContext": _security_context(container),
+        # The pod status then contains the last lines of output of a container that failed.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
 
@@ -125,42 +124,41 @@ def _readiness_probe(container: Container) -> Probe | None:
     return msgspec.structs.replace(PORT_CHECK, tcp_socket=TcpSocket(port=ports[0].port))
 
 
-def _port_checked(spec: ServerSpec) -> dict[str, str]:
+def _port_check_annotation(spec: ServerSpec) -> dict[str, str]:
     names = [c.name for c in spec.containers if checked_ports(c.ports, c.readiness_probe)]
     return {PORT_CHECKED: ",".join(names)} if names else {}
 
 
-def _amounts(limits: ContainerLimits) -> dict[str, str]:
-    """What it needs is what it may have: nobody is promised the memory of another."""
-    amounts = {}
+def _resources(limits: ContainerLimits) -> dict[str, str]:
+    """Return requests, which equal the limits: memory is not overcommitted."""
+    resources = {}
     if limits.millicores:
-        amounts["cpu"] = f"{limits.millicores}m"
+        resources["cpu"] = f"{limits.millicores}m"
     if limits.mebibytes:
-        amounts["memory"] = f"{limits.mebibytes}Mi"
-    return amounts
+        resources["memory"] = f"{limits.mebibytes}Mi"
+    return resources
 
 
-def _security(container: Container) -> JsonObject:
-    said = container.security_context
+def _security_context(container: Container) -> JsonObject:
+    requested = container.security_context
     context: JsonObject = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
         "runAsNonRoot": True,
-        "readOnlyRootFilesystem": said.read_only_root_filesystem,
+        "readOnlyRootFilesystem": requested.read_only_root_filesystem,
     }
-    if said.run_as_user is not None:
-        context["runAsUser"] = said.run_as_user
-    if said.run_as_group is not None:
-        context["runAsGroup"] = said.run_as_group
+    if requested.run_as_user is not None:
+        context["runAsUser"] = requested.run_as_user
+    if requested.run_as_group is not None:
+        context["runAsGroup"] = requested.run_as_group
     return context
 
 
-def _writable(spec: ServerSpec) -> list[JsonObject]:
+def _writable_volumes(spec: ServerSpec) -> list[JsonObject]:
     needed = any(c.security_context.read_only_root_filesystem for c in spec.containers)
-    return [{"name": name, "emptyDir": {}} for name in _WRITABLE] if needed else []
+    return [{"name": name, "emptyDir": {}} for name in _WRITABLE_FOLDERS] if needed else []
 
 
-def _said(value: Any) -> Any:
-    """As JSON, in words that a pod knows too, without what is as usual: where we have a default, a
-    pod has the same one."""
+def _to_json(value: Any) -> Any:
+    """Return the JSON of a value. Kubernetes uses the same field names and the same defaults."""
     return plain(value)

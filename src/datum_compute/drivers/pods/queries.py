@@ -1,8 +1,9 @@
-"""What people ask of the pods of a cell: what they say and use, how they ended, and to run
-something in them. ``server`` is always a Server's name, ``namespace/name``.
+"""Queries about the pods of a cell: logs, usage, crash reports and exec sessions.
 
-All of it is asked of the cluster, so that any manager of the cell can answer, whoever leads. Lines
-of a pod go with the pod: the cluster keeps none of those that are gone.
+- ``server`` is always the name of a Server, ``namespace/name``.
+- Every answer is read from the cluster, so that each manager of the cell can give it, not only the
+  leader.
+- The cluster deletes the logs of a pod with the pod.
 """
 
 from __future__ import annotations
@@ -42,27 +43,26 @@ from datum_compute.drivers.queries import (
     Usage,
 )
 
+# Of one container, for one page. A reader that follows the log continues with the next page.
+SCANNED_BYTES_MAX = 8 * 1024 * 1024
+
 
 class PodQueryApi(Protocol):
-    """What ``inside.py`` asks: not about pods, but what happens in them."""
+    """Requests about what happens in pods, implemented in ``app/pods.py``."""
 
     async def list_pods(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
-        """Pods of the driver with these labels, as the cluster has them now."""
+        """Return the pods of the driver with these labels, not from a cache."""
         ...
 
     async def log(self, pod: Pod, query: Mapping[str, str]) -> bytes:
-        """Lines of a container, as the cluster gives them; none before its first start."""
+        """Return lines of a container; none before its first start."""
         ...
 
     async def metrics(self, pod: Pod) -> JsonObject | None:
-        """What the containers of a pod use; None while nobody has measured it."""
+        """Return the usage of the containers; None before the first measurement."""
         ...
 
-    async def execute(self, pod: Pod, wish: ExecWish) -> ExecSession: ...
-
-
-# Of one container at once; what comes after it is on the next page.
-BYTES_MAX = 8 * 1024 * 1024
+    async def execute(self, pod: Pod, request: ExecWish) -> ExecSession: ...
 
 
 class PodQueries:
@@ -70,122 +70,129 @@ class PodQueries:
         self._api = api
         self._log_reads = asyncio.Semaphore(CONCURRENT_LOG_READS_MAX)
 
-    async def log_page(self, server: str, wish: LogQuery) -> LogPage:
+    async def log_page(self, server: str, query: LogQuery) -> LogPage:
         found = [
             (pod, container.name)
-            for pod in await self._pods(server)
+            for pod in await self._list_pods(server)
             for container in pod.spec.containers
-            if not wish.container or container.name == wish.container
+            if not query.container or container.name == query.container
         ]
-        builder = PageBuilder(wish, len(found))
+        builder = PageBuilder(query, len(found))
         for pod, container in found:
-            builder.add(await self._source(pod, container, wish, builder))
+            builder.add(await self._read_log(pod, container, query, builder))
         return builder.page()
 
     async def usage(self, server: str) -> Usage | None:
-        """What the pod uses now; nothing while it is new and nobody has measured it."""
-        pod = await self._wanted(server)
+        """Return the current usage; None without a pod, and before its first measurement."""
+        pod = await self._find_pod(server)
         if pod is None:
             return None
         found = await self._api.metrics(pod)
         return pod_usage(pod, found) if found is not None else None
 
     async def crashes(self, server: str) -> list[CrashReport]:
-        """The last end of every container, as long as its pod is there."""
-        return [card for pod in await self._pods(server) for card in crash_reports_of(pod)]
+        """Return the last exit of every container of the existing pods."""
+        return [report for pod in await self._list_pods(server) for report in crash_reports_of(pod)]
 
     async def check_image(
         self, image: str, policy: str, pull_configs: Sequence[bytes]
     ) -> ImageCheck:
         raise NotFound(NO_REGISTRY)
 
-    async def execute(self, server: str, wish: ExecWish) -> ExecSession | None:
-        pod = await self._wanted(server)
+    async def execute(self, server: str, request: ExecWish) -> ExecSession | None:
+        pod = await self._find_pod(server)
         if pod is None:
             return None
         names = [container.name for container in pod.spec.containers]
-        name = wish.container or names[0]
+        name = request.container or names[0]
         if name not in names:
-            raise NoSuchContainer(f"it has no container {name}; there are: {', '.join(names)}")
+            raise NoSuchContainer(f"no container {name}; the containers are: {', '.join(names)}")
         statuses = {status.name: status for status in pod.status.container_statuses}
         if name not in statuses or statuses[name].state.running is None:
             phase = pod.status.phase or "Pending"
             raise NotRunning(f"container {name} does not run: its pod is {phase}")
-        chosen = ExecWish(command=wish.command, container=name, stdin=wish.stdin, tty=wish.tty)
-        return await self._api.execute(pod, chosen)
+        complete = ExecWish(
+            command=request.command, container=name, stdin=request.stdin, tty=request.tty
+        )
+        return await self._api.execute(pod, complete)
 
     async def driver(self) -> DriverReport:
-        """It is asked for pods, so that a cluster which does not answer is not called well."""
+        """Report the driver. Raises a DriverError if the cluster does not answer."""
         await self._api.list_pods("default", {})
         return DriverReport(driver="pods")
 
-    async def _pods(self, server: str) -> list[Pod]:
-        """Of all machines of that name, the oldest first."""
+    async def _list_pods(self, server: str) -> list[Pod]:
+        """Return the pods of all machines of the Server, oldest first."""
         namespace, _, name = server.partition("/")
         found = await self._api.list_pods(namespace, {SERVER_NAME: server_label(name)})
         pods = [pod for pod in found if machine_id_of(pod).rpartition("/")[0] == server]
         return sorted(pods, key=lambda pod: pod.metadata.creation_timestamp or "")
 
-    async def _wanted(self, server: str) -> Pod | None:
-        """The one that is to be there."""
-        pods = [pod for pod in await self._pods(server) if not pod.is_terminating]
+    async def _find_pod(self, server: str) -> Pod | None:
+        """Return the newest pod of the Server that is not being deleted."""
+        pods = [pod for pod in await self._list_pods(server) if not pod.is_terminating]
         return pods[-1] if pods else None
 
-    # --- lines
+    # --- logs
 
-    async def _source(
-        self, pod: Pod, container: str, wish: LogQuery, builder: PageBuilder
+    async def _read_log(
+        self, pod: Pod, container: str, query: LogQuery, builder: PageBuilder
     ) -> LogSource:
         key = source_key(machine_id_of(pod), container)
         selection = builder.selection(key)
-        query = _query(wish, selection.position)
+        parameters = _log_parameters(query, selection.position)
         collector = LineCollector(container, selection, is_framed=False)
-        if wish.cursor and not wish.previous and _restarts(pod, container):
+        if query.cursor and not query.previous and _restart_count(pod, container):
             # The last lines of the previous run.
-            await self._collect(collector, pod, container, {**query, "previous": "true"})
-        await self._collect(collector, pod, container, query)
-        if "tailLines" in query and len(collector.seconds) == 1:
-            # All lines are of one second: read the whole second to find the place in it.
-            since = {"sinceTime": _moment(min(collector.seconds))}
-            since |= {"previous": "true"} if wish.previous else {}
+            await self._collect(collector, pod, container, {**parameters, "previous": "true"})
+        await self._collect(collector, pod, container, parameters)
+        if "tailLines" in parameters and len(collector.seconds) == 1:
+            # All lines are of one second: read the whole second to find the position in it.
+            since = {"sinceTime": _timestamp(min(collector.seconds))}
+            since |= {"previous": "true"} if query.previous else {}
             collector = LineCollector(container, selection, is_framed=False)
             await self._collect(collector, pod, container, since)
         return LogSource(key, collector.lines, collector.position)
 
     async def _collect(
-        self, collector: LineCollector, pod: Pod, container: str, query: Mapping[str, str]
+        self, collector: LineCollector, pod: Pod, container: str, parameters: Mapping[str, str]
     ) -> None:
         if collector.is_full:
             return
-        usual = {"container": container, "timestamps": "true", "limitBytes": str(BYTES_MAX)}
+        common = {
+            "container": container,
+            "timestamps": "true",
+            "limitBytes": str(SCANNED_BYTES_MAX),
+        }
         async with self._log_reads:
-            content = await self._api.log(pod, {**usual, **query})
-            # The cluster may cut a line; the next page begins with that line.
-            whole = content if len(content) < BYTES_MAX else content[: content.rfind(b"\n") + 1]
-            await collect_pieces(collector, whole)
+            content = await self._api.log(pod, {**common, **parameters})
+            # The cluster may cut the last line; the next page begins with that line.
+            if len(content) >= SCANNED_BYTES_MAX:
+                content = content[: content.rfind(b"\n") + 1]
+            await collect_pieces(collector, content)
 
 
-def _query(wish: LogQuery, place: LogPosition | None) -> dict[str, str]:
-    query = {"previous": "true"} if wish.previous else {}
-    if place is not None and place.second:
-        query["sinceTime"] = _moment(place.second)
-    elif wish.since_s:
-        query["sinceTime"] = _moment(int(wish.since_s))
-    elif not wish.cursor:
-        query["tailLines"] = str(requested_tail(wish))
-    return query
+def _log_parameters(query: LogQuery, position: LogPosition | None) -> dict[str, str]:
+    parameters = {"previous": "true"} if query.previous else {}
+    if position is not None and position.second:
+        parameters["sinceTime"] = _timestamp(position.second)
+    elif query.since_s:
+        parameters["sinceTime"] = _timestamp(int(query.since_s))
+    elif not query.cursor:
+        parameters["tailLines"] = str(requested_tail(query))
+    return parameters
 
 
-def _moment(second: int) -> str:
+def _timestamp(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _restarts(pod: Pod, container: str) -> int:
+def _restart_count(pod: Pod, container: str) -> int:
     counts = {s.name: s.restart_count for s in pod.status.container_statuses}
     return counts.get(container, 0)
 
 
-# --- what they use, and how they ended
+# --- usage and crash reports
 
 
 def pod_usage(pod: Pod, metrics: JsonObject) -> Usage:
@@ -199,12 +206,12 @@ def pod_usage(pod: Pod, metrics: JsonObject) -> Usage:
 
 
 def crash_reports_of(pod: Pod) -> list[CrashReport]:
-    cards = []
+    reports = []
     for status in pod.status.container_statuses:
         ended = status.state.terminated or status.last_state.terminated
         if ended is not None and ended.finished_at:
-            cards.append(_crash_report(pod, status, ended))
-    return sorted(cards, key=lambda card: card.ended_at)
+            reports.append(_crash_report(pod, status, ended))
+    return sorted(reports, key=lambda report: report.ended_at)
 
 
 def _crash_report(pod: Pod, status: ContainerStatus, ended: Terminated) -> CrashReport:

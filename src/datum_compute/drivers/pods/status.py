@@ -1,20 +1,25 @@
-"""A pod as the state of a machine: what the kubelet says, in our words, its own kept. Pure."""
+"""The state of a machine, computed from its pod. Pure.
+
+- The messages of the kubelet are part of the message of the state.
+- A container that exited before and has no readiness probe of the user counts as crashed until it
+  has been up for PROVEN_AFTER_S.
+- A pod whose node does not answer is never reported as gone, because it may still run there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 
 from datum_compute.api.containeroptions import ImageRecord
-from datum_compute.api.pod import ContainerStatus, Pod, PodCondition, Terminated
+from datum_compute.api.pod import ContainerStatus, Pod, PodCondition, Terminated, Waiting
 from datum_compute.api.reasons import Reason
+from datum_compute.api.timestamps import unix_time
 from datum_compute.drivers.container_defaults import render_closed_port
 from datum_compute.drivers.driver import MachineState
+from datum_compute.drivers.engine_errors import is_registry_unreachable
 from datum_compute.drivers.pods.pod_spec import MACHINE, PORT_CHECKED, pod_name
-from datum_compute.drivers.registry_errors import is_registry_unreachable
 
-# A container that ended before and has no probe of the user has to stay up for this long.
-PROVEN_S = 10.0
+PROVEN_AFTER_S = 10.0
 
 IMAGE_REASONS = frozenset(
     {
@@ -28,58 +33,59 @@ CONFIGURATION_REASONS = frozenset(
         *("PreStartHookError", "PostStartHookError", "PreCreateHookError"),
     }
 )
-# Of a container that never came to run what it was told to.
-_NEVER_RAN = frozenset({"StartError", "ContainerCannotRun"})
+# Reasons of a container whose command was never started.
+_START_FAILURES = frozenset({"StartError", "ContainerCannotRun"})
 _LINES_MAX = 20
 
 
 def machine_id_of(pod: Pod) -> str:
-    """The machine that a pod is; empty for one that is none of ours."""
+    """Return the id of the machine of a pod; empty for a pod that the driver did not create."""
     machine_id = pod.metadata.annotations.get(MACHINE, "")
     parts = machine_id.split("/")
-    ours = len(parts) == 3 and parts[0] == pod.metadata.namespace
-    return machine_id if ours and pod_name(machine_id) == pod.metadata.name else ""
+    is_valid = len(parts) == 3 and parts[0] == pod.metadata.namespace
+    return machine_id if is_valid and pod_name(machine_id) == pod.metadata.name else ""
 
 
 def has_ended(pod: Pod) -> bool:
-    """Ended for good by the cluster (evicted, pushed aside, refused by its node): with our restart
-    policy nothing else ends a whole pod."""
+    """Return whether the cluster ended the pod: evicted, preempted or rejected by its node.
+
+    With the restart policy Always nothing else ends a whole pod.
+    """
     return pod.status.phase in ("Failed", "Succeeded")
 
 
 def pod_state(pod: Pod, now_s: float) -> MachineState:
     statuses = pod.status.container_statuses
     if pod.is_terminating:
-        return _leaving(pod)
+        return _terminating_state(pod)
     if has_ended(pod):
-        why = ": ".join(filter(None, (pod.status.reason, pod.status.message))) or pod.status.phase
-        told = f"the cluster ended the pod ({why}); another is started"
-        return MachineState("Pending", Reason.STARTING, told, restarts=_restarts(statuses))
+        reason = _join(pod.status.reason, pod.status.message) or pod.status.phase
+        message = f"the cluster ended the pod ({reason}); a new one will be started"
+        return MachineState("Pending", Reason.STARTING, message, restarts=_restarts(statuses))
     problem = next(_problems(pod, now_s), None)
     if problem is not None:
         return problem
     if statuses and all(s.state.running is not None for s in statuses):
-        return _running(pod)
+        return _running_state(pod)
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
-            words = condition.message or condition.reason
-            return MachineState("Pending", Reason.UNSCHEDULABLE, f"no node takes the pod: {words}")
-    return MachineState("Pending", Reason.STARTING, _stage(pod), restarts=_restarts(statuses))
+            message = f"no node accepts the pod: {condition.message or condition.reason}"
+            return MachineState("Pending", Reason.UNSCHEDULABLE, message)
+    return MachineState("Pending", Reason.STARTING, _progress(pod), restarts=_restarts(statuses))
 
 
-def _leaving(pod: Pod) -> MachineState:
-    """Whether it still runs on a node that does not answer nobody knows: it is not called gone."""
+def _terminating_state(pod: Pod) -> MachineState:
     if pod.status.reason == "NodeLost":
         node = pod.spec.node_name or "its node"
-        told = f"{node} does not answer; whether the pod still runs there is not known"
-        return MachineState("Failed", Reason.NOT_READY, told)
+        message = f"{node} does not answer; the pod may still run there"
+        return MachineState("Failed", Reason.NOT_READY, message)
     return MachineState("Stopped", Reason.STOPPING, "the pod is being stopped")
 
 
 def _problems(pod: Pod, now_s: float) -> Iterator[MachineState]:
-    """What keeps containers from running; that which only the user can remove speaks first."""
+    """Yield what keeps containers from running. What only the user can solve comes first."""
     statuses = pod.status.container_statuses
-    asked = {container.name: container for container in pod.spec.containers}
+    images = {container.name: container.image for container in pod.spec.containers}
     for reasons, reason in (
         (IMAGE_REASONS, Reason.IMAGE_UNAVAILABLE),
         (CONFIGURATION_REASONS, Reason.CONFIGURATION_ERROR),
@@ -87,39 +93,50 @@ def _problems(pod: Pod, now_s: float) -> Iterator[MachineState]:
         for status in statuses:
             waiting = status.state.waiting
             if waiting is not None and waiting.reason in reasons:
-                image = asked[status.name].image if status.name in asked else ""
-                what = f"image {image}" if reason == Reason.IMAGE_UNAVAILABLE else ""
-                about = f"container {status.name}{f', {what}' if what else ''}"
-                words = ": ".join(filter(None, (waiting.reason, waiting.message)))
-                silent = what and is_registry_unreachable(waiting.message)
-                said = Reason.REGISTRY_UNREACHABLE if silent else reason
-                restarts = _restarts(statuses)
-                yield MachineState("Failed", said, f"{about}: {words}", restarts=restarts)
+                yield _waiting_problem(
+                    status.name,
+                    images.get(status.name, ""),
+                    reason,
+                    waiting,
+                    restarts=_restarts(statuses),
+                )
     for status in statuses:
-        ended = _ended(status, now_s, probed=_is_probed(pod, status.name))
+        ended = _last_exit(status, now_s, is_probed=_is_probed(pod, status.name))
         if ended is not None:
-            yield _crashed(pod, status, ended)
+            yield _crashed_state(pod, status, ended)
 
 
-def _ended(status: ContainerStatus, now_s: float, *, probed: bool) -> Terminated | None:
-    """How the container ended, if it is down, or has not been up for long enough since."""
+def _waiting_problem(
+    name: str, image: str, reason: Reason, waiting: Waiting, *, restarts: int
+) -> MachineState:
+    container = f"container {name}"
+    if reason == Reason.IMAGE_UNAVAILABLE:
+        container = f"{container}, image {image}"
+        if is_registry_unreachable(waiting.message):
+            reason = Reason.REGISTRY_UNREACHABLE
+    message = f"{container}: {_join(waiting.reason, waiting.message)}"
+    return MachineState("Failed", reason, message, restarts=restarts)
+
+
+def _last_exit(status: ContainerStatus, now_s: float, *, is_probed: bool) -> Terminated | None:
+    """Return the last exit of a container that is down, or restarted and not proven yet."""
     last = status.last_state.terminated
     if status.state.terminated is not None:
         return status.state.terminated
     if status.state.waiting is not None:
         return last
-    if status.state.running is not None and last is not None and not probed:
-        started_s = _unix_s(status.state.running.started_at)
-        return last if now_s < started_s + PROVEN_S else None
+    if status.state.running is not None and last is not None and not is_probed:
+        started_s = unix_time(status.state.running.started_at or "")
+        return last if now_s < started_s + PROVEN_AFTER_S else None
     return None
 
 
-def _crashed(pod: Pod, status: ContainerStatus, ended: Terminated) -> MachineState:
-    never_ran = ended.reason in _NEVER_RAN
-    lines = [] if never_ran else ended.message.splitlines()[-_LINES_MAX:]
+def _crashed_state(pod: Pod, status: ContainerStatus, ended: Terminated) -> MachineState:
+    was_not_started = ended.reason in _START_FAILURES
+    lines = [] if was_not_started else ended.message.splitlines()[-_LINES_MAX:]
     return MachineState(
         "Failed",
-        reason=Reason.CONFIGURATION_ERROR if never_ran else Reason.INSTANCE_CRASHING,
+        reason=Reason.CONFIGURATION_ERROR if was_not_started else Reason.INSTANCE_CRASHING,
         message=exit_message(status.name, ended),
         restarts=_restarts(pod.status.container_statuses),
         exit_code=ended.exit_code,
@@ -129,27 +146,26 @@ def _crashed(pod: Pod, status: ContainerStatus, ended: Terminated) -> MachineSta
 
 
 def exit_message(name: str, ended: Terminated) -> str:
-    if ended.reason in _NEVER_RAN:
+    if ended.reason in _START_FAILURES:
         return f"container {name} cannot be started: {ended.message or ended.reason}"
     if ended.reason == "OOMKilled":
         return (
             f"container {name} ran out of memory and was killed: OOM, exit code {ended.exit_code}"
         )
-    return f"container {name} ended with code {ended.exit_code}"
+    return f"container {name} exited with code {ended.exit_code}"
 
 
-def _running(pod: Pod) -> MachineState:
+def _running_state(pod: Pod) -> MachineState:
     statuses = pod.status.container_statuses
     ended = [s.last_state.terminated for s in statuses if s.last_state.terminated is not None]
     unready = next((s for s in statuses if not s.ready), None)
     reason, message = "", ""
     if unready is not None:
         reason = Reason.NOT_READY if _has_readiness(pod, unready.name) else Reason.STARTING
-        message = _unready(pod, unready.name)
+        message = _unready_message(pod, unready.name)
     elif (condition := _unready_condition(pod)) is not None:
         reason = Reason.NOT_READY
-        words = ": ".join(filter(None, (condition.reason, condition.message)))
-        message = f"the pod is not ready: {words}" if words else "the pod is not ready"
+        message = _join("the pod is not ready", condition.reason, condition.message)
     return MachineState(
         "Running",
         reason=reason,
@@ -172,19 +188,18 @@ def _unready_condition(pod: Pod) -> PodCondition | None:
     return ready if ready is not None and ready.status in ("False", "Unknown") else None
 
 
-def _stage(pod: Pod) -> str:
+def _progress(pod: Pod) -> str:
     for status in pod.status.container_statuses:
         waiting = status.state.waiting
         if waiting is not None and waiting.reason:
-            words = ": ".join(filter(None, (waiting.reason, waiting.message)))
-            return f"container {status.name}: {words}"
-    return "the containers are being set up" if pod.spec.node_name else "a node is being chosen"
+            return f"container {status.name}: {_join(waiting.reason, waiting.message)}"
+    return "the containers are being set up" if pod.spec.node_name else "the pod is being scheduled"
 
 
 def _images(pod: Pod) -> tuple[ImageRecord, ...]:
-    asked = {container.name: container.image for container in pod.spec.containers}
+    names = {container.name: container.image for container in pod.spec.containers}
     return tuple(
-        ImageRecord(name=s.name, image=asked.get(s.name, ""), digest=s.image_id.rpartition("@")[2])
+        ImageRecord(name=s.name, image=names.get(s.name, ""), digest=s.image_id.rpartition("@")[2])
         for s in pod.status.container_statuses
         if s.image_id
     )
@@ -195,7 +210,7 @@ def _has_readiness(pod: Pod, name: str) -> bool:
 
 
 def _is_probed(pod: Pod, name: str) -> bool:
-    """Whether the container has a readiness probe of the user."""
+    """Return whether the container has a readiness probe that the user specified."""
     return _has_readiness(pod, name) and not _is_port_checked(pod, name)
 
 
@@ -203,13 +218,13 @@ def _is_port_checked(pod: Pod, name: str) -> bool:
     return name in pod.metadata.annotations.get(PORT_CHECKED, "").split(",")
 
 
-def _unready(pod: Pod, name: str) -> str:
+def _unready_message(pod: Pod, name: str) -> str:
     container = next((c for c in pod.spec.containers if c.name == name), None)
     if container is not None and _is_port_checked(pod, name):
         port = next((p for p in container.ports if p.protocol == "TCP"), None)
         if port is not None:
             return render_closed_port(port.container_port, port.name)
-    return f"container {name} does not answer its readiness probe"
+    return f"container {name} fails its readiness probe"
 
 
 def _restarts(statuses: list[ContainerStatus]) -> int:
@@ -221,9 +236,5 @@ def _started_at(status: ContainerStatus) -> str:
     return (running.started_at if running is not None else None) or ""
 
 
-def _unix_s(moment: str | None) -> float:
-    """0 for one that nobody said, or that cannot be read."""
-    try:
-        return datetime.fromisoformat(moment).timestamp() if moment else 0.0
-    except ValueError:
-        return 0.0
+def _join(*parts: str) -> str:
+    return ": ".join(filter(None, parts))

@@ -1,11 +1,10 @@
-"""Machines that exist only on paper: for demos, tests and scale.
+"""The simulated driver, for demos, tests and scale: states change with time, no process runs.
 
-They take as long to boot and to stop as the driver is told (no time at all by default), behave as
-their image says (``behaviors.py``), and outlive the process that asked for them, because the table
-of machines belongs to whoever made the driver: a file on a real host, a dict in a simulation.
-
-Machines that are in the table when the driver is made are adopted: it takes ``adoption_s`` to
-observe each of them for the first time.
+- Booting and stopping take the configured time, 0 by default; ``behaviors.py`` has the exceptions.
+- The table of machines belongs to the caller: a file on a real host, a dict in a simulation. So
+  machines outlive the process.
+- Machines that are in the table at the start are adopted. Each is observed for the first time after
+  its adoption delay.
 """
 
 from __future__ import annotations
@@ -35,40 +34,40 @@ from datum_compute.drivers.driver import (
     missing_observation,
 )
 from datum_compute.drivers.simulated.behaviors import (
-    ADDRESSES,
+    ADDRESSES_MAX,
     SimulatedMachine,
     behavior_of,
     machine_state,
     next_change_s,
-    woken,
+    wake_machine,
 )
 
 
 class MachineTable(MutableMapping[str, SimulatedMachine]):
-    """A dict in every way, with one more lookup that does not scan."""
+    """A dict of machines by id, with an index by Server."""
 
     def __init__(self, machines: Mapping[str, SimulatedMachine] | None = None) -> None:
         self._machines: dict[str, SimulatedMachine] = {}
-        self._named: dict[str, dict[str, None]] = {}
+        self._ids_by_server: dict[str, dict[str, None]] = {}
         self.update(machines or {})
 
-    def list_ids(self, name: str) -> list[str]:
-        """Ids of the machines whose id is the name and one part more."""
-        return sorted(self._named.get(name, ()))
+    def list_ids(self, server_prefix: str) -> list[str]:
+        """Return the ids of the machines of a Server, given as ``namespace/name/``."""
+        return sorted(self._ids_by_server.get(server_prefix, ()))
 
     def __getitem__(self, machine_id: str) -> SimulatedMachine:
         return self._machines[machine_id]
 
     def __setitem__(self, machine_id: str, machine: SimulatedMachine) -> None:
         self._machines[machine_id] = machine
-        self._named.setdefault(_name(machine_id), {})[machine_id] = None
+        self._ids_by_server.setdefault(_server_prefix(machine_id), {})[machine_id] = None
 
     def __delitem__(self, machine_id: str) -> None:
         del self._machines[machine_id]
-        named = self._named[_name(machine_id)]
-        del named[machine_id]
-        if not named:
-            del self._named[_name(machine_id)]
+        ids = self._ids_by_server[_server_prefix(machine_id)]
+        del ids[machine_id]
+        if not ids:
+            del self._ids_by_server[_server_prefix(machine_id)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._machines)
@@ -77,30 +76,27 @@ class MachineTable(MutableMapping[str, SimulatedMachine]):
         return len(self._machines)
 
 
-def _name(machine_id: str) -> str:
+def _server_prefix(machine_id: str) -> str:
     return machine_id[: machine_id.rfind("/") + 1]
 
 
 class KeyedLocks:
-    """A lock for each machine that anybody holds or waits for, and for no other."""
+    """One lock for each key. A lock exists only while a task holds it or waits for it."""
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @asynccontextmanager
-    async def of(self, machine_id: str) -> AsyncGenerator[None, None]:
-        lock, users = self._locks.get(machine_id, (asyncio.Lock(), 0))
-        self._locks[machine_id] = (lock, users + 1)
+    async def hold(self, key: str) -> AsyncGenerator[None, None]:
+        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
+        self._locks[key] = (lock, users + 1)
         try:
             async with lock:
                 yield
         finally:
-            lock, users = self._locks.pop(machine_id)
+            lock, users = self._locks.pop(key)
             if users > 1:
-                self._locks[machine_id] = (lock, users - 1)
-
-
-__all__ = ["SimulatedDriver"]
+                self._locks[key] = (lock, users - 1)
 
 
 def no_adoption_delay_s() -> float:
@@ -109,8 +105,10 @@ def no_adoption_delay_s() -> float:
 
 
 class SimulatedDriver:
-    """``adoption_s`` returns how long it takes to observe an adopted machine. It is called once for
-    each of them, in the order of their ids."""
+    """``adoption_s`` returns the adoption delay of a machine.
+
+    It is called once for each machine of the table, in the order of their ids.
+    """
 
     is_simulated = True
 
@@ -129,11 +127,11 @@ class SimulatedDriver:
         self._save = save
         self._boot_s = boot_s
         self._stop_s = stop_s
-        self._taken = {machine.number for machine in table.values()}
-        self._last_number = max(self._taken, default=-1)
-        self._news: asyncio.Queue[str] = asyncio.Queue()
+        self._used_numbers = {machine.number for machine in table.values()}
+        self._last_number = max(self._used_numbers, default=-1)
+        self._pending_changes: asyncio.Queue[str] = asyncio.Queue()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._turns = KeyedLocks()
+        self._locks = KeyedLocks()
         self._adopted_s = now()
         # When each adopted machine is observed for the first time; observed machines have no entry.
         self._observed_from_s = {
@@ -155,15 +153,17 @@ class SimulatedDriver:
             data=[f"{pin.kind}/{pin.name}@{pin.resource_version}" for pin in data.sources],
             spec_fingerprint=machine_fingerprint(spec),
         )
-        # Whoever starts it looks at it next: only what it does after that is news.
-        self._keep(machine_id, woken(machine, machine.runs_from_s))
-        self._announce_next(machine_id)
+        # Not announced: the caller observes the machine next.
+        self._store(machine_id, wake_machine(machine, machine.runs_from_s))
+        self._schedule_announcement(machine_id)
 
     async def remove(self, machine_id: str) -> None:
         machine = self._table.get(machine_id)
         if machine is not None and machine.gone_from_s is None:
             gone_from_s = self._now() + self._stop_s
-            self._write(machine_id, msgspec.structs.replace(machine, gone_from_s=gone_from_s))
+            self._store_and_announce(
+                machine_id, msgspec.structs.replace(machine, gone_from_s=gone_from_s)
+            )
 
     async def observe(self, machine_id: str) -> Observation:
         state = self._state(machine_id)
@@ -178,7 +178,7 @@ class SimulatedDriver:
         return observed_from_s is not None and self._now() < observed_from_s
 
     def _state(self, machine_id: str) -> MachineState | None:
-        """The machine as it is, whether or not the driver has observed it."""
+        """Return the current state, whether or not the driver has observed the machine."""
         machine = self._table.get(machine_id)
         if machine is None:
             self._observed_from_s.pop(machine_id, None)
@@ -186,7 +186,7 @@ class SimulatedDriver:
         if machine.gone_from_s is not None and machine.gone_from_s <= self._now():
             del self._table[machine_id]
             self._observed_from_s.pop(machine_id, None)
-            self._taken.discard(machine.number)
+            self._used_numbers.discard(machine.number)
             self._save()
             return None
         state = machine_state(machine, self._now())
@@ -196,19 +196,19 @@ class SimulatedDriver:
         return self._table.list_ids(name) if name else sorted(self._table)
 
     async def changes(self) -> AsyncIterator[str]:
-        # What a machine does by itself goes on after a restart of this process.
+        # Machines of an earlier process continue to change.
         for machine_id in sorted(self._table):
-            self._announce_next(machine_id)
+            self._schedule_announcement(machine_id)
         loop = asyncio.get_running_loop()
         for machine_id, observed_from_s in self._observed_from_s.items():
             delay_s = max(0.0, observed_from_s - self._now())
-            loop.call_later(delay_s, self._news.put_nowait, machine_id)
+            loop.call_later(delay_s, self._pending_changes.put_nowait, machine_id)
         while True:
-            yield await self._news.get()
+            yield await self._pending_changes.get()
 
     async def sleep(self, machine_id: str, mode: SleepMode) -> None:
-        """Pausing takes no time, stopping as long as a removal."""
-        async with self._turns.of(machine_id):
+        """Put the machine to sleep. Pausing takes no time, stopping as long as a removal."""
+        async with self._locks.hold(machine_id):
             if mode == "stop":
                 await asyncio.sleep(self._stop_s)
             state = self._state(machine_id)
@@ -218,38 +218,38 @@ class SimulatedDriver:
             if machine.gone_from_s is None:
                 now_s = self._now()
                 asleep = msgspec.structs.replace(machine, asleep_from_s=now_s, sleep_mode=mode)
-                self._write(machine_id, asleep)
+                self._store_and_announce(machine_id, asleep)
 
     async def wake(self, machine_id: str) -> float:
-        """From a pause at once, else it boots; whoever comes meanwhile waits for that."""
-        async with self._turns.of(machine_id):
+        """Wake the machine. A paused one runs at once, a stopped one boots."""
+        async with self._locks.hold(machine_id):
             state = self._state(machine_id)
             if state is None:
                 raise TransientError(f"there is no machine {machine_id}")
             if state.phase != "Sleeping":
                 return 0.0
-            took_s = self._boot_s if self._table[machine_id].sleep_mode == "stop" else 0.0
-            await asyncio.sleep(took_s)
+            duration_s = self._boot_s if self._table[machine_id].sleep_mode == "stop" else 0.0
+            await asyncio.sleep(duration_s)
             machine = self._table.get(machine_id)
             if machine is None or machine.gone_from_s is not None:
-                raise TransientError(f"the machine {machine_id} is about to go")
-            self._write(machine_id, woken(machine, self._now()))
-            return took_s
+                raise TransientError(f"machine {machine_id} is being removed")
+            self._store_and_announce(machine_id, wake_machine(machine, self._now()))
+            return duration_s
 
-    def _write(self, machine_id: str, machine: SimulatedMachine) -> None:
-        self._keep(machine_id, machine)
+    def _store_and_announce(self, machine_id: str, machine: SimulatedMachine) -> None:
+        self._store(machine_id, machine)
         self._announce(machine_id)
 
-    def _keep(self, machine_id: str, machine: SimulatedMachine) -> None:
+    def _store(self, machine_id: str, machine: SimulatedMachine) -> None:
         self._table[machine_id] = machine
-        self._taken.add(machine.number)
+        self._used_numbers.add(machine.number)
         self._save()
 
     def _announce(self, machine_id: str) -> None:
-        self._news.put_nowait(machine_id)
-        self._announce_next(machine_id)
+        self._pending_changes.put_nowait(machine_id)
+        self._schedule_announcement(machine_id)
 
-    def _announce_next(self, machine_id: str) -> None:
+    def _schedule_announcement(self, machine_id: str) -> None:
         timer = self._timers.pop(machine_id, None)
         if timer is not None:
             timer.cancel()
@@ -261,11 +261,11 @@ class SimulatedDriver:
             self._timers[machine_id] = loop.call_later(delay_s, self._announce, machine_id)
 
     def _free_number(self) -> int:
-        """The next that is free, not the lowest: addresses are not used again at once."""
-        if len(self._taken) >= ADDRESSES:
-            raise TransientError(f"all {ADDRESSES} addresses are taken")
-        number = (self._last_number + 1) % ADDRESSES
-        while number in self._taken:
-            number = (number + 1) % ADDRESSES
+        """Return the next free number, not the lowest, so that addresses are not reused at once."""
+        if len(self._used_numbers) >= ADDRESSES_MAX:
+            raise TransientError(f"all {ADDRESSES_MAX} addresses are in use")
+        number = (self._last_number + 1) % ADDRESSES_MAX
+        while number in self._used_numbers:
+            number = (number + 1) % ADDRESSES_MAX
         self._last_number = number
         return number
