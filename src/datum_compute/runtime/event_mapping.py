@@ -111,7 +111,7 @@ class Feed(Generic[C]):
         role = plane_role(view.plane)
         for index in controller.indexes:
             if (index.on or controller.role) == role:
-                view.declare(index.kind).cache.declare(index)
+                view.declare(index.kind).cache.add_index(index)
         for edge in controller.edges_on(role):
             informer = view.declare(edge.kind)
             if edge.wakes:

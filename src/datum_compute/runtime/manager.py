@@ -308,7 +308,7 @@ def _flow_by_index(
         view = views.get(key.plane)
         informer = view.informer(kind) if view is not None else None
         entry = informer.cache.entry(key.ref) if informer is not None else None
-        terms = entry.terms if entry is not None else ()
+        terms = entry.index_keys if entry is not None else ()
         return next((value for name, value in terms if name == index), namespace_of(key))
 
     return flow_of

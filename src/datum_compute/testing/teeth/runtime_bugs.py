@@ -123,7 +123,7 @@ def _status_changes_not_told() -> Iterator[None]:
 
         return tell
 
-    with attribute_replaced(Informer, "_tell", make):
+    with attribute_replaced(Informer, "_notify", make):
         yield
 
 
@@ -141,7 +141,7 @@ def _own_writes_not_awaited() -> Iterator[None]:
 
 def reading_anything(_original: Any) -> Any:
     """Reads of whatever the cache holds, complete or not."""
-    return lambda self, kind: Lister(self._informer(kind).cache)
+    return lambda self, kind: Lister(self._require_informer(kind).cache)
 
 
 @contextmanager
@@ -250,7 +250,7 @@ def _last_event_dropped() -> Iterator[None]:
             gone = event.object if event.type == "DELETED" else None
             ref = None if gone is None else Ref(gone.metadata.namespace, gone.metadata.name)
             known = None if ref is None else self.cache.entry(ref)
-            seen = self._readable(known)
+            seen = self._decode(known)
             if seen is not None and seen.is_terminating:
                 self._advance(int(event.version))
             else:
