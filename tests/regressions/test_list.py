@@ -117,7 +117,7 @@ STANDS_FOR: list[tuple[str, str, str]] = [
     ("20 no write when nothing differs", "sim/test_world.py",
      "test_a_workload_lives_and_dies_without_faults"),
     ("27 warnings are really stored", "runtime/test_event_recorder.py",
-     "test_a_notice_becomes_an_event_that_describe_finds"),
+     "test_a_request_becomes_an_event_that_kubectl_describe_finds"),
     ("28 highest first, one at a time, never in place", "regressions/test_instances.py",
      "test_a_new_image_recreates_from_the_highest_ordinal_one_at_a_time_and_never_in_place"),
     ("29 reasons and ranks", "planning/test_readiness.py", "test_ready_follows_the_conditions"),

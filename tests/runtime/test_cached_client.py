@@ -193,7 +193,8 @@ def test_an_error_in_the_version_request_does_not_block_reads() -> None:
 def test_an_unknown_write_of_a_kind_without_events_does_not_wait_for_a_bookmark() -> None:
     """The version of the plane increases through other kinds, and the watch has no event.
 
-    Regression: no claim was reconciled for 30 s after a plane failed during a release."""
+    Regression: no claim was reconciled for 30 s after a plane failed during a release.
+    """
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[bool, bool, bool]:
         client = await planes.create()
@@ -235,7 +236,8 @@ def test_reads_do_not_wait_after_a_rejected_write() -> None:
 def test_already_exists_marks_the_cache_stale() -> None:
     """An earlier attempt without a response may have created the object.
 
-    Regression: a hub stopped while it created a Work, and the resources of the Work were deleted."""
+    Regression: a hub stopped while it created a Work; resources of the Work were deleted.
+    """
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[bool, bool, bool]:
         planes.afterwards = lag = LaggingWatch()

@@ -205,7 +205,7 @@ class CachedClient:
             informer.relist()
 
     def mark_stale(self, kind: KindInfo[Any]) -> None:
-        """Let reads wait for the current version, because an uncached read contradicts the cache."""
+        """Let reads wait for the current version: an uncached read contradicts the cache."""
         self._mark_write_unknown(kind)
 
     def close(self) -> None:

@@ -173,7 +173,7 @@ def _key_in_flight_twice() -> Iterator[None]:
     def make(_original: Any) -> Any:
         def add(self: Any, key: Any) -> None:
             self._cancel_timer(key)
-            self._make_ready(key)
+            self._enqueue(key)
 
         return add
 
