@@ -22,7 +22,7 @@ from datum_compute.app.traffic.metrics import PrometheusWakes
 from datum_compute.app.usagemetrics import UsageMetrics
 from datum_compute.controllers.events import ON_THE_WAY, OWN_REASONS
 from datum_compute.controllers.federation.instances import quarantine_gauge
-from datum_compute.runtime.event_recorder import BURST, NOTE_BYTES_MAX, REFILL_S, EventRecorder
+from datum_compute.runtime.event_recorder import BURST, MESSAGE_BYTES_MAX, REFILL_S, EventRecorder
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
 from datum_compute.server.event_encoder import EventEncoder
@@ -142,7 +142,7 @@ def _shown_name(metric: Metric) -> str:
 
 
 def _events(table: Table) -> str:
-    head = _EVENTS.format(note=f"{NOTE_BYTES_MAX:,}", burst=BURST, refill=int(REFILL_S / 60))
+    head = _EVENTS.format(note=f"{MESSAGE_BYTES_MAX:,}", burst=BURST, refill=int(REFILL_S / 60))
     rows: list[tuple[str, ...]] = [
         (f"`{reason}`", *_type_and_meaning(meaning)) for reason, meaning in OWN_REASONS.items()
     ]

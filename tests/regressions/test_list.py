@@ -129,7 +129,7 @@ STANDS_FOR: list[tuple[str, str, str]] = [
      "test_a_city_is_normalised_and_an_unknown_one_refused_with_the_nearest"),
     ("39 a companion shared by two cities reaches both", "regressions/test_referenced_data.py",
      "test_a_source_that_two_cities_share_reaches_both_and_leaves_one_alone"),
-    ("39 what was looked up is about one template only", "planning/federation/test_referenced_objects.py",
+    ("39 a lookup is about one template", "planning/federation/test_referenced_objects.py",
      "test_a_word_about_another_template_is_none"),
     ("k7 what is missing is told on the cell", "regressions/test_referenced_data.py",
      "test_missing_sources_hold_the_instance_are_named_everywhere_and_wake_it_in_time"),

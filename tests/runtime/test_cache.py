@@ -1,4 +1,4 @@
-"""Lookups follow every change of an object, whenever their index came up."""
+"""Cache: every lookup equals a scan, whenever its index was added."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import ApiObject, ObjectMeta, OwnerReference, Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.client.answers import Unreadable as UnreadableAnswer
-from datum_compute.runtime.cache import DECODED_MAX, Cache, Index, Lister, UnreadableObjectError
+from datum_compute.runtime.cache import (
+    DECODED_OBJECTS_MAX,
+    Cache,
+    Index,
+    Lister,
+    UnreadableObjectError,
+)
 
 objects = st.builds(
     lambda name, namespace, label, owner: Namespace(
@@ -55,8 +61,8 @@ def test_indexes_always_equal_a_scan(
         obj = versioned(changed, next(versions))
         ref = Ref(obj.metadata.namespace, obj.metadata.name)
         entry = cache.entry_for(obj)
-        if number == indexed_after:  # between the page of a list and its place in the cache
-            cache.declare(FIRST_LETTER)
+        if number == indexed_after:  # after the entry was made, before it is put
+            cache.add_index(FIRST_LETTER)
             found.with_label("city", "DFW")
         if keep:
             cache.put(entry)
@@ -64,7 +70,7 @@ def test_indexes_always_equal_a_scan(
         else:
             cache.remove(ref)
             model.pop(ref, None)
-    cache.declare(FIRST_LETTER)
+    cache.add_index(FIRST_LETTER)
     for ref, obj in model.items():
         assert found.get(ref) == obj
     for namespace in ("x", "y"):
@@ -83,7 +89,7 @@ def test_indexes_always_equal_a_scan(
     assert found.uids() == {ref: obj.metadata.uid for ref, obj in model.items()}
 
 
-def test_a_changed_label_moves_the_object_to_its_new_place() -> None:
+def test_a_changed_label_moves_the_object_in_the_index() -> None:
     cache: Cache[Namespace] = Cache(Namespace)
     found = Lister(cache)
     for version, city in enumerate(("DFW", "ORD"), start=1):
@@ -93,39 +99,39 @@ def test_a_changed_label_moves_the_object_to_its_new_place() -> None:
     assert len(found.with_label("city", "ORD")) == 1
 
 
-def test_an_object_is_decoded_once_for_those_who_look_often() -> None:
+def test_an_object_that_is_read_repeatedly_is_decoded_once() -> None:
     cache: Cache[Namespace] = Cache(Namespace)
-    for number in range(DECODED_MAX + 10):
+    for number in range(DECODED_OBJECTS_MAX + 10):
         cache.put(cache.entry_for(Namespace(metadata=ObjectMeta(name=f"n{number}"))))
     found = Lister(cache)
     assert found.get(Ref("", "n5")) is found.get(Ref("", "n5"))
-    assert len(found.all()) == DECODED_MAX + 10
+    assert len(found.all()) == DECODED_OBJECTS_MAX + 10
 
 
-def test_a_lookup_that_needs_an_unreadable_object_fails_and_others_do_not() -> None:
+def test_only_a_lookup_that_needs_an_unreadable_object_fails() -> None:
     cache: Cache[Namespace] = Cache(Namespace)
-    fine = Namespace(metadata=ObjectMeta(name="a", namespace="x"))
-    poison = ObjectMeta(name="b", namespace="y", labels={"city": "DFW"}, resource_version="7")
-    cache.put(cache.entry_for(fine))
+    readable = Namespace(metadata=ObjectMeta(name="a", namespace="x"))
+    unreadable = ObjectMeta(name="b", namespace="y", labels={"city": "DFW"}, resource_version="7")
+    cache.put(cache.entry_for(readable))
     body = b'{"metadata":{"name":"b","namespace":"y","labels":{"city":"DFW"}},"spec":5}'
-    cache.put(cache.entry_for(UnreadableAnswer(poison, body, "Expected object, got int")))
+    cache.put(cache.entry_for(UnreadableAnswer(unreadable, body, "Expected object, got int")))
     strict, lenient = Lister(cache), Lister(cache, _strict=False)
-    assert strict.in_namespace("x") == [fine]
+    assert strict.in_namespace("x") == [readable]
     for lookup in (strict.all, lambda: strict.get(Ref("y", "b"))):
         with pytest.raises(UnreadableObjectError, match="y/b cannot be read: Expected object"):
             lookup()
     with pytest.raises(UnreadableObjectError):
         strict.with_label("city", "DFW")
-    assert lenient.all() == [fine]
+    assert lenient.all() == [readable]
     assert lenient.get(Ref("y", "b")) is None
 
 
-def test_an_object_that_an_index_function_chokes_on_spoils_only_lookups_that_need_it() -> None:
+def test_an_index_function_that_raises_makes_only_that_object_unreadable() -> None:
     def by_city(obj: Namespace) -> list[str]:
         return [obj.metadata.labels["city"]]
 
     cache: Cache[Namespace] = Cache(Namespace)
-    cache.declare(Index(NAMESPACE, "city", by_city))
+    cache.add_index(Index(NAMESPACE, "city", by_city))
     for name, labels in (("a", {"city": "DFW"}), ("b", {})):
         cache.put(cache.entry_for(Namespace(metadata=ObjectMeta(name=name, labels=labels))))
     found = Lister(cache)
@@ -134,12 +140,12 @@ def test_an_object_that_an_index_function_chokes_on_spoils_only_lookups_that_nee
         found.get(Ref("", "b"))
 
 
-def test_two_indexes_of_one_name_are_refused() -> None:
+def test_two_indexes_with_one_name_are_rejected() -> None:
     cache: Cache[Namespace] = Cache(Namespace)
-    cache.declare(FIRST_LETTER)
-    cache.declare(FIRST_LETTER)
+    cache.add_index(FIRST_LETTER)
+    cache.add_index(FIRST_LETTER)
     with pytest.raises(AssertionError, match="first-letter"):
-        cache.declare(Index(NAMESPACE, "first-letter", lambda _obj: ["another"]))
+        cache.add_index(Index(NAMESPACE, "first-letter", lambda _obj: ["another"]))
 
 
 def _names(objects: list[Namespace] | list[ApiObject]) -> list[tuple[str, str]]:

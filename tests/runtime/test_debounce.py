@@ -10,7 +10,7 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.controller import Debounce, Key
-from datum_compute.runtime.debounce import Bustle
+from datum_compute.runtime.debounce import ActiveLanes
 from datum_compute.runtime.queue import WorkQueue
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.queue_taker import Taker
@@ -27,11 +27,11 @@ def passes(
     """When the key was worked on, each time with a pause afterwards; the first time at once."""
 
     async def main(loop: VirtualLoop) -> list[int]:
-        worked, bustle = [], Bustle()
-        queue = WorkQueue(Random(1), Backoff(), bustle=bustle)
+        worked, active_lanes = [], ActiveLanes()
+        queue = WorkQueue(Random(1), Backoff(), active_lanes=active_lanes)
         if busy_until_s:
-            bustle.begin(KEY.plane)
-            loop.call_later(busy_until_s, bustle.end, KEY.plane)
+            active_lanes.add(KEY.plane)
+            loop.call_later(busy_until_s, active_lanes.remove, KEY.plane)
         taker = Taker(queue)
 
         async def work() -> None:
@@ -116,7 +116,7 @@ def test_without_a_pause_every_wake_up_is_answered() -> None:
 def test_a_dropped_plane_and_a_closed_queue_bring_up_nothing() -> None:
     async def dropped(queue: WorkQueue) -> None:
         queue.add(KEY)
-        queue.drop(HUB)
+        queue.drop_plane(HUB)
 
     async def closed(queue: WorkQueue) -> None:
         queue.add(KEY)

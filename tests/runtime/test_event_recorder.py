@@ -1,4 +1,4 @@
-"""Events for users: deduplicated, limited, harmless text, and never in anybody's way."""
+"""EventRecorder: events are deduplicated and limited, their text is escaped, nothing blocks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from datum_compute.api.kinds import EVENT, NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, PlaneName
 from datum_compute.runtime.event_recorder import (
-    AT_ONCE,
+    BATCH_DELAY_S,
+    BATCH_SIZE,
     BUFFER_MAX,
     BURST,
     MEMBERS_REFILL_S,
-    MEMBERS_SHOWN,
-    PAUSE_S,
+    MEMBERS_SHOWN_MAX,
     REFILL_S,
     EventRecorder,
     EventRequest,
@@ -33,18 +33,20 @@ from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 WEB = ObjectReference(api_version="v1", kind="Thing", namespace="default", name="web", uid="u-1")
-Story = Callable[["Recording"], Coroutine[Any, Any, None]]
+Test = Callable[["RecorderWorld"], Coroutine[Any, Any, None]]
 
 
-class Recording:
+class RecorderWorld:
+    """A recorder on a real server in virtual time."""
+
     def __init__(self, loop: VirtualLoop, planes: InProcessPlanes) -> None:
         self.loop, self.planes = loop, planes
         self.clock_offset_s = 0.0
         self.registry = CollectorRegistry()
-        self.recorder = self.another()
+        self.recorder = self.restart()
 
-    def another(self) -> EventRecorder:
-        """As after a restart: it remembers nothing."""
+    def restart(self) -> EventRecorder:
+        """Return a new recorder without state, as after a restart."""
         self.registry = CollectorRegistry()
         recorder = EventRecorder(
             lambda plane: self.planes.client() if plane == HUB else None,
@@ -64,26 +66,26 @@ class Recording:
         return self.registry.get_sample_value("datum_events_total", {"outcome": outcome}) or 0.0
 
 
-def recording(story: Story) -> None:
+def run_recorder(test: Test) -> None:
     async def main(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         client = await planes.create()
         await client.create(NAMESPACE, a_namespace("default"))
-        await story(Recording(loop, planes))
+        await test(RecorderWorld(loop, planes))
 
     with_planes(main)
 
 
-def notice(
-    reason: str = "Ready", note: str = "it is", *, plane: str = HUB, **about: str
+def a_request(
+    reason: str = "Ready", message: str = "is ready", *, plane: str = HUB, **changes: str
 ) -> EventRequest:
     return EventRequest(
-        PlaneName(plane), msgspec.structs.replace(WEB, **about), "Normal", reason, note
+        PlaneName(plane), msgspec.structs.replace(WEB, **changes), "Normal", reason, message
     )
 
 
-def test_a_notice_becomes_an_event_that_describe_finds() -> None:
-    async def story(at: Recording) -> None:
-        at.recorder.record(notice("Blocked", "no quota"))
+def test_a_request_becomes_an_event_that_kubectl_describe_finds() -> None:
+    async def test(at: RecorderWorld) -> None:
+        at.recorder.record(a_request("Blocked", "no quota"))
         await asyncio.sleep(1)
         fields = {"involvedObject.uid": "u-1", "involvedObject.kind": "Thing"}
         (event,) = (await at.planes.client().list(EVENT, "default", fields=fields)).items
@@ -91,214 +93,222 @@ def test_a_notice_becomes_an_event_that_describe_finds() -> None:
         assert (event.count, event.source.component) == (1, "compute-manager")
         assert event.first_timestamp == event.last_timestamp is not None
 
-    recording(story)
+    run_recorder(test)
 
 
-def test_the_same_notice_counts_instead_of_piling_up_also_after_a_restart() -> None:
-    async def story(at: Recording) -> None:
-        at.recorder.record(notice())
-        at.recorder.record(notice())
+def test_equal_requests_increase_the_count_also_after_a_restart() -> None:
+    async def test(at: RecorderWorld) -> None:
+        at.recorder.record(a_request())
+        at.recorder.record(a_request())
         await asyncio.sleep(60)
-        at.recorder.record(notice())
+        at.recorder.record(a_request())
         (event,) = await at.events()
         assert event.count == 3
         assert event.first_timestamp is not None
         assert event.last_timestamp is not None
         assert event.last_timestamp > event.first_timestamp
         at.task.cancel()
-        at.another().record(notice())
+        at.restart().record(a_request())
         (event,) = await at.events()
         assert event.count == 4
-        at.recorder.record(notice(uid="u-2"))
+        at.recorder.record(a_request(uid="u-2"))
 
-    recording(story)
+    run_recorder(test)
 
 
-def test_another_life_of_the_object_and_other_words_are_other_events() -> None:
-    async def story(at: Recording) -> None:
-        for told in (notice(), notice(uid="u-2"), notice(note="it is again"), notice("Lost")):
-            at.recorder.record(told)
+def test_another_uid_or_message_is_another_event() -> None:
+    async def test(at: RecorderWorld) -> None:
+        for request in (
+            a_request(),
+            a_request(uid="u-2"),
+            a_request(message="is ready again"),
+            a_request("Lost"),
+        ):
+            at.recorder.record(request)
         assert len(await at.events()) == 4
 
-    recording(story)
+    run_recorder(test)
 
 
 @pytest.mark.parametrize("text", ["x" * 5000, "ä" * 5000, "🚀" * 2000, "a" + "🚀" * 2000])
-def test_a_long_note_is_cut_between_characters(text: str) -> None:
-    async def story(at: Recording) -> None:
-        at.recorder.record(notice(note=text))
+def test_a_long_message_is_cut_between_characters(text: str) -> None:
+    async def test(at: RecorderWorld) -> None:
+        at.recorder.record(a_request(message=text))
         (event,) = await at.events()
         assert 1000 < len(event.message.encode()) <= 1024
         assert event.message.endswith("...")
         assert text.startswith(event.message.removesuffix("..."))
 
-    recording(story)
+    run_recorder(test)
 
 
-def test_notes_that_differ_where_they_are_cut_off_are_one_event() -> None:
-    """Nor does the buffer keep what nobody will read: a thousand of them would be a lot."""
+def test_messages_that_differ_after_the_cut_are_one_event() -> None:
+    """The buffer holds the cut messages: a thousand long ones would take much memory."""
 
-    async def story(at: Recording) -> None:
+    async def test(at: RecorderWorld) -> None:
         for number in range(3):
-            at.recorder.record(notice(note="x" * 100_000 + str(number)))
-        assert sum(len(waiting.message) for waiting in at.recorder._waiting) <= 1024
+            at.recorder.record(a_request(message="x" * 100_000 + str(number)))
+        assert sum(len(waiting.message) for waiting in at.recorder._buffer) <= 1024
         (event,) = await at.events()
         assert event.count == 3
 
-    recording(story)
+    run_recorder(test)
 
 
-@pytest.mark.parametrize("note", [None, 5, b"bytes"])
-def test_a_notice_that_is_no_text_fails_nobody(note: Any) -> None:
-    async def story(at: Recording) -> None:
-        at.recorder.record(notice(note=note))
-        at.recorder.record(notice(note="sound"))
-        assert [event.message for event in await at.events()] == ["sound"]
+@pytest.mark.parametrize("message", [None, 5, b"bytes"])
+def test_a_message_that_is_no_text_fails_alone(message: Any) -> None:
+    async def test(at: RecorderWorld) -> None:
+        at.recorder.record(a_request(message=message))
+        at.recorder.record(a_request(message="valid"))
+        assert [event.message for event in await at.events()] == ["valid"]
         assert at.counted("failed") == 1
 
-    recording(story)
+    run_recorder(test)
 
 
-def test_user_text_is_no_format_and_moves_no_cursor() -> None:
-    async def story(at: Recording) -> None:
-        at.recorder.record(notice(note="%s %d {0} {name} \x1b[2J\r\nfake \u202e\udc00"))
+def test_user_text_is_not_formatted_and_control_characters_are_escaped() -> None:
+    async def test(at: RecorderWorld) -> None:
+        at.recorder.record(a_request(message="%s %d {0} {name} \x1b[2J\r\nfake \u202e\udc00"))
         (event,) = await at.events()
         assert event.message == r"%s %d {0} {name} \x1b[2J\r\nfake \u202e\udc00"
 
-    recording(story)
+    run_recorder(test)
 
 
-def test_one_object_gets_a_burst_and_then_one_now_and_then() -> None:
-    async def story(at: Recording) -> None:
+def test_an_object_has_a_burst_of_events_and_then_one_in_each_refill_time() -> None:
+    async def test(at: RecorderWorld) -> None:
         for number in range(BURST + 10):
-            at.recorder.record(notice(note=f"flap {number}"))
-        at.recorder.record(notice(name="other", uid="u-9"))
+            at.recorder.record(a_request(message=f"flap {number}"))
+        at.recorder.record(a_request(name="other", uid="u-9"))
         assert len(await at.events()) == BURST + 1
         assert at.counted("limited") == 10
         await asyncio.sleep(REFILL_S)
-        at.recorder.record(notice(note="later"))
-        at.recorder.record(notice(note="too soon"))
+        at.recorder.record(a_request(message="later"))
+        at.recorder.record(a_request(message="too soon"))
         assert len(await at.events()) == BURST + 2
 
-    recording(story)
+    run_recorder(test)
 
 
-def test_a_clock_that_is_set_back_does_not_prolong_a_limit() -> None:
-    async def story(at: Recording) -> None:
+def test_setting_the_clock_back_does_not_prolong_a_limit() -> None:
+    async def test(at: RecorderWorld) -> None:
         for number in range(BURST):
-            at.recorder.record(notice(note=f"flap {number}"))
+            at.recorder.record(a_request(message=f"flap {number}"))
         at.clock_offset_s = -3600.0
         await asyncio.sleep(REFILL_S)
-        at.recorder.record(notice(note="after the clock was set back"))
+        at.recorder.record(a_request(message="after the clock was set back"))
         assert at.counted("limited") == 0
         assert len(await at.events()) == BURST + 1
 
-    recording(story)
+    run_recorder(test)
 
 
-def test_members_that_come_one_by_one_leave_room_for_what_the_object_says() -> None:
-    """Seen: a deployment that grew from 5 to 40 had nothing to say for minutes after."""
+def test_events_about_members_have_a_budget_of_their_own() -> None:
+    """Regression: a deployment scaled from 5 to 40 had no other events for minutes."""
 
-    async def story(at: Recording) -> None:
+    async def test(at: RecorderWorld) -> None:
         for number in range(BURST + 10):
-            at.recorder.record(replace(notice("Made", "Created"), member=f"web-{number}"))
-            await asyncio.sleep(PAUSE_S * 2)
+            at.recorder.record(replace(a_request("Made", "Created"), member=f"web-{number}"))
+            await asyncio.sleep(BATCH_DELAY_S * 2)
         assert at.counted("limited") > 0
-        at.recorder.record(notice("Blocked", "no quota"))
+        at.recorder.record(a_request("Blocked", "no quota"))
         await asyncio.sleep(MEMBERS_REFILL_S)
-        at.recorder.record(replace(notice("Made", "Created"), member="web-later"))
-        told = [event.message for event in await at.events()]
-        assert {"no quota", "Created web-later"} <= set(told)
+        at.recorder.record(replace(a_request("Made", "Created"), member="web-later"))
+        messages = [event.message for event in await at.events()]
+        assert {"no quota", "Created web-later"} <= set(messages)
 
-    recording(story)
-
-
-def test_a_crowd_is_written_a_few_at_a_time() -> None:
-    async def story(at: Recording) -> None:
-        for number in range(AT_ONCE + 2):
-            at.recorder.record(notice(uid=f"u-{number}", name=f"web-{number}"))
-        await asyncio.sleep(PAUSE_S * 1.5)
-        assert at.counted("written") == AT_ONCE
-        await asyncio.sleep(PAUSE_S)
-        assert at.counted("written") == AT_ONCE + 2
-
-    recording(story)
+    run_recorder(test)
 
 
-def test_what_happens_to_many_members_of_one_object_is_one_event_with_their_names() -> None:
-    async def story(at: Recording) -> None:
-        made = replace(notice("Made", "Created"), member="web-0")
-        gone = replace(notice("Gone", "Removing"), cause="too many")
-        for number in range(MEMBERS_SHOWN + 990):
+def test_many_requests_are_written_in_batches() -> None:
+    async def test(at: RecorderWorld) -> None:
+        for number in range(BATCH_SIZE + 2):
+            at.recorder.record(a_request(uid=f"u-{number}", name=f"web-{number}"))
+        await asyncio.sleep(BATCH_DELAY_S * 1.5)
+        assert at.counted("written") == BATCH_SIZE
+        await asyncio.sleep(BATCH_DELAY_S)
+        assert at.counted("written") == BATCH_SIZE + 2
+
+    run_recorder(test)
+
+
+def test_events_of_many_members_are_one_event_that_lists_them() -> None:
+    async def test(at: RecorderWorld) -> None:
+        made = replace(a_request("Made", "Created"), member="web-0")
+        gone = replace(a_request("Gone", "Removing"), cause="too many")
+        for number in range(MEMBERS_SHOWN_MAX + 990):
             at.recorder.record(replace(made, member=f"web-{number}"))
         at.recorder.record(replace(gone, member="web-2"))
-        await asyncio.sleep(PAUSE_S / 2)
+        await asyncio.sleep(BATCH_DELAY_S / 2)
         at.recorder.record(replace(gone, member="web-1"))
-        told = {event.message: event.count for event in await at.events()}
-        names = ", ".join(f"web-{number}" for number in range(MEMBERS_SHOWN))
-        assert told == {f"Created {names} and 990 more": 1, "Removing web-2, web-1: too many": 1}
-        for member in ("web-1", "web-2", "web-1"):  # again, in another order
+        counts_by_message = {event.message: event.count for event in await at.events()}
+        names = ", ".join(f"web-{number}" for number in range(MEMBERS_SHOWN_MAX))
+        assert counts_by_message == {
+            f"Created {names} and 990 more": 1,
+            "Removing web-2, web-1: too many": 1,
+        }
+        for member in ("web-1", "web-2", "web-1"):  # in another order
             at.recorder.record(replace(gone, member=member))
         counts = sorted(event.count or 0 for event in await at.events())
         assert counts == [1, 2]
-        at.recorder.record(notice("Blocked", "nor do they use up what the object may say"))
+        at.recorder.record(a_request("Blocked", "budget is not used up"))
         assert (len(await at.events()), at.counted("limited")) == (3, 0)
 
-    recording(story)
+    run_recorder(test)
 
 
 def test_a_full_buffer_drops_and_counts_instead_of_growing() -> None:
-    async def story(at: Recording) -> None:
+    async def test(at: RecorderWorld) -> None:
         at.task.cancel()
         for number in range(BUFFER_MAX + 5):
-            at.recorder.record(notice(uid=f"u-{number}"))
+            at.recorder.record(a_request(uid=f"u-{number}"))
         assert at.counted("dropped") == 5
 
-    recording(story)
+    run_recorder(test)
 
 
-def test_a_plane_that_is_silent_is_left_out_for_a_while() -> None:
-    async def story(at: Recording) -> None:
-        asked = 0
+def test_an_unreachable_plane_is_skipped_for_a_time() -> None:
+    async def test(at: RecorderWorld) -> None:
+        requests = 0
 
-        async def lost(_request: Request) -> Response | None:
-            nonlocal asked
-            asked += 1
+        async def fail(_request: Request) -> Response | None:
+            nonlocal requests
+            requests += 1
             raise Unreachable("no answer")
 
-        at.planes.intercept = lost
+        at.planes.intercept = fail
         for number in range(5):
-            at.recorder.record(notice(uid=f"u-{number}"))
+            at.recorder.record(a_request(uid=f"u-{number}"))
         await asyncio.sleep(1)
-        assert (asked, at.counted("failed"), at.counted("dropped")) == (1, 1, 4)
+        assert (requests, at.counted("failed"), at.counted("dropped")) == (1, 1, 4)
         at.planes.intercept = None
         at.clock_offset_s = -3600.0
         await asyncio.sleep(31)
-        at.recorder.record(notice(note="back"))
+        at.recorder.record(a_request(message="back"))
         assert [e.message for e in await at.events()] == ["back"]
 
-    recording(story)
+    run_recorder(test)
 
 
-def test_what_cannot_be_written_is_counted_and_ends_nothing() -> None:
-    async def story(at: Recording) -> None:
-        at.recorder.record(notice(namespace="nowhere"))
-        at.recorder.record(notice(plane="cell/gone"))
-        at.recorder.record(notice(note="fine"))
-        assert [e.message for e in await at.events()] == ["fine"]
+def test_a_failed_write_is_counted_and_affects_no_other() -> None:
+    async def test(at: RecorderWorld) -> None:
+        at.recorder.record(a_request(namespace="missing"))
+        at.recorder.record(a_request(plane="cell/gone"))
+        at.recorder.record(a_request(message="valid"))
+        assert [e.message for e in await at.events()] == ["valid"]
         assert (at.counted("failed"), at.counted("dropped")) == (1, 1)
 
-    recording(story)
+    run_recorder(test)
 
 
-def test_an_event_whose_hour_is_over_begins_anew() -> None:
-    async def story(at: Recording) -> None:
-        at.recorder.record(notice())
+def test_the_count_of_an_expired_event_starts_again() -> None:
+    async def test(at: RecorderWorld) -> None:
+        at.recorder.record(a_request())
         (event,) = await at.events()
         client = at.planes.client()
         await client.delete(EVENT, Ref("default", event.metadata.name))
-        at.recorder.record(notice())
+        at.recorder.record(a_request())
         (event,) = await at.events()
         assert event.count == 1
 
-    recording(story)
+    run_recorder(test)

@@ -16,7 +16,7 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.controller import Key
-from datum_compute.runtime.queue import SHORT_S, TICK_S, DelayTimers, WorkQueue
+from datum_compute.runtime.queue import SHORT_DELAY_S, TICK_S, DelayTimers, WorkQueue
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.queue_taker import Taker
 
@@ -138,7 +138,7 @@ def test_lanes_take_turns_however_full_one_of_them_is() -> None:
 
 def test_one_lane_never_holds_more_than_its_share() -> None:
     async def main(loop: VirtualLoop) -> tuple[list[Key | None], Key | None]:
-        queue = WorkQueue(Random(1), Backoff(), share=2)
+        queue = WorkQueue(Random(1), Backoff(), lane_concurrency=2)
         for number in range(5):
             queue.add(on(ONE, str(number)))
         first = [queue.pop() for _ in range(3)]
@@ -164,7 +164,7 @@ def test_a_full_lane_refuses_offers_and_nothing_else() -> None:
                 queue.done(key)
 
         loop.call_later(7, work_off)
-        await queue.room(on(ONE, "5"))
+        await queue.wait_for_room(on(ONE, "5"))
         return offered, depth, loop.time()
 
     offered, depth, waited_s = run_virtual(Random(1), main)
@@ -184,7 +184,7 @@ def test_all_work_on_a_dropped_plane_is_forgotten() -> None:
         queue.add_after(on(ONE, "later"), 5)
         queue.retry(on(ONE, "failed"))
         queue.add(on(TWO, "other"))
-        queue.drop(ONE)
+        queue.drop_plane(ONE)
         queue.done(held)
         depth, delayed = len(queue), queue.delayed
         return depth, delayed, queue.pop(), queue.pop()
@@ -272,7 +272,7 @@ def test_keys_of_a_dropped_plane_leave_their_flows() -> None:
         gone, stays = on(ONE, "gone"), on(TWO, "stays")
         queue.add(gone)
         queue.add(stays)
-        queue.drop(ONE)
+        queue.drop_plane(ONE)
         queue.add(gone)
         first = queue.pop()
         return [first, queue.pop(), queue.pop()]
@@ -302,7 +302,7 @@ def test_everybody_comes_up_in_time(delays: list[float]) -> None:
     woken = run_virtual(Random(1), main)
     for number, delay in enumerate(delays):
         late_s = woken[a_key_timers(number)] - delay
-        assert -1e-6 <= late_s <= (TICK_S + 1e-6 if delay >= SHORT_S else 1e-6)
+        assert -1e-6 <= late_s <= (TICK_S + 1e-6 if delay >= SHORT_DELAY_S else 1e-6)
 
 
 def test_thousands_that_wait_for_the_same_second_need_few_timers() -> None:
@@ -323,7 +323,7 @@ def test_what_is_cancelled_or_dropped_does_not_come_up() -> None:
         for key in (a_key_timers(1), a_key_timers(2), other):
             timers.set(key, 5)
         timers.cancel(a_key_timers(1))
-        timers.drop(other.plane)
+        timers.cancel_plane(other.plane)
         await asyncio.sleep(10)
         return woken
 

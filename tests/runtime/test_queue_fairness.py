@@ -34,7 +34,9 @@ class Chain:
     arrived: dict[str, asyncio.Event] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.queues = [WorkQueue(Random(1), Backoff(), share=self.share) for _ in range(STAGES)]
+        self.queues = [
+            WorkQueue(Random(1), Backoff(), lane_concurrency=self.share) for _ in range(STAGES)
+        ]
         takers = [Taker(queue) for queue in self.queues]
         self.workers = [
             self.loop.create_task(self._work(stage, takers[stage]))

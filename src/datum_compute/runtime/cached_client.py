@@ -1,15 +1,15 @@
-"""One plane as controllers see it: reads from caches, writes to the API, never older than itself.
+"""CachedClient: access of controllers to one plane. Reads come from caches, writes go to the API.
 
-Rules it keeps:
-- Only declared kinds can be read, so that every read has a wake-up edge.
-- A read from a cache that is incomplete, or has not seen this process's own writes, raises
-  NotSynced: nobody acts on absence that is not proven. The worker waits a moment for the cache and
-  calls the reconcile again. That holds for creates, changes and deletes.
-- A write without an answer may have happened. Until the plane has been asked how far it is, and
-  the cache has come that far, the kind counts as not synced; so nothing is created twice.
-- ``get_uncached`` asks the plane itself, for the decision that must not rest on a cache.
-- A plane that was disengaged is not written to any more. What was on its way then is a doubt of
-  the view that follows, if the plane is engaged anew.
+- Only declared kinds can be read, so that every kind that is read also has an edge.
+- ``read`` raises NotSynced while the cache is incomplete or does not contain a write of this
+  process. The worker waits shortly for the cache and calls the reconcile again. A controller
+  therefore never acts on the absence of an object that it has just created, and never sees an
+  object that it has just deleted.
+- A write without a response may have succeeded. The kind is not synced until the plane has
+  responded with its current version and the cache has reached it. Nothing is created twice.
+- ``get_uncached`` reads from the plane, for decisions that must not depend on a cache.
+- The client of a disengaged plane writes nothing. If a write was in flight at that time and the
+  plane is engaged again, the kind is not synced in the new client (the ``successor``) either.
 """
 
 from __future__ import annotations
@@ -34,51 +34,52 @@ from datum_compute.runtime.informer import Informer
 T = TypeVar("T", bound=ApiObject)
 R = TypeVar("R")
 
-# Asking a plane how far it is, after a write without an answer.
-ASK_S = 5.0
-# How long the watch has to bring what the plane spoke of, before the kind is listed instead.
-QUIET_S = 1.0
-# By then a view that lives has heard from its plane, and what it still shows is there.
-FORGET_S = 60.0
+VERSION_REQUEST_TIMEOUT_S = 5.0
+# Time for the watch to reach the version of the plane before the kind is listed instead.
+WATCH_CATCH_UP_S = 1.0
+# After this time an object that is still cached after its deletion is assumed to exist.
+DELETED_UID_KEPT_S = 60.0
 
 _BACKOFF = Backoff(first_s=0.05, most_s=10.0)
 
 _log = logging.getLogger(__name__)
 
 
-# The labels by which a process that sees only its part of a plane selects, by resource.
+# Label selectors by resource, for a process that may see only a part of a plane.
 LabelScope = Mapping[str, Mapping[str, str]]
 
 
 def noop() -> None:
-    """The fence of a process that is alone."""
+    """Allow every write: the default fence."""
 
 
-def _nobody() -> None:
-    """The heir of a view whose plane is engaged once."""
+def _no_successor() -> None:
+    return None
 
 
-class _Written(NamedTuple):
-    """Own writes up to this version, in one life of the plane."""
+class _OwnWrite(NamedTuple):
+    """The highest version written by this process, and the epoch of the informer at that time."""
 
     version: int
-    life: int
+    epoch: int
 
 
-class _AnswerMeta(ApiStruct, frozen=True):
+class _ResponseMetadata(ApiStruct, frozen=True):
     resource_version: str = ""
 
 
-class _Answer(ApiStruct, frozen=True):
-    """All that is read of what a plane answers to a write: the watch brings the object."""
+class _WriteResponse(ApiStruct, frozen=True):
+    """The decoded part of a response to a write. The object itself arrives through the watch."""
 
-    metadata: _AnswerMeta = _AnswerMeta()
+    metadata: _ResponseMetadata = _ResponseMetadata()
 
 
 class CachedClient:
-    """``fence`` is called before every write and raises when this process may not write (any
-    more). Of the kinds in ``scope``, by resource, only what bears the labels is seen. ``successor``
-    finds the view of the same plane that is in use once this one is closed."""
+    """``fence`` is called before every write and raises if this process may not write.
+
+    ``scope`` restricts the listed resources to objects with the labels. ``successor`` returns the
+    client that replaced this one for the same plane, if there is one.
+    """
 
     def __init__(
         self,
@@ -88,33 +89,34 @@ class CachedClient:
         *,
         fence: Callable[[], None] = noop,
         scope: LabelScope | None = None,
-        successor: Callable[[], CachedClient | None] = _nobody,
+        successor: Callable[[], CachedClient | None] = _no_successor,
     ) -> None:
-        self._scope = scope or {}
-        self._successor = successor
         self.plane = plane
         self.client = client
+        self.identity = ""  # identity of the plane in its last probe, kept by the controller
         self._random = random
         self._fence = fence
+        self._scope = scope or {}
+        self._successor = successor
         self._informers: dict[str, Informer[Any]] = {}
-        self._briefs: dict[str, KindInfo[Any]] = {}  # the kinds, for answers to writes
-        self._written: dict[str, _Written] = {}
+        self._response_kinds: dict[str, KindInfo[Any]] = {}
+        self._own_writes: dict[str, _OwnWrite] = {}
         self._deleted: dict[str, dict[Ref, tuple[str, float]]] = {}
-        self._doubts: dict[str, asyncio.Task[None] | None] = {}  # and who is asking
+        # Resources with a write of unknown outcome, and the task that resolves it.
+        self._unknown_writes: dict[str, asyncio.Task[None] | None] = {}
         self._closed = False
-        self.identity = ""  # of the plane that answered last, for whoever probes it
 
     def declare(self, kind: KindInfo[T]) -> Informer[T]:
-        """The shared informer of a kind, made on first use."""
-        found = self._informers.get(kind.resource)
-        if found is None:
+        """Return the informer of a kind, which all controllers share. Create it if necessary."""
+        informer = self._informers.get(kind.resource)
+        if informer is None:
             labels = self._scope.get(kind.resource)
-            found = Informer(self.client, kind, self._random, labels, self.plane)
-            self._informers[kind.resource] = found
-        return found
+            informer = Informer(self.client, kind, self._random, labels, self.plane)
+            self._informers[kind.resource] = informer
+        return informer
 
     def informer(self, kind: KindInfo[T]) -> Informer[T] | None:
-        """The informer of a kind, if somebody declared it."""
+        """Return the informer of a kind if the kind is declared."""
         return self._informers.get(kind.resource)
 
     def informers(self) -> list[Informer[Any]]:
@@ -123,191 +125,202 @@ class CachedClient:
     # --- reading
 
     def read(self, kind: KindInfo[T]) -> Lister[T]:
-        """The cache, complete and not older than our own writes; else NotSynced."""
-        informer = self._informer(kind)
+        """Return a lister on a complete cache that contains our own writes, or raise NotSynced."""
+        informer = self._require_informer(kind)
         if not self._is_fresh(informer):
 
             async def wait(timeout_s: float) -> bool:
                 return await informer.wait_for(lambda: self._is_fresh(informer), timeout_s)
 
-            behind = "is behind" if informer.served else "is empty: they are not served"
-            raise NotSynced(f"{self.plane}: the view of {kind.plural} {behind}", wait)
+            cause = "is not up to date" if informer.served else "is empty: the kind is not served"
+            raise NotSynced(f"{self.plane}: the cache of {kind.plural} {cause}", wait)
         return informer.strict
 
     def cached(self, kind: KindInfo[T]) -> Lister[T]:
-        """The cache as it is, for mapping events only: it may be incomplete."""
-        return self._informer(kind).lenient
+        """Return a lister for mapping functions. The cache may be incomplete."""
+        return self._require_informer(kind).lenient
 
     async def get_uncached(self, kind: KindInfo[T], ref: Ref) -> T | None:
-        """The object as the plane holds it now; None if it is not there."""
+        """Read an object from the plane. Return None if it does not exist."""
         try:
-            found = await self.client.get(kind, ref)
+            obj = await self.client.get(kind, ref)
         except NotFound:
             return None
-        self.record_write(kind, found.version)  # the cache must not fall behind what was seen
-        return found
+        self.record_write(kind, obj.version)  # later reads must not return an older state
+        return obj
 
     # --- writing
 
     async def create(self, kind: KindInfo[T], obj: T) -> None:
-        await self._write(kind, lambda brief: self.client.create(brief, obj))
+        await self._write(kind, lambda response: self.client.create(response, obj))
 
     async def create_with_status(self, kind: KindInfo[T], obj: T) -> T:
-        """The object as it is now: without its status where the plane keeps none from a create."""
-        made = await self._certain(kind, partial(self.client.create, kind, obj, with_status=True))
-        self.record_write(kind, int(made.metadata.resource_version or 0))
-        return made
+        """Create an object with its status and return it.
+
+        The result has no status if the plane ignores the status on create.
+        """
+        created = await self._track_write(
+            kind, partial(self.client.create, kind, obj, with_status=True)
+        )
+        self.record_write(kind, int(created.metadata.resource_version or 0))
+        return created
 
     async def patch(self, kind: KindInfo[Any], ref: Ref, patch: Patch) -> None:
-        await self._write(kind, lambda brief: self.client.patch(brief, ref, patch))
+        await self._write(kind, lambda response: self.client.patch(response, ref, patch))
 
     async def patch_status(
         self, kind: KindInfo[Any], ref: Ref, status: JsonObject, *, version: str
     ) -> None:
-        """Merge into the status of the object as it was read at ``version``."""
+        """Merge into the status. ``version`` is the version of the object that was read."""
         await self._write(
-            kind, lambda brief: self.client.patch_status(brief, ref, status, version=version)
+            kind, lambda response: self.client.patch_status(response, ref, status, version=version)
         )
 
     async def delete(self, kind: KindInfo[Any], ref: Ref, *, uid: str, version: str = "") -> None:
-        """Delete this very object; one that is gone already is fine."""
+        """Delete the object with this uid. It is not an error if it does not exist."""
         try:
-            left = await self._certain(
+            remaining_version = await self._track_write(
                 kind, lambda: self.client.delete(kind, ref, uid=uid, version=version)
             )
         except NotFound:
-            left = ""
-        if left:
-            self.record_write(kind, int(left))
+            remaining_version = ""
+        if remaining_version:
+            self.record_write(kind, int(remaining_version))
         elif kind.resource in self._informers:
-            until_s = asyncio.get_running_loop().time() + FORGET_S
+            until_s = asyncio.get_running_loop().time() + DELETED_UID_KEPT_S
             self._deleted.setdefault(kind.resource, {})[ref] = (uid, until_s)
 
     def record_write(self, kind: KindInfo[Any], version: int) -> None:
-        """A write made past this view: reads wait until the cache has seen it."""
+        """Let reads of the kind wait until the cache contains ``version``."""
         informer = self._informers.get(kind.resource)
         if informer is None:
             return
-        known = self._written.get(kind.resource)
-        if known is None or known.life != informer.epoch or known.version < version:
-            self._written[kind.resource] = _Written(version, informer.epoch)
+        last = self._own_writes.get(kind.resource)
+        if last is None or last.epoch != informer.epoch or last.version < version:
+            self._own_writes[kind.resource] = _OwnWrite(version, informer.epoch)
 
     def relist(self) -> None:
-        """List every kind again: another plane answers in place of the one that was listed."""
+        """List every kind again, because another plane has replaced the one that was listed."""
         for informer in self._informers.values():
             informer.relist()
 
     def mark_stale(self, kind: KindInfo[Any]) -> None:
-        """Reads wait until the cache has caught up: a live read has contradicted it."""
-        self._doubt(kind)
+        """Let reads wait for the current version: an uncached read contradicts the cache."""
+        self._mark_write_unknown(kind)
 
     def close(self) -> None:
-        """Nobody uses the view any more."""
+        """Stop writing and cancel background tasks."""
         self._closed = True
-        for asking in self._doubts.values():
-            if asking is not None:
-                asking.cancel()
+        for task in self._unknown_writes.values():
+            if task is not None:
+                task.cancel()
 
-    # --- own writes
+    # --- freshness
 
     async def _write(
-        self, kind: KindInfo[Any], write: Callable[[KindInfo[Any]], Awaitable[_Answer]]
+        self, kind: KindInfo[Any], write: Callable[[KindInfo[Any]], Awaitable[_WriteResponse]]
     ) -> None:
-        brief = self._briefs.get(kind.resource)
-        if brief is None:
-            brief = self._briefs[kind.resource] = replace(kind, model=_Answer)
-        written = await self._certain(kind, partial(write, brief))
-        self.record_write(kind, int(written.metadata.resource_version or 0))
+        response_kind = self._response_kinds.get(kind.resource)
+        if response_kind is None:
+            response_kind = replace(kind, model=_WriteResponse)
+            self._response_kinds[kind.resource] = response_kind
+        response = await self._track_write(kind, partial(write, response_kind))
+        self.record_write(kind, int(response.metadata.resource_version or 0))
 
-    async def _certain(self, kind: KindInfo[Any], write: Callable[[], Awaitable[R]]) -> R:
-        """The answer to a write; one that does not come leaves a doubt behind."""
+    async def _track_write(self, kind: KindInfo[Any], write: Callable[[], Awaitable[R]]) -> R:
+        """Send a write. If there is no response, mark the kind as having an unknown write."""
         if self._closed:
-            raise NotSynced(f"{self.plane} is not engaged any more: nothing is written there")
+            raise NotSynced(f"{self.plane} is not engaged any more: the write was not sent")
         self._fence()
         try:
             return await write()
         except ApiError as error:
-            # What exists already and is not in the cache shows that the cache is behind.
+            # An object that exists but is not cached shows that the cache is stale.
             if error.code >= 500 or isinstance(error, AlreadyExists):
-                self._doubt(kind)
+                self._mark_write_unknown(kind)
             raise
-        except BaseException:  # also when the reconcile ran out of time meanwhile
-            self._doubt(kind)
+        except BaseException:  # includes the timeout of the reconcile
+            self._mark_write_unknown(kind)
             raise
         finally:
-            self._pass_on(kind)
+            self._mark_successor_unknown(kind)
 
-    def _doubt(self, kind: KindInfo[Any]) -> None:
+    def _mark_write_unknown(self, kind: KindInfo[Any]) -> None:
         if kind.resource in self._informers:
-            asking = self._doubts.get(kind.resource)
-            if asking is not None:
-                asking.cancel()  # its answer may be too old for this write
-            self._doubts[kind.resource] = None
+            task = self._unknown_writes.get(kind.resource)
+            if task is not None:
+                task.cancel()  # its version request may have been answered before this write
+            self._unknown_writes[kind.resource] = None
 
-    def _pass_on(self, kind: KindInfo[Any]) -> None:
-        """Who follows this view may have listed before a write of ours arrived."""
+    def _mark_successor_unknown(self, kind: KindInfo[Any]) -> None:
+        """Mark the kind in the successor, which may have listed before our write arrived."""
         successor = self._successor() if self._closed else None
         if successor is not None:
-            successor._doubt(kind)
+            successor._mark_write_unknown(kind)
 
-    async def _settle(self, kind: KindInfo[Any], informer: Informer[Any]) -> None:
-        """Ask the plane how far it is, until it says so, and let the cache come that far."""
-        version = await self._insist(kind, lambda: self._asked(kind, informer))
+    async def _resolve_unknown_write(self, kind: KindInfo[Any], informer: Informer[Any]) -> None:
+        """Request the current version of the plane, then wait until the cache contains it."""
+        version = await self._retry_until_answered(
+            kind, lambda: self._request_version(kind, informer)
+        )
         self.record_write(kind, version)
-        if not await informer.wait_for_version(version, QUIET_S):
-            await self._insist(kind, informer.refresh)
-        if self._doubts.get(kind.resource) is asyncio.current_task():
-            del self._doubts[kind.resource]
+        if not await informer.wait_for_version(version, WATCH_CATCH_UP_S):
+            await self._retry_until_answered(kind, informer.refresh)
+        if self._unknown_writes.get(kind.resource) is asyncio.current_task():
+            del self._unknown_writes[kind.resource]
         informer.notify_waiters()
 
-    async def _asked(self, kind: KindInfo[Any], informer: Informer[Any]) -> int:
-        async with asyncio.timeout(ASK_S):
+    async def _request_version(self, kind: KindInfo[Any], informer: Informer[Any]) -> int:
+        async with asyncio.timeout(VERSION_REQUEST_TIMEOUT_S):
             try:
                 return int(await self.client.version(kind, labels=informer.labels))
             except NotFound:
                 return 0
 
-    async def _insist(self, kind: KindInfo[Any], ask: Callable[[], Awaitable[R]]) -> R:
+    async def _retry_until_answered(
+        self, kind: KindInfo[Any], request: Callable[[], Awaitable[R]]
+    ) -> R:
         failures = 0
         while True:
             try:
-                return await ask()
+                return await request()
             except (ApiError, Unreachable, TimeoutError, ValueError) as error:
-                _log.debug("%s: %s cannot be asked for: %s", self.plane, kind.plural, error)
-            except Exception:  # a bug, which must not leave the kind in doubt for ever
-                _log.exception("%s: %s cannot be asked for", self.plane, kind.plural)
+                _log.debug("%s: request for %s failed: %s", self.plane, kind.plural, error)
+            except Exception:  # a bug must not block reads of the kind permanently
+                _log.exception("%s: request for %s failed", self.plane, kind.plural)
             failures += 1
             await asyncio.sleep(_BACKOFF.delay_s(failures, self._random))
 
     def _is_fresh(self, informer: Informer[Any]) -> bool:
         resource = informer.kind.resource
-        if resource in self._doubts:
-            if self._doubts[resource] is None and not self._closed:
-                settling = self._settle(informer.kind, informer)
-                self._doubts[resource] = asyncio.get_running_loop().create_task(settling)
+        if resource in self._unknown_writes:
+            if self._unknown_writes[resource] is None and not self._closed:
+                resolving = self._resolve_unknown_write(informer.kind, informer)
+                task = asyncio.get_running_loop().create_task(resolving)
+                self._unknown_writes[resource] = task
             return False
         if not informer.synced:
             return False
-        written = self._written.get(resource)
+        written = self._own_writes.get(resource)
         if written is not None:
-            if informer.epoch == written.life and informer.version < written.version:
+            if informer.epoch == written.epoch and informer.version < written.version:
                 return False
-            del self._written[resource]
-        pending = self._deleted.get(resource)
-        return not pending or not self._still_shown(informer, pending)
+            del self._own_writes[resource]
+        deleted = self._deleted.get(resource)
+        return not deleted or not self._still_cached(informer, deleted)
 
-    def _still_shown(self, informer: Informer[Any], pending: dict[Ref, tuple[str, float]]) -> bool:
-        """Whether the cache shows something that we have seen go."""
+    def _still_cached(self, informer: Informer[Any], deleted: dict[Ref, tuple[str, float]]) -> bool:
+        """Return True if the cache contains an object that this process has deleted."""
         now_s = asyncio.get_running_loop().time()
-        for ref, (uid, until_s) in list(pending.items()):
+        for ref, (uid, until_s) in list(deleted.items()):
             entry = informer.cache.entry(ref)
             if entry is None or entry.uid != uid or now_s > until_s:
-                del pending[ref]
-        return bool(pending)
+                del deleted[ref]
+        return bool(deleted)
 
-    def _informer(self, kind: KindInfo[T]) -> Informer[T]:
-        found = self._informers.get(kind.resource)
-        assert found is not None, (
+    def _require_informer(self, kind: KindInfo[T]) -> Informer[T]:
+        informer = self._informers.get(kind.resource)
+        assert informer is not None, (
             f"{kind.kind} is read on {self.plane} but no controller declares it"
         )
-        return found
+        return informer

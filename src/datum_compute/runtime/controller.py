@@ -1,4 +1,4 @@
-"""A controller as a value: what it is for, what wakes it, and its reconcile function.
+"""Controller: a reconcile function, the edges that enqueue its keys, and its outcomes.
 
     CONTROLLER = Controller(
         name="workload",
@@ -13,6 +13,9 @@
         finalizers=("example.com/cleanup",),
     )
 
+An edge names a kind that the controller reads and maps its changes to keys. A key names an object
+and the plane that holds it.
+
 The functions that make edges:
 
 - ``for_``: each object of the kind is a key. This kind is the controller's primary kind.
@@ -24,11 +27,11 @@ The functions that make edges:
 
 ``on`` is the role of the planes that an edge watches. The default is the role of the controller.
 
-Filters skip events that cannot change the outcome. ``update_filter`` compares two states of an
-object, ``create_filter`` looks at a new one. Deletions are never filtered, and neither are the
-objects found after a restart unless ``create_filter`` is given. A filter must accept every change
-that the controller itself did not cause. ``spec_or_metadata_changed`` is the filter for controllers
-that do not read the status.
+Filters skip events that need no reconcile. ``update_filter`` compares two states of an object,
+``create_filter`` looks at a new one. Deletions are never skipped, and neither are the objects found
+at the start of the process unless there is a ``create_filter``. A wrong filter delays a controller;
+it cannot cause a wrong decision, because each reconcile reads the current state.
+``spec_or_metadata_changed`` is for controllers that do not read the status.
 
 A reconcile returns Done, Requeue or Terminal. If it raises, the key is retried with backoff.
 """
@@ -48,13 +51,20 @@ from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import ObjectChange
 
+C = TypeVar("C")
+T = TypeVar("T", bound=ApiObject)
+
+# Keys in a lane beyond which new keys are rejected (see ``queue.py``).
 LANE_MAX = 50_000
+# Concurrent reconciles for controllers of many small objects that mostly wait for their writes: the
+# store then syncs many writes at once.
+MANY_WORKERS = 32
 
 
 class Key(NamedTuple):
-    """``resource`` says of which kind, for controllers of more than one.
+    """An object on a plane. ``resource`` is set by controllers with several primary kinds.
 
-    The empty name is no plane, and nothing stands in for it: no queue takes such a key.
+    The name of the plane must not be empty; there is no default plane.
     """
 
     plane: PlaneName
@@ -75,11 +85,11 @@ def namespace_of(key: Key) -> str:
 
 
 class Debounce(msgspec.Struct, frozen=True):
-    """For a reconcile that looks at many objects: what wakes its key again soon is gathered.
+    """Coalesce the next events of the key into one reconcile (see ``debounce.py``).
 
-    The key comes up when nothing has woken it for ``idle_s`` and nobody works on its plane, and at
-    the latest ``max_s`` after the pass that asked for the pause. Nothing is lost, and a key that
-    nobody wakes waits for nothing.
+    For reconciles that aggregate many objects. If an event arrives within ``max_s``, the key is
+    reconciled once it has received no event for ``idle_s`` and no reconcile runs on its plane, and
+    after ``max_s`` at the latest.
     """
 
     idle_s: float
@@ -91,14 +101,16 @@ class Debounce(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """Settled until something changes."""
+    """Reconcile again after the next event."""
 
     debounce: Debounce | None = None
 
 
 class Requeue(msgspec.Struct, frozen=True):
-    """Look again after this many seconds (and up to a tenth more), or sooner if something
-    changes. What should have been looked at in the past is looked at soon."""
+    """Reconcile again after ``after_s`` plus up to 10 % jitter, or after the next event.
+
+    A delay that is zero or negative becomes 10 ms.
+    """
 
     after_s: float
     debounce: Debounce | None = None
@@ -108,10 +120,9 @@ class Requeue(msgspec.Struct, frozen=True):
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """Hopeless until the object itself changes.
+    """Reconcile again only after the object named by the key has changed or been deleted.
 
-    The reason is recorded and there is no retry. Neither a resync nor a change of any other
-    object brings the key up again, only another version of the object it names, or its end.
+    The message is logged. Events of other objects and resyncs are ignored.
     """
 
     message: str
@@ -121,17 +132,9 @@ Outcome = Done | Requeue | Terminal
 
 
 def _check_finite(seconds: float) -> None:
-    """Said where it is asked for: no timer takes a time that never comes."""
     if not math.isfinite(seconds):
-        raise ValueError(f"{seconds} is no time to wait for; to wait for a change is Done()")
+        raise ValueError(f"delay must be finite, not {seconds}; use Done() to wait for an event")
 
-
-# For controllers of many small objects, each of which waits for a write or two: together their
-# writes go to disk at once.
-MANY_WORKERS = 32
-
-C = TypeVar("C")
-T = TypeVar("T", bound=ApiObject)
 
 MapFunction = Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]
 UpdateFilter = Callable[[Any, Any], bool]
@@ -140,9 +143,9 @@ CreateFilter = Callable[[Any], bool]
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Changes of ``kind`` on planes of the role ``on`` wake the keys that ``to_keys`` names.
+    """Maps changes of ``kind`` on planes of the role ``on`` to keys.
 
-    Without ``to_keys`` the owner is woken, which the controller's own kind decides.
+    If ``to_keys`` is None, a change maps to the owners of the primary kind.
     """
 
     kind: KindInfo[Any]
@@ -154,12 +157,12 @@ class Edge:
     create_filter: CreateFilter | None = None
 
     @property
-    def wakes(self) -> bool:
-        """False for what is only read."""
+    def enqueues(self) -> bool:
+        """False for ``reads``."""
         return self.to_keys is not _no_keys
 
     def matches(self, change: ObjectChange[Any]) -> bool:
-        """Whether the change is one that matters along this edge."""
+        """Return False if a filter skips the change."""
         old, new = change.old, change.new
         if new is None:
             return True
@@ -170,52 +173,48 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Controller(Generic[C]):
-    """``reconcile`` is given keys of planes of ``role``, never one twice at once.
-
-    Without ``for_`` nothing but the other edges and ``external_sources`` wakes it.
-    """
+    """``reconcile`` receives keys on planes of ``role``. A key is never reconciled concurrently."""
 
     name: str
     role: str
     reconcile: Callable[[C, Key], Awaitable[Outcome]]
     edges: tuple[Edge, ...] = ()
-    # Lookups beyond namespace, label and owner.
+    # Indexes besides namespace, label and owner.
     indexes: tuple[Index[Any], ...] = ()
-    # What this controller holds objects back with; a plane is removed when none of them is left.
+    # Finalizers that this controller adds. A plane is deleted when no object has one of them.
     finalizers: tuple[str, ...] = ()
-    # Wake-ups that are not API objects (a driver's machines), per plane of the role.
+    # Sources of keys other than API objects, such as the machines of a driver, for each plane.
     external_sources: tuple[Callable[[C, CachedClient], AsyncIterator[Key]], ...] = ()
-    # How many reconciles of one lane run at once, and how long one may take.
+    # Concurrent reconciles in each lane, and the time limit of a reconcile.
     workers: int = 2
     timeout_s: float = 60.0
-    # Keys that suffer from the slowness of the same plane share a lane: by default the plane of
-    # the key. A controller that works on other planes than that says which.
+    # Keys that are slow if the same plane is slow share a lane: by default the plane of the key.
+    # A controller that works on other planes returns a name for them.
     lane: Callable[[Key], str] = plane_of
     lane_max: int = LANE_MAX
-    # Flows take turns in a lane. By default the flow is the namespace of the key. If that does not
-    # identify the project, this names one of ``indexes`` that does.
+    # Keys of a lane are grouped into flows, which take turns. By default the flow is the namespace
+    # of the key. If that does not identify the project, this is one of ``indexes`` that does.
     flow_index: str = ""
-    # Works only on those planes of its role that are engaged as entitled to what it does.
+    # Run only on planes that are engaged as entitled.
     entitled_only: bool = False
     # The deployment modes in which the controller runs; empty: all of them.
     modes: tuple[str, ...] = ()
 
     @property
     def kind(self) -> KindInfo[Any] | None:
-        """The kind whose objects are the keys."""
+        """The primary kind: its objects are the keys."""
         return next((edge.kind for edge in self.edges if edge.is_primary), None)
 
     def edges_on(self, role: str) -> list[Edge]:
-        """What is looked at on planes of a role."""
+        """Return the edges that watch planes of a role."""
         return [edge for edge in self.edges if (edge.on or self.role) == role]
 
-    def keys(self, edge: Edge, view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-        """The keys that a change wakes along an edge."""
+    def keys(self, edge: Edge, client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if edge.to_keys is not None:
-            return edge.to_keys(view, change)
+            return edge.to_keys(client, change)
         owner = self.kind
-        assert owner is not None, f"{self.name} owns {edge.kind.plural} but is for no kind"
-        return _owner_keys(view, change, owner)
+        assert owner is not None, f"{self.name} owns {edge.kind.plural} but has no primary kind"
+        return _owner_keys(client, change, owner)
 
 
 def for_(
@@ -225,7 +224,7 @@ def for_(
     update_filter: UpdateFilter | None = None,
     create_filter: CreateFilter | None = None,
 ) -> Edge:
-    """The kind the controller is for: each object is a key."""
+    """Return the edge of the primary kind: each object is a key."""
     return Edge(
         kind,
         own_key,
@@ -237,7 +236,7 @@ def for_(
 
 
 def owns(kind: KindInfo[Any], *, on: str = "", update_filter: UpdateFilter | None = None) -> Edge:
-    """Children wake the object of the controller's kind that controls them."""
+    """Return an edge from a kind to the object of the primary kind that controls it."""
     return Edge(kind, None, on=on, update_filter=update_filter)
 
 
@@ -261,7 +260,7 @@ def watches(
 
 
 def spec_or_metadata_changed(old: ApiObject, new: ApiObject) -> bool:
-    """Whether more than the status differs."""
+    """Return True if a change is not only a change of the status."""
     before, after = old.metadata, new.metadata
     return (
         before.generation != after.generation
@@ -274,30 +273,30 @@ def spec_or_metadata_changed(old: ApiObject, new: ApiObject) -> bool:
 
 
 def reads(kind: KindInfo[Any], *, on: str = "") -> Edge:
-    """The kind is read, but its changes wake nobody: another edge must."""
+    """Declare a kind that is read. Its changes enqueue no key."""
     return Edge(kind, _no_keys, on=on)
 
 
-def own_key(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """The changed object itself."""
-    return (Key(view.plane, ref_of(change.latest)),)
+def own_key(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a change to the changed object."""
+    return (Key(client.plane, ref_of(change.latest)),)
 
 
-def _no_keys(_view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
+def _no_keys(_client: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
     return ()
 
 
 def _owner_keys(
-    view: CachedClient, change: ObjectChange[Any], owner: KindInfo[Any]
+    client: CachedClient, change: ObjectChange[Any], owner: KindInfo[Any]
 ) -> Iterable[Key]:
-    """Also the owner that a child has just lost."""
+    """Return the controlling owners before and after the change."""
     metadata = change.latest.metadata
     references = metadata.owner_references
     if change.old is not None and change.old.metadata.owner_references != references:
         references = [*references, *change.old.metadata.owner_references]
     namespace = metadata.namespace if owner.namespaced else ""
     return [
-        Key(view.plane, Ref(namespace, reference.name))
+        Key(client.plane, Ref(namespace, reference.name))
         for reference in references
         if reference.controller and reference.kind == owner.kind
     ]

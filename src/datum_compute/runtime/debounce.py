@@ -1,15 +1,12 @@
-"""Gathers the wake-ups of a key for a while, so that one pass answers many of them.
+"""Debounce: coalesce the events of a key into one reconcile.
 
-A key is paused from the end of a pass until its ``most_s`` are over. Woken meanwhile, it comes up
-when it has been quiet for ``quiet_s``, or when the pause ends; never is a wake-up lost. Quiet is a
-key that nobody wakes, on a plane where nobody works: what is under way there most often ends in
-one more wake-up. So where somebody works, it is looked at again a moment after the last of them has
-left.
+A controller that aggregates many objects returns ``Debounce(idle_s, max_s)``. Until ``max_s`` after
+that reconcile, an event does not enqueue the key. The key is enqueued when it has received no event
+for ``idle_s`` and its plane is idle, and at the latest after ``max_s``. An event is never dropped.
 
-Which lanes are worked on, by any of the queues of a process, and who waits for one to be quiet.
-
-Said by queues when a lane begins to hold keys and when its last is done; asked by those who gather
-wake-ups (``pauses.py``), so that nobody has to look again and again.
+A plane is idle when no queue of the process has keys in its lane. The coupling saves reconciles:
+the reconciles that run on a plane usually cause further events of the aggregate. Queues report
+when a lane becomes active or idle (``ActiveLanes``), so that nothing polls.
 """
 
 from __future__ import annotations
@@ -21,110 +18,113 @@ from functools import partial
 from datum_compute.api.plane import PlaneName
 from datum_compute.runtime.controller import Debounce, Key
 
+# Part of ``idle_s`` to wait after the plane became idle, for the events of its last writes. On a
+# busy plane the next reconcile would start before the whole of ``idle_s`` has passed.
+_IDLE_PART_AFTER_PLANE = 0.25
 
-class Bustle:
+
+class ActiveLanes:
+    """Counts, for each lane, the queues of the process that have keys in it."""
+
     def __init__(self) -> None:
-        self._queues: dict[str, int] = {}  # in how many of them each lane holds keys
-        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self._queues: dict[str, int] = {}
+        self._callbacks: dict[str, list[Callable[[], None]]] = {}
 
-    def begin(self, lane: str) -> None:
+    def add(self, lane: str) -> None:
+        """Record that a queue has keys in the lane."""
         self._queues[lane] = self._queues.get(lane, 0) + 1
 
-    def end(self, lane: str) -> None:
-        """The last one out tells those who wait."""
-        left = self._queues.pop(lane) - 1
-        if left:
-            self._queues[lane] = left
+    def remove(self, lane: str) -> None:
+        """Record that a queue has no more keys in the lane. Run callbacks if it was the last."""
+        remaining = self._queues.pop(lane) - 1
+        if remaining:
+            self._queues[lane] = remaining
             return
-        for tell in self._waiting.pop(lane, ()):
-            tell()
+        for callback in self._callbacks.pop(lane, ()):
+            callback()
 
-    def is_busy(self, lane: str) -> bool:
+    def is_active(self, lane: str) -> bool:
         return lane in self._queues
 
-    def when_quiet(self, lane: str, tell: Callable[[], None]) -> None:
-        """Be told once, as soon as nobody works there."""
-        assert lane in self._queues, "who finds it quiet need not wait"
-        self._waiting.setdefault(lane, []).append(tell)
+    def call_when_idle(self, lane: str, callback: Callable[[], None]) -> None:
+        """Call once when no queue has keys in the lane any more."""
+        assert lane in self._queues, f"lane {lane} is idle already"
+        self._callbacks.setdefault(lane, []).append(callback)
 
 
-# The part of its quiet that a key waits for the echo of what others did last. All of it would be
-# too long: where much goes on, somebody has come again by then.
-_ECHO = 0.25
+class _DebouncedKey:
+    __slots__ = ("deadline", "idle_s", "idle_timer", "last_event_s")
 
-
-class _Paused:
-    __slots__ = ("end", "quiet", "quiet_s", "woken_s")
-
-    def __init__(self, quiet_s: float, end: asyncio.TimerHandle) -> None:
-        self.quiet_s = quiet_s
-        self.end = end
-        self.woken_s: float | None = None  # when last, if at all
-        self.quiet: asyncio.TimerHandle | None = None
+    def __init__(self, idle_s: float, deadline: asyncio.TimerHandle) -> None:
+        self.idle_s = idle_s
+        self.deadline = deadline
+        self.last_event_s: float | None = None
+        self.idle_timer: asyncio.TimerHandle | None = None
 
 
 class Debouncer:
-    def __init__(self, wake: Callable[[Key], None], bustle: Bustle) -> None:
-        self._wake = wake
-        self._bustle = bustle
-        self._paused: dict[Key, _Paused] = {}
+    def __init__(self, enqueue: Callable[[Key], None], active_lanes: ActiveLanes) -> None:
+        self._enqueue = enqueue
+        self._active_lanes = active_lanes
+        self._keys: dict[Key, _DebouncedKey] = {}
 
     @property
-    def waiting(self) -> int:
-        """How many keys have been woken and wait for the end of their pause."""
-        return sum(paused.woken_s is not None for paused in self._paused.values())
+    def pending(self) -> int:
+        """Number of keys that have received an event and wait to be enqueued."""
+        return sum(state.last_event_s is not None for state in self._keys.values())
 
-    def begin(self, key: Key, pause: Debounce) -> None:
-        self._forget(key)
-        end = asyncio.get_running_loop().call_later(pause.max_s, self._over, key)
-        self._paused[key] = _Paused(pause.idle_s, end)
+    def start(self, key: Key, debounce: Debounce) -> None:
+        """Debounce the key from now on, for at most ``max_s``."""
+        self._cancel(key)
+        deadline = asyncio.get_running_loop().call_later(debounce.max_s, self._finish, key)
+        self._keys[key] = _DebouncedKey(debounce.idle_s, deadline)
 
-    def gathers(self, key: Key) -> bool:
-        """Whether the key is paused; then it comes up by itself."""
-        paused = self._paused.get(key)
-        if paused is None:
+    def absorb(self, key: Key) -> bool:
+        """Record an event. Return False if the key is not being debounced."""
+        state = self._keys.get(key)
+        if state is None:
             return False
         loop = asyncio.get_running_loop()
-        paused.woken_s = loop.time()
-        if paused.quiet is None:
-            paused.quiet = loop.call_later(paused.quiet_s, self._look, key)
+        state.last_event_s = loop.time()
+        if state.idle_timer is None:
+            state.idle_timer = loop.call_later(state.idle_s, self._check_idle, key)
         return True
 
-    def drop(self, plane: PlaneName) -> None:
-        for key in [key for key in self._paused if key.plane == plane]:
-            self._forget(key)
+    def cancel_plane(self, plane: PlaneName) -> None:
+        for key in [key for key in self._keys if key.plane == plane]:
+            self._cancel(key)
 
     def close(self) -> None:
-        for key in list(self._paused):
-            self._forget(key)
+        for key in list(self._keys):
+            self._cancel(key)
 
-    def _look(self, key: Key) -> None:
-        """Whether it has been quiet for long enough; else again when it may have been."""
-        paused, loop = self._paused[key], asyncio.get_running_loop()
-        assert paused.woken_s is not None, "only what was woken is looked at"
-        left_s = paused.woken_s + paused.quiet_s - loop.time()
-        if left_s > 0:
-            paused.quiet = loop.call_later(left_s, self._look, key)
-        elif self._bustle.is_busy(key.plane):
-            self._bustle.when_quiet(key.plane, partial(self._look_again, key, paused))
+    def _check_idle(self, key: Key) -> None:
+        state, loop = self._keys[key], asyncio.get_running_loop()
+        assert state.last_event_s is not None, "the idle timer starts with an event"
+        remaining_s = state.last_event_s + state.idle_s - loop.time()
+        if remaining_s > 0:
+            state.idle_timer = loop.call_later(remaining_s, self._check_idle, key)
+        elif self._active_lanes.is_active(key.plane):
+            on_idle = partial(self._check_after_plane, key, state)
+            self._active_lanes.call_when_idle(key.plane, on_idle)
         else:
-            self._over(key)
+            self._finish(key)
 
-    def _look_again(self, key: Key, paused: _Paused) -> None:
-        """Nobody works on the plane any more, for now; that may bring one more wake-up."""
-        if self._paused.get(key) is paused:
+    def _check_after_plane(self, key: Key, state: _DebouncedKey) -> None:
+        if self._keys.get(key) is state:
             loop = asyncio.get_running_loop()
-            paused.quiet = loop.call_later(paused.quiet_s * _ECHO, self._look, key)
+            delay_s = state.idle_s * _IDLE_PART_AFTER_PLANE
+            state.idle_timer = loop.call_later(delay_s, self._check_idle, key)
 
-    def _over(self, key: Key) -> None:
-        woken = self._paused[key].woken_s is not None
-        self._forget(key)
-        if woken:
-            self._wake(key)
+    def _finish(self, key: Key) -> None:
+        has_event = self._keys[key].last_event_s is not None
+        self._cancel(key)
+        if has_event:
+            self._enqueue(key)
 
-    def _forget(self, key: Key) -> None:
-        paused = self._paused.pop(key, None)
-        if paused is not None:
-            paused.end.cancel()
-            if paused.quiet is not None:
-                paused.quiet.cancel()
+    def _cancel(self, key: Key) -> None:
+        state = self._keys.pop(key, None)
+        if state is not None:
+            state.deadline.cancel()
+            if state.idle_timer is not None:
+                state.idle_timer.cancel()

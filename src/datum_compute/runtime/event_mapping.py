@@ -1,13 +1,12 @@
-"""From changes to keys: feeds the queue of one controller from the views of all engaged planes.
+"""Event mapping: turns the changes of all engaged planes into the keys of one controller.
 
-Keys of planes that are not engaged are dropped here. What is dropped because a lane is full, or
-because its plane was not engaged yet, is not lost: the caches still hold it, and ``replay`` goes
-through them once more. A deletion cannot be repeated so, and is never refused.
-
-Edges on which every change must lead to exactly one key: counted, and reported if it does not.
-
-Silence would hide a child whose parent cannot be found; a report for every change would be a
-flood. So each object is reported once in REPORT_EVERY_S, for each way in which it goes wrong.
+- Keys on planes that are not engaged are dropped.
+- A key that a full lane rejects is not lost, and neither is one that was dropped before its plane
+  was engaged: ``replay`` maps all cached objects again. Deletions cannot be replayed and are never
+  rejected.
+- An exception in a filter or a mapping function is logged and counted. It affects no other edge.
+- On edges with ``must_map_to_one`` a ``MappingAudit`` counts the number of keys and reports changes
+  that do not map to exactly one, for each object once in REPORT_INTERVAL_S.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -28,13 +27,20 @@ from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.metrics import ControllerMetrics, RuntimeMetrics
 from datum_compute.runtime.queue import WorkQueue
 
+C = TypeVar("C")
+
 REPORT_INTERVAL_S = 300.0
-_REMEMBERED = 1000
+_REPORTED_OBJECTS_MAX = 1000
+
+# Objects that a replay maps before other tasks may run.
+REPLAY_BATCH_SIZE = 100
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class AmbiguousMapping:
-    """A change that led to no key, or to several; material for a Warning event on the object."""
+    """A change that did not map to exactly one key."""
 
     plane: PlaneName
     kind: KindInfo[Any]
@@ -52,7 +58,7 @@ class MappingAudit:
     def __init__(self, metrics: RuntimeMetrics | None, report: AmbiguityReporter | None) -> None:
         self._metrics = metrics
         self._report = report
-        self._reported: OrderedDict[tuple[str, str, PlaneName, Ref], float] = OrderedDict()
+        self._reported_s: OrderedDict[tuple[str, str, PlaneName, Ref], float] = OrderedDict()
 
     def record(
         self, edge: str, kind: KindInfo[Any], plane: PlaneName, obj: Any, keys: Sequence[Key]
@@ -63,126 +69,123 @@ class MappingAudit:
         if outcome != "one" and self._report is not None:
             ref = Ref(obj.metadata.namespace, obj.metadata.name)
             if self._is_due((edge, outcome, plane, ref)):
-                found = ", ".join(map(str, keys)) or "nothing"
-                message = f"{edge}: exactly one was expected for this {kind.kind}, found {found}"
+                found = ", ".join(map(str, keys)) or "none"
+                message = f"{edge}: expected exactly one object for this {kind.kind}, found {found}"
                 uid = obj.metadata.uid
                 self._report(AmbiguousMapping(plane, kind, ref, uid, edge, outcome, message))
 
-    def _is_due(self, what: tuple[str, str, PlaneName, Ref]) -> bool:
+    def _is_due(self, subject: tuple[str, str, PlaneName, Ref]) -> bool:
         now_s = asyncio.get_running_loop().time()
-        last_s = self._reported.get(what)
+        last_s = self._reported_s.get(subject)
         if last_s is not None and now_s < last_s + REPORT_INTERVAL_S:
             return False
-        self._reported[what] = now_s
-        self._reported.move_to_end(what)
-        if len(self._reported) > _REMEMBERED:
-            self._reported.popitem(last=False)
+        self._reported_s[subject] = now_s
+        self._reported_s.move_to_end(subject)
+        if len(self._reported_s) > _REPORTED_OBJECTS_MAX:
+            self._reported_s.popitem(last=False)
         return True
 
 
-C = TypeVar("C")
+class EventMapper(Generic[C]):
+    """Fills the queue of one controller from the planes in ``clients``."""
 
-# Objects that a replay looks at before it lets others work.
-AT_ONCE = 100
-
-_log = logging.getLogger(__name__)
-
-
-class Feed(Generic[C]):
     def __init__(
         self,
         controller: Controller[C],
         queue: WorkQueue,
-        views: dict[PlaneName, CachedClient],
-        reverse_map: MappingAudit,
+        clients: dict[PlaneName, CachedClient],
+        audit: MappingAudit,
         metrics: ControllerMetrics | None,
     ) -> None:
         self._controller = controller
         self._queue = queue
-        self._views = views
-        self._reverse_map = reverse_map
+        self._clients = clients
+        self._audit = audit
         self._metrics = metrics
-        self._overflowed: dict[str, None] = {}
-        self._overflow = asyncio.Event()
+        self._full_lanes: dict[str, None] = {}
+        self._has_full_lane = asyncio.Event()
 
-    def attach(self, view: CachedClient) -> None:
-        """Take in the changes of a plane from now on."""
+    def attach(self, client: CachedClient) -> None:
+        """Declare the kinds that the controller reads on a plane and subscribe to changes."""
         controller = self._controller
-        role = plane_role(view.plane)
+        role = plane_role(client.plane)
         for index in controller.indexes:
             if (index.on or controller.role) == role:
-                view.declare(index.kind).cache.declare(index)
+                client.declare(index.kind).cache.add_index(index)
         for edge in controller.edges_on(role):
-            informer = view.declare(edge.kind)
-            if edge.wakes:
-                informer.subscribe(partial(self._wake, edge, view))
+            informer = client.declare(edge.kind)
+            if edge.enqueues:
+                informer.subscribe(partial(self._handle, edge, client))
 
-    async def refill(self) -> None:
-        """Feed lanes that overflowed from the caches, for ever."""
+    async def replay_full_lanes(self) -> None:
+        """Replay the lanes that rejected keys, until cancelled."""
         while True:
-            await self._overflow.wait()
-            self._overflow.clear()
-            lanes, self._overflowed = self._overflowed, {}
+            await self._has_full_lane.wait()
+            self._has_full_lane.clear()
+            lanes, self._full_lanes = self._full_lanes, {}
             for lane in lanes:
                 if self._metrics is not None:
                     self._metrics.replays.inc()
                 await self.replay(lambda key, lane=lane: self._queue.lane(key) == lane)  # type: ignore[misc]
 
-    async def replay(self, is_wanted: Callable[[Key], bool]) -> None:
-        """Add the wanted keys of everything in the caches, no faster than they are worked on."""
-        looked_at = 0
-        for plane in list(self._views):
-            view = self._views.get(plane)
-            for edge in self._controller.edges_on(plane_role(plane)) if view is not None else ():
-                assert view is not None
-                for ref in view.cached(edge.kind).refs():
-                    obj = view.cached(edge.kind).get(ref)
-                    keys = (
-                        self._keys(edge, view, ObjectChange(None, obj)) if obj is not None else ()
-                    )
-                    for key in filter(is_wanted, keys):
-                        await self._queue.room(key)
-                        if key.plane in self._views:
-                            self._queue.add(key)
-                    looked_at += 1
-                    if looked_at % AT_ONCE == 0:
+    async def replay(self, is_selected: Callable[[Key], bool]) -> None:
+        """Map all cached objects again and add the selected keys as their lanes have room."""
+        mapped = 0
+        for plane in list(self._clients):
+            client = self._clients.get(plane)
+            if client is None:
+                continue
+            for edge in self._controller.edges_on(plane_role(plane)):
+                objects = client.cached(edge.kind)
+                for ref in objects.refs():
+                    obj = objects.get(ref)
+                    if obj is not None:
+                        keys = self._map(edge, client, ObjectChange(None, obj))
+                        await self._add_when_room(filter(is_selected, keys))
+                    mapped += 1
+                    if mapped % REPLAY_BATCH_SIZE == 0:
                         await asyncio.sleep(0)
 
-    def _wake(self, edge: Edge, view: CachedClient, change: ObjectChange[Any]) -> None:
+    async def _add_when_room(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            await self._queue.wait_for_room(key)
+            if key.plane in self._clients:
+                self._queue.add(key)
+
+    def _handle(self, edge: Edge, client: CachedClient, change: ObjectChange[Any]) -> None:
         try:
             if not edge.matches(change):
                 return
         except Exception:
-            self._note_odd(edge, view, change)
+            self._log_failure(edge, client, change)
             return
-        keys = self._keys(edge, view, change)
+        keys = self._map(edge, client, change)
         if edge.must_map_to_one and change.new is not None:
-            self._reverse_map.record(edge.must_map_to_one, edge.kind, view.plane, change.new, keys)
+            self._audit.record(edge.must_map_to_one, edge.kind, client.plane, change.new, keys)
         for key in keys:
-            if key.plane not in self._views:
+            if key.plane not in self._clients:
                 continue
             if change.new is None:
                 self._queue.add(key)
             elif not self._queue.offer(key):
-                self._overflowed[self._queue.lane(key)] = None
-                self._overflow.set()
+                self._full_lanes[self._queue.lane(key)] = None
+                self._has_full_lane.set()
 
-    def _keys(self, edge: Edge, view: CachedClient, change: ObjectChange[Any]) -> list[Key]:
-        """Whom the change wakes, in keys that a queue can take."""
+    def _map(self, edge: Edge, client: CachedClient, change: ObjectChange[Any]) -> list[Key]:
+        """Return the keys of a change; none if the mapping function fails."""
         try:
-            keys = list(self._controller.keys(edge, view, change))
+            keys = list(self._controller.keys(edge, client, change))
             for key in keys:
                 if not isinstance(key, Key):
-                    raise TypeError(f"a mapping function names Keys, not {key!r}")
+                    raise TypeError(f"a mapping function must return Keys, not {key!r}")
                 hash(key)
         except Exception:
-            self._note_odd(edge, view, change)
+            self._log_failure(edge, client, change)
             return []
         return keys
 
-    def _note_odd(self, edge: Edge, view: CachedClient, change: ObjectChange[Any]) -> None:
-        """One odd object, or function, must not end the view that everybody shares."""
+    def _log_failure(self, edge: Edge, client: CachedClient, change: ObjectChange[Any]) -> None:
         if self._metrics is not None:
             self._metrics.mapping_errors.inc()
-        name = f"{edge.kind.kind} {ref_of(change.latest)} on {view.plane}"
-        _log.exception("%s cannot tell whom %s concerns", self._controller.name, name)
+        name = f"{edge.kind.kind} {ref_of(change.latest)} on {client.plane}"
+        _log.exception("%s: mapping a change of %s failed", self._controller.name, name)

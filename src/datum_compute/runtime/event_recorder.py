@@ -1,16 +1,15 @@
-"""Events: what happened to an object, for the people who look at it (``kubectl describe``).
+"""EventRecorder: writes Kubernetes Events for users (``kubectl describe``).
 
-Rules it keeps:
-- Telling never waits and never fails a reconcile: a notice goes into a bounded buffer, and a task
-  writes it when it can, a crowd of them with pauses. What cannot be written is counted and dropped;
-  a process that ends takes with it what has gathered and is not yet written.
-- The same notice about the same object is one Event that counts, also after a restart: its name
-  follows from what it says. What is told of several members at once is one Event with their names.
-- A notice is finished text, never a format; control characters are written out, and it is cut at
-  1,024 bytes between two characters.
-- One object gets so many events and no more until some time has passed.
-- Whoever tells does so on a transition. Nothing here repeats by itself, so that a settled system
-  writes nothing.
+- ``record`` never waits and never raises. Requests go into a bounded buffer, and a task writes them
+  in batches. Requests that cannot be written are counted and dropped. Those in the buffer are lost
+  when the process ends.
+- Equal requests about one object become one Event with a count, also across restarts: the name of
+  the Event is a digest of its content. Requests about several members of one object that arrive
+  together become one Event that lists the members.
+- Messages are plain text, not formats. Control characters are escaped, and text is cut at a
+  character boundary below 1,024 bytes.
+- Each object has a budget of events that refills over time.
+- Callers record transitions. Nothing repeats an event, so a settled system writes none.
 """
 
 from __future__ import annotations
@@ -37,20 +36,24 @@ from datum_compute.client.client import Client
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.telemetry.plaintext import cut_bytes, printable
 
-NOTE_BYTES_MAX = 1024
+MESSAGE_BYTES_MAX = 1024
 REASON_BYTES_MAX = 128
+MEMBERS_SHOWN_MAX = 10
 BUFFER_MAX = 1000
-PAUSE_S = 0.1  # for what belongs together to gather,
-AT_ONCE = 16  # and then so many are written together: they share a sync, and others get to run
-MEMBERS_SHOWN = 10
-BURST = 25  # events of one object at once,
-REFILL_S = 300.0  # and one more each time this has passed;
-MEMBERS_REFILL_S = 10.0  # what happens to its members is counted apart
-WRITE_S = 10.0
-MUTED_S = 30.0  # a plane that does not answer must not keep the events of others waiting
-_OBJECTS_MAX = 4096
-_NAME_MAX = 200
-_SPARE_NAMESPACE = "default"
+# Time for related requests to arrive, and the number of Events that are then written concurrently.
+BATCH_DELAY_S = 0.1
+BATCH_SIZE = 16
+WRITE_TIMEOUT_S = 10.0
+# A plane that did not respond is skipped for this time, so that it does not delay other planes.
+UNREACHABLE_PAUSE_S = 30.0
+# Budget of one object: events at once, and the time after which one more is allowed. Events about
+# members of the object have a budget of their own.
+BURST = 25
+REFILL_S = 300.0
+MEMBERS_REFILL_S = 10.0
+_BUDGETS_MAX = 4096
+_OBJECT_NAME_MAX = 200
+_NAMESPACE_OF_CLUSTER_SCOPED = "default"
 
 EventType = Literal["Normal", "Warning"]
 
@@ -59,10 +62,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EventRequest:
-    """One thing that happened to one object. ``reason`` is one word for programs.
+    """One event about one object. ``reason`` is an identifier for programs.
 
-    ``note`` says all of it, or what was done to a ``member`` of the object, ``because`` of
-    something: that is said of all its members at once.
+    ``message`` is the whole text. If the event happened to a ``member`` of the object, requests
+    that differ in the member only are merged into ``<message> <members>: <cause>``.
     """
 
     plane: PlaneName
@@ -86,8 +89,8 @@ def reference_to(kind: KindInfo[Any], obj: ApiObject) -> ObjectReference:
 
 
 @dataclass(slots=True)
-class _Told:
-    """How often, and of which members, each once."""
+class _Occurrences:
+    """How often an event was requested, and for which members."""
 
     times: int = 0
     members: dict[str, None] = field(default_factory=dict)
@@ -99,10 +102,9 @@ class _Told:
 
 
 class EventRecorder:
-    """Write events for users.
+    """``client_of`` returns None for a plane that is not engaged: its requests are dropped.
 
-    ``client_of`` returns None for a plane that is not engaged: its notices are dropped. Timestamps
-    come from ``unix_s``; limits and pauses are measured with ``elapsed_s``, which never goes back.
+    ``unix_s`` is the clock for timestamps, ``elapsed_s`` a monotonic clock for limits and pauses.
     """
 
     def __init__(
@@ -118,14 +120,14 @@ class EventRecorder:
         self._component = component
         self._unix_s = unix_s
         self._elapsed_s = elapsed_s
-        self._waiting: OrderedDict[EventRequest, _Told] = OrderedDict()
-        self._news = asyncio.Event()
-        self._limits = _Limits()
-        self._muted_until_s: dict[PlaneName, float] = {}
+        self._buffer: OrderedDict[EventRequest, _Occurrences] = OrderedDict()
+        self._has_requests = asyncio.Event()
+        self._budgets = _EventBudgets()
+        self._paused_until_s: dict[PlaneName, float] = {}
         counter = Counter(
             "datum_events",
-            "Events for users, by what became of them: written, repeated, limited (too many of "
-            "one object), dropped (buffer full, plane gone or silent) or failed.",
+            "Events for users by outcome: written, repeated, limited (budget of the object is used "
+            "up), dropped (buffer full, plane not engaged or unreachable) or failed.",
             ("outcome",),
             registry=registry or CollectorRegistry(),
         )
@@ -133,57 +135,57 @@ class EventRecorder:
         self._count = {outcome: counter.labels(outcome) for outcome in outcomes}
 
     def record(self, request: EventRequest) -> None:
-        """Never waits, never raises."""
-        if isinstance(request.message, str) and len(request.message) > NOTE_BYTES_MAX:
-            # Whatever comes after is never read; nor need it be kept until the plane answers.
-            note = cut_bytes(printable(request.message[: NOTE_BYTES_MAX + 1]), NOTE_BYTES_MAX)
-            request = replace(request, message=note)
-        shared = replace(request, member="") if request.member else request
-        if shared in self._waiting:
-            self._waiting[shared].add(request.member)
-        elif len(self._waiting) >= BUFFER_MAX:
+        """Buffer a request. Never waits, never raises."""
+        if isinstance(request.message, str) and len(request.message) > MESSAGE_BYTES_MAX:
+            # Cut it here already, so that the buffer does not hold long messages.
+            start = request.message[: MESSAGE_BYTES_MAX + 1]
+            request = replace(request, message=cut_bytes(printable(start), MESSAGE_BYTES_MAX))
+        merged = replace(request, member="") if request.member else request
+        if merged in self._buffer:
+            self._buffer[merged].add(request.member)
+        elif len(self._buffer) >= BUFFER_MAX:
             self._count["dropped"].inc()
-        elif not self._limits.allow(request, self._elapsed_s()):
+        elif not self._budgets.take(request, self._elapsed_s()):
             self._count["limited"].inc()
         else:
-            self._waiting[shared] = _Told()
-            self._waiting[shared].add(request.member)
-            self._news.set()
+            self._buffer[merged] = _Occurrences()
+            self._buffer[merged].add(request.member)
+            self._has_requests.set()
 
     async def run(self) -> None:
-        """Write what is told until cancelled."""
+        """Write buffered requests until cancelled."""
         while True:
-            await self._news.wait()
-            self._news.clear()
-            while self._waiting:
-                await asyncio.sleep(PAUSE_S)
-                several = min(AT_ONCE, len(self._waiting))
-                batch = [self._waiting.popitem(last=False) for _ in range(several)]
-                await asyncio.gather(*(self._write_if_possible(*item) for item in batch))
+            await self._has_requests.wait()
+            self._has_requests.clear()
+            while self._buffer:
+                await asyncio.sleep(BATCH_DELAY_S)
+                size = min(BATCH_SIZE, len(self._buffer))
+                batch = [self._buffer.popitem(last=False) for _ in range(size)]
+                await asyncio.gather(*(self._write_or_drop(*item) for item in batch))
 
-    async def _write_if_possible(self, request: EventRequest, told: _Told) -> None:
+    async def _write_or_drop(self, request: EventRequest, occurrences: _Occurrences) -> None:
         client = self._client_of(request.plane)
-        if client is None or self._is_muted(request.plane):
+        if client is None or self._is_paused(request.plane):
             self._count["dropped"].inc()
             return
         try:
-            async with asyncio.timeout(WRITE_S):
-                outcome = await self._write(client, self._event(request, told))
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                outcome = await self._write(client, self._build_event(request, occurrences))
         except (Unreachable, TimeoutError) as error:
-            self._muted_until_s[request.plane] = self._elapsed_s() + MUTED_S
-            outcome = self._failed(request, error)
-        except (ApiError, NotSynced) as error:  # a namespace that goes, a lease that is lost
-            outcome = self._failed(request, error)
+            self._paused_until_s[request.plane] = self._elapsed_s() + UNREACHABLE_PAUSE_S
+            outcome = self._log_failure(request, error)
+        except (ApiError, NotSynced) as error:  # namespace terminating, lease lost
+            outcome = self._log_failure(request, error)
         except Exception:
-            _log.exception("an event on %s cannot be written", request.plane)
+            _log.exception("event %s on %s cannot be written", request.reason, request.plane)
             outcome = "failed"
         self._count[outcome].inc()
 
-    def _is_muted(self, plane: PlaneName) -> bool:
-        until_s = self._muted_until_s.get(plane)
+    def _is_paused(self, plane: PlaneName) -> bool:
+        until_s = self._paused_until_s.get(plane)
         return until_s is not None and self._elapsed_s() < until_s
 
-    def _failed(self, request: EventRequest, error: Exception) -> str:
+    def _log_failure(self, request: EventRequest, error: Exception) -> str:
         _log.debug("event %s on %s was not written: %s", request.reason, request.plane, error)
         return "failed"
 
@@ -191,11 +193,10 @@ class EventRecorder:
         try:
             await client.create(EVENT, event)
         except AlreadyExists:
-            return await self._repeat(client, event)
+            return await self._increase_count(client, event)
         return "written"
 
-    async def _repeat(self, client: Client, event: Event) -> str:
-        """It happened before: the event that says so counts on."""
+    async def _increase_count(self, client: Client, event: Event) -> str:
         ref = Ref(event.metadata.namespace, event.metadata.name)
         try:
             present = await client.get(EVENT, ref)
@@ -206,63 +207,64 @@ class EventRecorder:
                 "lastTimestamp": event.last_timestamp,
             }
             await client.patch(EVENT, ref, patch)
-        except NotFound:  # its time was over just now
+        except NotFound:  # it has just expired
             await client.create(EVENT, event)
         return "repeated"
 
-    def _event(self, request: EventRequest, told: _Told) -> Event:
-        now, about = timestamp(self._unix_s()), request.object
+    def _build_event(self, request: EventRequest, occurrences: _Occurrences) -> Event:
+        now, obj = timestamp(self._unix_s()), request.object
         return Event(
             metadata=ObjectMeta(
-                name=_name(request, told, self._component),
-                namespace=about.namespace or _SPARE_NAMESPACE,
+                name=_event_name(request, occurrences, self._component),
+                namespace=obj.namespace or _NAMESPACE_OF_CLUSTER_SCOPED,
             ),
-            involved_object=about,
+            involved_object=obj,
             type=request.type,
             reason=cut_bytes(printable(request.reason), REASON_BYTES_MAX),
-            message=cut_bytes(printable(_text(request, told)), NOTE_BYTES_MAX),
+            message=cut_bytes(printable(_event_message(request, occurrences)), MESSAGE_BYTES_MAX),
             source=EventSource(component=self._component),
             reporting_component=self._component,
             first_timestamp=now,
             last_timestamp=now,
-            count=1 if told.members else told.times,
+            count=1 if occurrences.members else occurrences.times,
         )
 
 
-class _Limits:
-    """A bucket of events for each object; those that were not asked for long are forgotten."""
+class _EventBudgets:
+    """A token bucket for each object. The least recently used ones are discarded."""
 
     def __init__(self) -> None:
         self._buckets: OrderedDict[tuple[PlaneName, str, bool], tuple[float, float]] = OrderedDict()
 
-    def allow(self, request: EventRequest, now_s: float) -> bool:
-        about = request.object
-        whose = about.uid or f"{about.kind}/{about.namespace}/{about.name}"
-        key = (request.plane, whose, bool(request.member))
-        left, at_s = self._buckets.pop(key, (float(BURST), now_s))
+    def take(self, request: EventRequest, now_s: float) -> bool:
+        """Return True if the budget of the object allows one more event."""
+        obj = request.object
+        object_id = obj.uid or f"{obj.kind}/{obj.namespace}/{obj.name}"
+        key = (request.plane, object_id, bool(request.member))
+        tokens, updated_s = self._buckets.pop(key, (float(BURST), now_s))
         refill_s = MEMBERS_REFILL_S if request.member else REFILL_S
-        left = min(float(BURST), left + (now_s - at_s) / refill_s)
-        allowed = left >= 1.0
-        self._buckets[key] = (left - 1.0 if allowed else left, now_s)
-        if len(self._buckets) > _OBJECTS_MAX:
+        tokens = min(float(BURST), tokens + (now_s - updated_s) / refill_s)
+        allowed = tokens >= 1.0
+        self._buckets[key] = (tokens - 1.0 if allowed else tokens, now_s)
+        if len(self._buckets) > _BUDGETS_MAX:
             self._buckets.popitem(last=False)
         return allowed
 
 
-def _text(request: EventRequest, told: _Told) -> str:
-    if not told.members:
+def _event_message(request: EventRequest, occurrences: _Occurrences) -> str:
+    if not occurrences.members:
         return request.message
-    more = len(told.members) - MEMBERS_SHOWN
-    names = ", ".join(islice(told.members, MEMBERS_SHOWN)) + (
+    more = len(occurrences.members) - MEMBERS_SHOWN_MAX
+    names = ", ".join(islice(occurrences.members, MEMBERS_SHOWN_MAX)) + (
         f" and {more} more" if more > 0 else ""
     )
     return f"{request.message} {names}" + (f": {request.cause}" if request.cause else "")
 
 
-def _name(request: EventRequest, told: _Told, component: str) -> str:
-    """In whichever order members are told of, it is the same event."""
-    about = request.object
-    happened = (request.type, request.reason, request.message, request.cause)
-    said = (component, about.kind, about.uid, *happened, *sorted(told.members))
-    digest = hashlib.sha256("\n".join(said).encode("utf-8", errors="replace")).hexdigest()[:16]
-    return f"{about.name[:_NAME_MAX].rstrip('.-')}.{digest}"
+def _event_name(request: EventRequest, occurrences: _Occurrences, component: str) -> str:
+    """Return a name that depends on the content only, not on the order of the members."""
+    obj = request.object
+    text = (request.type, request.reason, request.message, request.cause)
+    content = (component, obj.kind, obj.uid, *text, *sorted(occurrences.members))
+    digest = hashlib.sha256("\n".join(content).encode("utf-8", errors="replace")).hexdigest()[:16]
+    return f"{obj.name[:_OBJECT_NAME_MAX].rstrip('.-')}.{digest}"

@@ -1,24 +1,22 @@
-"""One of several processes leads: it holds a Lease, and nobody writes past the time it holds it.
+"""Leader election with a Lease: one process leads, and no process writes after its lease ended.
 
-Rules it keeps:
-- No clock is compared with another. A candidate takes a lease over only when its own clock has
-  counted the whole duration since it last saw the record change; times in the record are for
+- Clocks are not compared. A candidate takes a lease over when the record has not changed for the
+  whole lease duration by the candidate's own monotonic clock. Timestamps in the record are for
   people.
-- The fence ends before the lease does. It is counted from the moment a renewal was *sent*, and a
-  margin is taken off for clocks that do not run alike, so that the old leader's fence is down
-  before a new one can be up. A process that was paused past its lease finds its fence down when
-  it wakes, before it has learned anything.
-- A fence stops what has not been sent. What is on the wire already must be harmless by itself:
-  every write carries a version or a uid, every create a name that does not change.
-- The lease is let go only after the work has ended, so that the next leader need not wait.
-- A server that refuses or does not answer is told of: at once, then every REMIND_S, and when it is
-  over. Whoever waits for such a lease waits in vain, and must not look like one that stands by.
+- The fence ends before the lease does. It is counted from the time at which a renewal was sent,
+  minus a margin for clock drift, so that the fence of the old leader is down before a new leader
+  starts. A process that was suspended beyond its lease finds its fence down when it resumes.
+- A fence stops requests that have not been sent. Requests in flight are harmless because each write
+  carries a version or uid, and each create a deterministic name.
+- The lease is released after the work has ended, so that the next leader does not have to wait.
+- If the server rejects or does not answer, this is logged at once, every REMINDER_INTERVAL_S and
+  when it is over: such a candidate must be distinguishable from one on standby.
 
-Whoever lost its lease ends: what it knew is not trusted any more. A process that wants to lead
-again starts anew (``compute-manager`` exits; what supervises it starts it, and it waits).
+A process that loses its lease ends, because its caches cannot be trusted any more. Its supervisor
+restarts it as a candidate.
 
-    election = Election(client, terms, clock=clock, unix_s=unix_s, random=random)
-    fenced = FencedTransport(transport, election.fence.check)  # what the work writes through
+    election = Election(client, config, clock=clock, unix_s=unix_s, random=random)
+    fenced = FencedTransport(transport, election.fence.check)  # for the writes of the work
     await election.lead(work)
 """
 
@@ -42,71 +40,71 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport import Transport
 from datum_compute.runtime.cache import NotSynced
 
-_READS = ("GET", "HEAD")
-_RELEASE_S = 2.0
-REMIND_S = 60.0
-_NEVER = float("-inf")
+REMINDER_INTERVAL_S = 60.0
+_RELEASE_TIMEOUT_S = 2.0
+_READ_METHODS = ("GET", "HEAD")
+_NEVER_S = float("-inf")
 
 _log = logging.getLogger(__name__)
 
 
 class NotLeading(NotSynced):
-    """Our lease has run out, or was never ours: nothing may be written."""
+    """This process does not hold the lease, so it may not write."""
 
 
 class LeadershipLost(Exception):
-    """The lease could not be renewed in time, or somebody else holds it."""
+    """The lease could not be renewed in time, or another process holds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseConfig:
-    """Which lease, who asks for it, and how long it holds.
+    """Parameters of an election. ``identity`` is unique to the process.
 
-    ``margin_s`` must cover by how much two clocks may differ over one duration.
+    ``margin_s`` is the largest drift between two clocks during ``duration_s``.
     """
 
     ref: Ref
     identity: str
     duration_s: int = 15
     renew_within_s: float = 10.0
-    every_s: float = 2.0
+    retry_s: float = 2.0
     margin_s: float = 2.0
 
     def __post_init__(self) -> None:
-        assert self.identity, "a leader has a name of its own"
+        assert self.identity, "the identity of a candidate is empty"
         fenced_s = self.duration_s - self.margin_s
-        assert 0 < self.every_s < self.renew_within_s <= fenced_s < self.duration_s
+        assert 0 < self.retry_s < self.renew_within_s <= fenced_s < self.duration_s
 
 
 class Fence:
-    """Up while a lease is ours by our own clock."""
+    """Up while this process holds the lease, by its own clock."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._until_s = _NEVER
+        self._until_s = _NEVER_S
 
     @property
     def is_up(self) -> bool:
         return self._clock() < self._until_s
 
     def check(self) -> None:
-        """Before every write; raises when it is not ours to make."""
+        """Raise if this process may not write."""
         if not self.is_up:
-            raise NotLeading("the lease has run out: another process may lead now")
+            raise NotLeading("the lease has expired: another process may lead now")
 
     def extend(self, until_s: float) -> None:
         self._until_s = max(self._until_s, until_s)
 
     def take_down(self) -> None:
-        self._until_s = _NEVER
+        self._until_s = _NEVER_S
 
 
 def check_all(fences: Iterable[Fence]) -> Callable[[], None]:
-    """One check for a process that holds several leases."""
-    held = tuple(fences)
+    """Return one check for a process that holds several leases."""
+    all_fences = tuple(fences)
 
     def check() -> None:
-        for fence in held:
+        for fence in all_fences:
             fence.check()
 
     return check
@@ -114,75 +112,79 @@ def check_all(fences: Iterable[Fence]) -> Callable[[], None]:
 
 @dataclass(frozen=True, slots=True)
 class FencedTransport:
-    """Checks before each write; put it under retries, which may take longer than a lease."""
+    """Checks before each write. It must be below retries, which may take longer than a lease."""
 
     inner: Transport
     check: Callable[[], None]
 
     async def send(self, request: Request) -> Response:
-        if request.method not in _READS:
+        if request.method not in _READ_METHODS:
             self.check()
         return await self.inner.send(request)
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """The record as it was when it last changed, and when that was by our clock."""
+class _ObservedLease:
+    """The record when it last changed, and the time of our clock at which it was read."""
 
     lease: Lease
     at_s: float
 
 
-class _Troubles:
-    """What keeps a candidate from its lease; said when it begins, now and then, and at its end."""
+class _ProblemLog:
+    """Logs that the lease cannot be reached: at once, at intervals, and when it is over."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._told_s = _NEVER
+        self._logged_s = _NEVER_S
 
-    def tell(self, ref: Ref, why: str) -> None:
-        if self._clock() - self._told_s >= REMIND_S:
-            self._told_s = self._clock()
-            _log.warning("lease %s can be neither taken nor renewed: %s; trying again", ref, why)
+    def report(self, ref: Ref, cause: str) -> None:
+        if self._clock() - self._logged_s >= REMINDER_INTERVAL_S:
+            self._logged_s = self._clock()
+            _log.warning("lease %s can be neither taken nor renewed: %s; retrying", ref, cause)
 
-    def end(self, ref: Ref) -> None:
-        if self._told_s != _NEVER:
-            _log.info("lease %s can be had again", ref)
-        self._told_s = _NEVER
+    def resolve(self, ref: Ref) -> None:
+        if self._logged_s != _NEVER_S:
+            _log.info("lease %s is reachable again", ref)
+        self._logged_s = _NEVER_S
 
 
 class Election:
-    """One candidate for one lease. ``clock`` counts on while the machine sleeps; ``unix_s`` is
-    only written down, for people."""
+    """A candidate for a lease. ``clock`` must not stop while the machine is suspended. ``unix_s``
+    is only for the timestamps in the record."""
 
     def __init__(
         self,
         client: Client,
-        terms: LeaseConfig,
+        config: LeaseConfig,
         *,
         clock: Callable[[], float],
         unix_s: Callable[[], float],
         random: Random,
     ) -> None:
-        self.terms = terms
+        self.config = config
         self.fence = Fence(clock)
         self._client = client
         self._clock = clock
         self._unix_s = unix_s
         self._random = random
-        self._seen: _Seen | None = None
-        self._troubles = _Troubles(clock)
+        self._observed: _ObservedLease | None = None
+        self._problem_log = _ProblemLog(clock)
 
     @property
     def not_ready_reason(self) -> str:
-        """Empty once this candidate knows the lease. Why it does not is for the log: probes are
-        answered to everybody."""
-        return "" if self._seen is not None else f"lease {self.terms.ref} has not been read yet"
+        """Empty once the lease has been read.
+
+        The cause of a failure is only in the log, because probes are public.
+        """
+        return (
+            "" if self._observed is not None else f"lease {self.config.ref} has not been read yet"
+        )
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Wait to lead, work, and let go; raises LeadershipLost when the lease is lost.
+        """Wait for the lease, work, and release it. Raise LeadershipLost if the lease is lost.
 
-        Cancelled, it ends the work first and then gives the lease back.
+        If cancelled, end the work first and then release the lease.
         """
         renewed_s = await self._acquire()
         try:
@@ -204,58 +206,58 @@ class Election:
                 task.cancel()
             await asyncio.wait((working, renewing))
         if not working.cancelled():
-            working.result()  # its failure says more than that we stopped
+            working.result()  # an error of the work is more specific than LeadershipLost
         if lost:
             renewing.result()
 
     async def _acquire(self) -> float:
-        _log.info("waiting to lead by lease %s as %s", self.terms.ref, self.terms.identity)
+        _log.info("waiting for lease %s as %s", self.config.ref, self.config.identity)
         while True:
             sent_s = self._clock()
             if await self._attempt():
-                _log.info("leading by lease %s", self.terms.ref)
+                _log.info("leading with lease %s", self.config.ref)
                 return sent_s
-            # Not all at once, or candidates would conflict again and again.
-            await asyncio.sleep(self.terms.every_s * self._random.uniform(0.8, 1.2))
+            # Jitter, so that candidates do not conflict repeatedly.
+            await asyncio.sleep(self.config.retry_s * self._random.uniform(0.8, 1.2))
 
     async def _renew_until_lost(self, renewed_s: float) -> None:
-        terms = self.terms
+        config = self.config
         while True:
-            await asyncio.sleep(terms.every_s)
+            await asyncio.sleep(config.retry_s)
             sent_s = self._clock()
             if await self._attempt():
                 renewed_s = sent_s
-            elif self._is_anothers() or self._clock() - renewed_s >= terms.renew_within_s:
+            elif self._is_held_by_other() or self._clock() - renewed_s >= config.renew_within_s:
                 raise LeadershipLost(
-                    f"lease {terms.ref} is lost; it is held by {self._holder() or 'nobody'}"
+                    f"lease {config.ref} is lost; holder: {self._holder() or 'none'}"
                 )
 
     async def _attempt(self) -> bool:
-        """Take the lease or renew it; whatever goes wrong, it is tried again soon."""
+        """Take or renew the lease once. Return False if that failed."""
         sent_s = self._clock()
         try:
-            async with asyncio.timeout(self.terms.renew_within_s / 2):
+            async with asyncio.timeout(self.config.renew_within_s / 2):
                 taken = await self._take()
         except (ApiError, Unreachable, TimeoutError) as error:
-            self._troubles.tell(self.terms.ref, str(error) or "no answer in time")
+            self._problem_log.report(self.config.ref, str(error) or "no response in time")
             return False
-        self._troubles.end(self.terms.ref)
+        self._problem_log.resolve(self.config.ref)
         if taken:
-            self.fence.extend(sent_s + self.terms.duration_s - self.terms.margin_s)
+            self.fence.extend(sent_s + self.config.duration_s - self.config.margin_s)
         return taken
 
     async def _take(self) -> bool:
         try:
-            present = await self._client.get(LEASE, self.terms.ref)
+            present = await self._client.get(LEASE, self.config.ref)
         except NotFound:
             return await self._create()
         self._observe(present)
-        if self._is_anothers() and not self._has_run_out():
+        if self._is_held_by_other() and not self._has_expired():
             return False
         return await self._write(present, self._next_spec(present.spec))
 
     async def _create(self) -> bool:
-        namespace, name = self.terms.ref.namespace, self.terms.ref.name
+        namespace, name = self.config.ref.namespace, self.config.ref.name
         lease = Lease(
             metadata=ObjectMeta(namespace=namespace, name=name), spec=self._next_spec(LeaseSpec())
         )
@@ -266,7 +268,7 @@ class Election:
         return True
 
     async def _write(self, present: Lease, spec: LeaseSpec) -> bool:
-        """Only over the very record that was read; the rest of it stays as others wrote it."""
+        """Write on the condition that the record has not changed since it was read."""
         patch = {
             "metadata": {"resourceVersion": present.metadata.resource_version},
             "spec": {
@@ -278,18 +280,18 @@ class Election:
             },
         }
         try:
-            self._observe(await self._client.patch(LEASE, self.terms.ref, patch))
+            self._observe(await self._client.patch(LEASE, self.config.ref, patch))
         except (Conflict, NotFound):
             return False
         return True
 
     def _next_spec(self, present: LeaseSpec) -> LeaseSpec:
         now = micro_timestamp(self._unix_s())
-        ours = present.holder_identity == self.terms.identity
+        ours = present.holder_identity == self.config.identity
         transitions = present.lease_transitions or 0
         return LeaseSpec(
-            holder_identity=self.terms.identity,
-            lease_duration_seconds=self.terms.duration_s,
+            holder_identity=self.config.identity,
+            lease_duration_seconds=self.config.duration_s,
             acquire_time=present.acquire_time if ours else now,
             renew_time=now,
             lease_transitions=transitions if ours or not present.acquire_time else transitions + 1,
@@ -297,45 +299,47 @@ class Election:
 
     def _observe(self, lease: Lease) -> None:
         version = lease.metadata.resource_version
-        if self._seen is None or self._seen.lease.metadata.resource_version != version:
-            self._seen = _Seen(lease, self._clock())
-        if self._is_anothers():
-            self.fence.take_down()  # at once: ending the work takes its time
+        if self._observed is None or self._observed.lease.metadata.resource_version != version:
+            self._observed = _ObservedLease(lease, self._clock())
+        if self._is_held_by_other():
+            self.fence.take_down()  # before the work ends, which takes time
 
     def _holder(self) -> str:
-        return (self._seen.lease.spec.holder_identity or "") if self._seen is not None else ""
+        return (
+            (self._observed.lease.spec.holder_identity or "") if self._observed is not None else ""
+        )
 
-    def _is_anothers(self) -> bool:
-        return self._holder() not in ("", self.terms.identity)
+    def _is_held_by_other(self) -> bool:
+        return self._holder() not in ("", self.config.identity)
 
-    def _has_run_out(self) -> bool:
-        """As the holder promised, counted from when we saw its last sign of life."""
-        assert self._seen is not None
-        promised_s = self._seen.lease.spec.lease_duration_seconds or self.terms.duration_s
-        return self._clock() - self._seen.at_s >= promised_s
+    def _has_expired(self) -> bool:
+        """Return True if the record has not changed for the duration that its holder wrote."""
+        assert self._observed is not None
+        duration_s = self._observed.lease.spec.lease_duration_seconds or self.config.duration_s
+        return self._clock() - self._observed.at_s >= duration_s
 
     async def _release(self) -> None:
-        """Best effort: a lease that nobody gives back runs out."""
-        if self._seen is None or self._holder() != self.terms.identity:
+        """Release the lease. If that fails, it expires."""
+        if self._observed is None or self._holder() != self.config.identity:
             return
-        present = self._seen.lease
-        nobody = msgspec.structs.replace(
+        present = self._observed.lease
+        released = msgspec.structs.replace(
             present.spec,
             holder_identity="",
             lease_duration_seconds=1,
             renew_time=micro_timestamp(self._unix_s()),
         )
         try:
-            async with asyncio.timeout(_RELEASE_S):
-                await self._write(present, nobody)
+            async with asyncio.timeout(_RELEASE_TIMEOUT_S):
+                await self._write(present, released)
         except (ApiError, Unreachable, TimeoutError) as error:
-            _log.info("lease %s was not given back (%s); it runs out", self.terms.ref, error)
+            _log.info("lease %s was not released (%s); it expires", self.config.ref, error)
         else:
-            _log.info("lease %s was given back", self.terms.ref)
+            _log.info("lease %s was released", self.config.ref)
 
 
 async def lead_all(elections: Iterable[Election], work: Callable[[], Awaitable[None]]) -> None:
-    """Work while holding all of the leases, taken in order: no two wait for each other if
-    everybody sorts them alike."""
+    """Work while holding all leases. They are taken in the given order, which must be the same in
+    all processes to avoid a deadlock."""
     first, *others = elections
     await first.lead((lambda: lead_all(others, work)) if others else work)

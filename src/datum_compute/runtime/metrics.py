@@ -1,31 +1,29 @@
-"""What the runtime counts, as Prometheus families on a registry that is passed in.
+"""Metrics of the runtime, on a Prometheus registry that the caller passes in.
 
-| metric | labels | says |
+| metric | labels | value |
 |---|---|---|
-| ``runtime_reconciles_total`` | controller, outcome | how reconciles ended, see below |
-| ``runtime_reconcile_seconds`` | controller | how long each took (histogram) |
-| ``runtime_queue_wait_seconds`` | controller | how long each key was ready (histogram) |
-| ``runtime_retries_total`` | controller | keys put back after a failure |
-| ``runtime_queue_depth`` | controller | keys that are ready |
-| ``runtime_queue_delayed`` | controller | keys that wait for their time |
-| ``runtime_queue_oldest_seconds`` | controller | for how long the oldest of the ready waits |
-| ``runtime_in_flight`` | controller | reconciles that run now |
-| ``runtime_replays_total`` | controller | lanes that overflowed and were fed from the caches |
+| ``runtime_reconciles_total`` | controller, outcome | reconciles by outcome, see below |
+| ``runtime_reconcile_seconds`` | controller | duration of reconciles (histogram) |
+| ``runtime_queue_wait_seconds`` | controller | time that keys were ready (histogram) |
+| ``runtime_retries_total`` | controller | keys retried after a failure |
+| ``runtime_queue_depth`` | controller | ready keys |
+| ``runtime_queue_delayed`` | controller | keys waiting for a delay |
+| ``runtime_queue_oldest_seconds`` | controller | age of the oldest ready key |
+| ``runtime_in_flight`` | controller | running reconciles |
+| ``runtime_replays_total`` | controller | replays of a full lane from the caches |
 | ``runtime_mapping_errors_total`` | controller | changes whose mapping function raised |
-| ``runtime_planes`` | | planes that are engaged |
-| ``runtime_view_objects`` | kind | cached objects, of all planes |
-| ``runtime_view_age_seconds`` | plane | age of the plane's oldest view |
-| ``runtime_views_not_synced`` | plane | kinds of which no whole list is known |
-| ``reverse_map_total`` | edge, outcome | changes along an edge that expects one key |
+| ``runtime_planes`` | | engaged planes |
+| ``runtime_view_objects`` | kind | cached objects, on all planes |
+| ``runtime_view_age_seconds`` | plane | age of the oldest cache of the plane |
+| ``runtime_views_not_synced`` | plane | kinds without a complete list |
+| ``reverse_map_total`` | edge, outcome | changes on an edge that must map to one key |
 
-Outcomes of a reconcile: ``done``, ``later``, ``terminal``, ``retry`` (a race that the next pass
-settles), ``error`` (anything else that was raised), ``timeout``, ``not_synced``, ``ignored``
-(woken, but terminal and unchanged), ``dropped`` (of a plane that is not engaged). Outcomes of an
-edge: ``one``, ``none``, ``many``.
+Outcomes of a reconcile: ``done``, ``later`` (Requeue), ``terminal``, ``retry`` (a race that the
+next reconcile resolves), ``error`` (any other exception), ``timeout``, ``not_synced``, ``ignored``
+(terminal, and the object is unchanged), ``dropped`` (plane not engaged). Outcomes of an edge:
+``one``, ``none``, ``many``.
 
-Gauges are computed when somebody asks; a runtime without a registry computes nothing.
-
-What can be read off the queues and views of a runtime at any time.
+Gauges are computed when they are collected. A manager without a registry computes nothing.
 """
 
 from __future__ import annotations
@@ -48,12 +46,12 @@ OUTCOMES = (
 
 _BUCKETS_S = (0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 
-GaugeSample = tuple[tuple[str, ...], float]  # label values, and the value
+GaugeSample = tuple[tuple[str, ...], float]  # label values, value
 
 
 @dataclass(frozen=True, slots=True)
 class ComputedGauge:
-    """A value that is read when it is asked for, once for each combination of labels."""
+    """A gauge whose samples are computed when they are collected."""
 
     name: str
     text: str
@@ -78,37 +76,39 @@ class RuntimeMetrics:
         self._registry = registry
         self._reconciles = Counter(
             "runtime_reconciles",
-            "Reconciles by how they ended.",
+            "Reconciles by outcome.",
             ("controller", "outcome"),
             registry=registry,
         )
-        self._work = self._histogram("runtime_reconcile_seconds", "How long reconciles take.")
-        self._wait = self._histogram("runtime_queue_wait_seconds", "How long keys are ready.")
-        self._retries = self._counter("runtime_retries", "Keys put back after a failure.")
-        self._replays = self._counter("runtime_replays", "Lanes that overflowed and were refed.")
-        self._mapping_errors = self._counter("runtime_mapping_errors", "Mappings that raised.")
+        self._work = self._histogram("runtime_reconcile_seconds", "Duration of reconciles.")
+        self._wait = self._histogram("runtime_queue_wait_seconds", "Time that keys were ready.")
+        self._retries = self._counter("runtime_retries", "Keys retried after a failure.")
+        self._replays = self._counter("runtime_replays", "Replays of a full lane from the caches.")
+        self._mapping_errors = self._counter(
+            "runtime_mapping_errors", "Changes whose mapping function raised."
+        )
         self._reverse_map = Counter(
             "reverse_map",
-            "Changes along an edge that expects exactly one key.",
+            "Changes on an edge that must map to exactly one key.",
             ("edge", "outcome"),
             registry=registry,
         )
 
-    def of(self, controller: str) -> ControllerMetrics:
+    def for_controller(self, name: str) -> ControllerMetrics:
         return ControllerMetrics(
-            {name: self._reconciles.labels(controller, name) for name in OUTCOMES},
-            self._work.labels(controller),
-            self._wait.labels(controller),
-            self._retries.labels(controller),
-            self._replays.labels(controller),
-            self._mapping_errors.labels(controller),
+            {outcome: self._reconciles.labels(name, outcome) for outcome in OUTCOMES},
+            self._work.labels(name),
+            self._wait.labels(name),
+            self._retries.labels(name),
+            self._replays.labels(name),
+            self._mapping_errors.labels(name),
         )
 
     def count_mapping(self, edge: str, outcome: str) -> None:
         self._reverse_map.labels(edge, outcome).inc()
 
     def register_gauges(self, gauges: Iterable[ComputedGauge]) -> None:
-        self._registry.register(_Gauges(tuple(gauges)))
+        self._registry.register(_GaugeCollector(tuple(gauges)))
 
     def _counter(self, name: str, text: str) -> Counter:
         return Counter(name, text, ("controller",), registry=self._registry)
@@ -117,7 +117,7 @@ class RuntimeMetrics:
         return Histogram(name, text, ("controller",), buckets=_BUCKETS_S, registry=self._registry)
 
 
-class _Gauges(Collector):
+class _GaugeCollector(Collector):
     def __init__(self, gauges: tuple[ComputedGauge, ...]) -> None:
         self._gauges = gauges
 
@@ -129,74 +129,64 @@ class _Gauges(Collector):
             yield family
 
     def describe(self) -> Iterable[Metric]:
-        """Known without reading, so that registering asks nobody."""
+        """Return the families without samples, so that registration computes nothing."""
         for gauge in self._gauges:
             yield GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
 
 
-Read = Callable[[], Iterable[GaugeSample]]
-
-
-def gauges_of(
-    queues: Mapping[str, WorkQueue], views: Mapping[PlaneName, CachedClient]
+def runtime_gauges(
+    queues: Mapping[str, WorkQueue], clients: Mapping[PlaneName, CachedClient]
 ) -> tuple[ComputedGauge, ...]:
-    return (*_of_queues(queues), *_of_planes(views), _planes(views), _objects(views))
+    return (*_queue_gauges(queues), *_plane_gauges(clients), _planes(clients), _objects(clients))
 
 
-def _of_queues(queues: Mapping[str, WorkQueue]) -> Iterable[ComputedGauge]:
+def _queue_gauges(queues: Mapping[str, WorkQueue]) -> Iterable[ComputedGauge]:
     def gauge(name: str, text: str, read: Callable[[WorkQueue], float]) -> ComputedGauge:
-        def readings() -> Iterable[GaugeSample]:
+        def samples() -> Iterable[GaugeSample]:
             return [((controller,), read(queue)) for controller, queue in queues.items()]
 
-        return ComputedGauge(name, text, ("controller",), readings)
+        return ComputedGauge(name, text, ("controller",), samples)
 
     yield gauge("runtime_queue_depth", "Ready keys.", len)
-    yield gauge("runtime_queue_delayed", "Keys that wait for their time.", _delayed)
-    yield gauge("runtime_queue_oldest_seconds", "Age of the oldest key.", WorkQueue.oldest_s)
-    yield gauge("runtime_in_flight", "Reconciles that run now.", _in_flight)
+    yield gauge("runtime_queue_delayed", "Keys waiting for a delay.", lambda q: q.delayed)
+    yield gauge("runtime_queue_oldest_seconds", "Age of the oldest ready key.", WorkQueue.oldest_s)
+    yield gauge("runtime_in_flight", "Running reconciles.", lambda q: q.in_flight)
 
 
-def _of_planes(views: Mapping[PlaneName, CachedClient]) -> Iterable[ComputedGauge]:
+def _plane_gauges(clients: Mapping[PlaneName, CachedClient]) -> Iterable[ComputedGauge]:
     def gauge(name: str, text: str, read: Callable[[CachedClient], float]) -> ComputedGauge:
-        def readings() -> Iterable[GaugeSample]:
-            return [((plane,), read(view)) for plane, view in sorted(views.items())]
+        def samples() -> Iterable[GaugeSample]:
+            return [((plane,), read(client)) for plane, client in sorted(clients.items())]
 
-        return ComputedGauge(name, text, ("plane",), readings)
+        return ComputedGauge(name, text, ("plane",), samples)
 
-    yield gauge("runtime_view_age_seconds", "Age of the oldest view of a plane.", _age)
-    yield gauge("runtime_views_not_synced", "Kinds of which no whole list is known.", _behind)
-
-
-def _planes(views: Mapping[PlaneName, CachedClient]) -> ComputedGauge:
-    text = "Planes that are engaged."
-    return ComputedGauge("runtime_planes", text, (), lambda: [((), float(len(views)))])
+    yield gauge("runtime_view_age_seconds", "Age of the oldest cache of a plane.", _oldest_cache_s)
+    yield gauge("runtime_views_not_synced", "Kinds without a complete list.", _count_not_synced)
 
 
-def _objects(views: Mapping[PlaneName, CachedClient]) -> ComputedGauge:
-    def readings() -> Iterable[GaugeSample]:
+def _planes(clients: Mapping[PlaneName, CachedClient]) -> ComputedGauge:
+    return ComputedGauge(
+        "runtime_planes", "Engaged planes.", (), lambda: [((), float(len(clients)))]
+    )
+
+
+def _objects(clients: Mapping[PlaneName, CachedClient]) -> ComputedGauge:
+    def samples() -> Iterable[GaugeSample]:
         counts: dict[str, int] = {}
-        for view in views.values():
-            for informer in view.informers():
+        for client in clients.values():
+            for informer in client.informers():
                 kind = informer.kind.resource
                 counts[kind] = counts.get(kind, 0) + len(informer.cache)
         return [((kind,), float(count)) for kind, count in sorted(counts.items())]
 
     return ComputedGauge(
-        "runtime_view_objects", "Cached objects, of all planes.", ("kind",), readings
+        "runtime_view_objects", "Cached objects, on all planes.", ("kind",), samples
     )
 
 
-def _delayed(queue: WorkQueue) -> float:
-    return queue.delayed
+def _oldest_cache_s(client: CachedClient) -> float:
+    return max((informer.age() for informer in client.informers()), default=0.0)
 
 
-def _in_flight(queue: WorkQueue) -> float:
-    return queue.in_flight
-
-
-def _age(view: CachedClient) -> float:
-    return max((informer.age() for informer in view.informers()), default=0.0)
-
-
-def _behind(view: CachedClient) -> float:
-    return sum(not informer.synced for informer in view.informers())
+def _count_not_synced(client: CachedClient) -> float:
+    return sum(not informer.synced for informer in client.informers())

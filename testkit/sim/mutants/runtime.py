@@ -52,7 +52,7 @@ def unsynced_reads() -> Iterator[None]:
     """Reads return what the cache holds, also before it is complete or has seen our own write."""
 
     def make(_original: Any) -> Any:
-        return lambda self, kind: Lister(self._informer(kind).cache)
+        return lambda self, kind: Lister(self._require_informer(kind).cache)
 
     with attribute_replaced(CachedClient, "read", make):
         yield
@@ -63,7 +63,7 @@ def _key_reconciled_twice_at_once() -> Iterator[None]:
     def make(_original: Any) -> Any:
         def add(self: Any, key: Any) -> None:
             self._cancel_timer(key)
-            self._make_ready(key)
+            self._enqueue(key)
 
         return add
 
