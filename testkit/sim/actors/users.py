@@ -99,11 +99,11 @@ class Wanted:
     rolled: RollCarefully | None = None
 
 
-class People:
+class Users:
     def __init__(
         self,
         client: Callable[[PlaneName], Client],
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         planes: Any,
         machines: Machines | None = None,
     ) -> None:
@@ -119,7 +119,7 @@ class People:
         self._machines = machines
         self.clients = {plane: client(plane) for plane in planes}
         self._client = client
-        self.say = say
+        self.log = log
 
     async def act(self, operations: Iterable[Operation]) -> None:
         """All of them, each in its time; those of one workload one after the other."""
@@ -150,13 +150,13 @@ class People:
             if isinstance(operation, ByUser):
                 await self._by_user(operation)
             elif isinstance(operation, FleetingNamespace):
-                await self._lend(operation)
+                await self._request_fallback_city(operation)
             elif isinstance(operation, OnProjects):
                 await carry_out_on_projects(self, operation)
             elif isinstance(operation, OnCells):
                 await carry_out_on_cells(self, operation)
             elif not isinstance(operation, Visit):
-                await self._by_operator(operation)
+                await self._perform_operator_operation(operation)
 
     # --- users
 
@@ -166,7 +166,7 @@ class People:
         if isinstance(operation, CreateWorkload):
             if wanted is None and operation.project not in self.revoked:
                 self.wanted[key] = Wanted(operation.image, operation.replicas, operation.cities)
-                self.say(f"create {operation.name} in {operation.project}: {self.wanted[key]}")
+                self.log(f"create {operation.name} in {operation.project}: {self.wanted[key]}")
                 await self._create(key, self.wanted[key])
             return
         if isinstance(operation, ReplaceData):
@@ -175,17 +175,17 @@ class People:
         if wanted is None:
             return
         if isinstance(operation, DeleteWorkload):
-            self.say(f"delete {operation.name} in {operation.project}")
+            self.log(f"delete {operation.name} in {operation.project}")
             del self.wanted[key]
             ref, policy = Ref(NAMESPACE_NAME, operation.name), _policy(operation.orphan)
             user = self._user(operation.project)
-            await self.insist(lambda: user.delete(WORKLOAD, ref, policy=policy))
+            await self.retry_until_done(lambda: user.delete(WORKLOAD, ref, policy=policy))
             return
         if isinstance(operation, MoveBack):
             await self._move_back(key)
             return
         self.wanted[key] = _changed(wanted, operation)
-        self.say(f"change {operation.name} in {operation.project}: {self.wanted[key]}")
+        self.log(f"change {operation.name} in {operation.project}: {self.wanted[key]}")
         await self._change(key, self.wanted[key])
         if isinstance(operation, ReferToData):
             await asyncio.sleep(operation.late_s)
@@ -193,9 +193,9 @@ class People:
 
     async def _replace_data(self, operation: ReplaceData) -> None:
         user, ref = self._user(operation.project), Ref(NAMESPACE_NAME, data_checks.NAME)
-        self.say(f"the data of {operation.project} is replaced")
+        self.log(f"the data of {operation.project} is replaced")
         for kind in _DATA:
-            await self.insist(partial(user.delete, kind, ref))
+            await self.retry_until_done(partial(user.delete, kind, ref))
         await asyncio.sleep(operation.away_s)
         await self._put_data(operation.project, operation.number)
 
@@ -205,8 +205,8 @@ class People:
         for kind in _DATA:
             content = data_checks.data_content(kind, project, number)
             head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
-            await self.insist(partial(user.create_plain, kind, {**head, **content}))
-            await self.insist(partial(user.patch_plain, kind, ref, content))
+            await self.retry_until_done(partial(user.create_plain, kind, {**head, **content}))
+            await self.retry_until_done(partial(user.patch_plain, kind, ref, content))
 
     async def _create(self, key: tuple[str, str], wanted: Wanted) -> None:
         """An earlier one of the name may still be leaving: then again, until it is ours."""
@@ -215,7 +215,7 @@ class People:
             try:
                 await user.create_plain(WORKLOAD, manifest(key, wanted))
             except AlreadyExists:
-                present = await self._look(user, ref)
+                present = await self._update_seen_state(user, ref)
                 if present is not None and not present.is_terminating:
                     return
                 await asyncio.sleep(0.05)
@@ -227,37 +227,37 @@ class People:
     async def _change(self, key: tuple[str, str], wanted: Wanted) -> None:
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
         spec = manifest(key, wanted)["spec"]
-        await self.insist(lambda: user.patch(WORKLOAD, ref, {"spec": spec}))
+        await self.retry_until_done(lambda: user.patch(WORKLOAD, ref, {"spec": spec}))
 
     async def _move_back(self, key: tuple[str, str]) -> None:
         """As of the time that the project itself has: it may differ from everybody else's."""
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
-        self.say(f"move {key[1]} in {key[0]} back")
+        self.log(f"move {key[1]} in {key[0]} back")
         now = timestamp(EPOCH_S + asyncio.get_running_loop().time())
         patch = {"metadata": {"annotations": {labels.RETURNED_AT: now}}}
-        await self.insist(lambda: user.patch(WORKLOAD, ref, patch))
+        await self.retry_until_done(lambda: user.patch(WORKLOAD, ref, patch))
 
-    async def _lend(self, operation: FleetingNamespace) -> None:
+    async def _request_fallback_city(self, operation: FleetingNamespace) -> None:
         user, ref = self._user(operation.project), Ref("", operation.name)
-        self.say(f"create namespace {operation.name} in {operation.project}")
+        self.log(f"create namespace {operation.name} in {operation.project}")
         about = {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.kind}
         namespace = {**about, "metadata": {"name": operation.name}}
-        await self.insist(lambda: user.create_plain(NAMESPACE, namespace))
+        await self.retry_until_done(lambda: user.create_plain(NAMESPACE, namespace))
         wanted = Wanted("fleeting:1", 1, operation.cities)
         workload = manifest((operation.project, FLEETING), wanted)
         workload["metadata"]["namespace"] = operation.name
-        await self.insist(lambda: user.create_plain(WORKLOAD, workload))
+        await self.retry_until_done(lambda: user.create_plain(WORKLOAD, workload))
         await asyncio.sleep(operation.for_s)
-        self.say(f"delete namespace {operation.name} in {operation.project}")
-        await self.insist(lambda: user.delete(NAMESPACE, ref))
+        self.log(f"delete namespace {operation.name} in {operation.project}")
+        await self.retry_until_done(lambda: user.delete(NAMESPACE, ref))
 
-    async def _look(self, user: Client, ref: Ref) -> Any:
+    async def _update_seen_state(self, user: Client, ref: Ref) -> Any:
         try:
             return await user.get(WORKLOAD, ref)
         except (ApiError, Unreachable):
             return None
 
-    async def insist(self, ask: Callable[[], Awaitable[object]], plane: str = "") -> None:
+    async def retry_until_done(self, ask: Callable[[], Awaitable[object]], plane: str = "") -> None:
         """Repeat a request until it is answered. With ``plane``, until its host is lost at most."""
         while not (plane and self.is_lost(plane)):
             try:
@@ -265,7 +265,7 @@ class People:
             except (AlreadyExists, NotFound):
                 return
             except (Invalid, BadRequest, Forbidden, MethodNotAllowed) as refused:
-                self.say(f"refused: {refused}")
+                self.log(f"refused: {refused}")
                 return
             except (ApiError, Unreachable):
                 await asyncio.sleep(AGAIN_S)
@@ -292,7 +292,7 @@ class People:
 
     # --- the operator
 
-    async def _by_operator(self, operation: ByOperator) -> None:
+    async def _perform_operator_operation(self, operation: ByOperator) -> None:
         if isinstance(operation, ComposedOperation):
             await carry_out_composed(self, operation)
             return
@@ -316,9 +316,9 @@ class People:
         if found is not None:
             ref = _ref(found)
             self.tamper(plane, ref)
-            self.say(f"operator deletes {kind.kind} {ref} on {plane}")
+            self.log(f"operator deletes {kind.kind} {ref} on {plane}")
             client, policy = self.clients[PlaneName(plane)], _policy(orphan)
-            await self.insist(lambda: client.delete(kind, ref, policy=policy), plane)
+            await self.retry_until_done(lambda: client.delete(kind, ref, policy=policy), plane)
 
     async def _edit(self, operation: EditObject) -> None:
         kind = _BY_RESOURCE[operation.resource]
@@ -327,9 +327,11 @@ class People:
         if found is not None and patch is not None:
             ref = _ref(found)
             self.tamper(operation.plane, ref)
-            self.say(f"operator edits {kind.kind} {ref} on {operation.plane}: {patch}")
+            self.log(f"operator edits {kind.kind} {ref} on {operation.plane}: {patch}")
             client = self.clients[PlaneName(operation.plane)]
-            await self.insist(lambda: client.patch_plain(kind, ref, patch), operation.plane)
+            await self.retry_until_done(
+                lambda: client.patch_plain(kind, ref, patch), operation.plane
+            )
 
     async def _poison(self, plane: str, kind: KindInfo[Any]) -> None:
         """A copy of an object of the kind with a name and labels that belong to nothing."""
@@ -349,9 +351,9 @@ class People:
         if kind is WORK:
             odd["spec"] = {"workload": {"manifests": [_UNKNOWN]}}
         self.tamper(plane, Ref(metadata.get("namespace", ""), "poison"))
-        self.say(f"operator creates {kind.kind} poison on {plane}")
+        self.log(f"operator creates {kind.kind} poison on {plane}")
         client = self.clients[PlaneName(plane)]
-        await self.insist(lambda: client.create_plain(kind, odd), plane)
+        await self.retry_until_done(lambda: client.create_plain(kind, odd), plane)
 
     async def picked(
         self, plane: str, kind: KindInfo[Any], pick: int, prefix: str
@@ -468,69 +470,69 @@ def _spec_edit(kind: KindInfo[Any]) -> JsonObject | None:
     return {"spec": {"clusters": []}} if kind.kind == "ResourceBinding" else None
 
 
-async def carry_out_composed(people: People, operation: ComposedOperation) -> None:
+async def carry_out_composed(users: Users, operation: ComposedOperation) -> None:
     match operation:
         case DeleteAll(_, plane, resource, prefix):
-            await _delete_all(people, plane, resource, prefix)
+            await _delete_all(users, plane, resource, prefix)
         case DropField():
-            await _drop_field(people, operation)
+            await _drop_field(users, operation)
         case RevokeProject(_, project):
-            await _revoke(people, project)
+            await _revoke(users, project)
         case DrainCell(_, cell, for_s):
-            await _drain(people, cell, for_s)
+            await _drain(users, cell, for_s)
         case _:
             assert_never(operation)
 
 
-async def _delete_all(people: People, plane: str, resource: str, prefix: str) -> None:
-    kind, client = _BY_RESOURCE[resource], people.clients[PlaneName(plane)]
+async def _delete_all(users: Users, plane: str, resource: str, prefix: str) -> None:
+    kind, client = _BY_RESOURCE[resource], users.clients[PlaneName(plane)]
     try:
         listed = (await client.list_plain(kind)).items
     except (ApiError, Unreachable):
         return
     found = [ref for ref in map(_ref, listed) if ref.name.startswith(prefix)]
-    people.say(f"operator deletes {len(found)} {kind.plural} {prefix}* on {plane}")
+    users.log(f"operator deletes {len(found)} {kind.plural} {prefix}* on {plane}")
     for ref in sorted(found):
-        people.tamper(plane, ref)
+        users.tamper(plane, ref)
 
     async def delete(ref: Ref) -> None:
-        await people.insist(lambda: client.delete(kind, ref))
+        await users.retry_until_done(lambda: client.delete(kind, ref))
 
     async with asyncio.TaskGroup() as group:
         for ref in sorted(found):
             group.create_task(delete(ref))
 
 
-async def _drop_field(people: People, operation: DropField) -> None:
+async def _drop_field(users: Users, operation: DropField) -> None:
     kind = _BY_RESOURCE[operation.resource]
-    found = await people.picked(operation.plane, kind, operation.pick, "")
+    found = await users.picked(operation.plane, kind, operation.pick, "")
     fields = sorted((found or {}).get("spec") or {})
     if found is None or not fields:
         return
     ref, name = _ref(found), fields[operation.pick % len(fields)]
-    people.tamper(operation.plane, ref)
-    people.say(f"an old writer drops spec.{name} of {kind.kind} {ref} on {operation.plane}")
-    client = people.clients[PlaneName(operation.plane)]
-    await people.insist(lambda: client.patch_plain(kind, ref, {"spec": {name: None}}))
+    users.tamper(operation.plane, ref)
+    users.log(f"an old writer drops spec.{name} of {kind.kind} {ref} on {operation.plane}")
+    client = users.clients[PlaneName(operation.plane)]
+    await users.retry_until_done(lambda: client.patch_plain(kind, ref, {"spec": {name: None}}))
 
 
-async def _revoke(people: People, project: str) -> None:
-    people.say(f"operator revokes project {project}")
-    people.revoked[project] = None
-    for key in [key for key in people.wanted if key[0] == project]:
-        del people.wanted[key]
-    platform, ref = people.clients[PLATFORM], Ref("", project)
-    await people.insist(lambda: platform.delete(PROJECT, ref))
+async def _revoke(users: Users, project: str) -> None:
+    users.log(f"operator revokes project {project}")
+    users.revoked[project] = None
+    for key in [key for key in users.wanted if key[0] == project]:
+        del users.wanted[key]
+    platform, ref = users.clients[PLATFORM], Ref("", project)
+    await users.retry_until_done(lambda: platform.delete(PROJECT, ref))
     await until_gone(platform, PROJECT, ref)
-    people.say(f"project {project} is gone")
+    users.log(f"project {project} is gone")
 
 
-async def _drain(people: People, cell: str, for_s: float) -> None:
+async def _drain(users: Users, cell: str, for_s: float) -> None:
     """Twice the same of a cell: the later end counts, as it would for people."""
-    client, ref = people.clients[HUB], Ref("", cell)
+    client, ref = users.clients[HUB], Ref("", cell)
     for taints, then in (([{"key": DRAINED, "effect": NO_SCHEDULE}], "drains"), ([], "opens")):
-        people.say(f"operator {then} cell {cell}")
+        users.log(f"operator {then} cell {cell}")
         patch: JsonObject = {"spec": {"taints": taints}}
-        await people.insist(lambda patch=patch: client.patch_plain(CLUSTER, ref, patch))  # type: ignore[misc]
+        await users.retry_until_done(lambda patch=patch: client.patch_plain(CLUSTER, ref, patch))  # type: ignore[misc]
         if taints:
             await asyncio.sleep(for_s)

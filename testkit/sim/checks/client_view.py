@@ -25,21 +25,23 @@ from datum_compute.api.plane import PlaneName, split_path
 from datum_compute.client.answers import WatchEvent
 from datum_compute.client.client import Client
 from datum_compute.drivers.driver import DriverError
-from testkit.sim.checks.state import Truth
+from testkit.sim.checks.state import ClusterState
 
 
-def broken_promises(truth: Truth, request: Request, response: Response) -> Iterator[str]:
+def find_confirmation_violations(
+    state: ClusterState, request: Request, response: Response
+) -> Iterator[str]:
     if request.method == "GET" or response.status >= 300:
         return
     answered = _version_in(response.body)
     if not answered:
         return
     plane = split_path(request.path)[0]
-    if int(answered) > truth.versions.get(plane, 0):
+    if int(answered) > state.versions.get(plane, 0):
         yield f"I10: {request.path} confirmed at {answered}, not yet durable"
     if request.method in ("PATCH", "PUT"):
         asked = _version_in(request.body)
-        replaced = truth.replaced.get((plane, int(answered)))
+        replaced = state.replaced.get((plane, int(answered)))
         if asked and asked != answered and replaced not in (None, asked):
             yield f"I11: {request.path} at {answered} meant {asked} and replaced {replaced}"
 
@@ -62,20 +64,20 @@ def _version_in(body: bytes) -> str:
         return ""
 
 
-class Mirror:
+class WatchMirror:
     def __init__(
         self,
         client: Client,
         plane: PlaneName,
         kind: KindInfo[Any],
-        truth: Truth,
-        complain: Callable[[str], None],
+        state: ClusterState,
+        report_violation: Callable[[str], None],
     ) -> None:
         self._client = client
         self.plane = plane
         self._kind = kind
-        self._truth = truth
-        self._complain = complain
+        self._state = state
+        self._report_violation = report_violation
         self._shown: dict[Ref, str] = {}
 
     async def run(self) -> None:
@@ -90,11 +92,11 @@ class Mirror:
             except (ApiError, Unreachable):
                 await asyncio.sleep(0.5)
 
-    def what_is_missing(self) -> str:
+    def find_missing(self) -> str:
         """What it shows after the calm, compared with the rows."""
         rows = {
             Ref(key.namespace, key.name): row["metadata"]["resourceVersion"]
-            for key, row in self._truth.of_resource(self.plane, self._kind.resource)
+            for key, row in self._state.rows_of(self.plane, self._kind.resource)
         }
         if rows == self._shown:
             return ""
@@ -109,11 +111,11 @@ class Mirror:
         version = int(event.version)
         if event.object is None or event.type == "BOOKMARK":
             return max(since, version)
-        log = self._truth.log.get((self.plane, self._kind.resource), [])
-        place = bisect_right(log, since)
-        if place >= len(log) or log[place] != version:
-            awaited = log[place] if place < len(log) else None
-            self._complain(
+        commit_log = self._state.commit_log.get((self.plane, self._kind.resource), [])
+        place = bisect_right(commit_log, since)
+        if place >= len(commit_log) or commit_log[place] != version:
+            awaited = commit_log[place] if place < len(commit_log) else None
+            self._report_violation(
                 f"I9: a watch of {self._kind.plural} on {self.plane} told {version} after {since}"
                 f", the next commit was {awaited}"
             )
@@ -128,13 +130,13 @@ def _ref(obj: JsonObject) -> Ref:
     return Ref(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
 
 
-class Listening(logging.Handler):
+class LogChecker(logging.Handler):
     """Hears what the product logs: an exception that nobody expected is a bug (I20, F27), and no
     line may hold a token (I18)."""
 
-    def __init__(self, complain: Callable[[str], None]) -> None:
+    def __init__(self, report_violation: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._complain = complain
+        self._report_violation = report_violation
         self._logger = logging.getLogger("datum_compute")
 
     def __enter__(self) -> None:
@@ -151,7 +153,7 @@ class Listening(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if "token-of-" in text:
-            self._complain(f"I18: a log line holds a token: {record.name}")
+            self._report_violation(f"I18: a log line holds a token: {record.name}")
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and not isinstance(error, ApiError | DriverError):
-            self._complain(f"I20: unexpected: {text}: {error!r}")
+            self._report_violation(f"I20: unexpected: {text}: {error!r}")

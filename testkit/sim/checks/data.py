@@ -15,7 +15,7 @@ from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.references import references_of_server
 from datum_compute.api.server import Server
-from testkit.sim.checks.state import Step, Truth
+from testkit.sim.checks.state import ClusterState, Step
 
 NAME, KEY = "settings", "value"
 # Three bytes are four letters of base64: a mark of 18 bytes shows whatever follows it.
@@ -48,9 +48,9 @@ def i18_secret_bytes_stay_in_secrets(step: Step) -> str:
     return ""
 
 
-def i26_runs_with_the_data_on_record(truth: Truth, step: Step) -> str:
+def i26_runs_with_the_data_on_record(state: ClusterState, step: Step) -> str:
     """I26: a machine has all the data that it cannot do without, in the versions on record."""
-    if step.after is None or (step.plane, step.key.name) in truth.tampered:
+    if step.after is None or (step.plane, step.key.name) in state.tampered:
         return ""
     try:
         server = typed(step.after, Server)
@@ -59,7 +59,7 @@ def i26_runs_with_the_data_on_record(truth: Truth, step: Step) -> str:
     if server.status.phase != "Running":
         return ""
     machine_id = f"{step.key.namespace}/{step.key.name}/{server.metadata.uid}"
-    provider = truth.providers.get(PlaneName(step.plane))
+    provider = state.providers.get(PlaneName(step.plane))
     machine = provider.alive().get(machine_id) if provider is not None else None
     if machine is None:
         return ""

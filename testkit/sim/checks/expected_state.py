@@ -10,7 +10,7 @@ from testkit.sim.scenario.scenario import PLENTY
 
 
 @dataclass(frozen=True, slots=True)
-class Core:
+class ExpectedState:
     """What users want, on the cells that are not lost, within what each project is allowed."""
 
     wanted: Mapping[tuple[str, str], Wanted]
@@ -24,7 +24,7 @@ class Core:
         return self.serving.get(city, city.lower())
 
     @property
-    def is_tight(self) -> bool:
+    def has_scarce_quota(self) -> bool:
         """Whether quota is not enough for everything. What moved away from a lost cell may still
         hold quota there, so nobody knows in such a world."""
         if self.lost and self.allowed < PLENTY:

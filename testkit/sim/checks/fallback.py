@@ -15,43 +15,45 @@ from datum_compute.api.plane import project_plane
 from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.actors.users import NAMESPACE_NAME
-from testkit.sim.checks.expected_state import Core
-from testkit.sim.checks.state import Step, Truth, condition, is_terminating, is_true
+from testkit.sim.checks.expected_state import ExpectedState
+from testkit.sim.checks.state import ClusterState, Step, condition, is_terminating, is_true
 from testkit.sim.host import EPOCH_S
 
 # Who removes something may have seen the other a moment ago, or be slow.
 SEEN_S = 30.0
 
 
-def cities_in_use(truth: Truth, core: Core, project: str, name: str) -> tuple[str, ...] | str:
+def cities_in_use(
+    state: ClusterState, expected: ExpectedState, project: str, name: str
+) -> tuple[str, ...] | str:
     """Those that the workload runs in; or what is still on the move."""
-    wanted = core.wanted[(project, name)]
+    wanted = expected.wanted[(project, name)]
     if not wanted.fallback:
         return wanted.cities
-    rows = list(_deployments(truth, project_plane(project), name))
+    rows = list(_deployments(state, project_plane(project), name))
     live = [row for row in rows if not is_terminating(row)]
     found: list[str] = []
     for city in wanted.cities:
         moved = _moved_to(live, city)
         own = any(_city(row) == city for row in rows)
-        own = own and city.lower() not in core.lost  # who is to go back to it waits for ever
+        own = own and city.lower() not in expected.lost  # who is to go back to it waits for ever
         if len(moved) > 1 or (moved and own):
             return f"{project} {name}: the share of {city} is moving to {moved}"
         found += moved or [city]
     return tuple(found)
 
 
-def i16_lost_shares_are_taken(truth: Truth, core: Core) -> str:
+def i16_shares_of_lost_cities_have_moved(state: ClusterState, expected: ExpectedState) -> str:
     """I16: a lost city with a fallback to go to has moved there, also where quota is short: what
     is due to move is not settled."""
-    for (project, name), wanted in core.wanted.items() if core.lost else ():
-        rows = _deployments(truth, project_plane(project), name)
+    for (project, name), wanted in expected.wanted.items() if expected.lost else ():
+        rows = _deployments(state, project_plane(project), name)
         live = [row for row in rows if not is_terminating(row)]
         found: list[str] = []
         for city in wanted.cities:
             moved = _moved_to(live, city)
-            is_lost = city.lower() in core.lost and not moved
-            if is_lost and _could_move(core, wanted.fallback, found):
+            is_lost = city.lower() in expected.lost and not moved
+            if is_lost and _could_move(expected, wanted.fallback, found):
                 return f"{project} {name}: {city} is lost, and nobody has taken its share"
             found += moved or [city]
     return ""
@@ -61,39 +63,39 @@ def _moved_to(live: Iterable[JsonObject], city: str) -> list[str]:
     return [_city(row) for row in live if _stands_for(row) == city]
 
 
-def _could_move(core: Core, fallback: tuple[str, ...], taken: list[str]) -> bool:
-    return any(c.lower() not in core.lost and c not in taken for c in fallback)
+def _could_move(expected: ExpectedState, fallback: tuple[str, ...], taken: list[str]) -> bool:
+    return any(c.lower() not in expected.lost and c not in taken for c in fallback)
 
 
-def i16_served_until_replaced(truth: Truth, step: Step) -> str:
+def i16_served_until_replaced(state: ClusterState, step: Step) -> str:
     """I16, at the moment in which a deployment of a project begins to go."""
     before, after = step.before, step.after
     if step.key.resource != DEPLOYMENT.resource or not step.plane.startswith("project/"):
         return ""
-    if before is None or is_terminating(before) or truth.tampered or truth.writes_come_late:
+    if before is None or is_terminating(before) or state.tampered or state.writes_come_late:
         return ""
-    if (after is not None and not is_terminating(after)) or truth.is_leaving(
+    if (after is not None and not is_terminating(after)) or state.is_leaving(
         step.plane, step.key.namespace
     ):
         return ""
     share = _stands_for(before) or _city(before)
     name = before["metadata"].get("labels", {}).get(labels.WORKLOAD_NAME, "")
-    if share not in _cities_with_fallback(truth, step, name, before):
+    if share not in _cities_with_fallback(state, step, name, before):
         return ""
     others = [
         row
-        for row in _deployments(truth, step.plane, name)
+        for row in _deployments(state, step.plane, name)
         if row["metadata"]["uid"] != before["metadata"]["uid"]
         and (_stands_for(row) or _city(row)) == share
     ]
-    if any(_served_lately(row, truth.now()) for row in others):
+    if any(_served_lately(row, state.now()) for row in others):
         return ""
     return f"I16: {step.plane} {step.key.name} goes, and nobody else serves {share}"
 
 
-def _cities_with_fallback(truth: Truth, step: Step, name: str, row: JsonObject) -> list[str]:
+def _cities_with_fallback(state: ClusterState, step: Step, name: str, row: JsonObject) -> list[str]:
     key = ObjectKey(WORKLOAD.resource, step.key.namespace, name)
-    workload = truth.rows[step.plane].get(key)
+    workload = state.rows[step.plane].get(key)
     if workload is None or is_terminating(workload):
         return []
     if workload["metadata"]["uid"] != row["spec"].get("workloadRef", {}).get("uid"):
@@ -114,8 +116,8 @@ def _served_lately(row: JsonObject, now_s: float) -> bool:
     return abs(now_s - changed_s) < SEEN_S
 
 
-def _deployments(truth: Truth, plane: str, workload: str) -> Iterator[JsonObject]:
-    for key, row in truth.of_resource(plane, DEPLOYMENT.resource):
+def _deployments(state: ClusterState, plane: str, workload: str) -> Iterator[JsonObject]:
+    for key, row in state.rows_of(plane, DEPLOYMENT.resource):
         told = row["metadata"].get("labels", {}).get(labels.WORKLOAD_NAME)
         if key.namespace == NAMESPACE_NAME and told == workload:
             yield row

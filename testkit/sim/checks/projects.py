@@ -23,19 +23,19 @@ from datum_compute.api.kinds import (
 from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.api.quotametrics import SERVICE as COMPUTE
 from datum_compute.store.journal import ObjectKey
-from testkit.sim.checks.expected_state import Core
-from testkit.sim.checks.state import Step, Truth, is_terminating
+from testkit.sim.checks.expected_state import ExpectedState
+from testkit.sim.checks.state import ClusterState, Step, is_terminating
 
 
-def projects_there(truth: Truth) -> set[str]:
-    return {key.name for key, _ in truth.of_resource(PLATFORM, PROJECT.resource)}
+def projects_there(state: ClusterState) -> set[str]:
+    return {key.name for key, _ in state.rows_of(PLATFORM, PROJECT.resource)}
 
 
-def entitled_projects(truth: Truth) -> set[str]:
+def entitled_projects(state: ClusterState) -> set[str]:
     """Those whose consumer of compute is Active, not suspended and not leaving."""
     return {
         row["spec"]["consumerProjectRef"]["name"]
-        for _, row in truth.of_resource(PLATFORM, CONSUMER.resource)
+        for _, row in state.rows_of(PLATFORM, CONSUMER.resource)
         if row["spec"]["serviceRef"]["name"] == COMPUTE
         and row.get("status", {}).get("phase") == "Active"
         and not row["spec"].get("suspended")
@@ -43,36 +43,36 @@ def entitled_projects(truth: Truth) -> set[str]:
     }
 
 
-def i5_deleted_projects_leave_nothing(truth: Truth, core: Core) -> str:
+def i5_deleted_projects_leave_nothing(state: ClusterState, expected: ExpectedState) -> str:
     """I5: no plane, no home, no prefix and no consumer of a project that is gone."""
-    there = projects_there(truth)
-    for plane in truth.rows:
+    there = projects_there(state)
+    for plane in state.rows:
         if plane.startswith("project/") and plane.partition("/")[2] not in there:
             return f"{plane} is there, its project is not"
-    for key, row in truth.of_resource(PLATFORM, CONSUMER.resource):
+    for key, row in state.rows_of(PLATFORM, CONSUMER.resource):
         if row["spec"]["consumerProjectRef"]["name"] not in there:
             return f"consumer {key.name} is there, its project is not"
-    if core.lost or truth.emptied:
+    if expected.lost or state.emptied:
         return ""  # a cell that is away may hold the rest
-    for key, row in truth.of_resource(PLATFORM, IP_ALLOCATION.resource):
+    for key, row in state.rows_of(PLATFORM, IP_ALLOCATION.resource):
         if row["spec"]["project"] not in there:
             return f"{key.name} is on record for {row['spec']['project']}, which is gone"
-    for plane in (HUB, *map(cell_plane, core.cells)):
-        for key, row in truth.rows.get(plane, {}).items():
+    for plane in (HUB, *map(cell_plane, expected.cells)):
+        for key, row in state.rows.get(plane, {}).items():
             of = decoded_project(row["metadata"].get("labels", {}).get(labels.UPSTREAM_CLUSTER, ""))
-            if of and of not in there and (plane, key.name) not in truth.tampered:
+            if of and of not in there and (plane, key.name) not in state.tampered:
                 return f"{plane} {key.resource} {key.name} is of {of}, which is gone"
     return ""
 
 
-def i16_nothing_runs_without_access(truth: Truth, core: Core) -> str:
+def i16_nothing_runs_without_access(state: ClusterState, expected: ExpectedState) -> str:
     """I16: every machine belongs to a project that may use compute."""
-    entitled = entitled_projects(truth)
-    for cell, machine_id in truth.machines():
-        if cell.partition("/")[2] in core.lost:
+    entitled = entitled_projects(state)
+    for cell, machine_id in state.machines():
+        if cell.partition("/")[2] in expected.lost:
             continue
         home = ObjectKey(NAMESPACE.resource, "", machine_id.partition("/")[0])
-        row = truth.rows.get(cell, {}).get(home)
+        row = state.rows.get(cell, {}).get(home)
         marks = row["metadata"].get("labels", {}) if row is not None else {}
         project = decoded_project(marks.get(labels.UPSTREAM_CLUSTER, ""))
         if project and project not in entitled:
@@ -80,7 +80,7 @@ def i16_nothing_runs_without_access(truth: Truth, core: Core) -> str:
     return ""
 
 
-def i8_first_entitled_stays(_truth: Truth, step: Step) -> str:
+def i8_first_entitled_stays(_state: ClusterState, step: Step) -> str:
     """I8: when a project was entitled first is said once and never taken back."""
     if step.before is None or step.after is None or step.key.resource != ENTITLEMENT.resource:
         return ""
@@ -91,10 +91,10 @@ def i8_first_entitled_stays(_truth: Truth, step: Step) -> str:
     return ""
 
 
-def i6_strangers_are_set_apart(truth: Truth, _core: Core) -> str:
+def i6_orphan_copies_are_quarantined(state: ClusterState, _expected: ExpectedState) -> str:
     """I6: a copy that leads to no slot of a deployment is quarantined after its grace period."""
-    homes = {key.name: _source(row) for key, row in truth.of_resource(HUB, NAMESPACE.resource)}
-    for key, row in truth.of_resource(HUB, INSTANCE.resource):
+    homes = {key.name: _source(row) for key, row in state.rows_of(HUB, NAMESPACE.resource)}
+    for key, row in state.rows_of(HUB, INSTANCE.resource):
         project, namespace = said = _source(row)
         leads_home = project and namespace and homes.get(key.namespace, said) == said
         marked = labels.QUARANTINE_FINGERPRINT in row["metadata"].get("annotations", {})
@@ -113,14 +113,14 @@ def _has_slot_name(name: str, row: JsonObject) -> bool:
     return prefix == (deployment or prefix) and end.isdecimal() and str(int(end)) == end
 
 
-def i6_homes_say_whose_they_are(truth: Truth, core: Core) -> str:
+def i6_hub_namespaces_name_their_project(state: ClusterState, expected: ExpectedState) -> str:
     """I6: a hub namespace with deployments names the project and namespace that it stands for:
     others believe it."""
-    used = {key.namespace for key, _ in truth.of_resource(HUB, DEPLOYMENT.resource)}
-    for project in core.projects:
-        for key, row in truth.of_resource(project_plane(project), NAMESPACE.resource):
+    used = {key.namespace for key, _ in state.rows_of(HUB, DEPLOYMENT.resource)}
+    for project in expected.projects:
+        for key, row in state.rows_of(project_plane(project), NAMESPACE.resource):
             home = federation_namespace(row["metadata"]["uid"])
-            found = truth.rows.get(HUB, {}).get(ObjectKey(NAMESPACE.resource, "", home))
+            found = state.rows.get(HUB, {}).get(ObjectKey(NAMESPACE.resource, "", home))
             if found is None or home not in used or is_terminating(found):
                 continue
             if (said := _source(found)) != (project, key.name):

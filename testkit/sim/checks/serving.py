@@ -26,8 +26,8 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.plane import HUB, PlaneName
 from datum_compute.api.reasons import Reason
 from datum_compute.store.journal import ObjectKey
-from testkit.sim.checks.promises import most_unavailable
-from testkit.sim.checks.state import Step, Truth, condition, is_terminating
+from testkit.sim.checks.promises import max_unavailable
+from testkit.sim.checks.state import ClusterState, Step, condition, is_terminating
 
 # A controller may have decided by the spec that its deployment had this long ago.
 SPEC_KNOWN_S = 5.0
@@ -55,7 +55,7 @@ class ServingWatch:
         default_factory=dict
     )
 
-    def complaint(self, truth: Truth, step: Step) -> str:
+    def violation(self, state: ClusterState, step: Step) -> str:
         if not step.plane.startswith("cell/"):
             return ""
         match step.key.resource:
@@ -63,9 +63,9 @@ class ServingWatch:
                 self._note_settings(step)
                 return ""
             case SERVER.resource:
-                return _reported_down(truth, step)
+                return _reported_down(state, step)
             case INSTANCE.resource:
-                return self._taken(truth, step)
+                return self._check_deletion(state, step)
             case _:
                 return ""
 
@@ -77,42 +77,42 @@ class ServingWatch:
         known[:] = [entry for entry in known if entry[0] > step.at_s - SPEC_KNOWN_S]
         known.append((step.at_s, _settings_of(before)))
 
-    def _taken(self, truth: Truth, step: Step) -> str:
+    def _check_deletion(self, state: ClusterState, step: Step) -> str:
         """An instance that serves is deleted."""
         before, after = step.before, step.after
         if before is None or is_terminating(before):
             return ""
         if after is not None and not is_terminating(after):
             return ""
-        deployment = _deployment_of(truth, step)
-        if deployment is None or not _counts_as_serving(truth, step.plane, step.key, before):
+        deployment = _deployment_of(state, step)
+        if deployment is None or not _counts_as_serving(state, step.plane, step.key, before):
             return ""
         key = ObjectKey(DEPLOYMENT.resource, step.key.namespace, _owner_name(step.key))
         known = self._settings.get((step.plane, key), ())
-        complaints = [
-            _budget_complaint(truth, step, deployment, settings)
+        violations = [
+            _find_budget_violation(state, step, deployment, settings)
             for settings in (
                 _settings_of(deployment),
                 *(s for until_s, s in known if until_s > step.at_s - SPEC_KNOWN_S),
             )
         ]
-        return complaints[0] if all(complaints) else ""
+        return violations[0] if all(violations) else ""
 
 
-def removal_complaint(truth: Truth, cell: PlaneName, machine_id: str) -> str:
+def find_removal_violation(state: ClusterState, cell: PlaneName, machine_id: str) -> str:
     """I28: a machine that serves is removed. That somebody asked for it is on record."""
-    provider = truth.providers[cell]
+    provider = state.providers[cell]
     namespace, name, uid = machine_id.split("/")
-    rows = truth.rows.get(cell, {})
+    rows = state.rows.get(cell, {})
     instance = rows.get(ObjectKey(INSTANCE.resource, namespace, name))
     server = rows.get(ObjectKey(SERVER.resource, namespace, name))
     if not provider.serves(machine_id) or machine_id in provider.lied_about:
         return ""
-    if instance is None or is_terminating(instance) or truth.is_leaving(cell, namespace):
+    if instance is None or is_terminating(instance) or state.is_leaving(cell, namespace):
         return ""
     if server is None or server["metadata"]["uid"] != uid:
         return ""  # another machine takes its place
-    if _is_tampered(truth, cell, namespace, name) or cell in truth.restored:
+    if _is_tampered(state, cell, namespace, name) or cell in state.restored:
         return ""
     owner = server["metadata"].get("labels", {}).get(labels.INSTANCE_UID)
     if owner != instance["metadata"]["uid"]:
@@ -122,20 +122,20 @@ def removal_complaint(truth: Truth, cell: PlaneName, machine_id: str) -> str:
     return f"I28: {cell} {machine_id} is removed though it serves and its instance is wanted"
 
 
-def _reported_down(truth: Truth, step: Step) -> str:
+def _reported_down(state: ClusterState, step: Step) -> str:
     """I28: a Server that was up is reported as down, and its machine serves."""
     before, after = step.before, step.after
     if before is None or after is None or is_terminating(after):
         return ""
     if not _is_up(before) or _is_up(after) or _phase(after) == "Unknown":
         return ""
-    provider = truth.providers.get(PlaneName(step.plane))
+    provider = state.providers.get(PlaneName(step.plane))
     machine_id = f"{step.key.namespace}/{step.key.name}/{after['metadata']['uid']}"
     if provider is None or machine_id in (*provider.lied_about, *provider.hidden):
         return ""
     if (
-        _is_tampered(truth, step.plane, step.key.namespace, step.key.name)
-        or step.plane in truth.restored
+        _is_tampered(state, step.plane, step.key.namespace, step.key.name)
+        or step.plane in state.restored
     ):
         return ""
     if not provider.serves(machine_id, for_s=SERVING_KNOWN_S):
@@ -144,23 +144,23 @@ def _reported_down(truth: Truth, step: Step) -> str:
     return f"I28: {step.plane} {step.key.name} is reported {told} though its machine serves"
 
 
-def _budget_complaint(
-    truth: Truth, step: Step, deployment: JsonObject, settings: JsonObject
+def _find_budget_violation(
+    state: ClusterState, step: Step, deployment: JsonObject, settings: JsonObject
 ) -> str:
     """Return what is wrong with the deletion under these scale settings; empty if nothing is."""
     wanted = int(settings.get("minReplicas", 1))
     if _ordinal(step.key.name) >= wanted:
         return ""
-    others = _other_slots(truth, step, deployment, wanted)
+    others = _other_slots(state, step, deployment, wanted)
     counted = [slot for slot in others if not slot.waits_for_quota]
-    allowed = most_unavailable(settings, len(counted) + 1)
+    allowed = max_unavailable(settings, len(counted) + 1)
     rule = f"at most {allowed} of {wanted} may be out of service"
     down = [slot.name for slot in counted if not slot.serves]
     if len(down) + 1 > allowed:
         return (
             f"I28: {step.plane} {step.key.name} is deleted while it serves, {down} do not: {rule}"
         )
-    ready_s = 0.0 if truth.clocks_jump else float(settings.get("minReadySeconds", 0))
+    ready_s = 0.0 if state.clocks_jump else float(settings.get("minReadySeconds", 0))
     unavailable = [slot.name for slot in counted if _is_unavailable_replacement(slot, ready_s)]
     if unavailable:
         return (
@@ -175,70 +175,72 @@ def _is_unavailable_replacement(slot: _Slot, ready_s: float) -> bool:
     return slot.is_replacement and (not slot.serves or served_too_short)
 
 
-def _other_slots(truth: Truth, step: Step, deployment: JsonObject, wanted: int) -> Iterator[_Slot]:
+def _other_slots(
+    state: ClusterState, step: Step, deployment: JsonObject, wanted: int
+) -> Iterator[_Slot]:
     base = _owner_name(step.key)
-    provider = truth.providers[PlaneName(step.plane)]
+    provider = state.providers[PlaneName(step.plane)]
     waits = False  # those above one that waits for quota may be waiting for it
     for number in range(wanted):
         key = ObjectKey(INSTANCE.resource, step.key.namespace, f"{base}-{number}")
         if key == step.key:
             continue
-        row = truth.rows[step.plane].get(key)
+        row = state.rows[step.plane].get(key)
         waits = waits or (row is not None and _waits_for_quota(row))
         stands = row is not None and not is_terminating(row)
         machine_id = provider.machine_of(f"{key.namespace}/{key.name}")
         asked = _image(deployment["spec"]["template"]["spec"])
         yield _Slot(
             name=key.name,
-            serves=stands and _is_served(truth, step.plane, key),
+            serves=stands and _is_served(state, step.plane, key),
             waits_for_quota=_waits_for_quota(row) if row is not None else waits,
             is_replacement=row is not None and stands and _image(row["spec"]) == asked,
             served_for_s=provider.served_for_s(machine_id),
         )
 
 
-def _deployment_of(truth: Truth, step: Step) -> JsonObject | None:
+def _deployment_of(state: ClusterState, step: Step) -> JsonObject | None:
     """The deployment, unless it or somebody else wants the instance gone."""
     key = ObjectKey(DEPLOYMENT.resource, step.key.namespace, _owner_name(step.key))
-    deployment = truth.rows[step.plane].get(key)
+    deployment = state.rows[step.plane].get(key)
     if deployment is None or is_terminating(deployment):
         return None
-    if truth.is_leaving(step.plane, step.key.namespace):
+    if state.is_leaving(step.plane, step.key.namespace):
         return None
-    if step.plane in truth.restored or HUB in truth.restored:
+    if step.plane in state.restored or HUB in state.restored:
         return None
-    if _is_tampered(truth, step.plane, step.key.namespace, step.key.name):
+    if _is_tampered(state, step.plane, step.key.namespace, step.key.name):
         return None
     return deployment
 
 
-def _is_tampered(truth: Truth, plane: str, namespace: str, name: str) -> bool:
+def _is_tampered(state: ClusterState, plane: str, namespace: str, name: str) -> bool:
     """An operator had a hand in it, here or further up."""
     owner = name.rpartition("-")[0]
     return any(
         where == plane or named.startswith((namespace, owner)) or name.startswith(f"{named}-")
-        for where, named in truth.tampered
+        for where, named in state.tampered
     )
 
 
-def _counts_as_serving(truth: Truth, plane: str, key: ObjectKey, row: JsonObject) -> bool:
+def _counts_as_serving(state: ClusterState, plane: str, key: ObjectKey, row: JsonObject) -> bool:
     """Its machine serves. What was observed as not ready may go: that it was is checked when it is
     recorded."""
     ready = condition(row, "Ready")
     if ready is not None and ready["status"] == "False":
         return False
-    provider = truth.providers[PlaneName(plane)]
+    provider = state.providers[PlaneName(plane)]
     machine_id = provider.machine_of(f"{key.namespace}/{key.name}")
     return machine_id not in provider.lied_about and provider.serves(machine_id)
 
 
-def _is_served(truth: Truth, plane: str, key: ObjectKey) -> bool:
+def _is_served(state: ClusterState, plane: str, key: ObjectKey) -> bool:
     """A machine of the slot serves, or did until a fault killed it."""
-    provider = truth.providers[PlaneName(plane)]
+    provider = state.providers[PlaneName(plane)]
     slot = f"{key.namespace}/{key.name}"
     if provider.serves(provider.machine_of(slot)):
         return True
-    server = truth.rows[plane].get(ObjectKey(SERVER.resource, key.namespace, key.name))
+    server = state.rows[plane].get(ObjectKey(SERVER.resource, key.namespace, key.name))
     return server is not None and f"{slot}/{server['metadata']['uid']}" in provider.killed
 
 

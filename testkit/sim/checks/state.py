@@ -39,13 +39,13 @@ class Step:
 
 
 @dataclass(slots=True)
-class Truth:
+class ClusterState:
     providers: dict[PlaneName, Provider]
     now: Callable[[], float]
     rows: dict[str, Rows] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     # Of each plane and resource, all versions in the order of their commits.
-    log: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    commit_log: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     writes: int = 0  # without renewals of leases and the expiry of events
     # By plane and version: the version of the row that the write replaced.
     replaced: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Truth:
     ready_since_s: dict[PlaneName, float] = field(default_factory=dict)
     _times: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)
 
-    def take_over(self, image: dict[str, LoadedPlane]) -> None:
+    def load_rows(self, image: dict[str, LoadedPlane]) -> None:
         """Rows that were there before the world began."""
         for plane, loaded in image.items():
             self.versions[plane] = loaded.version
@@ -87,13 +87,13 @@ class Truth:
         self.emptied[plane] = None
         self.versions.pop(plane, None)
         self.rows.pop(plane, None)
-        for known in [key for key in self.log if key[0] == plane]:
-            del self.log[known]
+        for known in [key for key in self.commit_log if key[0] == plane]:
+            del self.commit_log[known]
 
     def restore(self, image: dict[str, LoadedPlane]) -> None:
         """Planes went back to a backup: what is not in it never was, as far as they know."""
         before = {plane: self.rows.get(plane, {}) for plane in image}
-        self.take_over(image)
+        self.load_rows(image)
         for plane in image:
             self.emptied[plane] = self.restored[plane] = None
             lost = [key for key in before[plane] if key not in self.rows[plane]]
@@ -125,7 +125,7 @@ class Truth:
         times, versions = self._times.setdefault(change.plane, ([], []))
         times.append(at_s)
         versions.append(change.version)
-        self.log.setdefault((change.plane, change.key.resource), []).append(change.version)
+        self.commit_log.setdefault((change.plane, change.key.resource), []).append(change.version)
         return Step(at_s, change.plane, change.version, change.key, before, after, change.body)
 
     def version_before(self, plane: str, age_s: float) -> int:
@@ -134,16 +134,14 @@ class Truth:
         index = bisect_right(times, max(0.0, self.now() - age_s))
         return versions[index - 1] if index else 0
 
-    def of_resource(self, plane: str, resource: str) -> Iterator[tuple[ObjectKey, JsonObject]]:
+    def rows_of(self, plane: str, resource: str) -> Iterator[tuple[ObjectKey, JsonObject]]:
         for key, row in self.rows.get(plane, {}).items():
             if key.resource == resource:
                 yield key, row
 
     def count_late_rollouts(self) -> int:
         """Count the deployments, on all planes, that report a passed progress deadline."""
-        rows = (
-            row for plane in self.rows for _, row in self.of_resource(plane, DEPLOYMENT.storage)
-        )
+        rows = (row for plane in self.rows for _, row in self.rows_of(plane, DEPLOYMENT.storage))
         return sum(
             condition.get("reason") == Reason.PROGRESS_DEADLINE_EXCEEDED
             for row in rows
@@ -154,7 +152,7 @@ class Truth:
         """Those that serve it now; where there is no federation, whoever has machines."""
         cities = {
             cell_plane(key.name): row["metadata"].get("labels", {}).get(TOPOLOGY_CITY)
-            for key, row in self.of_resource(HUB, CLUSTER.resource)
+            for key, row in self.rows_of(HUB, CLUSTER.resource)
         }
         if not cities:
             return list(self.providers)
@@ -206,10 +204,10 @@ class Trace(Sequence[str]):
     def __init__(self) -> None:
         self._entries: list[str | Step] = []
 
-    def committed(self, step: Step) -> None:
+    def add_change(self, step: Step) -> None:
         self._entries.append(step)
 
-    def said(self, at_s: float, text: str) -> None:
+    def add_message(self, at_s: float, text: str) -> None:
         self._entries.append(f"{at_s:9.3f} === {text}")
 
     def __len__(self) -> int:
